@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Passage, Prompt
 
@@ -96,42 +94,3 @@ def test_without_passages_only_exemplars_are_dropped() -> None:
 def test_a_question_that_never_fits_is_refused() -> None:
     with pytest.raises(SettingError, match="does not fit"):
         PromptTemplate((SKY,)).fit(build, FOUND, lambda _: False)
-
-
-def test_exemplars_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "exemplars.yaml"
-    path.write_text("- question: Is the sky blue?\n  rationale: It is.\n  answer: 'yes'\n", encoding="utf-8")
-    assert load_exemplars(path) == (SKY,)
-    path.write_text('[{"question": "Is the sky blue?", "rationale": "It is.", "answer": "yes"}]', encoding="utf-8")
-    assert load_exemplars(path) == (SKY,)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("question: x", "holds no list"),
-        ("", "holds no list"),
-        (
-            "- question: x\n  rationale: y\n  answer: yes",
-            "exemplar 1: Expected `str`, got `bool` - at `answer`",
-        ),
-        ("- question: x\n  rationale: y\n  answer: z\n- 5", "exemplar 2: Expected `object`, got `int`"),
-        ("- [", "is not YAML"),
-        ("\x00", "is not YAML"),
-    ],
-)
-def test_a_wrong_file_of_exemplars_says_where(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "exemplars.yaml"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(SettingError, match=message) as caught:
-        load_exemplars(path)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_or_binary_file_of_exemplars(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="cannot be read"):
-        load_exemplars(tmp_path / "none.yaml")
-    (tmp_path / "latin.yaml").write_bytes(b"- question: \xff")
-    with pytest.raises(SettingError, match="not UTF-8"):
-        load_exemplars(tmp_path / "latin.yaml")

@@ -268,20 +268,6 @@ def test_an_answer_that_stopped_a_draft_ends_there_in_every_continuation(
     assert end == find_answer_end(PIPELINE, before + text + more, ended=True)
 
 
-def test_answer_sentence_needs_the_phrase_and_its_end() -> None:
-    tokenizer = WordTokenizer()
-
-    def reached(before: str, text: str) -> str | None:
-        ids = [i for i, _, _ in tokenizer.cut(text)]
-        return AnswerSentence(PIPELINE, tokenizer, before).reached(SoFar(ids, tokenizer.decode(ids, special=False)))
-
-    assert reached("", " It is Bo. Then he left.") is None
-    assert reached("", " So the answer is Bo.") is None
-    assert reached("", " So the answer is Bo. Then he") == "answer"
-    assert reached(" So the", " answer is Bo. Then he") == "answer"
-    assert reached(" So the answer is Bo.", " Then he") == "answer"
-
-
 def test_answer_end_is_the_end_of_the_sentence_that_says_it() -> None:
     text = " It is. So the answer is Bo. Then he. "
     assert text[: find_answer_end(PIPELINE, text, ended=True)] == " It is. So the answer is Bo."

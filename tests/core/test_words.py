@@ -22,14 +22,6 @@ def without_space(text: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_words_of_both_kinds_of_vocabulary(kind: str) -> None:
-    made = cut(kind, TEXT)
-    assert made.text == TEXT
-    assert len(made.tokens) > 2 * len(TEXT.split())  # letters, digits and bytes, so that words have to be put together
-    assert [word.text for word in character_words(made.text, made.offsets) if word.text] == TEXT.split()
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -97,12 +89,6 @@ def test_words_partition_the_tokens_and_keep_the_text(kind: str, text: str) -> N
     assert all(w.start < w.stop for w in words)
     assert (words[-1].stop if words else 0) == len(made.tokens)
     assert without_space("".join(w.text for w in words)) == without_space(made.text)
-
-
-@given(st.sampled_from(KINDS), st.text("fTilmby 0.,-\n\t", max_size=40))
-def test_words_of_plain_text_are_those_between_spaces(kind: str, text: str) -> None:
-    made = cut(kind, text)
-    assert [w.text for w in character_words(made.text, made.offsets) if w.text] == made.text.split()
 
 
 def test_content_stands_in_a_word_as_a_substring() -> None:

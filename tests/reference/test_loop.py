@@ -16,7 +16,6 @@ from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Episode
 from dragin_lab.core.loop import Loop
 from dragin_lab.core.method import Method
-from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.trace.trace import Decision, Query
 
 QUESTION = "Who directed Ma?"
@@ -65,21 +64,6 @@ def test_sr_rag_searches_with_the_question_first() -> None:
     assert driven.queries == [QUESTION]
     assert driven.trace.text == "So the answer is Bo.</s>"
     assert driven.trace.counters["retrievals"] == 1
-
-
-def test_an_instruction_and_exemplars_stand_where_they_do() -> None:
-    template = PromptTemplate((Exemplar("Is it?", "It is.", "yes"),), instruction="Reason.\n")
-    driven = run(reference("sr-rag"), Say(" So the answer is Bo."), template=template)
-    shot = "Question: Is it?\nAnswer: It is. So the answer is yes.\n"
-    assert driven.lm.prompts == [shot + LISTED + "Answer in the same format as before.\nReason.\n" + CASE]
-
-
-def test_fewer_passages_are_written_as_empty_lines() -> None:
-    driven = run(reference("sr-rag"), Say(" So the answer is Bo."), passages=["Only."])
-    assert driven.lm.prompts == [
-        "Context:\n[1] Only.\n[2] \n[3] \nAnswer in the same format as before.\n" + CASE,
-    ]
-    assert driven.trace.steps[0].notes == ["asked for 3 passages, found 1"]
 
 
 def test_queries_are_cut_to_their_last_64_tokens_without_special_tokens() -> None:
@@ -218,14 +202,6 @@ def test_content_words_are_looked_at_after_the_decision() -> None:
     assert decision(kept).reason.endswith("above θ 1.2")
 
 
-def test_the_first_firing_sentence_triggers() -> None:
-    say = Say(" It is by Bo. Then it is by Bo Ek.", entropy=LOUD)
-    driven = run(reference(what="current"), say, Say(" So the answer is Li. He"))
-    assert decision(driven).sentence == 0
-    assert driven.queries == ["It is by Bo."]
-    assert driven.lm.prompts[1] == FOUND  # nothing is kept, and nothing stands after the case
-
-
 def test_a_second_generation_without_a_sentence_keeps_what_was_kept() -> None:
     driven = run(reference(what="current", max_new_tokens=30), DRAFT, Say("\n"), Say(" So the answer is Li."))
     assert driven.trace.steps[0].answer == "It was far. </s>"
@@ -251,13 +227,6 @@ def test_flare_solvers(solver: str, fires: bool) -> None:
     assert decision(driven).retrieve == fires
     high = run(reference("flare", sentence_solver=solver, threshold=0.5), DRAFT, *again)
     assert decision(high).retrieve == (solver == "max")
-
-
-def test_flare_without_a_trigger_goes_on() -> None:
-    driven = run(reference("flare"), Say(" It was far."), Say(" So the answer is Li."))
-    assert driven.lm.prompts == [CASE + " ", CASE + "  It was far.</s>"]
-    assert driven.trace.text == "It was far.</s> So the answer is Li.</s>"
-    assert driven.queries == []
 
 
 def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

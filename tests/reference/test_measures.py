@@ -56,14 +56,6 @@ def test_id_13_opens_a_word_whatever_it_is() -> None:
     assert [w.text for w in merge_words(["ab", "c", "d"], [5, 13, 6], "▁")] == ["ab", "cd"]
 
 
-def test_without_a_marker_everything_is_one_word() -> None:
-    assert merge_words(["a", " b"], [5, 6], "") == [Word("a b", 0, 2)]
-
-
-def test_no_tokens_have_no_reference_words() -> None:
-    assert merge_words([], [], "▁") == []
-
-
 def test_llama_3_answer_is_one_word_in_the_released_code_and_not_in_ours() -> None:
     answer = "The director is the film by wro."
     made = cut("byte-level", answer)
@@ -109,18 +101,6 @@ letters = st.text("ab.", min_size=1, max_size=3)
 )
 def test_sentences_are_laid_over_words_as_the_page_says(sentences: list[str], words: list[str]) -> None:
     assert assign_words(sentences, words) == laid_literally(sentences, words)
-
-
-def test_sentences_of_a_text_own_its_words() -> None:
-    words = ["One", "two.", "Three.", "Four", "five."]
-    assert assign_words(["One two.", "Three.", "Four five."], words) == [(0, 2), (2, 3), (3, 5)]
-
-
-def test_last_word_closes_no_sentence_and_a_sentence_not_found_owns_nothing() -> None:
-    words = ["One", "two.", "Three."]
-    assert assign_words(["Never.", "One two.", "Three."], words) == [(0, 0), (0, 2), (2, 3)]
-    assert assign_words(["One two. Three.", "x"], words) == [(0, 0), (0, 3)]
-    assert assign_words([], words) == []
 
 
 # -- scores: RIND -----------------------------------------------------------------------------------------------------
@@ -227,17 +207,6 @@ def test_tokens_are_laid_as_the_page_says(sentences: list[str], tokens: list[str
     assert assign_tokens(sentences, tokens) == ranges_literally(sentences, tokens)
 
 
-def test_a_sentence_owns_the_token_that_was_not_found() -> None:
-    sentences = ["It is.", "Bo ran."]
-    assert assign_tokens(sentences, ["It", "is", ".", "Bo", "ran", "."]) == [(0, 4), (4, 6)]
-
-
-def test_place_is_relative_to_the_last_slice() -> None:
-    # After "b" (offset 1 of the whole) the place is 2; "c" is found at offset 0 of the slice, so the place becomes 1,
-    # and "b" is found again though the sentence has only one.
-    assert assign_tokens(["abc"], ["b", "c", "b", "c"]) == [(0, 4)]
-
-
 def edited_literally(sentence: str, tokens: list[str], doubt: list[float], theta: float) -> str:
     pos = 0
     for token, value in zip(tokens, doubt, strict=True):
@@ -255,14 +224,3 @@ def test_doubtful_tokens_are_edited_out_as_the_page_says(sentence: str, pairs: l
     tokens, doubt = [p for p, _ in pairs], [d for _, d in pairs]
     expected = edited_literally(sentence, tokens, doubt, 0.1)
     assert drop_doubtful(sentence, tokens, np.array(doubt), 0.1) == expected
-
-
-def test_confident_sentence_keeps_its_spaces() -> None:
-    tokens = ["It", "is", "Bo", "."]
-    assert drop_doubtful("It is Bo.", tokens, np.array([0, 0, 0.9, 0]), 0.1) == "It is ."
-    assert drop_doubtful("It is Bo.", tokens, np.array([0, 0, 0.1, 0]), 0.1) == "It is Bo."
-
-
-def test_a_token_not_found_counts_as_one_before() -> None:
-    # "x" is not in the slice after "It": its place is 2 - 1, so "[xxx]" replaces "t".
-    assert drop_doubtful("It is", ["It", "x"], np.array([0, 0.9]), 0.1) == "I is"

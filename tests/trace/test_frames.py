@@ -153,8 +153,6 @@ def test_the_hit_rate_is_what_the_cache_served_of_all_prompts() -> None:
     [
         (lambda t: t.method.update(threshold=1.0), ["method.threshold: 1.2 → 1.0"]),
         (lambda t: t.method.pop("top_n"), ["method.top_n: 25 → (absent)"]),
-        (lambda t: t.method.update(threshold=float("nan")), ["method.threshold: 1.2 → nan"]),
-        (lambda t: t.provenance["model"].update(dtype="bfloat16"), ["provenance.model.dtype: 'float32' → 'bfloat16'"]),
         (
             set_draft,
             ["steps[0].draft.text: '…lish-Russian War is Andrzej Wajda.' → '…lish-Russian War is Xawery Wajda.'"],
@@ -171,7 +169,6 @@ def test_the_hit_rate_is_what_the_cache_served_of_all_prompts() -> None:
             lambda t: setattr(t.steps[1], "decision", replace(t.steps[1].decision, reason="none", certain=True)),
             ["steps[1].decision.reason: 'no word", "steps[1].decision.certain: False → True"],
         ),
-        (lambda t: setattr(t.steps[0].query, "text", "who"), ["steps[0].query.text: 'director Polish"]),
         (
             lambda t: setattr(t.steps[0], "passages", t.steps[0].passages[:1]),
             ["steps[0].passages: passages 17, 4 → passages 17"],
@@ -184,8 +181,6 @@ def test_the_hit_rate_is_what_the_cache_served_of_all_prompts() -> None:
             lambda t: setattr(t, "extraction", None),
             ["extraction: Continuation", "counters.drafts: 4 → 3", "counters.g"],
         ),
-        (lambda t: setattr(t, "answer", "x"), ["answer: 'Małgorzata Braunek 🎬' → 'x'"]),
-        (lambda t: setattr(t.steps[0], "draft", None), ["steps[0].draft: Continuation", "counters.drafts", "", ""]),
         (lambda t: t.steps.append(Step(2)), ["steps: 2 → 3"]),
     ],
 )
@@ -260,15 +255,6 @@ def test_no_field_is_overlooked() -> None:
     for kind in ("Continuation", "Words", "Decision", "Query", "Prompt", "Passage"):
         names = {f.name for f in fields(getattr(dragin_lab.trace.trace, kind))} - {"seconds", "reused", "stored"}
         assert names <= {path.split(".")[-1] for path in paths}, kind
-
-
-def test_an_array_that_only_one_trace_holds() -> None:
-    trace = make_trace()
-    assert trace.steps[0].draft is not None
-    assert trace.steps[0].draft.attention is not None
-    shape = list(trace.steps[0].draft.attention.shape)
-    lines = trace.diff(make_trace(attention=False), arrays=True).splitlines()
-    assert lines[0] == f"steps[0].draft.attention: float16{shape} → None"
 
 
 def test_what_nobody_sees_is_one_line_with_a_count() -> None:

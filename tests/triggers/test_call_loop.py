@@ -11,7 +11,7 @@ from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Bias
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import TRIGGERS
-from dragin_lab.triggers.call import Call, SearchCall
+from dragin_lab.triggers.call import Call
 
 SEARCH_CASE = f"Question: {QUESTION}\nAnswer (with step-by-step & Search):"
 ASK_CASE = f"Question: {QUESTION}\nAre follow up questions needed here:"
@@ -78,11 +78,6 @@ def test_a_call_gets_a_bonus_and_right_after_a_search_it_is_forbidden() -> None:
     assert drive(self_ask(), ASKS, ENDS).lm.drafts[0].bias == ()
 
 
-def test_the_bonus_returns_where_a_draft_does_not_follow_a_search() -> None:
-    driven = drive(instruct(), CALLS, CALLS_AGAIN, CONCLUDES)
-    assert [len(draft.bias) for draft in driven.lm.drafts] == [1, 2, 2]
-
-
 def test_a_call_right_at_the_start_keeps_nothing_of_its_draft() -> None:
     driven = drive(instruct(), Say(" [Search(maker)] Bo"), CONCLUDES)
     (first, _) = driven.trace.steps
@@ -116,18 +111,6 @@ def test_a_call_that_is_never_closed_is_no_part_of_the_answer(limit: int, ended:
     assert driven.trace.ended == ended
     assert driven.trace.steps[0].decision is not None
     assert driven.trace.steps[0].decision.reason == "the text ends in a call that is not closed"
-
-
-def test_brackets_that_are_no_call_are_text() -> None:
-    driven = drive(instruct(), Say(" It is (f(x)] by [1] Bo. So the answer is Bo. He"))
-    assert driven.queries == []
-    assert driven.trace.text == " It is (f(x)] by [1] Bo. So the answer is Bo."
-
-
-def test_a_text_without_an_answer_is_asked_for_one() -> None:
-    driven = drive(instruct(), CALLS, Say(" Li Ek."), Say(" Li Ek."))
-    assert driven.lm.prompts[2] == SEARCH_CASE + " The film is by Li Ek. So the answer is"
-    assert driven.trace.answer == "Li Ek"
 
 
 # -- self-ask ---------------------------------------------------------------------------------------------------------
@@ -174,12 +157,6 @@ def test_a_follow_up_that_uses_up_the_limit_is_not_searched() -> None:
     assert driven.trace.text.endswith("Intermediate answer:")
 
 
-def test_passages_go_first_where_the_window_is_small() -> None:
-    driven = drive(self_ask(max_new_tokens=40), ASKS, ENDS, window=65)
-    assert "Context:" not in driven.lm.prompts[1]
-    assert driven.trace.steps[1].notes[0] == "dropped 3 of 3 passages to fit the window"
-
-
 # -- what a call is ---------------------------------------------------------------------------------------------------
 
 
@@ -205,11 +182,3 @@ def test_calls_are_found(when: str, text: str, asks: str | None) -> None:
     assert (None if call is None else " ".join(call[1].split())) == asks
     if call is not None:
         assert call[0].startswith("[Search(" if when == "search-call" else "Follow up:")
-
-
-def test_calls_left_open_are_found() -> None:
-    open_call = SearchCall().broken_off
-    assert open_call("by [Search(a) b") == 3
-    assert open_call("by [Search(a)] b") is None
-    assert open_call("by [Search(a)] b [Search(c") == 17
-    assert open_call("by [1] b") is None
