@@ -18,25 +18,25 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "matplotlib"}
 
 #: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it may have.
 BUDGETS = {
-    "trace": (1200, 6),
-    "core": (3100, 21),
-    "triggers": (900, 10),
-    "reference": (1200, 5),
+    "trace": (1350, 7),
+    "core": (3050, 18),
+    "triggers": (700, 10),
+    "reference": (1100, 5),
     "catalog": (500, 4),
     "almanac": (300, 3),
     "data": (1750, 13),
-    "model": (3600, 21),
-    "served": (1300, 9),
-    "retrieval": (2700, 13),
-    "run": (3400, 15),
-    "study": (4250, 22),
-    "views": (4050, 22),
+    "model": (3500, 17),
+    "served": (1750, 11),
+    "retrieval": (2650, 13),
+    "run": (4100, 19),
+    "study": (3900, 21),
+    "views": (3900, 21),
     "widgets": (1050, 7),
-    "cli": (2100, 12),
+    "cli": (2050, 12),
 }
 ROOMS = tuple(BUDGETS)
 ROOT = (650, 7)  # the same for the modules of the root
-LINES, FILE_LINES = 31_500, 405  # of the package, and of one file
+LINES, FILE_LINES = 31_950, 405  # of the package, and of one file
 ONE_WORD = 0.3  # the share of module-level functions whose name is one word
 #: Names that say nothing of the thing they hold, and how many variables may be called so.
 VAGUE, VAGUE_MOST = frozenset({"found", "made", "told", "said", "taken", "laid", "drawn"}), 60
