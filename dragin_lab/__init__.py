@@ -1,4 +1,4 @@
-"""dragin_lab: see, piece by piece, why a language model retrieved. Public names load on first use."""
+"""dragin_lab: see, token by token, why a language model retrieved. Public names load on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse and check user input: accept what is plainly meant, or say by name what would be accepted."""
+"""Parse and check user input; errors name the value and what would be accepted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shown(value: Any) -> str:
 
 
 def is_embedded(source: Any) -> bool:
-    """Whether a source asks for what comes with the package: nothing, or its name, as it stands in tables and runs."""
+    """Whether a source names the embedded model or passages: None, or "almanac", as tables and runs write it."""
     return source is None or (isinstance(source, str) and source == EMBEDDED)
 
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what to do where they cannot be."""
+"""Files that are written whole or not at all, and the remedies for those that cannot be written."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def inside(folder: Path, *names: str, error: type[DraginLabError], most: int = L
         raise error(f"{path}: is a link that leads out of its folder, to {target}; replace it by the file itself")
     try:
         status = target.stat()
-    except OSError:  # it is missing, or whoever opens it says why it cannot be
+    except OSError:  # it is missing, or opening it will say why it cannot be read
         return path
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise error(f"{path}: is a pipe, a socket or a device; replace it by a regular file")
@@ -103,7 +103,7 @@ def check_unpacked(archive: Path, sizes: Iterable[int], error: type[DraginLabErr
 def write_whole(path: str | Path, data: bytes | IO[bytes]) -> None:
     """Write a file under another name and rename it, so that an old file is replaced whole or not at all.
 
-    ``data`` is bytes, or an open file that is copied piece by piece. Anything but a regular file (a pipe, a terminal)
+    ``data`` is bytes, or an open file that is copied in blocks. Anything but a regular file (a pipe, a terminal)
     is written to directly. Raises ``OSError``; see ``not_saved``.
     """
     if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
@@ -131,7 +131,7 @@ def _copy(data: bytes | IO[bytes], file: IO[bytes]) -> None:
 
 
 def clear_drafts(folder: Path) -> None:
-    """Remove what ``write_whole`` left in a folder where it was killed; to be called while nobody else writes there."""
+    """Remove the drafts of a killed ``write_whole`` from a folder that no other process writes to."""
     for draft in folder.glob(f".{'[0-9a-f]' * 16}.tmp"):
         with suppress(OSError):  # what stays there does no harm
             draft.unlink()

@@ -52,7 +52,7 @@ def without_secrets(address: str) -> str:
 
 
 def json_in_html(value: Any) -> str:
-    """JSON that can stand in a ``<script>``: nothing in it begins a tag or a comment."""
+    """JSON for a ``<script>``: nothing in it begins a tag or a comment."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 

@@ -128,7 +128,7 @@ class Tokenizer(Protocol):
 
     @property
     def end_marks(self) -> tuple[str, ...]:
-        """What ends a text of the model, as it stands in one ("</s>", "<|im_end|>"); the longest first."""
+        """The marks that end a text of the model ("</s>", "<|im_end|>"), the longest first."""
         ...
 
     @property

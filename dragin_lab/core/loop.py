@@ -102,5 +102,5 @@ class Loop:
             self.trace.scores = self.template.score(self.trace.answer, self.trace.question.golds)
 
     def _end_marks_in(self, text: str) -> list[str]:
-        """The model's end marks that stand in a text; the answer is read without them."""
+        """The model's end marks that a text holds; the answer is read without them."""
         return [mark for mark in self.tokenizer.end_marks if mark in text]

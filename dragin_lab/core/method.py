@@ -38,7 +38,7 @@ _LONGEST = 60  # characters of a setting in a label
 
 
 def default_top_k(name: str, variant: str) -> int:
-    """Passages per retrieval, where nobody says."""
+    """Passages per retrieval by default."""
     return _TOP_KS.get((name, variant), _TOP_K)
 
 

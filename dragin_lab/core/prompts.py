@@ -43,7 +43,7 @@ class PromptTemplate:
     paper variant ends what the model writes, and cuts it. None is ``"\\nQuestion:"`` for the package's own layouts, and
     nothing for a layout of your own. ``chosen`` names a set that was taken because no exemplars were given.
 
-    Your own functions may stand for three of them: a ``layout`` gives the prompt from question, passages (None for
+    Three of them may be functions of your own: a ``layout`` gives the prompt from question, passages (None for
     none) and the answer so far, with which it must end; an ``answer_rule`` gives the answer from the whole text; each
     of ``metrics`` gives a number from the answer and the gold answers, recorded under the function's name.
     """

@@ -25,7 +25,7 @@ _FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*(?:@\s*(\S+))?\s*", re.DOTALL
 
 @dataclass(frozen=True)
 class Declaration:
-    """What is known of one setting beside its default: what it may be, and what it is called for people."""
+    """What one setting may be, and how it is shown; its default is the field's."""
 
     kind: type = object  # bool, int, float, str; object: anything
     ge: float = 0.0  # the least that a number may be
@@ -102,7 +102,7 @@ class Part:
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Setting -> default; one that must be given is missing."""
+        """Setting -> default; a required setting is left out."""
         return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
 
     @property
@@ -112,7 +112,7 @@ class Part:
 
     @property
     def built_in(self) -> bool:
-        """Whether the package brings it."""
+        """Whether it comes with the package."""
         return _is_built_in(type(self))
 
     @property
@@ -130,12 +130,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Rule(Part):
-    """When to retrieve, as every variant needs to know it; a ``Trigger`` is one, and so is a rule of released code."""
+    """When to retrieve, in any variant: the base of ``Trigger`` and of the released code's rules."""
 
     unit = "word"  # what is compared with θ: each word, each sentence, or the draft as a whole
     needs: ClassVar[tuple[str, ...]] = ()  # what it reads beside probabilities: "attention", "hidden:12", "entities"
     form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)
-    length = 64  # tokens of a draft and of the answer, where nobody says
+    length = 64  # tokens of a draft and of the answer, by default
 
     @property
     def theta(self) -> float | None:
@@ -145,7 +145,7 @@ class Rule(Part):
 
     @property
     def measure(self) -> str:
-        """What the scores are, for people."""
+        """What the scores are called in views."""
         declared = self.declared().get("threshold")
         return (declared.label if declared is not None else "") or "score"
 
@@ -157,7 +157,7 @@ class Rule(Part):
 
     @property
     def retrieves(self) -> bool:
-        """Whether it ever asks for passages."""
+        """Whether it ever retrieves."""
         return True
 
     @classmethod
@@ -173,7 +173,7 @@ class Rule(Part):
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of a table of whens, whats or methods."""
+    """One row of the list of triggers, formulators or methods."""
 
     name: str
     settings: dict[str, Any]  # setting -> default
@@ -198,7 +198,7 @@ class Registry(Generic[P]):
         self._parts: dict[str, type[P]] = {}
 
     def add(self, part: type[P]) -> type[P]:
-        """Enter a class under its name. Defining your own again replaces it; the package's names are taken."""
+        """Enter a class under its name. It replaces your own of that name; built-in names cannot be replaced."""
         if not re.fullmatch(r"[A-Za-z][\w-]*", part.name):
             raise SettingError(f"{part.name!r} cannot name a {self.noun}; use letters, digits and -, such as 'margin'")
         known = self._parts.get(part.name)

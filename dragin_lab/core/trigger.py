@@ -141,7 +141,7 @@ class Trigger(Rule):
         return draft.received[highest], draft.entropy[highest]
 
     def is_silent(self, draft: Draft) -> bool:
-        """Whether it is plain, before words are looked at, that nothing can score above θ."""
+        """Whether the tokens' scores show, before words are formed, that nothing can score above θ."""
         custom = type(self).judge is not Trigger.judge or type(self).score_words is not Trigger.score_words
         if custom or self.pool == "sum" or self.judges_ended_sentences or self.theta is None:
             return False
@@ -168,8 +168,8 @@ class Trigger(Rule):
             hit = above if self.span == "sentence" else above & (np.cumsum(above) == 1)
             return Verdict(self, draft, score, highest, judged, hit, float(score[judged].max(initial=-np.inf)))
         peak = self.score_unit(draft) if judged.any() else -np.inf
-        loudest = np.arange(len(score)) == (int(score.argmax()) if len(score) else -1)  # (w,)
-        hit = (above if above.any() else loudest) & (peak > theta)
+        best = np.arange(len(score)) == (int(score.argmax()) if len(score) else -1)  # (w,) the word that scores highest
+        hit = (above if above.any() else best) & (peak > theta)
         return Verdict(self, draft, score, highest, judged, hit, peak)
 
     def _may_fire(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
@@ -188,7 +188,7 @@ class Trigger(Rule):
             judged &= np.array([int(offsets[w.start, 0]) for w in words], dtype=int) < until
         return judged
 
-    # -- words for people ---------------------------------------------------------------------------------------------
+    # -- reasons, as views show them ----------------------------------------------------------------------------------
 
     def describe_score(self, value: float) -> str:
         """What a score is called in a reason: "scores 2.69"."""

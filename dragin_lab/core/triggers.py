@@ -79,7 +79,7 @@ class EverySentence(Clock):
     name, source, sentences, reason = "every-sentence", "DRAGIN Table 1", True, "every sentence"
 
 
-# -- what looks at what is written ------------------------------------------------------------------------------------
+# -- triggers that read the draft -------------------------------------------------------------------------------------
 
 
 @TRIGGERS.add

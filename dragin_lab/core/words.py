@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Scripts written without spaces: each character is taken as a word of its own.
+# Scripts written without spaces: each character is a word.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
@@ -56,6 +56,6 @@ def character_words(text: str, offsets: np.ndarray | Sequence[tuple[int, int]]) 
 
 
 def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
-    """For each word, whether some content word stands in it as a substring (reference-behaviour §2.6); (w,) bool."""
+    """For each word, whether it contains a content word as a substring (reference-behaviour §2.6); (w,) bool."""
     distinct = set(contents)
     return np.array([any(content in word for content in distinct) for word in words], dtype=bool)

@@ -205,12 +205,12 @@ class ReferenceLoop(ReleasedLoop):
             hits &= ~spared
         table.hit[start:stop] = hits
         most = int(scores.words[fired].argmax()) if stop > start else None
-        loudest = None if most is None else draft.words[start + most]
-        reason = rule.explain(fired, peaks[fired], loudest and loudest.text)
+        best = None if most is None else draft.words[start + most]
+        reason = rule.explain(fired, peaks[fired], best and best.text)
         if most is not None and spared is not None and spared[most]:
             reason += "; it is not a content word, so the released code fires on it but does not count it as a hit"
         cut = _begin_of(draft.sentences, fired, draft.continuation.text)
-        decision = Decision(True, reason, cut=cut, token=loudest and loudest.start, sentence=fired, peaks=peaks)
+        decision = Decision(True, reason, cut=cut, token=best and best.start, sentence=fired, peaks=peaks)
         return table, decision, self._gap(draft, fired, hits, text)
 
     def _gap(self, draft: ReleasedDraft, number: int, hits: np.ndarray, text: str) -> ReleasedGap:

@@ -104,7 +104,7 @@ def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
 
 # -- differences ------------------------------------------------------------------------------------------------------
 
-#: Says how a trace was continuation, not what is in it: it changes from run to run.
+#: How long things took and what a cache served: these change from run to run.
 _IGNORED = frozenset({"seconds", "reused", "stored"})
 #: Where one of these fields differs, the later fields follow from it and are not listed.
 _LEADING = {
@@ -114,26 +114,26 @@ _LEADING = {
     Query: ("text",),
     Words: ("text",),
 }
-#: Of these, what a person sees; where anything else of them differs, or any array but scores, it is only counted.
+#: The fields that a view shows; differences in any other field, or in any array but scores, are only counted.
 _SEEN = {
     Continuation: ("text", "stopped"),
     Prompt: ("text", "notes"),
     Query: ("text", "sent", "note"),
     Words: ("text", "score", "hit"),
 }
-TOLERANCE = 0.01  # by which scores may differ before a person would see it
+TOLERANCE = 0.01  # by which scores may differ before a view shows it
 
 
 class _Difference(NamedTuple):
     text: str  # "path: a → b"
-    seen: bool = True  # whether a person sees it, in a view of the trace
+    seen: bool = True  # whether a view of the trace shows it
 
 
 def trace_diff(a: Any, b: Any, *, arrays: bool = False) -> str:
     """Where two traces differ, one line per difference: "path: a → b". The empty string where they do not differ.
 
     Settings and provenance are listed in full, of the steps only the first that differs; then the answer, the scores
-    and the counters. Differences that nobody sees, such as the probability of a fourth alternative or a score within
+    and the counters. Differences that no view shows, such as the probability of a fourth alternative or a score within
     ``TOLERANCE``, are one line that counts them; ``arrays=True`` lists them all. How long things took and what a cache
     served is left out.
     """

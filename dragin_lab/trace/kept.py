@@ -1,4 +1,4 @@
-"""What was kept of what a step wrote, where each part of the answer comes from, and what replaced what."""
+"""Which parts of a step's texts entered the answer, and what replaced the parts that did not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Continuation]]:
 
 
 class Kept(NamedTuple):
-    """The characters where the kept parts of a step's texts end. None: nobody has decided yet."""
+    """The characters where the kept parts of a step's texts end; None before the decision."""
 
     draft: int | None
     continuation: int | None
@@ -41,7 +41,7 @@ def common(one: str, other: str) -> int:
 
 @dataclass(frozen=True)
 class Origin:
-    """A run of the answer text and where it was written: ``made.text[at : at + stop - start]``."""
+    """A run of the answer text and where it was written: ``continuation.text[at : at + stop - start]``."""
 
     start: int  # half-open characters of the trace's text
     stop: int

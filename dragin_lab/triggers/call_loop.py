@@ -106,7 +106,7 @@ class CallLoop(PaperLoop):
         return Query(self.question, self.question, note="the question: there is nothing else to ask for")
 
     def _gap(self, step: Step, draft: Continuation, match: re.Match[str]) -> Gap:
-        """The sentence before a call that is taken out, or what a call asks; its last token stands in for hits."""
+        """The sentence before a call that is taken out, or what a call asks; its last token counts as the hit."""
         assert step.prompt is not None
         span = match.span(1)
         if not self.call.stays:

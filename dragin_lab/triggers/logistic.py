@@ -95,7 +95,7 @@ class Logistic(Trigger):
 
 
 def define(name: str, terms: Sequence[Sequence[Any]], bias: float, threshold: float) -> Logistic:
-    """Enter a logistic trigger under a name of its own, and make one."""
+    """Enter a fitted trigger under its name, and make one."""
     plain = tuple((str(feature), float(w), float(mean), float(scale)) for feature, w, mean, scale in terms)
     used = {feature.split()[0] for feature, *_ in plain}
     theta = setting(float(threshold), label="probability of a missing fact", top=1.0)
@@ -111,7 +111,7 @@ def define(name: str, terms: Sequence[Sequence[Any]], bias: float, threshold: fl
             "needs": ("attention",) * ("paid" in used) + ("hidden",) * ("hidden" in used),
         },
     )
-    part.__module__ = "__main__"  # custom, whoever calls
+    part.__module__ = "__main__"  # so that it counts as custom
     TRIGGERS.add(part)
     trigger: Logistic = part()
     return trigger
