@@ -48,21 +48,6 @@ def test_etcs_released_code_keeps_a_mark_in_an_answer_that_is_asked_for() -> Non
     assert [END in note for note in trace.notes] == [True]
 
 
-def test_the_released_codes_own_end_marks_need_no_note() -> None:
-    driven = drive(method("wo-rag", variant="reference"), Say(" So the answer is Bo."))
-    assert driven.trace.text.endswith("</s>")
-    assert (driven.trace.answer, driven.trace.notes) == ("Bo", [])
-
-
-@BOTH
-def test_only_the_released_code_is_said_to_keep_a_mark_that_the_model_spells_out(variant: str) -> None:
-    spelt = "<end>"  # several tokens of this vocabulary, so it is no end of the text
-    driven = drive(method("wo-rag", variant=variant), Say(f" So the answer is Bo{spelt}"), eos=spelt)
-    trace = driven.trace
-    assert trace.answer == "Bo"
-    assert [spelt in note for note in trace.notes] == [True] * (variant == "reference")
-
-
 @pytest.mark.parametrize("name", [n for n in METHODS if n not in ("entity-rag", "search-r1", "self-ask")])
 def test_no_text_query_or_answer_of_the_paper_variant_holds_an_end_mark(name: str) -> None:
     settings = {} if method(name, variant="paper").threshold is None else {"threshold": 0.0}

@@ -136,12 +136,6 @@ def test_torch_and_numpy_give_the_same_entropy_and_attention_received() -> None:
     )
 
 
-def test_received_of_later_rows_alone() -> None:
-    attention = causal(3, 2, 6).mean(axis=0)
-    parts = np.maximum(scores.received(attention[:4]), scores.received(attention[4:], 4))
-    np.testing.assert_array_equal(parts, scores.received(attention))
-
-
 # -- scales and pools ----------------------------------------------------------------------------------------------
 
 

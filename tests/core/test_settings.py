@@ -146,12 +146,6 @@ def test_a_declared_default_is_a_value_that_may_be(part: type[Part], name: str) 
     assert declared.check(name, default) == default
 
 
-@pytest.mark.parametrize("weights", ["abc", ("a",), (1.0, None), 3, {0: 1.0}])
-def test_weights_of_a_probe_are_numbers(weights: Any) -> None:
-    with pytest.raises(SettingError, match=r"weights"):
-        method("dragin", when="probe", what="question", weights=weights)
-
-
 # -- triggers without a default θ -------------------------------------------------------------------------------------
 
 

@@ -168,17 +168,6 @@ def test_dragin_writes_looks_back_searches_and_writes_one_sentence_again() -> No
     assert driven.trace.counters["drafts"] == 3
 
 
-def test_scores_are_those_of_the_page() -> None:
-    driven = run(reference(), DRAFT, Say(" So the answer is Li. He"))
-    words = driven.trace.steps[0].words
-    # Uniform rows: token k receives most from itself, 1 / (k + 1). "It is by Bo Ek." owns tokens 4 to 9.
-    a = [1 / 5, 1 / 6, 1 / 7, 1 / 8, 1 / 9 + 1 / 10]
-    h = [0.1, 0.1, 0.1, 9.0, 0.1]
-    np.testing.assert_allclose(words.attention[3:8], a, rtol=1e-5)
-    np.testing.assert_allclose(words.entropy[3:8], h, rtol=1e-5)
-    np.testing.assert_allclose(words.score[3:8], [x / sum(a) * y * 5 for x, y in zip(a, h, strict=True)], rtol=1e-5)
-
-
 def test_dragin_text_starts_with_a_space_and_the_next_prompt_has_two() -> None:
     driven = run(reference(), Say(" It was far."), Say(" So the answer is Li."))
     assert driven.lm.prompts == [CASE, CASE + "  It was far.</s>"]
@@ -202,11 +191,6 @@ def test_content_words_are_looked_at_after_the_decision() -> None:
     assert decision(kept).reason.endswith("above θ 1.2")
 
 
-def test_a_second_generation_without_a_sentence_keeps_what_was_kept() -> None:
-    driven = run(reference(what="current", max_new_tokens=30), DRAFT, Say("\n"), Say(" So the answer is Li."))
-    assert driven.trace.steps[0].answer == "It was far. </s>"
-
-
 # -- looking ahead: FLARE ---------------------------------------------------------------------------------------------
 
 
@@ -218,15 +202,6 @@ def test_flare_prompts_query_and_text() -> None:
     assert driven.queries == ["It is by  Ek."]
     assert driven.trace.text == " It was far. It is by Li. So the answer is Li.</s>"  # all of it is kept
     assert driven.trace.steps[0].continuation_kept == len("It is by Li. So the answer is Li.")
-
-
-@pytest.mark.parametrize(("solver", "fires"), [("avg", True), ("max", True), ("min", False)])
-def test_flare_solvers(solver: str, fires: bool) -> None:
-    again = [Say(" So the answer is Li.")]
-    driven = run(reference("flare", sentence_solver=solver), DRAFT, *again)
-    assert decision(driven).retrieve == fires
-    high = run(reference("flare", sentence_solver=solver, threshold=0.5), DRAFT, *again)
-    assert decision(high).retrieve == (solver == "max")
 
 
 def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
