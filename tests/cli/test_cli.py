@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +133,17 @@ def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path
     assert "Is ice cold?" in said.steps[0].prompt.text
 
 
-def test_ask_takes_a_benchmarks_own_exemplars_with_its_instruction(command: Command, tmp_path: Path) -> None:
-    ran = command("ask", QUESTION, "--exemplars", "hotpotqa", "--max-new-tokens", "3", "--save", tmp_path / "a.trace")
-    assert ran.code == cli.DONE, ran.err
-    said = Trace.load(tmp_path / "a.trace").steps[0].prompt
-    assert said is not None
-    assert said.text == template("hotpotqa").render(QUESTION).text
+def test_ask_takes_a_layout_and_a_benchmarks_own_exemplars_with_its_instruction(
+    command: Command, tmp_path: Path
+) -> None:
+    asked = ("ask", QUESTION, "--exemplars", "hotpotqa", "--method", "sr-rag", "--max-new-tokens", 3, "--save")
+    for layout in ("dragin", "flare"):
+        ran = command(*asked, tmp_path / layout, "--layout", layout)
+        assert ran.code == cli.DONE, ran.err
+        trace = Trace.load(tmp_path / layout)
+        assert trace.provenance["template"]["layout"] == layout
+        rendered = replace(template("hotpotqa"), layout=layout).render(QUESTION, passages=trace.steps[0].passages)
+        assert trace.steps[0].passages_prompt.text == rendered.text  # type: ignore[union-attr]
 
 
 def test_a_model_is_spread_and_quantized_as_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,16 +152,6 @@ def test_a_model_is_spread_and_quantized_as_the_options_say(monkeypatch: pytest.
     options = dict.fromkeys(("model", "device", "dtype", "heads", "engine", "tokenizer")) | {"layer": "last"}
     load_model(options | {"device_map": "auto", "quantization": "4bit"})
     assert (given["device_map"], given["quantization"]) == ("auto", {"load_in_4bit": True})
-
-
-def test_ask_takes_a_layout(command: Command, tmp_path: Path) -> None:
-    trace = tmp_path / "a.trace"
-    ran = command("ask", QUESTION, "--method", "sr-rag", "--layout", "flare", "--max-new-tokens", "3", "--save", trace)
-    assert ran.code == cli.DONE, ran.err
-    said = Trace.load(trace)
-    assert said.provenance["template"]["layout"] == "flare"
-    assert said.steps[0].passages_prompt is not None
-    assert "Search results:\n[1] " in said.steps[0].passages_prompt.text
 
 
 # -- what does not fit into the window ---------------------------------------------------------------------------------

@@ -69,40 +69,16 @@ def test_more_questions_than_there_are(command: Command, tmp_path: Path, monkeyp
     assert "--limit 5: there is no more than 1 question" in ran.out
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(KeyboardInterrupt(), cli.INTERRUPTED), (ZeroDivisionError("upside down"), cli.FAILED)]
-)
-def test_what_was_finished_is_shown_and_kept(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
-) -> None:
+def test_what_was_finished_is_shown_and_kept(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Lab.run
 
     def broken(lab: Lab, asked: Any, methods: Any, **options: Any) -> Runs:
         whole(lab, asked, methods[:3], **options)
-        raise error
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(Lab, "run", broken)
-    ran = command(*SHORT, "--limit", 2, "--output", tmp_path)
-    assert ran.code == code
+    ran = command(*SHORT, "--limit", 1, "--output", tmp_path)
+    assert ran.code == cli.INTERRUPTED
     assert rows(ran.out) == list(PAPERS)[:3]
     assert (tmp_path / "table.txt").read_text(encoding="utf-8") in ran.out
     assert not (tmp_path / "dragin.html").exists()
-
-
-def test_questions_that_fail_are_counted_and_named(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from dragin_lab.errors import ModelError
-    from dragin_lab.retrieval.bm25 import BM25
-
-    def broken(self: BM25, query: str, k: int) -> None:
-        raise ModelError("the index is upside down\nand more")
-
-    monkeypatch.setattr(BM25, "search", broken)
-    ran = command("demo", "--limit", 1, "--output", tmp_path)
-    assert ran.code == cli.FAILED
-    assert rows(ran.out)[:2] == ["wo-rag", "sr-rag (1 failed)"]
-    failed = sum(row.endswith("(1 failed)") for row in rows(ran.out))  # a model may ask for nothing by itself
-    assert 4 <= failed < len(PAPERS)
-    assert f"error: {failed} answers failed; the first " in ran.err
-    assert "the index is upside down\nThe same command tries them again" in ran.err
