@@ -11,17 +11,14 @@ from click.exceptions import Exit
 
 from dragin_lab.cli.methods import build_method, method_options
 from dragin_lab.cli.options import (
-    check_corpus,
-    check_retriever,
-    check_tap,
+    check_parts,
     corpus_option,
     debug_option,
     decoding_option,
     layout_option,
-    load_model,
     model_options,
+    open_lab,
     retriever_option,
-    use_one_thread,
 )
 from dragin_lab.cli.outputs import (
     RunFailedError,
@@ -70,11 +67,7 @@ def ask(
     dataset: str | None,
     qid: str | None,
     split: str | None,
-    corpus: str | None,
-    corpus_fields: str | None,
-    retriever: str | None,
     exemplars: str | None,
-    layout: str,
     save: str | None,
     html: str | None,
     gold: tuple[str, ...],
@@ -86,19 +79,14 @@ def ask(
 
     On a terminal the tokens appear as they are written. Ctrl-C ends it; what was done by then is shown and saved.
     """
-    if options["model"] is None:
-        use_one_thread()
     method = build_method(options)
     if (dataset is None) != (qid is None) or (question is None) == (qid is None):
         raise click.UsageError("give a QUESTION between quotes, or --dataset and --id")
-    check_tap(options)
     for path in (save, html):
         check_writable(path)
     check_apart(save, html)
-    check_corpus(corpus, corpus_fields)
-    check_retriever(retriever)
+    check_parts(options)
     from dragin_lab.run.benchmark import open_benchmark
-    from dragin_lab.run.lab import Lab
     from dragin_lab.run.serving import check_question
 
     asked: str | Question = question or ""
@@ -107,8 +95,7 @@ def ask(
         benchmark = open_benchmark(dataset, exemplars=exemplars, split=split)
         asked, prompt = find_question(benchmark, str(qid)), benchmark.template
     asked = check_question(asked, gold or None)
-    lab = Lab(None, corpus, prompt, retriever, options["seed"], layout=layout, fields=corpus_fields)
-    lab = lab.replace(model=load_model(options))
+    lab = open_lab(options, exemplars=prompt)
     events = lab.stream(asked, method)
     trace, delivered = events.trace, True
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 from click.types import FloatParamType
@@ -13,6 +13,9 @@ from click.types import FloatParamType
 from dragin_lab.checks import is_embedded
 from dragin_lab.core.prompts import LAYOUTS
 from dragin_lab.files import as_path
+
+if TYPE_CHECKING:
+    from dragin_lab.run.lab import Lab
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -97,9 +100,21 @@ decoding_option = click.option(
     "--decoding", type=Name(("greedy", "sample")), default="greedy", show_default=True, panel="Model",
     help="The likeliest, or sample.",
 )  # fmt: skip
+
+
+def use_one_thread(ctx: Any = None, param: Any = None, model: str | None = None) -> str | None:
+    """For the embedded model, whose threads would only wait for one another.
+
+    To be called before torch is loaded, which spaCy does too where it finds it: when options are read.
+    """
+    if model is None:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    return model
+
+
 model_options = join_options(
     click.option(
-        "--model", panel="Model",
+        "--model", panel="Model", is_eager=True, callback=use_one_thread,
         help="A folder, GGUF file, Hugging Face id or server's address; default the embedded model.",
     ),
     click.option(
@@ -204,6 +219,14 @@ def check_corpus(corpus: str | None, fields: str | None = None) -> None:
         next(find_source(corpus, fields).rows(lambda count: None), None)
 
 
+def check_parts(options: dict[str, Any]) -> None:
+    """Refuse a model, passages or a retriever that cannot be, before any of them is loaded."""
+    check_tap(options)
+    if options.get("ray") in (None, "local"):  # elsewhere the workers' machines have the passages
+        check_corpus(options["corpus"], options["corpus_fields"])
+    check_retriever(options["retriever"])
+
+
 def check_retriever(spec: str | None) -> None:
     """Refuse what names no retriever, or one whose package is missing, before a model is loaded."""
     if spec is not None:
@@ -215,14 +238,6 @@ def check_retriever(spec: str | None) -> None:
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def use_one_thread() -> None:
-    """For the embedded model, whose threads would only wait for one another.
-
-    To be called before torch is loaded, which spaCy does too where it finds it.
-    """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
     from dragin_lab.served.opening import open_model
 
@@ -230,6 +245,15 @@ def load_model(options: dict[str, Any], check: bool = True) -> Any:
     wanted["quantization"] = QUANTIZATIONS.get(options["quantization"])
     sample = options.get("decoding") == "sample"
     return open_model(options["model"], sample=sample, check=check, **wanted)
+
+
+def open_lab(options: dict[str, Any], **settings: Any) -> Lab:
+    """The lab that the options describe; what is wrong with ``settings`` is said before a model is loaded."""
+    from dragin_lab.run.lab import Lab
+
+    passages = {key: options[key] for key in ("corpus", "retriever")} | {"fields": options["corpus_fields"]}
+    lab = Lab(seed=options["seed"], layout=options["layout"], **passages, **settings)
+    return lab.replace(model=load_model(options))
 
 
 def load_retriever(corpus: str | None, spec: str | None = None, fields: str | None = None) -> Any:

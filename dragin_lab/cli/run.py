@@ -14,13 +14,11 @@ from dragin_lab.cli.methods import DEFAULT, NOTED, Values, build_methods, find_p
 from dragin_lab.cli.options import (
     NUMBER,
     benchmark_options,
-    check_corpus,
-    check_retriever,
-    check_tap,
+    check_parts,
     debug_option,
     join_options,
-    load_model,
     model_options,
+    open_lab,
     use_one_thread,
 )
 from dragin_lab.cli.outputs import (
@@ -210,30 +208,24 @@ def _split_sources(given: Sequence[str]) -> Iterator[str]:
 
 def execute_runs(methods_for: Callable[[Benchmark], Sequence[Method]], output: str, options: dict[str, Any]) -> None:
     """Run the methods for each data set of the options, and print the tables."""
-    if options["model"] is None:
-        use_one_thread()
     if options["batch_size"] < 1:
         raise click.UsageError(f"--batch-size {options['batch_size']}: give 1 or more")
     if options["no_store"] and options["store_folder"] is not None:
         raise click.UsageError("--store and --no-store: give one of the two")
     if options["ray"] is not None and options["store_folder"] is not None:
         raise click.UsageError("--store and --ray: a cache serves one process; leave out one of the two")
-    check_tap(options)
     _check_cluster(options)
-    if options["ray"] in (None, "local"):  # elsewhere the workers' machines have the passages
-        check_corpus(options["corpus"], options["corpus_fields"])
-    check_retriever(options["retriever"])
+    check_parts(options)
     wanted = [(method, asked) for asked in open_benchmarks(options) for method in methods_for(asked)]
     root = make_folder(output)
     searches = any(method.retrieves for method, _ in wanted)
     several = len(wanted) > len({asked.name for _, asked in wanted})
-    settings: dict[str, Any] = {"seed": options["seed"], "layout": options["layout"]}
     with ExitStack() as stack:
         if options["ray"] is None:
-            settings |= {key: options[key] for key in ("corpus", "retriever")} | {"fields": options["corpus_fields"]}
-            lab = Lab(load_model(options), cache=stack.enter_context(_open_cache(options, several)), **settings)
+            lab = open_lab(options, cache=stack.enter_context(_open_cache(options, several)))
         else:
-            lab = Lab(stack.enter_context(_open_cluster(options, searches)), **settings)
+            cluster = stack.enter_context(_open_cluster(options, searches))
+            lab = Lab(cluster, seed=options["seed"], layout=options["layout"])
         _run_all(lab, wanted, root, options)
         if lab.cache is not None and options["store_folder"] is not None and lab.cache.counts.drafts:
             echo(f"\n{lab.cache.counts}")

@@ -13,6 +13,7 @@ from command import Command, interrupt_on_terminal
 
 import dragin_lab as dl
 from dragin_lab.cli import app as cli
+from dragin_lab.cli import options
 from dragin_lab.cli import run as cli_run
 from dragin_lab.errors import ModelError
 from dragin_lab.run import lab as lab_module
@@ -33,7 +34,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> AnsweringModel:
     def opened(source: str, *, limit: int | None = None, **_: Any) -> Benchmark:
         return Benchmark(source, tuple(questions(3)[:limit]), limit=limit)
 
-    monkeypatch.setattr(cli_run, "load_model", lambda options: lm)
+    monkeypatch.setattr(options, "load_model", lambda options: lm)
     monkeypatch.setattr(lab_module, "open_retriever", lambda *given: retriever)
     monkeypatch.setattr(cli_run, "open_benchmark", opened)
     return lm
@@ -341,7 +342,8 @@ def test_sweep_over_thresholds_and_query_lengths(command: Command, tmp_path: Pat
 def test_sweep_goes_over_multiples_of_the_methods_own_theta(
     given: tuple[str, ...], thetas: tuple[float, ...], command: Command, tmp_path: Path, scripted: AnsweringModel
 ) -> None:
-    ran = command("sweep", *given, "--what", "question", "--dataset", "one", "--output", tmp_path)
+    asked = ("--what", "question", "--dataset", "one", "--limit", 1, "--output", tmp_path)
+    ran = command("sweep", *given, *asked)
     assert [float(row[0].partition("θ ")[2].split(",")[0]) for row in rows(ran.out)] == list(thetas), ran.err
 
 
