@@ -18,11 +18,11 @@ Line = tuple[str, bool | None]  # None: it is missing, and nothing needs it that
 
 _NEEDED = ("torch", "transformers", "spacy", "rank_bm25", "tantivy", "safetensors", "pandas", "numpy")
 _OPTIONAL = {
-    "jupyterlab": "notebooks want it",
-    "ipywidgets": "notebooks want it",
-    "anywidget": "notebooks want it",
-    "matplotlib": "figures want it",
-    "datasets": "corpora and questions from the Hugging Face Hub want it",
+    "jupyterlab": "notebooks",
+    "ipywidgets": "notebooks",
+    "anywidget": "notebooks",
+    "matplotlib": "figures",
+    "datasets": "corpora and questions from the Hugging Face Hub",
 }
 
 
@@ -62,7 +62,7 @@ def _check_packages() -> Iterator[Line]:
         try:
             yield f"{name} {metadata.version(name)}", True
         except metadata.PackageNotFoundError:
-            yield f"{name} is not installed; {purpose}", None
+            yield f"{name} is not installed; it is needed for {purpose}", None
 
 
 def _check_sentences() -> Iterator[Line]:

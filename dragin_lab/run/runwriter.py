@@ -77,7 +77,7 @@ class RunFolder(RunInMemory):
 
     Entering makes the folder or reads the run in it, drops lines that are torn or damaged and those that failed, so
     that their questions are asked again, and leaves the rest in ``done`` by question id. A complete run is also entered
-    where nothing can be written. ``traces`` as for ``benchmark.run_benchmark``; ``grown`` gives the fingerprint of the
+    where nothing can be written. ``traces`` as for ``Lab.run``; ``grown`` gives the fingerprint of the
     first n questions, by which a run of fewer is known and goes on. Raises ``RunError`` where the folder holds
     another run or another process writes it, ``NotWrittenError`` where it cannot be written.
     """
