@@ -27,6 +27,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path, user_cache
 from dragin_lab.model.sources import first_line, hash_weights, load_weights, loading_errors, silence
+from dragin_lab.text import printable
 
 _MAGIC = b"GGUF"
 _MANIFEST = "converted.json"
@@ -141,7 +142,7 @@ def _require(file: Path, packages: Sequence[str]) -> None:
 
 def _convert_into(file: Path, folder: Path, read: Callable[[], tuple[Any, ...]]) -> None:
     """Convert a file into ``folder``, which appears whole or not at all; the caller holds the lock."""
-    print(f"{file.name}: converting it once, into {folder}", file=sys.stderr, flush=True)
+    print(printable(f"{file.name}: converting it once, into {folder}"), file=sys.stderr, flush=True)
     parts = read()
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)

@@ -22,6 +22,7 @@ from dragin_lab.model.gguf import convert_gguf, find_gguf
 from dragin_lab.model.sources import find_source, first_line, load_pair, read_placing, weight_files
 from dragin_lab.model.tapped import TappedModel
 from dragin_lab.model.writing import Keep, TokenEvent
+from dragin_lab.text import printable
 from dragin_lab.trace.trace import Continuation, Prompt
 
 GIB = 2**30
@@ -89,7 +90,7 @@ class LanguageModel(TappedModel):
         name, folder = find_source(source)
         placing = read_placing(device_map, quantization)
         if not title and (line := describe_memory(name, getattr(torch, kind), where, *placing)):
-            print(f"{name}: {line}", file=sys.stderr, flush=True)
+            print(printable(f"{name}: {line}"), file=sys.stderr, flush=True)
         model, tokenizer = load_pair(name, getattr(torch, kind), where, *placing)
         loaded = cls(
             model,

@@ -28,6 +28,7 @@ from dragin_lab.retrieval import analysis, stored
 from dragin_lab.retrieval.analysis import prepare_text
 from dragin_lab.retrieval.sources import Row, Source, find_source, long_passage, long_warning
 from dragin_lab.retrieval.stored import INDEX, TEXT, TITLE, Stored, json_line, write_manifest
+from dragin_lab.text import printable
 
 #: Bytes that tantivy collects before it writes a segment; with the merging of segments they determine the peak.
 _HEAP = 128 << 20
@@ -141,7 +142,7 @@ def _add_rows(writer: Any, source: Source, progress: bool | None) -> _Added:
     added = _Added(writer)
     disable = None if progress is None else not progress
     size = {"total": source.bytes, "unit": "B", "unit_scale": True} if source.bytes else {"unit": " passages"}
-    with tqdm(desc=source.name, disable=disable, leave=False, **size) as bar:
+    with tqdm(desc=printable(source.name), disable=disable, leave=False, **size) as bar:
         for row in source.rows(bar.update if source.bytes else lambda count: None):
             added.add(row)
             if not source.bytes:

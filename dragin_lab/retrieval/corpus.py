@@ -17,6 +17,7 @@ from dragin_lab.files import as_path
 from dragin_lab.retrieval.build import build_corpus
 from dragin_lab.retrieval.sources import Row, as_rows, find_source, long_passage, long_warning
 from dragin_lab.retrieval.stored import Stored, is_stored, json_line
+from dragin_lab.text import printable
 from dragin_lab.trace.trace import Passage
 
 _AT_ONCE = 4096  # passages read together
@@ -76,7 +77,12 @@ class Corpus(Sequence[Passage]):
         opened = find_source(source, fields)
         disable = None if progress is None else not progress
         with tqdm(
-            total=opened.bytes or None, desc=opened.name, unit="B", unit_scale=True, disable=disable, leave=False
+            total=opened.bytes or None,
+            desc=printable(opened.name),
+            unit="B",
+            unit_scale=True,
+            disable=disable,
+            leave=False,
         ) as bar:
             where = str(as_path(source, CorpusError)) if isinstance(source, str | Path) else opened.name
             return cls(opened.rows(bar.update), name=opened.name.split(".")[0] or opened.name, source=where)

@@ -29,6 +29,7 @@ from dragin_lab.files import LOCK, as_path, locked, not_saved, user_cache, write
 from dragin_lab.retrieval.bm25 import check_number
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import ABOUT, INDEXES, read_manifest, write_manifest
+from dragin_lab.text import printable
 from dragin_lab.trace.trace import Passage
 
 #: Version of a folder's layout; any other is refused.
@@ -173,7 +174,7 @@ def _encode_rest(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str
     """Encode what ``VECTORS`` lacks; a passage without a vector is a row of zeros."""
     rows = _count_encoded(folder, facts)
     bar = tqdm(
-        total=len(corpus), initial=rows, desc=f"encode by {encoder.name}", unit=" passages", leave=False,
+        total=len(corpus), initial=rows, desc=printable(f"encode by {encoder.name}"), unit=" passages", leave=False,
         disable=None if progress is None else not progress,
     )  # fmt: skip
     with (folder / VECTORS).open("ab") as file, bar:

@@ -30,7 +30,7 @@ from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, check_ranking, search_timeout
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, Weigher, check_number, query_vectors
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.text import split_credentials
+from dragin_lab.text import printable, split_credentials
 from dragin_lab.trace.trace import Passage
 
 if TYPE_CHECKING:
@@ -233,7 +233,9 @@ def fill(
         first = resumed - resumed % BATCH
         disable = None if progress is None else not progress
         try:
-            with tqdm(total=len(corpus), initial=first, unit=" passages", desc=corpus.name, disable=disable) as bar:
+            with tqdm(
+                total=len(corpus), initial=first, unit=" passages", desc=printable(corpus.name), disable=disable
+            ) as bar:
                 for start in range(first, len(corpus), BATCH):
                     if collection.about() != about:
                         raise CorpusError(f"{where}: another 'corpus index --force' replaced it; run one at a time")

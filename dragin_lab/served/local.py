@@ -12,6 +12,7 @@ from pathlib import Path
 from dragin_lab.checks import choice, count, shown
 from dragin_lab.errors import MissingPackageError, ModelError
 from dragin_lab.model.gguf import find_gguf
+from dragin_lab.text import printable
 
 CONTEXT = 4096  # tokens of prompt and text, where nobody says
 _DTYPES = {"float32": "GGML_TYPE_F32", "float16": "GGML_TYPE_F16"}
@@ -80,7 +81,7 @@ class LocalServer:
         self.address = str(running[0].listening_address)
         self.close = weakref.finalize(self, running.clear)  # the server ends when nothing refers to it
         if not inputs:
-            print(f"{file.name}: served by llama.cpp on {self.threads} threads", file=sys.stderr, flush=True)
+            print(printable(f"{file.name}: served by llama.cpp on {self.threads} threads"), file=sys.stderr, flush=True)
 
     def __str__(self) -> str:
         return f"llama.cpp in this process on {self.threads} threads"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 import re
@@ -85,10 +86,26 @@ def shown(run: Command, *args: object) -> str:
     return text
 
 
-def test_the_command_line_prints_through_one_function() -> None:
-    files = sorted((ROOT / "dragin_lab" / "cli").glob("*.py"))
-    others = [file.name for file in files if re.search(r"click\.s?echo|(?<!\.)\bprint\(", file.read_text("utf-8"))]
-    assert others == ["outputs.py"]
+#: Printed as it is: progress, counts and views are printable.
+PRINTABLE = {"self", "counts", "self.static().text"}
+
+
+def test_whatever_is_printed_is_made_printable() -> None:
+    """Commands print by ``echo``; elsewhere, what ``print`` and the names of bars say goes through ``printable``."""
+    printed = []
+    for file in (ROOT / "dragin_lab").rglob("*.py"):
+        calls = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Call)]
+        for call in calls:
+            function = ast.unparse(call.func)
+            names = [key.value for key in call.keywords if key.arg == "desc"] if function == "tqdm" else []
+            for value in [*names, *(call.args[:1] if function in ("print", "click.echo", "click.secho") else [])]:
+                printed.append((file.name, ast.unparse(value)))
+    raw = [one for one in printed if not one[1].startswith("printable(") and one[1] not in PRINTABLE]
+    assert sorted(raw) == [
+        ("data.py", "name"),  # one of a few
+        ("outputs.py", "click.style(shown, **style) if any(style.values()) else shown"),
+        ("outputs.py", "trace_text(trace, width=width, color=is_coloured(sys.stdout))"),
+    ]
 
 
 def test_every_control_character_is_replaced_and_line_ends_stay(capsys: pytest.CaptureFixture[str]) -> None:
