@@ -11,7 +11,6 @@ and ends with the same bytes. A search compares the query with every passage.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -229,6 +228,7 @@ class Encoder:
 
     name: str
     dimension: int
+    facts: dict[str, Any]  # further ones of its provenance
 
     def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
         """(texts, dimension) float32, each row of length 1; zeros for a text without a finite vector."""
@@ -245,7 +245,7 @@ class Encoder:
 
     def provenance(self) -> dict[str, Any]:
         """All that the vectors depend on, as plain data."""
-        raise NotImplementedError
+        return {"model": self.name} | self.facts | {"dimension": self.dimension}
 
 
 def open_encoder(model: str, device: str | None = None) -> Encoder:
@@ -286,10 +286,15 @@ class SGPT(Encoder):
         self.batch_size = batch_size
         self.model, self._tokenizer = load_encoder(source, device)
         self.dimension = int(self.model.config.get_text_config().hidden_size)
-        self._hash = hash_weights(self.model, weight_files(*find_source(source)))
         limits = (self._tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", None))
         self.longest: int | None = min((int(n) for n in limits if n is not None and n < _HUGE), default=None)
         self._brackets = {True: self._bracket_ids(QUERY), False: self._bracket_ids(PASSAGE)}
+        self.facts = {
+            "weights_sha256": hash_weights(self.model, weight_files(*find_source(source))),
+            "pooling": "weighted mean",
+            "brackets": brackets,
+            "longest": self.longest,
+        }
 
     def _bracket_ids(self, brackets: tuple[str, str]) -> tuple[list[int], list[int]]:
         """The tokens around a text: the last token of each bracket, as some tokenizers put a space mark before it."""
@@ -329,16 +334,6 @@ class SGPT(Encoder):
             hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state  # (texts, tokens, dimension)
         return pool_weighted(hidden.float().cpu().numpy(), mask.cpu().numpy())
 
-    def provenance(self) -> dict[str, Any]:
-        return {
-            "model": self.name,
-            "weights_sha256": self._hash,
-            "pooling": "weighted mean",
-            "brackets": self.brackets,
-            "longest": self.longest,
-            "dimension": self.dimension,
-        }
-
 
 class SentenceEncoder(Encoder):
     """A model of sentence-transformers, with its own prompts for queries and passages."""
@@ -354,25 +349,19 @@ class SentenceEncoder(Encoder):
             self.model = SentenceTransformer(source, device=str(device), trust_remote_code=False)
         except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
             raise ModelError(f"{name} cannot be loaded by sentence-transformers: {str(error)[:300]}") from error
+        from dragin_lab.model.sources import hash_weights
+
         self.name = name
         self.dimension = int(self.model.encode(["."], show_progress_bar=False).shape[1])
-        digest = hashlib.sha256()
-        for key, tensor in sorted(self.model.state_dict().items()):
-            digest.update(key.encode() + tensor.detach().float().cpu().numpy().tobytes())
-        self._hash = digest.hexdigest()
+        self.facts = {
+            "weights_sha256": hash_weights(self.model, []),
+            "pooling": f"sentence-transformers {version('sentence-transformers')}",
+            "longest": self.model.max_seq_length,
+        }
 
     def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
         read = self.model.encode_query if query else self.model.encode_document
         return scale_rows(np.asarray(read(texts, show_progress_bar=False, convert_to_numpy=True), np.float32))
-
-    def provenance(self) -> dict[str, Any]:
-        return {
-            "model": self.name,
-            "weights_sha256": self._hash,
-            "pooling": f"sentence-transformers {version('sentence-transformers')}",
-            "longest": self.model.max_seq_length,
-            "dimension": self.dimension,
-        }
 
 
 def pool_weighted(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -50,11 +50,6 @@ _REMEDIES = {
 }
 
 
-class _Shards(Struct):
-    total: int = 0
-    failed: int = 0
-
-
 class _Source(Struct):
     text: Filled = field(name=TEXT)
     title: str | None = None
@@ -76,25 +71,12 @@ class _Answer(Struct):
     error: Any = None
     status: int = 200
     timed_out: bool = False
-    shards: _Shards = field(name="_shards", default_factory=_Shards)
+    shards: dict[str, Any] = field(name="_shards", default_factory=dict)
     hits: _Hits | None = None
     responses: list[Raw] = []
     count: int = 0
     docs: list[dict[str, Any]] = []
     version: dict[str, Any] = {}
-
-
-class _Field(Struct):
-    analyzer: str = "standard"
-
-
-class _Mappings(Struct):
-    properties: dict[str, _Field] = {}
-
-
-class _Index(Struct):
-    mappings: _Mappings
-    settings: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -199,23 +181,23 @@ class Elasticsearch:
 
     def _describe(self) -> dict[str, Any]:
         """Facts about the index, which must have the fields."""
-        indexes = self._decode(self._request(str(self.address)), dict[str, _Index])
+        indexes = self._decode(self._request(str(self.address)), dict[str, dict[str, dict[str, Any]]])
         if len(indexes) != 1:
             raise SearchServerError(f"{self.address}: names {len(indexes)} indexes; give the name of one")
         (index,) = indexes.values()
-        fields = index.mappings.properties
+        fields = index.get("mappings", {}).get("properties", {})
         if missing := [name for name in (TITLE, TEXT) if name not in fields]:
             raise SearchServerError(
                 f"{self.address}: the index has no field {' and no field '.join(missing)}, only {', '.join(fields)}; "
                 f"the released code's has {TITLE} and {TEXT}"
             )
-        analyzers = {name: fields[name].analyzer for name in (TITLE, TEXT)}
+        analyzers = {name: fields[name].get("analyzer", "standard") for name in (TITLE, TEXT)}
         if set(analyzers.values()) != {"english"}:
             warnings.warn(
                 f"{self.address}: the fields are analysed by {analyzers}, the authors' by 'english': scores differ",
                 stacklevel=4,
             )
-        settings = index.settings.get("index", {})
+        settings = index.get("settings", {}).get("index", {})
         return {
             "analysis": analyzers[TEXT] if len(set(analyzers.values())) == 1 else analyzers,
             "similarity": settings.get("similarity") or "default (BM25, k1 1.2, b 0.75)",
@@ -306,10 +288,11 @@ class Elasticsearch:
         """Refuse an answer that covers only a part of the index."""
         if answer.error:
             raise SearchServerError(f"{self.address}: refuses the search{_explain_error(answer.error)}")
-        if answer.shards.failed or answer.timed_out:
+        failed = answer.shards.get("failed", 0)
+        if failed or answer.timed_out:
             raise SearchServerError(
-                f"{self.address}: answers for a part of the index only ({answer.shards.failed} of "
-                f"{answer.shards.total} shards failed, or it timed out); check the cluster's health and run it again"
+                f"{self.address}: answers for a part of the index only ({failed} of {answer.shards.get('total')} "
+                "shards failed, or it timed out); check the cluster's health and run it again"
             )
         return answer
 
