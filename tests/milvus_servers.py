@@ -1,8 +1,7 @@
-"""Milvus Lite for tests: as a server of its own that can be killed, and an encoder that needs no model."""
+"""Milvus Lite for tests, as a server of its own that can be killed."""
 
 from __future__ import annotations
 
-import hashlib
 import signal
 import socket
 import subprocess
@@ -11,13 +10,8 @@ import time
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import psutil
-
-from dragin_lab.retrieval.analysis import terms
-from dragin_lab.trace.trace import Passage
 
 
 @dataclass
@@ -58,26 +52,3 @@ class MilvusProcess:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             self.process = None
-
-
-class HashedTerms:
-    """An encoder: the sum of a random direction for each term of a text, of length 1; zeros without terms."""
-
-    def __init__(self, dimension: int = 16, name: str = "hashed-terms") -> None:
-        self.dimension, self.name = dimension, name
-
-    def encode_queries(self, queries: list[str]) -> np.ndarray:
-        return np.stack([self._one(query) for query in queries])
-
-    def encode_passages(self, passages: list[Passage]) -> np.ndarray:
-        return np.stack([self._one(f"{passage.title} {passage.text}") for passage in passages])
-
-    def _one(self, text: str) -> np.ndarray:
-        vector = np.zeros(self.dimension)
-        for term in terms(text):
-            seed = int.from_bytes(hashlib.sha256(term.encode()).digest()[:8], "little")
-            vector += np.random.default_rng(seed).normal(size=self.dimension)
-        return (vector / (np.linalg.norm(vector) or 1.0)).astype(np.float32)
-
-    def provenance(self) -> dict[str, Any]:
-        return {"model": self.name, "dimension": self.dimension}

@@ -7,8 +7,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from web import listen
 
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
@@ -118,15 +120,8 @@ def serve(index: Index) -> Iterator[Index]:
             self.end_headers()
             self.wfile.write(data)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    index.address = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
-        yield index
-    finally:
-        index.over.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listen(Handler) as index.address:
+        try:
+            yield index
+        finally:
+            index.over.set()

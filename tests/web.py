@@ -26,8 +26,23 @@ class Web:
 
 
 @contextmanager
+def listen(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server on a port of 127.0.0.1 of its own, until the block ends."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
 def serve(web: Web) -> Iterator[Web]:
-    """The server, on a port of 127.0.0.1 of its own, until the block ends."""
+    """A server of these files, until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *args: object) -> None: ...
@@ -64,14 +79,5 @@ def serve(web: Web) -> Iterator[Web]:
             rest = data[start:]
             self.wfile.write(rest[: web.cuts.pop(0)] if web.cuts else rest)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    web.address = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with listen(Handler) as web.address:
         yield web
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import transformers as tf
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from dragin_lab.core.episode import SoFar, Write
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.model.writing import TokenEvent
 from dragin_lab.trace.trace import Continuation
@@ -226,6 +228,32 @@ def alike(a: Continuation, b: Any, close: float = CLOSE, half: float = HALF) -> 
             np.testing.assert_allclose(one, two, atol=atol, err_msg=field.name)
         else:
             np.testing.assert_array_equal(one, two, err_msg=field.name)
+
+
+@dataclass(frozen=True)
+class After:
+    """Stops behind some tokens; reads attention behind each token (1), behind every second (2), or behind none (0)."""
+
+    tokens: int
+    looks: int = 0
+
+    def reached(self, so_far: SoFar) -> str | None:
+        if self.looks and len(so_far.ids) % self.looks == 0:
+            assert len(so_far.received) == len(so_far.ids)
+        return "enough" if len(so_far.ids) >= self.tokens else None
+
+
+def written(batch: Any, drafts: Sequence[Write], seeds: Sequence[int | None] | None = None) -> list[Any]:
+    """Everything a batch answers, in the order of the drafts; then it is closed."""
+    for key, draft in enumerate(drafts):
+        batch.ask(key, draft, None if seeds is None else seeds[key])
+    answers: dict[int, Any] = {}
+    while len(batch):
+        for key, continuation in batch.step():
+            assert key not in answers
+            answers[key] = continuation
+    batch.close()
+    return [answers[key] for key in range(len(drafts))]
 
 
 def drained(stream: Any) -> tuple[list[TokenEvent], Continuation]:

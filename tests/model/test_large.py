@@ -42,17 +42,14 @@ def test_a_model_that_is_spread_writes_and_is_captured_like_one_that_is_not(laye
 
 def test_side_by_side_works_on_a_model_that_is_spread() -> None:
     pytest.importorskip("accelerate")
-    found = {}
-    for name, options in (("plain", {}), ("spread", {"device_map": SPREAD})):
-        lm = LanguageModel.load(SMALL, **options)
-        rows = lm.batch(2)
-        for key, text in enumerate(("Question: Who?", "Question: Where is the town of it?")):
-            rows.ask(key, Write(Prompt(text), 6, attention=True))
-        made = {}
-        while len(rows):
-            made |= dict(rows.step())
-        found[name] = {key: one.ids.tolist() for key, one in made.items()}
-    assert found["spread"] == found["plain"]
+    drafts = [
+        Write(Prompt(text), 6, attention=True) for text in ("Question: Who?", "Question: Where is the town of it?")
+    ]
+    plain, spread = (
+        lm_tiny.written(LanguageModel.load(SMALL, **options).batch(2), drafts)
+        for options in ({}, {"device_map": SPREAD})
+    )
+    assert [one.ids.tolist() for one in spread] == [one.ids.tolist() for one in plain]
 
 
 def test_the_estimate_is_what_the_weights_take(capsys: pytest.CaptureFixture[str]) -> None:

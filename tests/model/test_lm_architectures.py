@@ -77,13 +77,7 @@ def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str
         place = layers.index(layer)
         alone = [lm.generate(draft) for draft in drafts]
         assert bool(alone[1].reused) == bool(lm.parts)
-        batch = lm.batch(3)
-        for i, draft in enumerate(drafts):
-            batch.ask(i, draft)
-        beside: dict[int, Any] = {}
-        while len(batch):
-            beside |= dict(batch.step())
-        for made in (*alone, *(beside[i] for i in range(3))):
+        for made in (*alone, *lm_tiny.written(lm.batch(3), drafts)):
             logits, maps = one_pass(eager, made)
             agree(made, logits, maps[place if len(maps) == len(layers) else layer][0].numpy())
         ids = torch.tensor([made.ids.tolist()])
@@ -112,23 +106,6 @@ def test_layers_and_heads_can_be_chosen() -> None:
         made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 5, attention=True))
         logits, attention = reference(eager, made, index)
         agree(made, logits, attention[[3, 1]])
-
-
-def test_two_models_at_once_do_not_mix() -> None:
-    draft = Write(Prompt(lm_tiny.PROMPT), 6, attention=True)
-    alone = [LanguageModel(lm_tiny.build("llama", seed=s), lm_tiny.byte_level()).generate(draft) for s in (0, 5)]
-    pair = [LanguageModel(lm_tiny.build("llama", seed=s), lm_tiny.byte_level()) for s in (0, 5)]
-    streams = [lm.stream(draft) for lm in pair]
-    ended: dict[int, Continuation] = {}
-    while len(ended) < 2:
-        for i, stream in enumerate(streams):
-            if i not in ended:
-                try:
-                    next(stream)
-                except StopIteration as end:
-                    ended[i] = end.value
-    for i in (0, 1):
-        lm_tiny.alike(ended[i], alone[i])
 
 
 @lm_tiny.matrix(*lm_tiny.REGISTRY, *lm_tiny.BYPASS, *lm_tiny.FURTHER)

@@ -9,28 +9,16 @@ import lm_tiny
 import numpy as np
 import pytest
 import torch
-from lm_tiny import CLOSE, alike, tiny
+from lm_tiny import CLOSE, After, alike, tiny, written
 
 from dragin_lab.core.episode import Bias, SoFar, Write
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.model import caches
-from dragin_lab.model.batch import Batch, out_of_memory
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.trace.trace import Prompt
 
 SLIDING = ("mistral", "gemma2", "gemma3", "gpt-oss")
 CPU_FULL = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
-
-
-@dataclass(frozen=True)
-class After:
-    """Stops behind a number of tokens; looks at what was received, as triggers do."""
-
-    tokens: int
-
-    def reached(self, so_far: SoFar) -> str | None:
-        assert len(so_far.received) == len(so_far.ids)
-        return "enough" if len(so_far.ids) >= self.tokens else None
 
 
 @dataclass(frozen=True)
@@ -46,26 +34,14 @@ class Broken:
 #: Of all lengths, with a common beginning or none, ended in every way.
 DRAFTS = [
     Write(Prompt(lm_tiny.PROMPT), 9, attention=True),
-    Write(Prompt("Answer: Ulm"), 14, After(5), attention=True),
+    Write(Prompt("Answer: Ulm"), 14, After(5, 1), attention=True),
     Write(Prompt(lm_tiny.PROMPT + " The mother"), 3),
-    Write(Prompt("A"), 12, After(4), attention=True),
+    Write(Prompt("A"), 12, After(4, 1), attention=True),
     Write(Prompt(lm_tiny.PROMPT), 1),
-    Write(Prompt("Question: Who?\nAnswer:"), 11, After(40)),
-    Write(Prompt("Answer: Ulm"), 8, After(7), attention=True, prefix=(9, 5, 11)),
+    Write(Prompt("Question: Who?\nAnswer:"), 11, After(40, 1)),
+    Write(Prompt("Answer: Ulm"), 8, After(7, 1), attention=True, prefix=(9, 5, 11)),
     Write(Prompt(lm_tiny.PROMPT + " Ulm"), 6, bias=(Bias("A", 50.0, 1, 3), Bias("e", -float("inf")))),
 ]
-
-
-def written(batch: Batch, drafts: list[Write], seeds: Any = None) -> list[Any]:
-    """Everything a batch answers, in the order of the drafts."""
-    for i, draft in enumerate(drafts):
-        batch.ask(i, draft, None if seeds is None else seeds[i])
-    found: dict[int, Any] = {}
-    while len(batch):
-        for key, made in batch.step():
-            assert key not in found
-            found[key] = made
-    return [found[i] for i in range(len(drafts))]
 
 
 @lm_tiny.matrix(*(k for k in (*lm_tiny.REGISTRY, *lm_tiny.BYPASS) if k not in SLIDING))
@@ -231,15 +207,6 @@ def test_a_map_makes_room_for_itself() -> None:
         found |= dict(batch.step())
     for i in range(3):  # they had begun, and began again
         alike(tiny().generate(DRAFTS[i]), found[i])
-
-
-def test_what_counts_as_a_lack_of_memory() -> None:
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(2**58)
-    assert out_of_memory(caught.value)
-    assert out_of_memory(MemoryError())
-    assert not out_of_memory(RuntimeError("shapes differ"))
-    assert not out_of_memory(ValueError("out of memory"))
 
 
 def test_closing_leaves_the_model_as_it_was() -> None:

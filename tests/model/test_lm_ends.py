@@ -110,10 +110,7 @@ def closing(mark: str, *, special: bool) -> LanguageModel:
 def test_a_draft_ends_at_any_end_mark_and_its_text_is_without(mark: str, special: bool) -> None:
     lm = closing(mark, special=special)
     write = Write(Prompt("Question: Who made it?"), 8)
-    batch = lm.batch(2)
-    for key in range(2):
-        batch.ask(key, write)
-    for draft in (lm.generate(write), *(continuation for _, continuation in batch.step())):
+    for draft in (lm.generate(write), *lm_tiny.written(lm.batch(2), [write, write])):
         assert (draft.stopped, draft.text, draft.raw_text, len(draft)) == ("eos", "", mark, 1)
 
 

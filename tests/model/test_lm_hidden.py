@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lm_tiny import PROMPT, alike, build, byte_level, matrix
+from lm_tiny import PROMPT, alike, build, byte_level, matrix, written
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
@@ -56,14 +56,8 @@ def test_states_are_the_models_own(kind: str) -> None:
 def test_side_by_side_each_draft_has_its_own() -> None:
     lm = LanguageModel(build("llama"), byte_level())
     drafts = [asked("last"), asked(1, "Question: Who?\nAnswer:"), asked(None), asked(-2, PROMPT * 2)]
-    batch, found = lm.batch(3), {}
-    for key, draft in enumerate(drafts):
-        batch.ask(key, draft)
-    while len(batch):
-        found |= dict(batch.step())
-    for key, draft in enumerate(drafts):
-        alone = lm.generate(draft)
-        alike(alone, found[key])
+    for draft, beside in zip(drafts, written(lm.batch(3), drafts), strict=True):
+        alike(lm.generate(draft), beside)
 
 
 def test_served_from_a_cache_and_forced() -> None:

@@ -103,14 +103,6 @@ def test_memory_is_bounded() -> None:
     assert (len(kept), kept.nbytes) == (0, 0)
 
 
-def test_half_a_cache_is_not_kept() -> None:
-    kept = Prefixes(CONFIG)
-    broken = prefix([1, 2, 3])
-    broken.sound = False
-    kept.keep(broken)
-    assert len(kept) == 0
-
-
 def test_a_state_that_is_overwritten_in_place_is_not_shared() -> None:
     kept = Prefixes(CONFIG)
     assert kept.shareable

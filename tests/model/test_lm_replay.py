@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import fields, replace
 
 import lm_tiny
 import numpy as np
 import pytest
-from lm_tiny import CLOSE, alike, drained, tiny
+from lm_tiny import CLOSE, After, alike, drained, tiny, written
 
-from dragin_lab.core.episode import Bias, SoFar, Write
+from dragin_lab.core.episode import Bias, Write
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.cached import cached
 from dragin_lab.trace.trace import Continuation, Prompt
 
 PROMPT = Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)})
-
-
-@dataclass(frozen=True)
-class After:
-    """Stops behind some tokens; looks at attention behind each token, behind none, or behind every second."""
-
-    tokens: int
-    looks: int = 0
-
-    def reached(self, so_far: SoFar) -> str | None:
-        if self.looks and len(so_far.ids) % self.looks == 0:
-            assert len(so_far.received) == len(so_far.ids)
-        return "enough" if len(so_far.ids) >= self.tokens else None
 
 
 def identical(made: Continuation, served: Continuation) -> None:
@@ -194,16 +180,6 @@ def test_maps_are_kept_by_their_lower_half() -> None:
     assert (cache.counts.maps_made, cache.counts.maps_served) == (1, 1)
     assert cache.nbytes < expected.nbytes + 400
     assert model.attend([]).shape == (4, 0, 0)
-
-
-def written(batch: Any, drafts: list[Write]) -> list[Continuation]:
-    found = {}
-    for i, draft in enumerate(drafts):
-        batch.ask(i, draft)
-    while len(batch):
-        found |= dict(batch.step())
-    batch.close()
-    return [found[i] for i in range(len(drafts))]
 
 
 def test_a_batch_is_served_before_it_writes() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from command import environment
+from web import listen
 
 from dragin_lab.data import tabular
 from dragin_lab.errors import DraginLabError
@@ -36,19 +36,19 @@ class Hub(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         about = "/api/datasets/me/mine"
-        found: object = None
+        answer: object = None
         if path in (about, f"{about}/revision/{COMMIT}"):
-            found = {"id": "me/mine", "sha": COMMIT, "private": False, "siblings": [{"rfilename": n} for n in FILES]}
+            answer = {"id": "me/mine", "sha": COMMIT, "private": False, "siblings": [{"rfilename": n} for n in FILES]}
         elif path == f"{about}/tree/{COMMIT}":
-            found = [{"type": "file", "path": n, "size": len(d), "oid": "2" * 40} for n, d in FILES.items()]
+            answer = [{"type": "file", "path": n, "size": len(d), "oid": "2" * 40} for n, d in FILES.items()]
         elif path.startswith("/datasets/me/mine/resolve/"):
-            found = FILES.get(path.rpartition("/")[2])
-        data = found if isinstance(found, bytes) else b"" if found is None else json.dumps(found).encode()
-        self.send_response(404 if found is None else 200)
+            answer = FILES.get(path.rpartition("/")[2])
+        data = answer if isinstance(answer, bytes) else b"" if answer is None else json.dumps(answer).encode()
+        self.send_response(404 if answer is None else 200)
         self.send_header("X-Repo-Commit", COMMIT)
         self.send_header("ETag", f'"{len(data):040}"')
         self.send_header("Content-Length", str(len(data)))
-        if found is None:
+        if answer is None:
             self.send_header("X-Error-Code", "EntryNotFound" if "me/mine" in path else "RepoNotFound")
         self.end_headers()
         if self.command == "GET":
@@ -59,14 +59,8 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with listen(Hub) as address:
+        yield address
 
 
 READ = """
@@ -78,15 +72,15 @@ from dragin_lab.retrieval.corpus import Corpus
 
 out = Path(sys.argv[1])
 built = Corpus.build("hub:me/mine#train", out / "built", fields="id=doc_id,text=body", progress=False)
-said = {"passages": [(p.id, p.text) for p in built], "source": built.passages.about["source"]}
-said["questions"] = [q.golds for q in load("hub:me/mine#test", fields="id=doc_id,question=q,answer=gold")]
+lines = {"passages": [(p.id, p.text) for p in built], "source": built.passages.about["source"]}
+lines["questions"] = [q.golds for q in load("hub:me/mine#test", fields="id=doc_id,question=q,answer=gold")]
 for source in ("hub:me/mine", "hub:me/mine#dev", "hub:me/other"):
     try:
         Corpus.build(source, out / "wrong")
     except DraginLabError as error:
-        said[source] = str(error)
-said["left"] = sorted(path.name for path in out.iterdir())
-print(json.dumps(said))
+        lines[source] = str(error)
+lines["left"] = sorted(path.name for path in out.iterdir())
+print(json.dumps(lines))
 """
 
 
@@ -97,16 +91,16 @@ def test_a_data_set_of_the_hub_is_fetched_read_and_refused_by_name(hub: str, tmp
         [sys.executable, "-c", READ, str(tmp_path / "out")], env=own, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout)
-    assert said["passages"] == [["7", "one"], ["8", "two"]]
-    assert said["questions"] == [["Ada", "Ada L."]]
-    assert said["source"]["name"] == "hub:me/mine#train"
-    assert "holds the splits" in said["hub:me/mine"]
-    assert "hub:NAME#SPLIT" in said["hub:me/mine"]
-    assert 'Unknown split "dev"' in said["hub:me/mine#dev"]
-    assert said["hub:me/other"].startswith("hub:me/other: cannot be loaded by datasets")
-    assert "me/other" in said["hub:me/other"].removeprefix("hub:me/other")
-    assert said["left"] == ["built"]
+    lines = json.loads(ran.stdout)
+    assert lines["passages"] == [["7", "one"], ["8", "two"]]
+    assert lines["questions"] == [["Ada", "Ada L."]]
+    assert lines["source"]["name"] == "hub:me/mine#train"
+    assert "holds the splits" in lines["hub:me/mine"]
+    assert "hub:NAME#SPLIT" in lines["hub:me/mine"]
+    assert 'Unknown split "dev"' in lines["hub:me/mine#dev"]
+    assert lines["hub:me/other"].startswith("hub:me/other: cannot be loaded by datasets")
+    assert "me/other" in lines["hub:me/other"].removeprefix("hub:me/other")
+    assert lines["left"] == ["built"]
 
 
 @pytest.mark.parametrize("name", ["hub:", "hub: ", "hub:#train"])

@@ -18,7 +18,8 @@ import numpy as np
 import psutil
 import pytest
 from command import Command, environment
-from milvus_servers import HashedTerms, MilvusProcess
+from encoding import WordEncoder
+from milvus_servers import MilvusProcess
 from sources import some_passages, write_json_lines
 
 from dragin_lab.cli.app import DONE, FAILED
@@ -26,7 +27,6 @@ from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, 
 from dragin_lab.retrieval import analysis, answers, dense, milvus
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.build import build_corpus
-from dragin_lab.retrieval.check import ask_canaries
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.milvus import Address, Collection, Milvus, fill
@@ -124,10 +124,6 @@ def test_equal_scores_are_in_corpus_order(filled: str) -> None:
     assert [p.id for p in Milvus(filled).search("twins very same", 40)] == [f"alike{i}" for i in range(40)]
 
 
-def test_the_canaries_are_found(filled: str, built: Path) -> None:
-    assert [line for line, good in ask_canaries(Corpus.load(built), Milvus(filled)) if not good] == []
-
-
 def test_provenance_says_what_was_searched(filled: str, corpus: Corpus) -> None:
     retriever = open_retriever(filled, corpus.source)
     found = retriever.provenance()
@@ -163,7 +159,7 @@ def test_k_has_limits(filled: str, k: int) -> None:
 def test_dense_vectors_are_searched_by_their_inner_product(
     file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, encoder = at(file, "dense"), HashedTerms()
+    address, encoder = at(file, "dense"), WordEncoder()
     assert fill(address, corpus, encoder=encoder, progress=False) == 0
     retriever = Milvus(address, corpus, encoder=encoder)
     vectors = encoder.encode_passages(list(corpus))  # (240, 16)
@@ -174,21 +170,21 @@ def test_dense_vectors_are_searched_by_their_inner_product(
         assert [p.score for p in found] == pytest.approx(np.sort(scores)[::-1][:5].tolist(), rel=1e-5)
         assert [scores[rows[p.id]] for p in found] == pytest.approx([p.score for p in found], rel=1e-5)
     assert len(retriever.search("harbour", 500)) == 240
-    assert (retriever.provenance()["kind"], retriever.provenance()["model"]) == ("milvus-dense", "hashed-terms")
-    both = retriever.search_many(["harbour", "the of"], 2)
+    assert (retriever.provenance()["kind"], retriever.provenance()["model"]) == ("milvus-dense", "words")
+    both = retriever.search_many(["harbour", "void"], 2)
     assert [[p.id for p in found] for found in both] == [[p.id for p in retriever.search("harbour", 2)], []]
     opened: list[str] = []
     monkeypatch.setattr(dense, "open_encoder", lambda name: opened.append(name) or encoder)
     assert Milvus(address).search("harbour", 2) == retriever.search("harbour", 2)
-    assert opened == ["hashed-terms"]
-    refused(address, "was filled with encoder", encoder=HashedTerms(name="other"))
+    assert opened == ["words"]
+    refused(address, "was filled with encoder", encoder=WordEncoder("other"))
 
 
 def test_an_approximate_index_finds_a_passage_by_its_own_text(
     file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(milvus, "EXACT", 100)
-    address, encoder = at(file, "approximate"), HashedTerms()
+    address, encoder = at(file, "approximate"), WordEncoder()
     fill(address, corpus, encoder=encoder, progress=False)
     found = Milvus(address, corpus, encoder=encoder).search(f"{corpus[16].title} {corpus[16].text}", 3)
     assert (found[0].id, len(found)) == ("17", 3)
