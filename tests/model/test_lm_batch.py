@@ -97,7 +97,7 @@ def test_each_draft_has_its_own_draws_and_warpers() -> None:
         model.generation_config.update(do_sample=True, eos_token_id=None, top_k=20, repetition_penalty=1.2)
         return LanguageModel(model, lm_tiny.byte_level(), sample=True)
 
-    seeds = [5, 6, 7, 8, 9, 10, 11]
+    seeds = range(5, 5 + len(DRAFTS))
     made = written(sampling().batch(3), DRAFTS, seeds)
     for draft, seed, one in zip(DRAFTS, seeds, made, strict=True):
         alike(sampling().generate(draft, seed), one)
