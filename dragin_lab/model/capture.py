@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,10 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from dragin_lab.errors import ModelError
+from dragin_lab.model.check import check_path
 from dragin_lab.model.decode import measure_text
 from dragin_lab.model.tapped import TappedModel
-from dragin_lab.model.taps import NoTap, attach_tap
+from dragin_lab.model.taps import EagerTap, NoTap, attach_tap
 from dragin_lab.trace.trace import Continuation
 
 if TYPE_CHECKING:
@@ -95,6 +97,8 @@ def capture(
         heads=heads,
         alternatives=alternatives,
     )
+    if isinstance(lm.tap, EagerTap) and not (path := check_path(lm.tap)).passed:
+        warnings.warn(f"{type(model).__name__}: {path}; what is measured may not be generate's", stacklevel=3)
     lm.tap.remove()
     if isinstance(lm.tap, NoTap):
         raise ModelError(f"{type(model).__name__} has no attention to capture; LanguageModel reads its logits alone")

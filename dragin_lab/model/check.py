@@ -6,6 +6,7 @@ compared with one pass over all of it, whose attention is compared with the mode
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -123,9 +124,9 @@ def _check_capture(
 
 
 @torch.inference_mode()
-def check_path(tap: EagerTap, ids: list[int]) -> Check:
+def check_path(tap: EagerTap, ids: Sequence[int] = range(_TOKENS)) -> Check:
     """Whether a model whose attention capture exchanges gives the logits that it gives in ``generate``."""
-    inputs = {"input_ids": torch.tensor([ids], device=tap.model.device), "use_cache": False}
+    inputs = {"input_ids": torch.tensor([list(ids)], device=tap.model.device), "use_cache": False}
     logits = tap.model(**inputs).logits
     with use_attention(tap.model, tap.chosen):
         plain = tap.model(**inputs).logits

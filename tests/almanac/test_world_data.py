@@ -22,9 +22,9 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_passages_have_ids_in_order() -> None:
-    found = almanac.passages()
-    assert [one.id for one in found] == [str(number) for number in range(1, len(found) + 1)]
-    assert sorted(found, key=lambda one: (one.title, one.text)) == found
+    every = almanac.passages()
+    assert [one.id for one in every] == [str(number) for number in range(1, len(every) + 1)]
+    assert sorted(every, key=lambda one: (one.title, one.text)) == every
 
 
 @pytest.mark.parametrize("benchmark", ["2wikimultihopqa", "hotpotqa", "strategyqa", "iirc"])

@@ -59,8 +59,8 @@ def test_hotpot_strategy_and_iirc(tmp_path: Path) -> None:
         {"type": "value", "answer_value": "60", "answer_unit": "years"},
         {"type": "binary", "answer_value": "no"},
     ]
-    found = load(write(tmp_path, "i.json", iirc(*answers)))
-    assert [(q.id, q.golds) for q in found] == [("q1", ("Ada", "Bea")), ("q2", ("60",)), ("q3", ("no",))]
+    read = load(write(tmp_path, "i.json", iirc(*answers)))
+    assert [(q.id, q.golds) for q in read] == [("q1", ("Ada", "Bea")), ("q2", ("60",)), ("q3", ("no",))]
 
 
 def test_limit_counts_answerable_questions_from_the_start(tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_questions_of_ones_own(tmp_path: Path) -> None:
         '{"id": 7, "question": "When?", "answer": ["1850"]}',
         '{"question": "Separated\u2028lines?", "answer": "yes"}',
     )
-    found = load(path)
-    assert [(q.id, q.text, q.golds) for q in found] == [
+    read = load(path)
+    assert [(q.id, q.text, q.golds) for q in read] == [
         ("a", "Who?", ("Ada",)),
         ("2", "Where?", ("Kent", "in Kent")),
         ("7", "When?", ("1850",)),
@@ -169,7 +169,7 @@ def test_questions_of_ones_own(tmp_path: Path) -> None:
     ]
     assert datasets.benchmark(path) == "plain"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as Windows editors begin their files
-    assert load(path, limit=2) == found[:2]
+    assert load(path, limit=2) == read[:2]
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ def test_questions_take_the_memory_that_the_page_says(tmp_path: Path) -> None:
     each = tracemalloc.get_traced_memory()[0] / len(questions)
     tracemalloc.stop()
     page = (Path(__file__).parents[2] / "docs" / "explanation" / "runs.md").read_text(encoding="utf-8")
-    [told] = re.findall(r"held in memory, well under (\d) KB each", page)
-    assert each < 1000 * int(told) / 2
+    [kilobytes] = re.findall(r"held in memory, well under (\d) KB each", page)
+    assert each < 1000 * int(kilobytes) / 2
 
 
 def test_questions_of_every_usual_source(tmp_path: Path) -> None:
@@ -325,8 +325,8 @@ def test_questions_without_an_answer_are_asked_and_a_warning_says_so(tmp_path: P
     path = tmp_path / "mine.jsonl"
     path.write_text('{"question": "Who?"}\n{"question": "When?", "answer": null}\n')
     with pytest.warns(UserWarning, match="no question has an answer, so none is scored; its fields are"):
-        found = datasets.load(path)
-    assert [question.golds for question in found] == [(), ()]
+        read = datasets.load(path)
+    assert [question.golds for question in read] == [(), ()]
     with pytest.raises(DataError, match="say which is which"):
         datasets.load(path, fields="answer=answer")
     path.write_text('{"question": "Who?", "answer": "Li"}\n{"question": "When?"}\n')

@@ -59,8 +59,8 @@ def left(folder: Path) -> list[str]:
 @pytest.mark.parametrize("checksum", [None, RIGHT.replace(SUM, SUM.upper()), MD5])
 def test_a_file_comes_whole(web: Web, tmp_path: Path, checksum: str | None) -> None:
     seen: list[tuple[int, int | None]] = []
-    found = bring(web.url("file"), tmp_path / "f", checksum=checksum, advance=lambda *at: seen.append(at))
-    assert found == SUM
+    received = bring(web.url("file"), tmp_path / "f", checksum=checksum, advance=lambda *at: seen.append(at))
+    assert received == SUM
     assert (tmp_path / "f").read_bytes() == DATA
     assert left(tmp_path) == ["f"]
     assert seen[0] == (0, len(DATA))
@@ -142,7 +142,7 @@ def test_a_part_that_was_whole(web: Web, tmp_path: Path) -> None:
     assert bring(web.url("file"), tmp_path / "g", RIGHT) == SUM
 
 
-def test_a_server_that_sends_another_token_is_not_believed(web: Web, tmp_path: Path) -> None:
+def test_a_server_that_sends_another_part_is_not_believed(web: Web, tmp_path: Path) -> None:
     begin(web, tmp_path / "f", 120_000)
     web.skew = 1
     assert bring(web.url("file"), tmp_path / "f", RIGHT) == SUM

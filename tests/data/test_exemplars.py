@@ -65,9 +65,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "count"), [("2wikimultihopqa", 6), ("hotpotqa", 8), ("strategyqa", 6), ("iirc", 8)])
 def test_the_package_has_a_set_for_each_benchmark(name: str, count: int) -> None:
-    found = load_exemplars(name)
-    assert len(found) == len({e.question for e in found}) == count == SHOTS[name]
-    answers = [e.answer for e in found]
+    examples = load_exemplars(name)
+    assert len(examples) == len({e.question for e in examples}) == count == SHOTS[name]
+    answers = [e.answer for e in examples]
     if name == "strategyqa":
         assert set(answers) == {"yes", "no"}
         assert answers.count("yes") == answers.count("no")

@@ -180,8 +180,8 @@ def test_what_is_there_is_left_and_checked(web: Web, command: Command) -> None:
         "data", "fetch", "2wikimultihopqa", code=cli.FAILED, says=("is there, but id_aliases.json beside it is not",)
     )
     (folder / "id_aliases.json").write_text("mine")
-    found = fetch.fetch("2wikimultihopqa")
-    assert "not from here" in found.note
+    fetched = fetch.fetch("2wikimultihopqa")
+    assert "not from here" in fetched.note
     assert (folder / "dev.json").read_text() == "mine"
     assert web.asked == []
     ran = command("data", "fetch", "2wikimultihopqa", "--again")
@@ -234,7 +234,7 @@ def test_links_in_an_archive_are_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
-def test_members_are_copied_token_by_token_up_to_a_limit(
+def test_members_are_unpacked_in_little_memory_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[..., bytes]
 ) -> None:
     archive, target = tmp_path / "archive", tmp_path / "dev.json"
@@ -302,13 +302,13 @@ def test_published_exemplars_are_read_and_not_run(web: Web, command: Command) ->
     assert ran.code == cli.DONE, ran.err
     assert "no checksum of data.py is published" in ran.err
     for name, known in (("2wikimultihopqa", "WikiMultiHopQA"), ("strategyqa", "StrategyQA")):
-        found = load_exemplars(f"published:{name}")
-        assert len(found) == SHOTS[name]
+        fetched = load_exemplars(f"published:{name}")
+        assert len(fetched) == SHOTS[name]
         rows = [row(known, i) for i in range(SHOTS[name])]
         cots = [r["cot"] if isinstance(r["cot"], str) else "".join(r["cot"]) for r in rows]  # type: ignore[arg-type]
-        assert found == tuple(Exemplar(str(r["question"]), c, "yes") for r, c in zip(rows, cots, strict=True))
-        assert datasets.template(name, f"published:{name}").exemplars == found
-        assert datasets.template(name, "published").exemplars == found
+        assert fetched == tuple(Exemplar(str(r["question"]), c, "yes") for r, c in zip(rows, cots, strict=True))
+        assert datasets.template(name, f"published:{name}").exemplars == fetched
+        assert datasets.template(name, "published").exemplars == fetched
     assert "already there" in command("data", "fetch", "exemplars").err
 
 

@@ -28,8 +28,8 @@ def cells(row: Row) -> Row:
 
 
 def pick(number: int, **labels: str) -> Row:
-    (found,) = [row for row in paper.rows(number) if all(row[name] == value for name, value in labels.items())]
-    return found
+    (matches,) = [row for row in paper.rows(number) if all(row[name] == value for name, value in labels.items())]
+    return matches
 
 
 def agree(one: str, other: str) -> bool:
@@ -156,9 +156,9 @@ def test_numbers_are_those_of_the_text_in_its_order(number: int) -> None:
 def test_table_7_is_that_of_the_text() -> None:
     assert TEXT is not None
     ours = paper.rows(7)
-    found = [line for line in printed_lines(7) if line[1] == "BM25 SGPT"]
-    assert [line[0] for line in found] == [row["dataset"] for row in ours[::2]]
-    for line, bm25, sgpt in zip(found, ours[::2], ours[1::2], strict=True):
+    matches = [line for line in printed_lines(7) if line[1] == "BM25 SGPT"]
+    assert [line[0] for line in matches] == [row["dataset"] for row in ours[::2]]
+    for line, bm25, sgpt in zip(matches, ours[::2], ours[1::2], strict=True):
         assert [cell.split() for cell in line[2:]] == [
             list(pair) for pair in zip(cells(bm25).values(), cells(sgpt).values(), strict=True)
         ]
@@ -177,9 +177,9 @@ def test_texts_of_tables_1_and_8_are_those_of_the_text() -> None:
     task, count = (pick(8, setting=name) for name in ("Task", "#Examples"))
     assert [f"{task[name]} {count[name]}" for name in cells(task)] == tasks
     for name in ("Metrics", "#Examplars", "Corpus", "Retriever", "Top-k"):
-        said = [cell for cell in next(line for line in printed_lines(8) if line[0] == name)[1:] if cell]
+        quoted = [cell for cell in next(line for line in printed_lines(8) if line[0] == name)[1:] if cell]
         typed = list(cells(pick(8, setting=name)).values())
-        assert said == typed or (set(said) == set(typed) and len(set(typed)) == 1), name  # printed across columns
+        assert quoted == typed or (set(quoted) == set(typed) and len(set(typed)) == 1), name  # printed across columns
 
 
 # -- as data ----------------------------------------------------------------------------------------------------------

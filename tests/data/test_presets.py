@@ -39,30 +39,30 @@ def test_dragin_as_the_page_on_the_released_code_has_it() -> None:
 def test_flare_as_the_page_has_it() -> None:
     for model, cells in rows("9.").items():
         for dataset, theta in zip(DATASETS, cells, strict=True):
-            made = preset(model, dataset, source="released", method="flare")
-            assert (made.variant, made.threshold) == ("reference", float(theta))
-            assert (made.settings["sentence_solver"], made.formulator.name, made.top_k) == (
+            chosen = preset(model, dataset, source="released", method="flare")
+            assert (chosen.variant, chosen.threshold) == ("reference", float(theta))
+            assert (chosen.settings["sentence_solver"], chosen.formulator.name, chosen.top_k) == (
                 "avg",
                 "confident-sentence",
                 3,
             )
             dragin = preset(model, dataset, source="released")
-            assert made.max_new_tokens == dragin.max_new_tokens
+            assert chosen.max_new_tokens == dragin.max_new_tokens
 
 
 def test_flare_as_its_own_authors_have_it() -> None:
-    made = preset("llama2-7b-chat", "2wikimultihopqa", source="flare", method="flare")
-    assert (made.variant, made.top_k, made.max_new_tokens) == ("paper", 2, 256)
-    assert made.threshold == pytest.approx(1 - 0.8)
-    assert made.settings["doubt_limit"] == pytest.approx(1 - 0.4)
+    chosen = preset("llama2-7b-chat", "2wikimultihopqa", source="flare", method="flare")
+    assert (chosen.variant, chosen.top_k, chosen.max_new_tokens) == ("paper", 2, 256)
+    assert chosen.threshold == pytest.approx(1 - 0.8)
+    assert chosen.settings["doubt_limit"] == pytest.approx(1 - 0.4)
 
 
 @pytest.mark.parametrize("name", ["wo-rag", "sr-rag", "fl-rag", "fs-rag"])
 def test_baselines_share_length_passages_and_exemplars(name: str) -> None:
     for dataset in DATASETS:
-        made = preset("vicuna-13b-v1.5", dataset, method=name)
+        chosen = preset("vicuna-13b-v1.5", dataset, method=name)
         dragin = preset("vicuna-13b-v1.5", dataset)
-        assert (made.name, made.max_new_tokens, made.top_k) == (name, dragin.max_new_tokens, 3)
+        assert (chosen.name, chosen.max_new_tokens, chosen.top_k) == (name, dragin.max_new_tokens, 3)
         assert (
             find_preset("vicuna-13b-v1.5", dataset, method=name).shots == find_preset("vicuna-13b-v1.5", dataset).shots
         )
@@ -74,21 +74,22 @@ def test_every_preset_makes_a_method_and_says_where_it_is_from() -> None:
     assert len(set(keys)) == len(keys) == 24 + 12 + 1 + 16 + 12
     for one in presets():
         model = "llama2-7b-chat" if one.model == "*" else one.model
-        made = preset(model, one.dataset, source=one.source, method=one.method)
-        assert made.name == one.method in METHODS
+        chosen = preset(model, one.dataset, source=one.source, method=one.method)
+        assert chosen.name == one.method in METHODS
         assert one.source in SOURCES
         assert one.cited
 
 
 def test_names_are_read_as_people_write_them() -> None:
-    made = dl.preset("meta-llama/Llama-2-7b-chat-hf", "2WikiMultihopQA")
-    assert made == dl.preset("llama2-7b-chat", "2wikimultihopqa")
+    chosen = dl.preset("meta-llama/Llama-2-7b-chat-hf", "2WikiMultihopQA")
+    assert chosen == dl.preset("llama2-7b-chat", "2wikimultihopqa")
     assert dl.preset("lmsys/vicuna-13b-v1.5", "IIRC").threshold == 1.3
 
 
 def test_settings_can_be_changed_and_added() -> None:
-    made = preset("llama2-7b-chat", "iirc", what="current", variant="paper", threshold=0.5)
-    assert (made.formulator.name, made.variant, made.threshold, made.max_new_tokens) == ("current", "paper", 0.5, 128)
+    chosen = preset("llama2-7b-chat", "iirc", what="current", variant="paper", threshold=0.5)
+    assert (chosen.formulator.name, chosen.variant) == ("current", "paper")
+    assert (chosen.threshold, chosen.max_new_tokens) == (0.5, 128)
 
 
 @pytest.mark.parametrize(

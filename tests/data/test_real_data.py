@@ -78,13 +78,13 @@ def test_a_real_question(command: Command, tmp_path: Path, model: str, method: s
     assert all(s.passages or "found 0" in " ".join(s.notes) for s in trace.steps if s.query is not None)
     assert set(trace.scores) == {"em", "f1", "precision", "recall"}
     longest = 0
-    for made in trace.continuations:
-        longest = max(longest, len(made.prompt_ids) + len(made))
-        assert (made.entropy >= 0).all()
-        assert (made.logprob <= 1e-5).all()
-        assert (made.received >= 0).all()
-        if made.attention is not None:
-            np.testing.assert_allclose(made.attention.astype(np.float32).sum(-1), 1, atol=5e-3)
+    for continuation in trace.continuations:
+        longest = max(longest, len(continuation.prompt_ids) + len(continuation))
+        assert (continuation.entropy >= 0).all()
+        assert (continuation.logprob <= 1e-5).all()
+        assert (continuation.received >= 0).all()
+        if continuation.attention is not None:
+            np.testing.assert_allclose(continuation.attention.astype(np.float32).sum(-1), 1, atol=5e-3)
     notes = " ".join(note for step in trace.steps for note in step.notes)
     if variant == "paper":
         assert "warning" not in ran.err

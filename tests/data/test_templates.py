@@ -104,32 +104,32 @@ def test_defaults() -> None:
 
 def test_what_is_given_is_taken_where_it_shows_the_form() -> None:
     given = PromptTemplate((CALL,), instruction="I.\n", layout="flare", answer_rule="iirc")
-    made = template_for(INSTRUCT, model(), given)  # type: ignore[arg-type]
-    assert made == PromptTemplate((CALL,), instruction="I.\n", layout="flare", answer_rule="iirc", form="search")
+    shown = template_for(INSTRUCT, model(), given)  # type: ignore[arg-type]
+    assert shown == PromptTemplate((CALL,), instruction="I.\n", layout="flare", answer_rule="iirc", form="search")
     assert template_for(PLAIN, model(), given) == given  # type: ignore[arg-type]
 
 
 def test_reasoning_is_shown_the_search_skill_first() -> None:
     given = PromptTemplate((SKY,), instruction="I.\n", answer_rule="strategyqa")
-    made, own = template_for(INSTRUCT, model(), given), default_template(model(), INSTRUCT)  # type: ignore[arg-type]
-    assert (made.exemplars, made.preamble, made.answer_rule) == ((SKY,), own.preamble, "strategyqa")
-    assert made.instruction == own.instruction + "I.\n"
+    shown, own = template_for(INSTRUCT, model(), given), default_template(model(), INSTRUCT)  # type: ignore[arg-type]
+    assert (shown.exemplars, shown.preamble, shown.answer_rule) == ((SKY,), own.preamble, "strategyqa")
+    assert shown.instruction == own.instruction + "I.\n"
     embedded = template_for(INSTRUCT, model(embedded=True), given)  # type: ignore[arg-type]
     assert (embedded.exemplars, embedded.preamble) == (default_exemplars("search"), "")
 
 
 def test_exemplars_without_follow_ups_are_replaced_and_the_trace_says_so() -> None:
     given = PromptTemplate((SKY,), answer_rule="iirc")
-    made = template_for(ASK, model(), given)  # type: ignore[arg-type]
-    assert made.exemplars == default_template(model(), ASK).exemplars  # type: ignore[arg-type]
-    assert made.answer_rule == "iirc"
+    shown = template_for(ASK, model(), given)  # type: ignore[arg-type]
+    assert shown.exemplars == default_template(model(), ASK).exemplars  # type: ignore[arg-type]
+    assert shown.answer_rule == "iirc"
 
     def notes(method: Method, prompt: PromptTemplate | None) -> list[str]:
         lm = ScriptedModel([Say(" So the answer is Bo. So the final answer is: Bo. He")])
         return dl.Lab(lm, retriever=ScriptedRetriever(), exemplars=prompt).ask("Who?", method).notes  # type: ignore[arg-type]
 
-    said = "the exemplars do not show what self-ask writes, so its own stand in their place"
-    assert notes(ASK, given) == [said]
+    note = "the exemplars do not show what self-ask writes, so its own stand in their place"
+    assert notes(ASK, given) == [note]
     assert notes(ASK, PromptTemplate()) == notes(ASK, None) == notes(INSTRUCT, given) == []
 
 

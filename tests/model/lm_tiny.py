@@ -201,9 +201,9 @@ def tiny(kind: str = "llama", **options: Any) -> LanguageModel:
     return lm
 
 
-def settled(made: Continuation) -> None:
+def settled(output: Continuation) -> None:
     """Each token is likelier than the next one by more than rounding can turn, so every processor chooses it."""
-    probs = made.alternative_probs.astype(np.float64)  # (n, k)
+    probs = output.alternative_probs.astype(np.float64)  # (n, k)
     gap = np.log(probs[:, 0]) - np.log(probs[:, 1])  # (n,) nats
     assert gap.min() > GAP, "choose another prompt: on another processor another token may be the likeliest here"
 

@@ -17,38 +17,38 @@ from dragin_lab.model.load import LanguageModel
 from dragin_lab.trace.trace import Continuation, Prompt
 
 
-def one_pass(model: Any, made: Continuation) -> tuple[np.ndarray, list[torch.Tensor]]:
+def one_pass(model: Any, output: Continuation) -> tuple[np.ndarray, list[torch.Tensor]]:
     """Logits (T, V) of prompt and continuation in one forward, and the maps (1, h, T, T) of the layers with any."""
-    ids = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
+    ids = torch.tensor([[*output.prompt_ids.tolist(), *output.ids.tolist()]])
     with torch.inference_mode():
         out = model(ids, use_cache=False, output_attentions=True)
     return out.logits[0].numpy(), [one for one in out.attentions if one is not None]
 
 
-def reference(model: Any, made: Continuation, layer: int) -> tuple[np.ndarray, np.ndarray]:
+def reference(model: Any, output: Continuation, layer: int) -> tuple[np.ndarray, np.ndarray]:
     """Logits (T, V) and the layer's map (h, T, T) of prompt and continuation in one forward."""
-    logits, maps = one_pass(model, made)
+    logits, maps = one_pass(model, output)
     return logits, maps[layer][0].numpy()
 
 
-def agree(made: Continuation, logits: np.ndarray, attention: np.ndarray) -> None:
-    p, n = len(made.prompt_ids), len(made)
-    assert made.attention is not None
-    assert made.attention.shape == (attention.shape[0], n + 1, p + n)
-    assert made.attention.dtype == np.float16
-    np.testing.assert_allclose(made.attention, attention[:, p - 1 :], atol=HALF)
+def agree(output: Continuation, logits: np.ndarray, attention: np.ndarray) -> None:
+    p, n = len(output.prompt_ids), len(output)
+    assert output.attention is not None
+    assert output.attention.shape == (attention.shape[0], n + 1, p + n)
+    assert output.attention.dtype == np.float16
+    np.testing.assert_allclose(output.attention, attention[:, p - 1 :], atol=HALF)
     mean = attention.mean(0)
     for i in range(n):
         expected = mean[p + i + 1 :, p + i].max() if i < n - 1 else 0.0
-        assert made.received[i] == pytest.approx(expected, abs=CLOSE)
+        assert output.received[i] == pytest.approx(expected, abs=CLOSE)
     logs = torch.log_softmax(torch.tensor(logits[p - 1 : p + n - 1]).double(), -1).numpy()  # (n, V)
     entropy = -(np.exp(logs) * logs).sum(-1)
-    np.testing.assert_allclose(made.entropy, entropy, atol=20 * CLOSE)
-    np.testing.assert_allclose(made.logprob, logs[np.arange(n), made.ids], atol=20 * CLOSE)
-    np.testing.assert_array_equal(made.ids, logs.argmax(-1))
-    settled(made)
-    np.testing.assert_array_equal(made.alternative_ids[:, 0], made.ids)
-    np.testing.assert_allclose(made.alternative_probs, -np.sort(-np.exp(logs), -1)[:, :5], atol=CLOSE)
+    np.testing.assert_allclose(output.entropy, entropy, atol=20 * CLOSE)
+    np.testing.assert_allclose(output.logprob, logs[np.arange(n), output.ids], atol=20 * CLOSE)
+    np.testing.assert_array_equal(output.ids, logs.argmax(-1))
+    settled(output)
+    np.testing.assert_array_equal(output.alternative_ids[:, 0], output.ids)
+    np.testing.assert_allclose(output.alternative_probs, -np.sort(-np.exp(logs), -1)[:, :5], atol=CLOSE)
 
 
 SHOTS, FOUND = "Question: Who is Ann Lee?\nAnswer: She was born in Ulm.\n\n", "[1] Elm Road is a film by Ann Lee.\n"
@@ -77,14 +77,14 @@ def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str
         place = layers.index(layer)
         alone = [lm.generate(draft) for draft in drafts]
         assert bool(alone[1].reused) == bool(lm.parts)
-        for made in (*alone, *lm_tiny.written(lm.batch(3), drafts)):
-            logits, maps = one_pass(eager, made)
-            agree(made, logits, maps[place if len(maps) == len(layers) else layer][0].numpy())
-        ids = torch.tensor([made.ids.tolist()])
+        for output in (*alone, *lm_tiny.written(lm.batch(3), drafts)):
+            logits, maps = one_pass(eager, output)
+            agree(output, logits, maps[place if len(maps) == len(layers) else layer][0].numpy())
+        ids = torch.tensor([output.ids.tolist()])
         with torch.inference_mode():
             own = [one for one in eager(ids, output_attentions=True).attentions if one is not None]
         own_map = own[place if len(own) == len(layers) else layer][0].numpy()
-        np.testing.assert_allclose(lm.attend(made.ids.tolist()), own_map, atol=CLOSE)
+        np.testing.assert_allclose(lm.attend(output.ids.tolist()), own_map, atol=CLOSE)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2", "gpt_neo"])
@@ -93,9 +93,9 @@ def test_text_is_exactly_the_untapped_text(kind: str) -> None:
     lm = LanguageModel(model, lm_tiny.byte_level())
     ids, _ = lm.prompt(Prompt(lm_tiny.PROMPT))
     untapped = lm_tiny.build(kind).generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)[0, len(ids) :]
-    made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 24))
-    settled(made)
-    assert made.ids.tolist() == untapped.tolist()
+    output = lm.generate(Write(Prompt(lm_tiny.PROMPT), 24))
+    settled(output)
+    assert output.ids.tolist() == untapped.tolist()
 
 
 def test_layers_and_heads_can_be_chosen() -> None:
@@ -103,9 +103,9 @@ def test_layers_and_heads_can_be_chosen() -> None:
     for layer, index in ((1, 1), (-2, 2), ("last", 3)):
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level(), layer=layer, heads=[3, 1])  # type: ignore[arg-type]
         assert lm.layer == index
-        made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 5, attention=True))
-        logits, attention = reference(eager, made, index)
-        agree(made, logits, attention[[3, 1]])
+        output = lm.generate(Write(Prompt(lm_tiny.PROMPT), 5, attention=True))
+        logits, attention = reference(eager, output, index)
+        agree(output, logits, attention[[3, 1]])
 
 
 @lm_tiny.matrix(*lm_tiny.REGISTRY, *lm_tiny.BYPASS, *lm_tiny.FURTHER)
@@ -116,6 +116,6 @@ def test_every_check_passes(kind: str) -> None:
 
 def test_bfloat16_models_give_float32_rows() -> None:
     lm = LanguageModel(lm_tiny.build("llama").to(torch.bfloat16), lm_tiny.byte_level())
-    made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 5))
-    assert made.received.dtype == np.float32
-    np.testing.assert_allclose(lm.attend(made.ids).sum(-1), 1, atol=1e-5)
+    output = lm.generate(Write(Prompt(lm_tiny.PROMPT), 5))
+    assert output.received.dtype == np.float32
+    np.testing.assert_allclose(lm.attend(output.ids).sum(-1), 1, atol=1e-5)

@@ -48,8 +48,8 @@ DRAFTS = [
 def test_a_batch_gives_what_every_draft_gives_alone(kind: str) -> None:
     for size in (3, 50):
         batch = tiny(kind).batch(size)
-        for draft, made in zip(DRAFTS, written(batch, DRAFTS), strict=True):
-            alike(tiny(kind).generate(draft), made)
+        for draft, output in zip(DRAFTS, written(batch, DRAFTS), strict=True):
+            alike(tiny(kind).generate(draft), output)
         assert batch.describe() == {"asked": size, "size": size, "notes": []}
 
 
@@ -59,8 +59,8 @@ def test_a_sliding_window_is_written_one_at_a_time_and_says_so(kind: str) -> Non
     batch = lm.batch(3)
     assert batch.size == 1
     assert batch.describe()["notes"] == ["written one at a time: its key-value cache has a sliding window"]
-    for draft, made in zip(DRAFTS[:3], written(batch, DRAFTS[:3]), strict=True):
-        alike(tiny(kind).generate(draft), made)
+    for draft, output in zip(DRAFTS[:3], written(batch, DRAFTS[:3]), strict=True):
+        alike(tiny(kind).generate(draft), output)
 
 
 def test_nobody_waits_for_the_slowest() -> None:
@@ -77,8 +77,8 @@ def test_texts_may_outgrow_their_buffers(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(caches, "_ROOM", 5)
     monkeypatch.setattr(caches, "_WASTE", 3)
     drafts = [Write(Prompt(lm_tiny.PROMPT[:k]), n, attention=True) for k, n in ((9, 40), (60, 8), (1, 33), (30, 21))]
-    for draft, made in zip(drafts, written(tiny().batch(2), drafts), strict=True):
-        alike(tiny().generate(draft), made)
+    for draft, output in zip(drafts, written(tiny().batch(2), drafts), strict=True):
+        alike(tiny().generate(draft), output)
 
 
 def test_end_of_sequence_and_the_layer_and_heads_chosen() -> None:
@@ -86,8 +86,8 @@ def test_end_of_sequence_and_the_layer_and_heads_chosen() -> None:
     options: dict[str, Any] = {"layer": 1, "heads": [3, 1]}
     alone, lm = tiny(**options), tiny(**options)
     alone.eos = lm.eos = frozenset({int(full.ids[4])})
-    for draft, made in zip(DRAFTS, written(lm.batch(4), DRAFTS), strict=True):
-        alike(alone.generate(draft), made)
+    for draft, output in zip(DRAFTS, written(lm.batch(4), DRAFTS), strict=True):
+        alike(alone.generate(draft), output)
     assert lm.generate(DRAFTS[0]).stopped == "eos"
 
 
@@ -98,17 +98,17 @@ def test_each_draft_has_its_own_draws_and_warpers() -> None:
         return LanguageModel(model, lm_tiny.byte_level(), sample=True)
 
     seeds = range(5, 5 + len(DRAFTS))
-    made = written(sampling().batch(3), DRAFTS, seeds)
-    for draft, seed, one in zip(DRAFTS, seeds, made, strict=True):
+    output = written(sampling().batch(3), DRAFTS, seeds)
+    for draft, seed, one in zip(DRAFTS, seeds, output, strict=True):
         alike(sampling().generate(draft, seed), one)
-    assert made[0].entropy_processed is not None
+    assert output[0].entropy_processed is not None
 
 
 def test_exemplars_are_read_once_for_all() -> None:
     lm = tiny()
     spans = {"exemplars": (0, len(lm_tiny.PROMPT))}
     drafts = [Write(Prompt(lm_tiny.PROMPT + end, spans), 4) for end in (" A", " B", " C", " D", " E")]
-    reused = [made.reused for made in written(lm.batch(5), drafts)]
+    reused = [output.reused for output in written(lm.batch(5), drafts)]
     shared = len(lm.prompt(Prompt(lm_tiny.PROMPT))[0])
     assert reused == [0, shared, shared, shared, shared]
 
@@ -119,12 +119,12 @@ def test_exemplars_are_read_once_for_all() -> None:
 def test_a_failing_draft_is_no_matter_of_the_others() -> None:
     lm = tiny("gpt2")
     drafts = [DRAFTS[0], Write(Prompt("x" * 300), 5), Write(Prompt("Answer"), 9, Broken()), *DRAFTS[1:4]]
-    made = written(lm.batch(3), drafts)
-    assert isinstance(made[1], ModelError)
-    assert "do not fit into the 256 positions" in str(made[1])
-    assert isinstance(made[2], ValueError)
+    output = written(lm.batch(3), drafts)
+    assert isinstance(output[1], ModelError)
+    assert "do not fit into the 256 positions" in str(output[1])
+    assert isinstance(output[2], ValueError)
     for i in (0, 3, 4, 5):
-        alike(tiny("gpt2").generate(drafts[i]), made[i])
+        alike(tiny("gpt2").generate(drafts[i]), output[i])
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -151,8 +151,8 @@ def test_a_batch_that_does_not_fit_is_halved_and_says_so(error: Exception) -> No
     lm = tiny()
     small(lm, 3, error)
     batch = lm.batch(6)
-    for draft, made in zip(DRAFTS, written(batch, DRAFTS), strict=True):
-        alike(tiny().generate(draft), made)
+    for draft, output in zip(DRAFTS, written(batch, DRAFTS), strict=True):
+        alike(tiny().generate(draft), output)
     notes = ["a batch of 6 did not fit into memory; went on with 3"]
     assert batch.describe() == {"asked": 6, "size": 3, "notes": notes}
 
@@ -161,8 +161,8 @@ def test_another_failure_of_the_batch_lets_each_draft_go_on_alone() -> None:
     lm = tiny()
     small(lm, 1, RuntimeError("shapes differ"))
     batch = lm.batch(4)
-    for draft, made in zip(DRAFTS, written(batch, DRAFTS), strict=True):
-        alike(tiny().generate(draft), made)
+    for draft, output in zip(DRAFTS, written(batch, DRAFTS), strict=True):
+        alike(tiny().generate(draft), output)
     assert batch.size == 1
     assert batch.notes == ["written one at a time, because a batch of 4 met RuntimeError: shapes differ"]
 
@@ -178,10 +178,10 @@ def test_a_draft_that_fits_nowhere_fails_alone() -> None:
     embed.register_forward_pre_hook(refuse)
     drafts = [DRAFTS[1], Write(Prompt("y" * 60), 5), DRAFTS[3]]
     batch = lm.batch(3)
-    made = written(batch, drafts)
-    assert isinstance(made[1], torch.OutOfMemoryError)
-    alike(tiny().generate(drafts[0]), made[0])
-    alike(tiny().generate(drafts[2]), made[2])
+    output = written(batch, drafts)
+    assert isinstance(output[1], torch.OutOfMemoryError)
+    alike(tiny().generate(drafts[0]), output[0])
+    alike(tiny().generate(drafts[2]), output[2])
     assert batch.describe() == {"asked": 3, "size": 3, "notes": []}  # the batch was not the reason
 
 
@@ -202,11 +202,11 @@ def test_a_map_makes_room_for_itself() -> None:
     lm.attend = once  # type: ignore[method-assign]
     np.testing.assert_allclose(batch.attend([5, 6, 7]), tiny().attend([5, 6, 7]), atol=CLOSE)
     assert batch.notes == ["a batch of 3 did not fit into memory; went on with 1"]
-    found = {}
+    results = {}
     while len(batch):
-        found |= dict(batch.step())
+        results |= dict(batch.step())
     for i in range(3):  # they had begun, and began again
-        alike(tiny().generate(DRAFTS[i]), found[i])
+        alike(tiny().generate(DRAFTS[i]), results[i])
 
 
 def test_closing_leaves_the_model_as_it_was() -> None:

@@ -127,6 +127,12 @@ def test_texts_written_side_by_side_are_those_written_alone() -> None:
     np.testing.assert_allclose(second.entropy, alone[1].entropy[:3], atol=lm_tiny.CLOSE)
 
 
+def test_measures_of_another_attention_than_generates_are_announced() -> None:
+    model, tokenizer = lm_tiny.build("falcon-alibi"), lm_tiny.byte_level()
+    with pytest.warns(UserWarning, match="takes sdpa; what is measured may not be"), dl.capture(model, tokenizer):
+        assert model.config._attn_implementation == "sdpa"
+
+
 def test_what_cannot_be_followed_is_refused() -> None:
     model, tokenizer = lm_tiny.build("llama"), lm_tiny.byte_level()
     with dl.capture(model, tokenizer) as tape:

@@ -116,8 +116,8 @@ def test_there_is_no_second_bos(kind: str) -> None:
     assert (ids[0] == 0) == (kind in ADDS_BOS)
     assert ids[1] != 0
     assert ids.count(0) == {"llama-2": 3, "llama-3": 1}.get(kind, 0)  # Llama 2 opens every exchange with one
-    made = model(kind).generate(Write(render(kind), 2))
-    assert made.prompt_ids.tolist() == ids
+    output = model(kind).generate(Write(render(kind), 2))
+    assert output.prompt_ids.tolist() == ids
 
 
 @ALL
@@ -193,9 +193,9 @@ def test_every_step_records_the_prompt_that_was_sent(kind: str, variant: str, na
         assert OPENINGS[kind] in prompt.text
         assert prompt.part("question") == "Who made Ünü?"
     assert trace.provenance["template"]["layout"] == "chat"
-    for made, prompt in ((s.draft, s.prompt) for s in trace.steps):
-        if made is not None and prompt is not None:
-            assert made.prompt_ids.tolist() == ids_of(kind, prompt)
+    for output, prompt in ((s.draft, s.prompt) for s in trace.steps):
+        if output is not None and prompt is not None:
+            assert output.prompt_ids.tolist() == ids_of(kind, prompt)
 
 
 def test_a_model_without_a_chat_template_is_refused_before_anything_is_generated() -> None:

@@ -58,13 +58,13 @@ def test_threads_may_share_a_model() -> None:
 
     def work(i: int) -> Continuation:
         for _ in range(3):
-            made = lm.generate(Write(prompts[i], 12))
+            output = lm.generate(Write(prompts[i], 12))
             np.testing.assert_allclose(lm.attend([9, 8, 7, 6]), maps, atol=CLOSE)
-        return made
+        return output
 
     with ThreadPoolExecutor(4) as pool:
-        for made, wanted in zip(pool.map(work, range(4)), expected, strict=True):
-            alike(made, wanted)
+        for output, wanted in zip(pool.map(work, range(4)), expected, strict=True):
+            alike(output, wanted)
 
 
 # -- stopping -----------------------------------------------------------------------------------------------------
@@ -73,11 +73,11 @@ def test_threads_may_share_a_model() -> None:
 def test_stop_sees_every_token_in_order_and_ends_the_draft() -> None:
     full = tiny().generate(Write(PROMPT, 12, attention=True))
     stop = After(7)
-    made = tiny().generate(Write(PROMPT, 12, stop, attention=True))
-    assert made.stopped == "enough"
-    assert made.ids.tolist() == full.ids[:7].tolist()
+    output = tiny().generate(Write(PROMPT, 12, stop, attention=True))
+    assert output.stopped == "enough"
+    assert output.ids.tolist() == full.ids[:7].tolist()
     assert [len(ids) for ids, *_ in stop.seen] == [1, 2, 3, 4, 5, 6, 7]
-    p = len(made.prompt_ids)
+    p = len(output.prompt_ids)
     assert full.attention is not None
     mean = full.attention.astype(np.float32).mean(0)
     for t, (ids, text, offsets, entropy, received) in enumerate(stop.seen):
@@ -89,18 +89,18 @@ def test_stop_sees_every_token_in_order_and_ends_the_draft() -> None:
         expected = [max((mean[j + 1, p + i] for j in range(i + 1, t)), default=0.0) for i in range(t + 1)]
         np.testing.assert_allclose(received, expected, atol=5e-4)  # `mean` is made of float16
     # the last token was fed: its look back counts in the result
-    assert made.received[5] == pytest.approx(mean[7, p + 5], abs=5e-4)
-    assert made.received[6] == 0
+    assert output.received[5] == pytest.approx(mean[7, p + 5], abs=5e-4)
+    assert output.received[6] == 0
 
 
 def test_end_of_sequence_is_kept_as_the_last_token() -> None:
     full = tiny().generate(Write(PROMPT, 12))
     lm = tiny()
     lm.eos = frozenset({int(full.ids[5]), 10**6})
-    made = lm.generate(Write(PROMPT, 12))
+    output = lm.generate(Write(PROMPT, 12))
     first = full.ids.tolist().index(full.ids[5])
-    assert made.stopped == "eos"
-    assert made.ids.tolist() == full.ids[: first + 1].tolist()
+    assert output.stopped == "eos"
+    assert output.ids.tolist() == full.ids[: first + 1].tolist()
 
 
 # -- streaming ----------------------------------------------------------------------------------------------------
@@ -108,17 +108,17 @@ def test_end_of_sequence_is_kept_as_the_last_token() -> None:
 
 def test_a_stream_says_what_the_continuation_says() -> None:
     lm = tiny()
-    events, made = drained(lm.stream(Write(PROMPT, 20)))
-    alike(made, tiny().generate(Write(PROMPT, 20)))
-    assert [e.id for e in events] == made.ids.tolist()
-    assert tuple(e.token for e in events) == made.tokens
-    np.testing.assert_array_equal([e.entropy for e in events], made.entropy)
-    np.testing.assert_array_equal([e.logprob for e in events], made.logprob)
+    events, output = drained(lm.stream(Write(PROMPT, 20)))
+    alike(output, tiny().generate(Write(PROMPT, 20)))
+    assert [e.id for e in events] == output.ids.tolist()
+    assert tuple(e.token for e in events) == output.tokens
+    np.testing.assert_array_equal([e.entropy for e in events], output.entropy)
+    np.testing.assert_array_equal([e.logprob for e in events], output.logprob)
     so_far = ""
     for event in events:
         so_far += event.delta
         assert event.text == so_far
-    assert made.text.startswith(so_far)
+    assert output.text.startswith(so_far)
 
 
 def test_a_closed_stream_leaves_the_model_usable() -> None:
@@ -127,8 +127,8 @@ def test_a_closed_stream_leaves_the_model_usable() -> None:
     for _ in range(4):
         next(stream)
     stream.close()
-    made = lm.generate(Write(PROMPT, 12))
-    alike(made, tiny().generate(Write(PROMPT, 12)))
+    output = lm.generate(Write(PROMPT, 12))
+    alike(output, tiny().generate(Write(PROMPT, 12)))
 
 
 def test_a_forward_that_failed_does_not_leave_half_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,21 +140,21 @@ def test_a_forward_that_failed_does_not_leave_half_a_cache(monkeypatch: pytest.M
         patch.setattr(last, "forward", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             next(stream)
-    made = lm.generate(Write(PROMPT, 12))
-    assert made.reused == 0
-    alike(made, tiny().generate(Write(PROMPT, 12)))
+    output = lm.generate(Write(PROMPT, 12))
+    assert output.reused == 0
+    alike(output, tiny().generate(Write(PROMPT, 12)))
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2", "mistral", "gpt-oss"])
 def test_rows_are_the_same_however_many_are_computed_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     draft = Write(PROMPT, 40, attention=True)
-    made = [tiny(kind).generate(draft)]
+    output = [tiny(kind).generate(draft)]
     for at_once in (1, 7, 1000):
         monkeypatch.setattr(decode, "ROWS_AT_ONCE", at_once)
-        made.append(tiny(kind).generate(draft))
-    for other in made[1:]:
-        np.testing.assert_allclose(other.received, made[0].received, atol=CLOSE)
-        np.testing.assert_allclose(other.attention, made[0].attention, atol=5e-4)  # type: ignore[arg-type]
+        output.append(tiny(kind).generate(draft))
+    for other in output[1:]:
+        np.testing.assert_allclose(other.received, output[0].received, atol=CLOSE)
+        np.testing.assert_allclose(other.attention, output[0].attention, atol=5e-4)  # type: ignore[arg-type]
 
 
 # -- sampling -----------------------------------------------------------------------------------------------------
@@ -177,13 +177,13 @@ def test_sampling_follows_the_generation_config_and_the_seed() -> None:
     # the same draws as generate() makes from the same seed
     torch.manual_seed(3)
     ids = torch.tensor([one.prompt_ids.tolist()])
-    made = lm.model.generate(
+    output = lm.model.generate(
         ids, max_new_tokens=16, output_logits=True, output_scores=True, return_dict_in_generate=True
     )
-    assert made.sequences[0, ids.shape[1] :].tolist() == one.ids.tolist()
-    raw = torch.cat(made.logits).log_softmax(-1)
+    assert output.sequences[0, ids.shape[1] :].tolist() == one.ids.tolist()
+    raw = torch.cat(output.logits).log_softmax(-1)
     np.testing.assert_allclose(one.entropy, -(raw.exp() * raw).sum(-1), atol=1e-5)
-    warped = torch.cat(made.scores).softmax(-1)
+    warped = torch.cat(output.scores).softmax(-1)
     np.testing.assert_allclose(one.entropy_processed, torch.special.entr(warped).sum(-1), atol=1e-5)
 
 
@@ -196,11 +196,11 @@ def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
     model = lm_tiny.build("llama")
     model.generation_config.update(repetition_penalty=1.8, eos_token_id=None)
     lm = LanguageModel(model, lm_tiny.byte_level())
-    made = lm.generate(Write(PROMPT, 16))
-    ids = torch.tensor([made.prompt_ids.tolist()])
+    output = lm.generate(Write(PROMPT, 16))
+    ids = torch.tensor([output.prompt_ids.tolist()])
     expected = model.generate(ids, max_new_tokens=16, do_sample=False)[0, ids.shape[1] :]
-    assert made.ids.tolist() == expected.tolist() != tiny().generate(Write(PROMPT, 16)).ids.tolist()
-    assert made.entropy_processed is not None
+    assert output.ids.tolist() == expected.tolist() != tiny().generate(Write(PROMPT, 16)).ids.tolist()
+    assert output.entropy_processed is not None
 
 
 # -- a forced beginning --------------------------------------------------------------------------------------------
@@ -209,13 +209,13 @@ def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
 def test_a_forced_beginning_is_measured_as_what_the_model_writes() -> None:
     lm = tiny()
     forced = (9, 5, 300)
-    made = lm.generate(Write(PROMPT, 6, prefix=forced))
-    assert made.ids[:3].tolist() == list(forced)
-    whole = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
-    logs = lm.model(whole).logits[0, len(made.prompt_ids) - 1 : -1].log_softmax(-1)  # (n, V)
-    np.testing.assert_allclose(made.entropy, torch.special.entr(logs.exp()).sum(-1).detach(), atol=1e-5)
-    np.testing.assert_allclose(made.logprob, logs.gather(1, whole[0, -6:, None])[:, 0].detach(), atol=1e-5)
-    assert made.ids[3:].tolist() == logs.argmax(-1)[3:].tolist()
+    output = lm.generate(Write(PROMPT, 6, prefix=forced))
+    assert output.ids[:3].tolist() == list(forced)
+    whole = torch.tensor([[*output.prompt_ids.tolist(), *output.ids.tolist()]])
+    logs = lm.model(whole).logits[0, len(output.prompt_ids) - 1 : -1].log_softmax(-1)  # (n, V)
+    np.testing.assert_allclose(output.entropy, torch.special.entr(logs.exp()).sum(-1).detach(), atol=1e-5)
+    np.testing.assert_allclose(output.logprob, logs.gather(1, whole[0, -6:, None])[:, 0].detach(), atol=1e-5)
+    assert output.ids[3:].tolist() == logs.argmax(-1)[3:].tolist()
     assert lm.generate(Write(PROMPT, 2, prefix=forced)).ids.tolist() == [9, 5]
 
 
@@ -231,9 +231,9 @@ def test_forcing_what_the_model_writes_changes_nothing(sample: bool) -> None:
 # -- bias ---------------------------------------------------------------------------------------------------------
 
 
-def opening(lm: LanguageModel, made: Continuation, t: int) -> str:
+def opening(lm: LanguageModel, output: Continuation, t: int) -> str:
     """The text of a token without the space before it."""
-    return str(lm.tokenizer.tokens([int(made.ids[t])])[0]).removeprefix(lm.tokenizer.marker)
+    return str(lm.tokenizer.tokens([int(output.ids[t])])[0]).removeprefix(lm.tokenizer.marker)
 
 
 def test_forbidden_tokens_are_not_written_and_what_is_measured_is_raw() -> None:
@@ -242,15 +242,15 @@ def test_forbidden_tokens_are_not_written_and_what_is_measured_is_raw() -> None:
     word = opening(lm, free, 0)
     ids = set(lm.tokenizer.openings(word))
     assert int(free.ids[0]) in ids
-    made = lm.generate(Write(PROMPT, 6, bias=(Bias(word, float("-inf"), 0, 2),)))
-    assert not ids & set(made.ids[:2].tolist())
-    assert made.alternative_ids[0].tolist() == free.alternative_ids[0].tolist()  # the forbidden one is the likeliest
-    assert made.ids[0] in free.alternative_ids[0]
-    assert made.entropy_processed is None
-    whole = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
-    logs = lm.model(whole).logits[0, len(made.prompt_ids) - 1 : -1].log_softmax(-1)  # (n, V)
-    np.testing.assert_allclose(made.entropy, torch.special.entr(logs.exp()).sum(-1).detach(), atol=1e-5)
-    np.testing.assert_allclose(made.logprob, logs.gather(1, whole[0, -6:, None])[:, 0].detach(), atol=1e-5)
+    output = lm.generate(Write(PROMPT, 6, bias=(Bias(word, float("-inf"), 0, 2),)))
+    assert not ids & set(output.ids[:2].tolist())
+    assert output.alternative_ids[0].tolist() == free.alternative_ids[0].tolist()  # the forbidden one is the likeliest
+    assert output.ids[0] in free.alternative_ids[0]
+    assert output.entropy_processed is None
+    whole = torch.tensor([[*output.prompt_ids.tolist(), *output.ids.tolist()]])
+    logs = lm.model(whole).logits[0, len(output.prompt_ids) - 1 : -1].log_softmax(-1)  # (n, V)
+    np.testing.assert_allclose(output.entropy, torch.special.entr(logs.exp()).sum(-1).detach(), atol=1e-5)
+    np.testing.assert_allclose(output.logprob, logs.gather(1, whole[0, -6:, None])[:, 0].detach(), atol=1e-5)
 
 
 def test_a_bonus_holds_for_its_tokens_only() -> None:
@@ -259,9 +259,9 @@ def test_a_bonus_holds_for_its_tokens_only() -> None:
     assert {lm.tokenizer.tokens([i])[0] for i in ids} == {"Q"}  # a longer one that begins otherwise is none
     free = lm.generate(Write(PROMPT, 8))
     assert not ids & set(free.ids.tolist())
-    made = lm.generate(Write(PROMPT, 8, bias=(Bias("Qx", 1e4, 3, 5),)))
-    assert [int(i) in ids for i in made.ids[:5]] == [False, False, False, True, True]
-    assert made.ids[:3].tolist() == free.ids[:3].tolist()
+    output = lm.generate(Write(PROMPT, 8, bias=(Bias("Qx", 1e4, 3, 5),)))
+    assert [int(i) in ids for i in output.ids[:5]] == [False, False, False, True, True]
+    assert output.ids[:3].tolist() == free.ids[:3].tolist()
     to_the_end = lm.generate(Write(PROMPT, 8, bias=(Bias("Qx", 1e4, 3),)))
     assert all(int(i) in ids for i in to_the_end.ids[3:])
     nothing = lm.generate(Write(PROMPT, 8, bias=(Bias("Qx", 0.0),)))
@@ -271,10 +271,10 @@ def test_a_bonus_holds_for_its_tokens_only() -> None:
 def test_a_bias_goes_before_what_the_config_does_to_logits() -> None:
     lm = sampling(temperature=0.5)
     ids = set(lm.tokenizer.openings("Qx"))
-    made = lm.generate(Write(PROMPT, 4, bias=(Bias("Qx", 1e4, 0, 1), Bias("Qx", float("-inf"), 1))), seed=1)
-    assert [int(i) in ids for i in made.ids] == [True, False, False, False]
-    assert made.entropy_processed is not None
-    assert made.entropy_processed[0] < 1e-3 < made.entropy[0]
+    output = lm.generate(Write(PROMPT, 4, bias=(Bias("Qx", 1e4, 0, 1), Bias("Qx", float("-inf"), 1))), seed=1)
+    assert [int(i) in ids for i in output.ids] == [True, False, False, False]
+    assert output.entropy_processed is not None
+    assert output.entropy_processed[0] < 1e-3 < output.entropy[0]
 
 
 # -- limits -------------------------------------------------------------------------------------------------------
@@ -294,9 +294,9 @@ def test_a_table_of_positions_refuses_what_does_not_fit(kind: str) -> None:
 
 def test_an_empty_prompt_starts_from_bos_or_is_refused() -> None:
     lm = tiny()
-    made = lm.generate(Write(Prompt(""), 3))
-    assert made.prompt_ids.tolist() == [1]
-    assert made.prompt_offsets.tolist() == [[0, 0]]
+    output = lm.generate(Write(Prompt(""), 3))
+    assert output.prompt_ids.tolist() == [1]
+    assert output.prompt_offsets.tolist() == [[0, 0]]
     lm.tokenizer.hf = type(lm.tokenizer.hf)(tokenizer_object=lm.tokenizer.hf.backend_tokenizer)
     with pytest.raises(ModelError, match="the prompt is empty"):
         lm.generate(Write(Prompt(""), 3))
@@ -308,33 +308,33 @@ def test_a_draft_of_nothing_is_refused() -> None:
 
 
 def test_attention_is_kept_only_when_asked_for() -> None:
-    made = tiny().generate(Write(PROMPT, 4))
-    assert made.attention is None
-    assert (made.received[:-1] > 0).all()
+    output = tiny().generate(Write(PROMPT, 4))
+    assert output.attention is None
+    assert (output.received[:-1] > 0).all()
 
 
 # -- a text that is there already --------------------------------------------------------------------------------------
 
 
-def same(forced: Continuation, made: Continuation) -> None:
+def same(forced: Continuation, output: Continuation) -> None:
     assert forced.stopped == "forced"
-    np.testing.assert_array_equal(forced.ids, made.ids)
-    np.testing.assert_array_equal(forced.prompt_ids, made.prompt_ids)
-    np.testing.assert_array_equal(forced.offsets, made.offsets)
-    assert (forced.text, forced.raw_text, forced.tokens) == (made.text, made.raw_text, made.tokens)
+    np.testing.assert_array_equal(forced.ids, output.ids)
+    np.testing.assert_array_equal(forced.prompt_ids, output.prompt_ids)
+    np.testing.assert_array_equal(forced.offsets, output.offsets)
+    assert (forced.text, forced.raw_text, forced.tokens) == (output.text, output.raw_text, output.tokens)
     for name in ("entropy", "logprob", "received", "alternative_probs"):
-        np.testing.assert_allclose(getattr(forced, name), getattr(made, name), atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(getattr(forced, name), getattr(output, name), atol=1e-4, err_msg=name)
     assert forced.attention is not None
-    assert made.attention is not None
-    np.testing.assert_allclose(forced.attention, made.attention, atol=1e-3)
+    assert output.attention is not None
+    np.testing.assert_allclose(forced.attention, output.attention, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["almanac-prototype", "almanac-small"])
 def test_score_of_a_generated_text_is_what_generating_it_measured(name: str) -> None:
     lm = LanguageModel.load(lm_tiny.PARITY / name)
-    made = lm.generate(Write(PROMPT, 24, attention=True))
-    lead = "" if made.text.startswith(" ") else " "
-    same(lm.score(PROMPT, lead + made.text, attention=True), made)
+    output = lm.generate(Write(PROMPT, 24, attention=True))
+    lead = "" if output.text.startswith(" ") else " "
+    same(lm.score(PROMPT, lead + output.text, attention=True), output)
 
 
 def test_score_leaves_the_cache_of_drafts_alone() -> None:

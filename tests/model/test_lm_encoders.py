@@ -52,10 +52,10 @@ def test_sgpt_is_the_mean_weighted_by_place_between_brackets(folder: Path, query
     assert isinstance(encoder, SGPT)
     tokenizer = lm_tiny.byte_level()
     first, last = (tokenizer.convert_tokens_to_ids(mark) for mark in ("[]" if query else "{}"))
-    found = encoder.encode(TEXTS, query=query)
-    assert found.shape == (4, encoder.dimension)
-    assert found.dtype == np.float32
-    for text, vector in zip(TEXTS, found, strict=True):
+    vectors = encoder.encode(TEXTS, query=query)
+    assert vectors.shape == (4, encoder.dimension)
+    assert vectors.dtype == np.float32
+    for text, vector in zip(TEXTS, vectors, strict=True):
         ids = [first, *tokenizer.encode(text), last]
         assert encoder.ids(text, query=query) == ids
         np.testing.assert_allclose(vector, written_out(encoder.model, ids), atol=2e-6)
@@ -77,9 +77,9 @@ def test_a_query_is_the_same_whatever_is_asked_beside_it(folder: Path) -> None:
 
 def test_a_passage_is_its_title_and_its_text(folder: Path) -> None:
     encoder = open_encoder(str(folder), "cpu")
-    found = encoder.encode_passages([Passage("1", "Elm Road", "a film"), Passage("2", "", "a film")])
-    np.testing.assert_allclose(found[0], encoder.encode(["Elm Road a film"], query=False)[0], atol=2e-6)
-    np.testing.assert_allclose(found[1], encoder.encode(["a film"], query=False)[0], atol=2e-6)
+    vectors = encoder.encode_passages([Passage("1", "Elm Road", "a film"), Passage("2", "", "a film")])
+    np.testing.assert_allclose(vectors[0], encoder.encode(["Elm Road a film"], query=False)[0], atol=2e-6)
+    np.testing.assert_allclose(vectors[1], encoder.encode(["a film"], query=False)[0], atol=2e-6)
 
 
 def test_a_long_text_is_cut_so_that_the_brackets_still_fit(folder: Path) -> None:
@@ -119,8 +119,8 @@ def test_provenance_names_the_weights(folder: Path, tmp_path: Path) -> None:
 
 
 def test_rows_of_length_one_and_what_cannot_be_one() -> None:
-    found = scale_rows(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]], np.float32))
-    np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0], [0, 0], [0, 0]], rtol=1e-6)
+    vectors = scale_rows(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]], np.float32))
+    np.testing.assert_allclose(vectors, [[0.6, 0.8], [0, 0], [0, 0], [0, 0]], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "says"), [("/nowhere/model", "no folder"), ("", "it is empty")])
@@ -195,6 +195,6 @@ def test_a_real_encoder_ranks_scifact(tmp_path: Path) -> None:
     from dragin_lab.retrieval.dense import Dense
 
     benchmark = loaded("benchmarks/real_questions.py")
-    found = benchmark.scifact(data, lambda corpus: Dense.build(corpus, open_encoder(model), tmp_path / "index"))
-    values = found["ndcg"]
+    vectors = benchmark.scifact(data, lambda corpus: Dense.build(corpus, open_encoder(model), tmp_path / "index"))
+    values = vectors["ndcg"]
     assert sum(values) / len(values) > 0.4

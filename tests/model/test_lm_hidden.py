@@ -37,19 +37,19 @@ def own_states(lm: LanguageModel, ids: list[int], layer: int | str) -> np.ndarra
     """(positions, d), by the model's own means: embeddings, then one entry a layer, the last one after its norm."""
     with torch.inference_mode():
         states = lm.model(torch.tensor([ids]), output_hidden_states=True).hidden_states
-    found: np.ndarray = states[-1 if layer == "last" else range(1, 5)[int(layer)]][0].numpy()
-    return found
+    results: np.ndarray = states[-1 if layer == "last" else range(1, 5)[int(layer)]][0].numpy()
+    return results
 
 
 @matrix("llama", "gemma2", "gpt2", "falcon", "opt", "gpt_neo")
 def test_states_are_the_models_own(kind: str) -> None:
     lm = LanguageModel(build(kind), byte_level())
     for layer in ("last", 0):
-        made = lm.generate(asked(layer))
-        assert made.hidden is not None
-        p, n = len(made.prompt_ids), len(made)
-        theirs = own_states(lm, [*made.prompt_ids.tolist(), *made.ids.tolist()], layer)
-        np.testing.assert_allclose(made.hidden, theirs[p - 1 : p + n - 1], atol=1e-4)
+        output = lm.generate(asked(layer))
+        assert output.hidden is not None
+        p, n = len(output.prompt_ids), len(output)
+        theirs = own_states(lm, [*output.prompt_ids.tolist(), *output.ids.tolist()], layer)
+        np.testing.assert_allclose(output.hidden, theirs[p - 1 : p + n - 1], atol=1e-4)
     assert lm.generate(asked(None)).hidden is None
 
 
@@ -94,16 +94,16 @@ def test_a_trigger_of_ones_own_reads_them(caching: bool, tmp_path: Path) -> None
     method = dl.method(when="norm", what="question", max_new_tokens=8)
     for _ in range(2):
         trace = Lab(model, retriever=Nothing()).ask("Who?", method)
-    made = trace.steps[0].draft
-    assert made is not None
-    assert made.hidden is not None
-    assert set(seen) <= {(n, 32) for n in range(len(made) + 1)}
+    output = trace.steps[0].draft
+    assert output is not None
+    assert output.hidden is not None
+    assert set(seen) <= {(n, 32) for n in range(len(output) + 1)}
     bare = dl.Trace.load(trace.save(tmp_path / "a.trace")).steps[0].draft
     whole = dl.Trace.load(trace.save(tmp_path / "b.trace", hidden=True)).steps[0].draft
     assert bare is not None
     assert whole is not None
     assert bare.hidden is None
-    np.testing.assert_array_equal(whole.hidden, made.hidden)
+    np.testing.assert_array_equal(whole.hidden, output.hidden)
     dl.when("silent", threshold=1e9)(lambda draft: draft.hidden[:, 0])
     with pytest.raises(TriggerError, match=r"'silent' .*draft\.hidden was not captured; .*needs=\('hidden',\)"):
         Lab(model, retriever=Nothing()).ask("Who?", dl.method(when="silent", what="question"))

@@ -52,17 +52,17 @@ def test_a_folder_loads_in_float32_with_all_it_needs() -> None:
 
 def test_provenance_says_what_decides_the_output(folder: Path) -> None:
     lm = LanguageModel.load(folder, heads=[1, 2], layer=0)
-    said = json.loads(json.dumps(lm.provenance()))
-    assert said["model"] == "model"
-    assert said["tap"] == "registry"
-    assert (said["layer"], said["heads"], said["dtype"], said["decoding"]) == (0, [1, 2], "float32", "greedy")
-    assert said["transformers"] == transformers.__version__
-    assert said["generation_config"]["eos_token_id"] == 2
-    assert said["weights_sha256"] == LanguageModel.load(SMALL).provenance()["weights_sha256"]
+    facts = json.loads(json.dumps(lm.provenance()))
+    assert facts["model"] == "model"
+    assert facts["tap"] == "registry"
+    assert (facts["layer"], facts["heads"], facts["dtype"], facts["decoding"]) == (0, [1, 2], "float32", "greedy")
+    assert facts["transformers"] == transformers.__version__
+    assert facts["generation_config"]["eos_token_id"] == 2
+    assert facts["weights_sha256"] == LanguageModel.load(SMALL).provenance()["weights_sha256"]
     weights = load_file(folder / "model.safetensors")
     weights["model.norm.weight"][0] += 1
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    assert LanguageModel.load(folder).provenance()["weights_sha256"] != said["weights_sha256"]
+    assert LanguageModel.load(folder).provenance()["weights_sha256"] != facts["weights_sha256"]
 
 
 def test_a_model_in_memory_is_hashed_by_its_weights() -> None:
@@ -117,15 +117,15 @@ def test_weights_that_are_missing_or_of_another_shape(folder: Path) -> None:
 
 def test_configs_that_are_no_causal_model(folder: Path) -> None:
     config = folder / "config.json"
-    said = json.loads(config.read_text())
-    config.write_text(json.dumps({**said, "model_type": "t5"}))
+    facts = json.loads(config.read_text())
+    config.write_text(json.dumps({**facts, "model_type": "t5"}))
     refused(folder, "cannot be loaded as a causal language model")
-    config.write_text(json.dumps({**said, "model_type": "of-tomorrow"}))
+    config.write_text(json.dumps({**facts, "model_type": "of-tomorrow"}))
     refused(folder, "cannot be loaded as a causal language model")
     config.write_text("{")
     refused(folder, "cannot be loaded as a causal language model")
     for name in ("num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size", "num_hidden_layers"):
-        config.write_text(json.dumps({**said, name: 0}))
+        config.write_text(json.dumps({**facts, name: 0}))
         refused(folder, "cannot be|weights are not in its files|has no|layers?")
 
 
@@ -211,11 +211,11 @@ def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypa
     copied = caches.Prefix.copied
 
     def lost(self: Any) -> Any:
-        made = copied(self)
-        for layer in made.cache.layers:
+        output = copied(self)
+        for layer in output.cache.layers:
             if layer.keys is not None:
                 layer.keys = torch.zeros_like(layer.keys)
-        return made
+        return output
 
     monkeypatch.setattr(caches.Prefix, "copied", lost)
     with pytest.warns(UserWarning, match="a prompt read in parts gives .*: FAILED .*; prompts are read whole"):
@@ -247,10 +247,10 @@ def test_a_model_without_attention_serves_the_methods_that_need_only_probabiliti
     assert (lm.layer, lm.has_attention, lm.provenance()["tap"]) == (None, False, "none")
     ids, _ = lm.prompt(dl.Prompt(lm_tiny.PROMPT))
     own = lm_tiny.build("mamba").generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids) :]
-    made = lm.generate(Write(dl.Prompt(lm_tiny.PROMPT), 12, attention=True))
-    assert made.ids.tolist() == own.tolist()
-    assert np.isnan(made.received).all()
-    assert made.attention is None
+    output = lm.generate(Write(dl.Prompt(lm_tiny.PROMPT), 12, attention=True))
+    assert output.ids.tolist() == own.tolist()
+    assert np.isnan(output.received).all()
+    assert output.attention is None
     with pytest.raises(SettingError, match=r"'dragin' looks at attention, and .* has none; .* wo-rag, .*flare"):
         dl.Lab(lm, retriever=Always()).ask("Who?")
     cache = dl.Cache()
@@ -272,5 +272,5 @@ def test_a_model_without_attention_serves_the_methods_that_need_only_probabiliti
 
 def test_loading_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     LanguageModel.load(SMALL)
-    said = capfd.readouterr()
-    assert said.out == said.err == ""
+    facts = capfd.readouterr()
+    assert facts.out == facts.err == ""

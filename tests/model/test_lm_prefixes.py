@@ -20,16 +20,16 @@ PASSAGES = "Context:\n[1] Ann Lee was born in Ulm, and died there.\n"
 
 def prefix(ids: list[int], config: Any = CONFIG, *, ends: tuple[int, ...] | None = None) -> Prefix:
     """A cache that holds the ids themselves as keys, so that a mix-up shows."""
-    made = Prefix(config)
+    filled = Prefix(config)
     states = torch.tensor(ids, dtype=torch.float32).reshape(1, 1, -1, 1).expand(1, 2, -1, 8)
     for layer in range(4):
-        made.cache.update(states.clone(), states.clone(), layer)
-    made.ids, made.ends = list(ids), (len(ids),) if ends is None else ends
-    return made
+        filled.cache.update(states.clone(), states.clone(), layer)
+    filled.ids, filled.ends = list(ids), (len(ids),) if ends is None else ends
+    return filled
 
 
-def held(found: Prefix) -> list[int]:
-    return found.states()[0][0][0, 0, :, 0].tolist() if found.ids else []
+def held(served: Prefix) -> list[int]:
+    return served.states()[0][0][0, 0, :, 0].tolist() if served.ids else []
 
 
 def asked(question: str, passages: str = "", shots: str = SHOTS) -> Prompt:
@@ -55,9 +55,9 @@ def test_as_many_whole_parts_as_are_kept_are_served() -> None:
         ([1, 2, 3, 4, 5], (), 0),
         ([1, 9, 3], (2,), 0),
     ):
-        found = kept.take(ids, ends)
-        assert held(found) == found.ids == ids[:length]
-        assert found.ends == ends[: len(found.ends)]
+        served = kept.take(ids, ends)
+        assert held(served) == served.ids == ids[:length]
+        assert served.ends == ends[: len(served.ends)]
 
 
 def test_takers_do_not_disturb_what_is_kept_or_one_another() -> None:
@@ -147,9 +147,9 @@ def test_what_was_read_before_changes_nothing(kind: str) -> None:
         ((5, 2, 1, 0), [0, shots, both, shots]),
     ):
         lm.forget()
-        made = [lm.generate(drafts[i]) for i in order]
-        for i, one in zip(order, made, strict=True):
+        filled = [lm.generate(drafts[i]) for i in order]
+        for i, one in zip(order, filled, strict=True):
             lm_tiny.alike(one, fresh[i])
-        assert [one.reused for one in made] == reused
+        assert [one.reused for one in filled] == reused
     assert [one.reused for one in fresh] == [0] * 6
     assert lm.provenance()["prefix_reuse"] == "exemplars, passages"

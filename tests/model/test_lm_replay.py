@@ -18,11 +18,11 @@ from dragin_lab.trace.trace import Continuation, Prompt
 PROMPT = Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)})
 
 
-def identical(made: Continuation, served: Continuation) -> None:
+def identical(output: Continuation, served: Continuation) -> None:
     """What is read again from where it was written is the same to the bit."""
     for field in fields(Continuation):
         if field.name not in ("seconds", "reused", "stored"):
-            a, b = getattr(made, field.name), getattr(served, field.name)
+            a, b = getattr(output, field.name), getattr(served, field.name)
             np.testing.assert_array_equal(a, b, err_msg=field.name)
             assert getattr(a, "dtype", None) == getattr(b, "dtype", None)
     from_cache(served)
@@ -60,13 +60,13 @@ def test_a_stream_has_the_same_events() -> None:
     draft = Write(PROMPT, 12, After(7))
     model = cached(lm, cache)
     model.generate(Write(PROMPT, 12))
-    events, made = drained(model.stream(draft))
+    events, output = drained(model.stream(draft))
     expected, fresh = drained(lm.stream(draft))
     for one, two in zip(events, expected, strict=True):
         assert replace(one, entropy=0.0, logprob=0.0) == replace(two, entropy=0.0, logprob=0.0)
         assert (one.entropy, one.logprob) == pytest.approx((two.entropy, two.logprob), abs=CLOSE)
-    alike(fresh, made)
-    from_cache(made)
+    alike(fresh, output)
+    from_cache(output)
     assert (cache.counts.tokens_made, cache.counts.tokens_served) == (12, 7)
 
 
@@ -87,10 +87,10 @@ def test_processed_entropies_come_back() -> None:
     built.generation_config.repetition_penalty = 1.5
     lm = LanguageModel(built, lm_tiny.byte_level())
     model = cached(lm, Cache())
-    made = model.generate(Write(PROMPT, 8))
+    output = model.generate(Write(PROMPT, 8))
     served = model.generate(Write(PROMPT, 5))
-    assert made.entropy_processed is not None
-    np.testing.assert_array_equal(served.entropy_processed, made.entropy_processed[:5])
+    assert output.entropy_processed is not None
+    np.testing.assert_array_equal(served.entropy_processed, output.entropy_processed[:5])
     alike(lm.generate(Write(PROMPT, 5)), served)
 
 
@@ -149,12 +149,12 @@ def test_another_request_is_another_key() -> None:
 
 def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     lm, cache = tiny(), Cache()
-    told = lm.identity()
-    assert {"weights_sha256", "dtype", "device", "attention", "layer", "heads", "generation_config"} <= set(told)
-    assert {"torch", "transformers", "numpy", "dragin_lab", "tokenizer_sha256", "threads", "tap", "eos"} <= set(told)
+    facts = lm.identity()
+    assert {"weights_sha256", "dtype", "device", "attention", "layer", "heads", "generation_config"} <= set(facts)
+    assert {"torch", "transformers", "numpy", "dragin_lab", "tokenizer_sha256", "threads", "tap", "eos"} <= set(facts)
     cached(lm, cache).generate(Write(PROMPT, 6))
-    for name in told:
-        monkeypatch.setattr(lm, "identity", lambda name=name: told | {name: "other"})
+    for name in facts:
+        monkeypatch.setattr(lm, "identity", lambda name=name: facts | {name: "other"})
         assert not cached(lm, cache).generate(Write(PROMPT, 6)).stored, name
     monkeypatch.undo()
     assert cached(lm, cache).generate(Write(PROMPT, 6)).stored
@@ -174,9 +174,9 @@ def test_maps_are_kept_by_their_lower_half() -> None:
     model = cached(lm, cache)
     expected = lm.attend([9, 8, 7, 6])
     for _ in range(2):
-        found = model.attend([9, 8, 7, 6])
-        np.testing.assert_allclose(found, expected, atol=CLOSE)
-        found[:] = 0.0  # the taker's own
+        results = model.attend([9, 8, 7, 6])
+        np.testing.assert_allclose(results, expected, atol=CLOSE)
+        results[:] = 0.0  # the taker's own
     assert (cache.counts.maps_made, cache.counts.maps_served) == (1, 1)
     assert cache.nbytes < expected.nbytes + 400
     assert model.attend([]).shape == (4, 0, 0)
@@ -188,12 +188,12 @@ def test_a_batch_is_served_before_it_writes() -> None:
     drafts = [Write(Prompt(f"{lm_tiny.PROMPT} {i}"), 8) for i in range(3)]
     alone = model.generate(drafts[0])
     first = written(model.batch(2), drafts)
-    assert [made.stored for made in first] == [True, False, False]
+    assert [output.stored for output in first] == [True, False, False]
     identical(alone, first[0])
     again = written(model.batch(2), [replace(draft, max_new_tokens=5) for draft in drafts])
-    assert [made.stored for made in again] == [True, True, True]
-    for made, before in zip(again, first, strict=True):
-        assert made.ids.tolist() == before.ids[:5].tolist()
+    assert [output.stored for output in again] == [True, True, True]
+    for output, before in zip(again, first, strict=True):
+        assert output.ids.tolist() == before.ids[:5].tolist()
     # beside others sums are in another order, so that it does not stand for what is written alone
     assert not model.generate(drafts[1]).stored
     far = Write(Prompt("a " * 3000), 8)

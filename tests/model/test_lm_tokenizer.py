@@ -59,8 +59,8 @@ for _b in range(256):
 def test_byte_level_spans_are_what_the_bytes_say(text: str) -> None:
     tokenizer = HFTokenizer(lm_tiny.byte_level())
     ids = tokenizer.encode(text, special=False)
-    found, spans = tokenizer.spans().all(ids)
-    assert found == text
+    decoded, spans = tokenizer.spans().all(ids)
+    assert decoded == text
     assert spans == characters_of_bytes(tokenizer, ids, text)
 
 
@@ -68,14 +68,14 @@ def test_byte_level_spans_are_what_the_bytes_say(text: str) -> None:
 def test_spans_cover_the_text_in_order(text: str, which: int) -> None:
     tokenizer = HFTokenizer(both()[which])
     ids = tokenizer.encode(text, special=True)
-    found, spans = tokenizer.spans().all(ids)
-    assert found == tokenizer.decode(ids, special=False)
+    decoded, spans = tokenizer.spans().all(ids)
+    assert decoded == tokenizer.decode(ids, special=False)
     assert len(spans) == len(ids)
     covered = 0
     for start, end in spans:
         assert start <= covered <= max(end, covered)
         covered = max(covered, end)
-    assert covered == len(found)
+    assert covered == len(decoded)
 
 
 @given(st.lists(st.integers(0, 320), max_size=60), st.integers(0, 1))
@@ -87,11 +87,11 @@ def test_any_ids_decode_as_a_whole(ids: list[int], which: int) -> None:
     for token in ids:
         shown += spans.push(token)
         assert len(spans.provisional()) == len(spans.ids)
-    text, found = spans.finish()
+    text, owners = spans.finish()
     assert text == tokenizer.decode(ids, special=False)
-    assert len(found) == len(ids)
-    assert all(0 <= a <= b <= len(text) for a, b in found)
-    for token, (a, b) in zip(ids, found, strict=True):
+    assert len(owners) == len(ids)
+    assert all(0 <= a <= b <= len(text) for a, b in owners)
+    for token, (a, b) in zip(ids, owners, strict=True):
         if token in tokenizer.silent:
             assert a == b
 
@@ -115,9 +115,9 @@ def test_decoding_step_by_step_does_not_decode_everything_again() -> None:
         lengths.append(len(part))
         return tokenizer.decode(part, special=False)
 
-    text, found = Spans(decode, tokenizer.silent).all(ids)
+    text, owners = Spans(decode, tokenizer.silent).all(ids)
     assert text == tokenizer.decode(ids, special=False)
-    assert len(found) == len(ids) > 1000
+    assert len(owners) == len(ids) > 1000
     assert sorted(lengths)[-2] < 80  # one decoding of everything, at the end; else a window
     assert len(lengths) < 3 * len(ids)
 

@@ -70,20 +70,20 @@ def model(**options: Any) -> LanguageModel:
 def ours(waits: Counter[str], write: Any) -> dict[str, float]:
     """Waits for each further token: what ``MANY`` tokens take more than ``FEW``."""
     write(FEW)  # so that the prompt has been read
-    found = []
+    waited = []
     for n in (FEW, MANY):
         waits.clear()
         write(n)
-        found.append(dict(waits))
-    return {who: (found[1].get(who, 0) - found[0].get(who, 0)) / (MANY - FEW) for who in ("ours", "theirs")}
+        waited.append(dict(waits))
+    return {who: (waited[1].get(who, 0) - waited[0].get(who, 0)) / (MANY - FEW) for who in ("ours", "theirs")}
 
 
 @pytest.mark.parametrize("stop", [Never(), Text(), Scores()])
 @pytest.mark.parametrize("attention", [True, False])
 def test_a_draft_waits_once_a_token(waits: Counter[str], stop: Stop, attention: bool) -> None:
     lm = model()
-    found = ours(waits, lambda n: lm.generate(Write(Prompt(lm_tiny.PROMPT), n, stop, attention=attention)))
-    assert found == {"ours": 1.0, "theirs": 0.0}
+    waited = ours(waits, lambda n: lm.generate(Write(Prompt(lm_tiny.PROMPT), n, stop, attention=attention)))
+    assert waited == {"ours": 1.0, "theirs": 0.0}
 
 
 def test_sampling_and_processors_wait_no_more_often(waits: Counter[str]) -> None:
@@ -109,9 +109,9 @@ def test_a_batch_waits_once_a_step_however_many_drafts_it_has(waits: Counter[str
         for i in range(rows):
             batch.ask(i, Write(Prompt(lm_tiny.PROMPT[i:]), n, stop, attention=True))
         while len(batch):
-            assert not any(isinstance(made, Exception) for _, made in batch.step())
+            assert not any(isinstance(output, Exception) for _, output in batch.step())
         batch.close()
 
-    found = ours(waits, write)
-    assert found["ours"] == 1.0
-    assert found["theirs"] <= 1.0  # transformers looks whether its mask masks anything
+    waited = ours(waits, write)
+    assert waited["ours"] == 1.0
+    assert waited["theirs"] <= 1.0  # transformers looks whether its mask masks anything

@@ -354,8 +354,8 @@ def test_build_check_and_search_from_the_command_line(tmp_path: Path, source: Pa
     assert ran.code == DONE, ran.out
     assert ran.out.count("ok ") == 3
     assert "8 canary queries, and each finds its passage" in ran.out
-    found = command("corpus", "search", "word7x0", "--corpus", out, "--json")
-    assert json.loads(found.out.splitlines()[0])["id"] == "7"
+    passage = command("corpus", "search", "word7x0", "--corpus", out, "--json")
+    assert json.loads(passage.out.splitlines()[0])["id"] == "7"
     assert command("corpus", "check", out, "--retriever", "bm25").code == DONE
     command.refused("corpus", "check", tmp_path, says=("holds no corpus", "corpus build"))
     command.refused("corpus", "build", source, says=("--output",))

@@ -82,7 +82,7 @@ def test_json_lines(tmp_path: Path) -> None:
     assert plain(Corpus.load(packed)) == plain(Corpus.load(str(plain_file)))
 
 
-def test_a_index_folder_texts_is_cut_into_passages_that_overlap(tmp_path: Path) -> None:
+def test_a_folder_of_texts_is_cut_into_passages_that_overlap(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     written(tmp_path / "b" / "long.txt", "\ufeff" + "\n".join(f"w{i}" for i in range(250)))
     written(tmp_path / "a.TXT", "just a\nfew words ")

@@ -55,12 +55,12 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_finds_the_nearest_with_their_cosines(corpus: Corpus, tmp_path: Path) -> None:
     encoder = WordEncoder()
-    found = Dense.build(corpus, encoder, tmp_path).search("who directed the film", 3)
+    hits = Dense.build(corpus, encoder, tmp_path).search("who directed the film", 3)
     query, passages = encoder.encode_queries(["who directed the film"])[0], encoder.encode_passages(PASSAGES)
     cosines = passages @ query
-    assert [p.id for p in found] == [PASSAGES[i].id for i in np.argsort(-cosines, kind="stable")[:3]]
-    assert [p.score for p in found] == pytest.approx(sorted(cosines.tolist(), reverse=True)[:3], abs=1e-6)
-    assert (found[0].title, found[0].text) == ("Film", "directed by Ann Lee")
+    assert [p.id for p in hits] == [PASSAGES[i].id for i in np.argsort(-cosines, kind="stable")[:3]]
+    assert [p.score for p in hits] == pytest.approx(sorted(cosines.tolist(), reverse=True)[:3], abs=1e-6)
+    assert (hits[0].title, hits[0].text) == ("Film", "directed by Ann Lee")
 
 
 def test_many_queries_at_once_find_what_each_does_alone(corpus: Corpus, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_an_unfinished_encoding_of_something_else_is_refused(tmp_path: Path) -> 
     assert Dense.build(corpus, WordEncoder(), tmp_path, force=True).search("river", 1)
 
 
-def test_a_index_folder_other_files_is_left_alone(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_left_alone(corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
     with pytest.raises(CorpusError, match="is not empty and holds no index"):
         Dense.build(corpus, WordEncoder(), tmp_path)
@@ -242,15 +242,15 @@ def test_the_whole_path_on_the_embedded_model(
     search = ("corpus", "search", passages[7].text, "--retriever", "dense:almanac", "--top-k", 1, "--json")
     refused = command.refused(*search, "--corpus", folder)
     assert f"dragin-lab corpus index {folder} --retriever dense:almanac" in refused.err
-    made = command("corpus", "index", folder, "--retriever", "dense:almanac")
-    assert made.code == 0, made.err
-    assert "Dense(Corpus(built, 12 passages), almanac)" in made.out
-    found = json.loads(command(*search, "--corpus", folder).out)
-    assert (found["id"], found["rank"]) == (passages[7].id, 1)
-    assert found["score"] > 0.9
+    indexed = command("corpus", "index", folder, "--retriever", "dense:almanac")
+    assert indexed.code == 0, indexed.err
+    assert "Dense(Corpus(built, 12 passages), almanac)" in indexed.out
+    hits = json.loads(command(*search, "--corpus", folder).out)
+    assert (hits["id"], hits["rank"]) == (passages[7].id, 1)
+    assert hits["score"] > 0.9
     assert not (tmp_path / "cache").exists()
     loose = json.loads(command(*search, "--corpus", source).out)  # encoded on the spot, and kept
-    assert (loose["id"], loose["score"]) == (found["id"], pytest.approx(found["score"], abs=1e-6))
+    assert (loose["id"], loose["score"]) == (hits["id"], pytest.approx(hits["score"], abs=1e-6))
     assert list((tmp_path / "cache").rglob(ABOUT))
     assert open_retriever("dense:almanac", str(source)).provenance()["model"] == "almanac"
 
@@ -266,8 +266,8 @@ def test_both_halves_of_table_7_from_the_command_line(
         assert ran.code == 0, ran.err
     folders = sorted(path.parent.name for path in (tmp_path / "runs").rglob("run.json"))
     assert folders == ["dragin-max_new_tokens=8", "dragin-max_new_tokens=8-dense-almanac"]
-    made = table(7, tmp_path / "runs")
-    filled = {row.labels: row.cells[0].ours is not None for row in made.rows}
+    indexed = table(7, tmp_path / "runs")
+    filled = {row.labels: row.cells[0].ours is not None for row in indexed.rows}
     assert filled["IIRC", "BM25"]
     assert filled["IIRC", "SGPT"]
-    assert "passages by dense:almanac, where the paper has SGPT" in " ".join(made.marks.values())
+    assert "passages by dense:almanac, where the paper has SGPT" in " ".join(indexed.marks.values())

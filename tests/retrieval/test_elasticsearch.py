@@ -87,7 +87,7 @@ def test_an_exchange_that_was_recorded(index: Index) -> None:
     index.troubles = [(one["status"], {}, one["answer"]) for one in exchange]
     retriever = Elasticsearch(index.url, index.corpus)
     assert [p.id for p in retriever.search("cats on a mat", 2)] == ["1", "3"]
-    assert [[p.id for p in found] for found in retriever.search_many(["dog", "the of"], 2)] == [["3", "2"], []]
+    assert [[p.id for p in hits] for hits in retriever.search_many(["dog", "the of"], 2)] == [["3", "2"], []]
     assert retriever.provenance()["server"] == "opensearch 3.8.0"
     with pytest.raises(SearchServerError, match=r"404 \(index_not_found_exception: no such index \[other\]\)"):
         Elasticsearch(f"{index.address}/other")
@@ -238,7 +238,7 @@ def test_of_many_only_the_searches_that_were_refused_are_sent_again_alone(index:
     refused = {"status": 429, "error": {"type": "es_rejected_execution_exception", "reason": "queue is full"}}
     busy = {"took": 1, "responses": [index.search(query("mat", 1)) | {"status": 200}, refused]}
     index.troubles = [(200, {}, busy)]
-    assert [[p.id for p in found] for found in retriever.search_many(["mat", "bark"], 1)] == [["1"], ["3"]]
+    assert [[p.id for p in hits] for hits in retriever.search_many(["mat", "bark"], 1)] == [["1"], ["3"]]
     (_, _, _, together), (_, path, _, alone) = index.asked
     assert together[1::2] == [query("mat", 1), query("bark", 1)]
     assert (path, alone) == ("/wiki/_search?search_type=dfs_query_then_fetch", [query("bark", 1)])

@@ -126,11 +126,15 @@ def test_equal_scores_are_in_corpus_order(filled: str) -> None:
 
 def test_provenance_says_what_was_searched(filled: str, corpus: Corpus) -> None:
     retriever = open_retriever(filled, corpus.source)
-    found = retriever.provenance()
-    assert (found["kind"], found["passages"], found["corpus_fingerprint"]) == ("milvus-bm25", 240, corpus.fingerprint)
-    assert (found["analysis"], found["k1"], found["b"], found["tie_breaker"]) == (analysis.NAME, 1.2, 0.75, 0.5)
-    assert found["server"].startswith("milvus_lite")
-    assert json.loads(json.dumps(found)) == found
+    facts = retriever.provenance()
+    assert (facts["kind"], facts["passages"], facts["corpus_fingerprint"]) == (
+        "milvus-bm25",
+        240,
+        corpus.fingerprint,
+    )
+    assert (facts["analysis"], facts["k1"], facts["b"], facts["tie_breaker"]) == (analysis.NAME, 1.2, 0.75, 0.5)
+    assert facts["server"].startswith("milvus_lite")
+    assert json.loads(json.dumps(facts)) == facts
     assert repr(retriever) == f"Milvus('{filled}', bm25, 240 passages)"
 
 
@@ -166,13 +170,13 @@ def test_dense_vectors_are_searched_by_their_inner_product(
     rows = {passage.id: row for row, passage in enumerate(corpus)}
     for query in ("harbour", "word17x0 river", "senate bridge quarry"):
         scores = vectors @ encoder.encode_queries([query])[0]
-        found = retriever.search(query, 5)
-        assert [p.score for p in found] == pytest.approx(np.sort(scores)[::-1][:5].tolist(), rel=1e-5)
-        assert [scores[rows[p.id]] for p in found] == pytest.approx([p.score for p in found], rel=1e-5)
+        results = retriever.search(query, 5)
+        assert [p.score for p in results] == pytest.approx(np.sort(scores)[::-1][:5].tolist(), rel=1e-5)
+        assert [scores[rows[p.id]] for p in results] == pytest.approx([p.score for p in results], rel=1e-5)
     assert len(retriever.search("harbour", 500)) == 240
     assert (retriever.provenance()["kind"], retriever.provenance()["model"]) == ("milvus-dense", "words")
     both = retriever.search_many(["harbour", "void"], 2)
-    assert [[p.id for p in found] for found in both] == [[p.id for p in retriever.search("harbour", 2)], []]
+    assert [[p.id for p in results] for results in both] == [[p.id for p in retriever.search("harbour", 2)], []]
     opened: list[str] = []
     monkeypatch.setattr(dense, "open_encoder", lambda name: opened.append(name) or encoder)
     assert Milvus(address).search("harbour", 2) == retriever.search("harbour", 2)
@@ -186,8 +190,8 @@ def test_an_approximate_index_finds_a_passage_by_its_own_text(
     monkeypatch.setattr(milvus, "EXACT", 100)
     address, encoder = at(file, "approximate"), WordEncoder()
     fill(address, corpus, encoder=encoder, progress=False)
-    found = Milvus(address, corpus, encoder=encoder).search(f"{corpus[16].title} {corpus[16].text}", 3)
-    assert (found[0].id, len(found)) == ("17", 3)
+    results = Milvus(address, corpus, encoder=encoder).search(f"{corpus[16].title} {corpus[16].text}", 3)
+    assert (results[0].id, len(results)) == ("17", 3)
 
 
 # -- the commands ----------------------------------------------------------------------------------------------------

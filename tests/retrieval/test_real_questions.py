@@ -24,8 +24,8 @@ def hits(**scores: float) -> list[Passage]:
 
 
 def test_recall_counts_gold_passages(benchmark: Any) -> None:
-    found = [hits(a=3, b=2, c=1, d=0.5), hits(x=1)]
-    recalls = benchmark.recalls(found, [{"a", "d"}, {"y"}])
+    answers = [hits(a=3, b=2, c=1, d=0.5), hits(x=1)]
+    recalls = benchmark.recalls(answers, [{"a", "d"}, {"y"}])
     assert [recalls[f"R@{k}"][0] for k in (3, 10, 100)] == [0.25, 0.5, 0.5]
     mean, low, high = recalls["R@3"]
     assert low <= mean <= high
