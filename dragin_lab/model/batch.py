@@ -73,8 +73,8 @@ def feed_batch(lm: TappedModel, slots: Slots, tokens: Sequence[Tensor], pending:
 class Batch:
     """Drafts of one model written side by side.
 
-    ``ask`` for drafts, then ``step`` until none is left. What comes out is what ``LanguageModel.generate`` gives; as a
-    batch sums in another order, the likeliest token can be another one where two are equally likely to rounding.
+    ``ask`` for drafts, then ``step`` until none is left. A draft is the one that ``LanguageModel.generate`` writes,
+    except that a batch sums in another order: where two tokens are equally likely to rounding, either may be chosen.
 
     Where a forward runs out of memory the batch is halved and its drafts begin again; where drafts cannot be written
     side by side (a sliding window, an error in the shared forward) they are written one at a time. ``describe`` says

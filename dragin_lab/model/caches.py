@@ -77,7 +77,7 @@ class Prefix:
         return [(keys, values) for keys, values in pairs if keys is not None and values is not None]
 
     def copied(self) -> Prefix:
-        """The same as a cache of its own. It shares memory until either grows; neither changes the other."""
+        """An independent copy, which shares memory until either grows."""
         cache = copy.copy(self.cache)
         cache.layers = [copy.copy(layer) for layer in self.cache.layers]
         prefix = Prefix(None, cache, list(self.ids))
@@ -118,10 +118,10 @@ class Prefixes:
         return sum(prefix.nbytes for prefix in self._kept)
 
     def take(self, ids: list[int], ends: tuple[int, ...]) -> Prefix:
-        """A cache to go on from, the taker's own: of as many parts of a prompt as are cached, else an empty one."""
+        """A copy of the cache that holds the most parts of a prompt; an empty one where none is cached."""
         with self._lock:
             matches = sorted((kept for kept in self._kept if kept.begins(ids, ends)), key=lambda kept: len(kept.ids))
-            for kept in reversed(matches):  # what all others begin with is the last to go
+            for kept in reversed(matches):  # the shortest, which the others begin with, is dropped last
                 self._kept.remove(kept)
                 self._kept.append(kept)
             return matches[-1].copied() if matches else Prefix(self._config)

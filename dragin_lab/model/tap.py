@@ -29,8 +29,8 @@ class EnoughError(Exception):
 
 
 class Pending:
-    """Attention rows of one continuation, query position after query position, that were not asked for yet; or of
-    ``B`` written side by side.
+    """Attention rows that have not been computed yet, one query position after another: of one continuation, or of
+    ``B`` side by side.
 
     A row needs the query of its own step, but the keys of any later step begin with the keys it saw. So a step keeps
     its query, and many rows are computed at once, with the keys of the last step.

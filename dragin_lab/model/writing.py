@@ -275,7 +275,7 @@ class Writing:
 
     @property
     def way(self) -> str:
-        """How the rows were computed: "looked" at one by one, "together", "beside" other drafts; else empty."""
+        """How the rows were computed: one by one ("looked"), "together", or "beside" other drafts; else empty."""
         if self._beside:
             return "beside"
         return {frozenset([True]): "looked", frozenset([True, False]): ""}.get(frozenset(self._looks), "together")

@@ -1,4 +1,4 @@
-"""The retriever that a text names (``bm25``, ``dense:MODEL``, ``milvus:URI`` …), or that a user's own object is."""
+"""The retriever that a text names (``bm25``, ``dense:MODEL``, ``milvus:URI`` …), or one made from a user's object."""
 
 from __future__ import annotations
 

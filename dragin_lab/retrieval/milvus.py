@@ -174,7 +174,7 @@ class Collection:
 
 
 def describe_filling(corpus: Corpus | None, encoder: Encoder | None) -> dict[str, Any]:
-    """What a collection is filled with, as JSON gives it back; all of it must be the same when it is opened."""
+    """The facts that identify a collection's content, as plain data; they must be the same when it is opened."""
     facts: dict[str, Any] = {"format": FORMAT}
     if corpus is not None:
         facts |= {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)}

@@ -151,7 +151,7 @@ def lines(folder: Path, *rows: Any, name: str = "own.jsonl") -> Path:
     return write(folder, name, "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows) + "\n")
 
 
-def test_questions_of_ones_own(tmp_path: Path) -> None:
+def test_custom_questions(tmp_path: Path) -> None:
     path = lines(
         tmp_path,
         {"id": "a", "question": " Who? ", "answer": "Ada"},
@@ -188,7 +188,7 @@ def test_questions_of_ones_own(tmp_path: Path) -> None:
         (["[" * 100_000], "line 1: is not JSON \\(a number too long or lists too deep"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_questions_of_ones_own(tmp_path: Path, rows: list[Any], message: str) -> None:
+def test_what_is_wrong_with_custom_questions(tmp_path: Path, rows: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         load(lines(tmp_path, *rows))
 

@@ -79,7 +79,7 @@ def test_a_layer_that_is_not_there_is_refused() -> None:
 
 
 @pytest.mark.parametrize("caching", [False, True])
-def test_a_trigger_of_ones_own_reads_them(caching: bool, tmp_path: Path) -> None:
+def test_a_custom_trigger_reads_them(caching: bool, tmp_path: Path) -> None:
     seen: list[tuple[int, ...]] = []
 
     @dl.when("norm", threshold=1e9, needs=("hidden:1", "attention"))
