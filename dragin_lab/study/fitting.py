@@ -82,8 +82,8 @@ def fit_trigger(
     """
     path = None if output is None else as_path(output)
     known = several("labels", labels, Labelled, "give almanac.labels(...)")
-    given = several("traces", traces, Trace, "give a list of traces")
-    pairs = [(t, own) for t in given if t.ended != "error" and (own := find_labels(t, known)) is not None]
+    every = several("traces", traces, Trace, "give a list of traces")
+    pairs = [(t, own) for t in every if t.ended != "error" and (own := find_labels(t, known)) is not None]
     if len(pairs) < LEAST:
         raise SettingError(
             f"{len(pairs)} traces are labelled; a trigger is fitted on {LEAST} or more: give more, or their labels"

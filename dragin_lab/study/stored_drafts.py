@@ -34,16 +34,16 @@ class StoredTokenizer:
     def __init__(self, trace: Trace) -> None:
         self._tokens: dict[int, str] = {}
         self._shown: dict[int, str] = {}
-        made = [c for c in trace.continuations if len(c)]
-        for c in made:
+        written = [c for c in trace.continuations if len(c)]
+        for c in written:
             self._tokens.update(zip(c.ids.tolist(), c.tokens, strict=True))
             for (a, b), token in zip(c.offsets.tolist(), c.ids.tolist(), strict=True):
                 if a or token not in self._shown:  # a text's first token may have lost its space
                     self._shown[token] = c.text[a:b]
-        for c in made:  # what the tokenizer itself said goes before what the text shows
+        for c in written:  # what the tokenizer itself gave goes before what the text shows
             for ids, names in zip(c.alternative_ids.tolist(), c.alternative_tokens, strict=False):
                 self._shown.update(zip(ids, names, strict=False))
-        opened = [c for c in made if c.tokens[0].startswith(MARKERS)]
+        opened = [c for c in written if c.tokens[0].startswith(MARKERS)]
         every = list(self._tokens.values())
         self.marker = next((m for m in MARKERS if any(token.startswith(m) for token in every)), "")
         #: Whether decoding drops the space before the first token, as SentencePiece's decoder does.
@@ -90,56 +90,56 @@ def as_judged(trace: Trace, step: Step, method: Method) -> Draft:
 class StoredDraft:
     """A draft of a trace that can be asked where it would have ended under other settings."""
 
-    def __init__(self, made: Continuation) -> None:
-        self.made = made
+    def __init__(self, stored: Continuation) -> None:
+        self.stored = stored
         #: After how many tokens the outcome was known, and by what.
-        self.known, self.reason = len(made), made.stopped
-        self.whole = made.closed or made.stopped == "length"
+        self.known, self.reason = len(stored), stored.stopped
+        self.whole = stored.closed or stored.stopped == "length"
         #: Whether a score read the attention received so far where the trace only has what it was in the end.
         self.guessed = False
-        self._rows = None if made.among is None else self._grow_received(made.among)
+        self._rows = None if stored.among is None else self._grow_received(stored.among)
         self._peaks: dict[tuple[Trigger, int], float] = {}
         self._closed: dict[Stop, tuple[int, str] | None] = {}
 
     def _grow_received(self, among: np.ndarray) -> np.ndarray:
         """(n + 1, n) float32: row r holds the largest attention that tokens 0 … r - 1 pay to each token before them."""
-        n = len(self.made)
+        n = len(self.stored)
         rows, grown = np.zeros((n, n), np.float32), np.zeros((n + 1, n), np.float32)
         rows[np.tril_indices(n)] = among
         np.maximum.accumulate(np.tril(rows, -1), axis=0, out=grown[1:])
         return grown
 
     def received(self, n: int, *, ended: bool = False) -> np.ndarray:
-        """(n,) float32, the attention received once n tokens are made; ``ended``: the last one has looked back too.
+        """(n,) float32, the attention received once n tokens are written; ``ended``: the last one has looked back too.
 
         Where its growth is not stored, it is what was received in the end: at least as much.
         """
         if ended and n == self.known:
-            return self.made.received[:n]
+            return self.stored.received[:n]
         if self._rows is None:
-            seen = self.made.received[:n].copy()
+            seen = self.stored.received[:n].copy()
             seen[max(n - 1 - (not ended), 0) :] = 0.0
             return seen
         return self._rows[n if ended else n - 1][:n]
 
     def so_far(self, n: int, *, attention: bool = False) -> SoFar:
         """The draft as a ``Stop`` saw it after its token n - 1, whose row of ``attention`` was not there yet."""
-        made, end = self.made, int(self.made.offsets[n - 1, 1])
+        stored, end = self.stored, int(self.stored.offsets[n - 1, 1])
         rows = None
-        if attention and made.attention is not None:
-            rows = made.attention[:, : n + 1, : len(made.prompt_ids) + n].copy()
+        if attention and stored.attention is not None:
+            rows = stored.attention[:, : n + 1, : len(stored.prompt_ids) + n].copy()
             rows[:, n] = 0
         return SoFar(
-            made.ids[:n].tolist(), made.text[:end], [(int(a), int(b)) for a, b in made.offsets[:n]],
-            made.entropy[:n].tolist(), made.logprob[:n].tolist(), self.received(n), made.alternative_ids[:n],
-            made.alternative_probs[:n], rows, None if made.hidden is None else made.hidden[:n],
+            stored.ids[:n].tolist(), stored.text[:end], [(int(a), int(b)) for a, b in stored.offsets[:n]],
+            stored.entropy[:n].tolist(), stored.logprob[:n].tolist(), self.received(n), stored.alternative_ids[:n],
+            stored.alternative_probs[:n], rows, None if stored.hidden is None else stored.hidden[:n],
         )  # fmt: skip
 
     def fires(self, watch: Watch) -> int | None:
         """After how many tokens the trigger fires first; None where it does not, as far as the draft is stored."""
         theta = watch.trigger.theta
         assert theta is not None
-        for n in range(1, len(self.made) + 1):
+        for n in range(1, len(self.stored) + 1):
             draft = watch.draft(self.so_far(n, attention="attention" in watch.trigger.needs))
             fired = not watch.trigger.is_silent(draft) and self._peak(watch, n, draft) > theta
             self.guessed |= self._rows is None and "received" in vars(draft)
@@ -156,19 +156,19 @@ class StoredDraft:
     def closes(self, stop: Stop) -> tuple[int, str] | None:
         """After how many tokens a stop that heeds no threshold is reached, and its reason."""
         if stop not in self._closed:
-            found = ((n, stop.reached(self.so_far(n))) for n in range(1, len(self.made) + 1))
-            self._closed[stop] = next(((n, reason) for n, reason in found if reason), None)
+            reasons = ((n, stop.reached(self.so_far(n))) for n in range(1, len(self.stored) + 1))
+            self._closed[stop] = next(((n, reason) for n, reason in reasons if reason), None)
         return self._closed[stop]
 
     def served(self, watch: Watch | None, stop: Stop) -> Continuation | None:
-        """What the model would have made of the same prompt with these stops; None where the draft ends too early."""
+        """What the model would have written under these stops; None where the stored draft ends too early."""
         fired = None if watch is None else self.fires(watch)
         ends = [] if watch is None or fired is None else [(fired, watch.trigger.name)]
         ends += [closed] if (closed := self.closes(stop)) is not None else []
-        made = self.made
+        stored = self.stored
         if not ends:
-            return made if self.whole else None
+            return stored if self.whole else None
         n, reason = min(ends, key=lambda end: end[0])
-        if (n, reason) == (self.known, self.reason) or (n == len(made) and self.whole):
-            return made
-        return replace(made.beginning(n), received=self.received(n, ended=True), stopped=reason)
+        if (n, reason) == (self.known, self.reason) or (n == len(stored) and self.whole):
+            return stored
+        return replace(stored.beginning(n), received=self.received(n, ended=True), stopped=reason)

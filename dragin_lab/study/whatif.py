@@ -2,7 +2,7 @@
 
 Every decision is taken by the method's own code on what the trace recorded. The first one that comes out otherwise ends
 what a trace can tell for sure, because the model would have written another text after it. Later drafts are judged all
-the same, each as if the episode had reached it; ``Turn.told`` says which are certain.
+the same, each as if the episode had reached it; ``Turn.reached`` says which are certain.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _FIXED = ("check_content_words", "sentence_solver")
 class Turn:
     """One step of a trace under other settings.
 
-    ``made`` is the draft as it would have ended; None where the stored one ends before anything is decided.
+    ``draft`` is as it would have ended; None where the stored one ends before anything is decided.
     ``certain`` is False where a guess stands in for attention that was not kept.
     """
 
     step: int
-    told: bool  # whether the episode surely comes to this step as it is stored
+    reached: bool  # whether the episode surely comes to this step as it is stored
     change: str  # what is other than in the trace, for people; "" for nothing
     words: Words = field(default_factory=Words)
     decision: Decision | None = None
     query: Query | None = None
-    made: Continuation | None = None
+    draft: Continuation | None = None
     certain: bool = True
     why: str = ""  # what is not known, and why
     count: Count = field(default_factory=lambda: Count())
@@ -79,30 +79,30 @@ class Outcome:
         return self.since is None
 
     @property
-    def told(self) -> tuple[Turn, ...]:
+    def reached(self) -> tuple[Turn, ...]:
         """The turns that are certain to be reached."""
-        return tuple(turn for turn in self.turns if turn.told)
+        return tuple(turn for turn in self.turns if turn.reached)
 
     @property
     def retrievals(self) -> int:
         """Retrievals that are certain to happen; where ``whole``, all of them."""
-        return sum(t.decision is not None and t.decision.retrieve for t in self.told)
+        return sum(t.decision is not None and t.decision.retrieve for t in self.reached)
 
     @property
     def queries(self) -> list[str | None]:
         """The query of each of these retrievals; None where the trace does not tell it."""
-        asked = [t for t in self.told if t.decision is not None and t.decision.retrieve]
+        asked = [t for t in self.reached if t.decision is not None and t.decision.retrieve]
         return [None if t.query is None else t.query.text for t in asked]
 
     @property
     def count(self) -> Count:
-        """The told decisions against the ground truth."""
-        return sum((t.count for t in self.told), Count())
+        """The decisions that are certain, against the ground truth."""
+        return sum((t.count for t in self.reached), Count())
 
 
 @dataclass(frozen=True)
 class _Verdict:
-    made: Continuation
+    draft: Continuation
     words: Words
     decision: Decision
     place: Gap | ReleasedGap | None
@@ -136,7 +136,7 @@ class Replay:
         if tokenizer is not None and not fits(tokenizer, trace):
             raise SettingError("the tokenizer names the trace's tokens otherwise; give that of the model that wrote it")
         self._tokenizer: Tokenizer = tokenizer or StoredTokenizer(trace)
-        self._seen: dict[int, ReleasedDraft] = {}
+        self._cut: dict[int, ReleasedDraft] = {}
         self._drafts: dict[int, StoredDraft] = {}
         self._truths: list[Truth | None] = [None] * len(trace.steps)
         if labels is not None:
@@ -164,60 +164,55 @@ class Replay:
         turns: list[Turn] = []
         since, why = None, ""
         for place, step in enumerate(self.trace.steps):
-            turn = self._turn(method, place, step, told=since is None)
+            turn = self._replay_step(method, place, step, reached=since is None)
             if since is None and (turn.change or not turn.certain):
-                said = f"here it {turn.change}, so the model would have written another text"
-                since, why = place, turn.why or said
+                since = place
+                why = turn.why or f"here it {turn.change}, so the model would have written another text"
             turns.append(turn)
         return Outcome(self.trace, method, tuple(turns), since, why)
 
     # -- one step ------------------------------------------------------------------------------------------------------
 
-    def _turn(self, method: Method, place: int, step: Step, *, told: bool) -> Turn:
+    def _replay_step(self, method: Method, place: int, step: Step, *, reached: bool) -> Turn:
         if step.draft is None or step.decision is None or not len(step.draft) or not method.trigger.judges_drafts():
-            return Turn(place, told, "", step.words, step.decision, step.query, step.draft)
+            return Turn(place, reached, "", step.words, step.decision, step.query, step.draft)
         if _rereads(method) and not np.isfinite(step.words.attention).all():
             why = "the attention that the trigger compared with θ was not recorded"
-            return Turn(place, told, "cannot be judged", step.words, None, None, step.draft, True, why)
-        verdict = self._verdict(method, place, step)
+            return Turn(place, reached, "cannot be judged", step.words, draft=step.draft, why=why)
+        verdict = self._judge(method, place, step, step.draft)
         if verdict is None:
-            n = len(step.draft)
             why = (
-                f"nothing fires in the {n} tokens that are stored, and what the model would have written after them "
-                "is not known: ask the question again with these settings"
+                f"nothing fires in the {len(step.draft)} tokens that are stored, and what the model would have written "
+                "after them is not known: ask the question again with these settings"
             )
-            return Turn(place, told, "goes on after what is stored", step.words, None, None, None, True, why)
+            return Turn(place, reached, "goes on after what is stored", step.words, why=why)
+        draft, words, decision = verdict.draft, verdict.words, verdict.decision
         query, why = None, ""
         if verdict.place is not None:
-            query, why = self._query(method, place, step, verdict)
-        change = _change(step, verdict.decision, query)
+            query, why = self._formulate(method, step, verdict, verdict.place)
         if not verdict.certain and not why:
             why = "the attention of this draft was not kept, so which word is first above θ is a guess"
-        truth = self._truths[place]
-        count = Count() if truth is None else truth.count(verdict.made, verdict.words, verdict.decision)
-        made, words, decision = verdict.made, verdict.words, verdict.decision
-        return Turn(place, told, change, words, decision, query, made, verdict.certain, why, count)
+        truth, change = self._truths[place], _change(step, decision, query)
+        count = Count() if truth is None else truth.count(draft, words, decision)
+        return Turn(place, reached, change, words, decision, query, draft, verdict.certain, why, count)
 
-    def _before(self, place: int) -> str:
-        return self.trace.steps[place - 1].answer if place else ""
-
-    def _verdict(self, method: Method, place: int, step: Step) -> _Verdict | None:
+    def _judge(self, method: Method, place: int, step: Step, draft: Continuation) -> _Verdict | None:
         """The method's own judgement of a stored draft; None where the draft ends before it could be judged."""
-        made = step.draft
-        assert made is not None
-        before = self._before(place)
+        earlier = self.trace.steps[place - 1] if place else None
+        before = "" if earlier is None else earlier.answer
         if method.variant == "reference":
             reference = self._reference(method)
-            if place not in self._seen:
-                self._seen[place] = reference.cut_draft(made)
-            if len(step.words) != len(self._seen[place].words):
+            if place not in self._cut:
+                self._cut[place] = reference.cut_draft(draft)
+            if len(step.words) != len(self._cut[place].words):
                 raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
             attention = step.words.attention.astype(np.float64) if _rereads(method) else None  # (w,)
-            return _Verdict(made, *reference.judge(self._seen[place], attention, before))
-        loop = self._paper(method, place)
-        resumed = bool(place) and self._resumes(place)
+            return _Verdict(draft, *reference.judge(self._cut[place], attention, before))
+        loop = PaperLoop(method, self.trace, self._template, self._tokenizer, text=before)
+        fired = None if earlier is None or earlier.draft is None else earlier.decision
+        resumed = fired is not None and fired.retrieve  # the sentence that the step before cut
         if place not in self._drafts:
-            self._drafts[place] = StoredDraft(made)
+            self._drafts[place] = StoredDraft(draft)
         stored = self._drafts[place]
         answer = AnswerSentence(method.pipeline, self._tokenizer, before, self._template.shape)
         assert step.prompt is not None
@@ -227,32 +222,25 @@ class Replay:
         if served is None:
             return None
         judged, decision, gap = loop.judge(served, step.prompt, resumed)
-        guessed = stored.guessed and served is not made and decision.retrieve
+        guessed = stored.guessed and served is not draft and decision.retrieve
         return _Verdict(served, judged.words, decision, gap, not guessed)
-
-    def _resumes(self, place: int) -> bool:
-        """Whether the draft of a step resumes a sentence that the step before it cut."""
-        before = self.trace.steps[place - 1]
-        return before.decision is not None and before.decision.retrieve and before.draft is not None
 
     def _reference(self, method: Method) -> ReferenceLoop:
         return ReferenceLoop(method, self.trace, self._template, self._tokenizer)
 
-    def _paper(self, method: Method, place: int) -> PaperLoop:
-        return PaperLoop(method, self.trace, self._template, self._tokenizer, text=self._before(place))
-
     # -- what ----------------------------------------------------------------------------------------------------------
 
-    def _query(self, method: Method, place: int, step: Step, verdict: _Verdict) -> tuple[Query | None, str]:
-        """The query of a place that fired; None and why where the trace does not tell it."""
+    def _formulate(
+        self, method: Method, step: Step, verdict: _Verdict, place: Gap | ReleasedGap
+    ) -> tuple[Query | None, str]:
+        """The query of a place that fired; None and why where the trace does not hold it."""
         try:
-            assert verdict.place is not None
             reads = method.formulator.reads_attention
-            if reads and (method.variant == "reference" or verdict.made.attention is None):
+            if reads and (method.variant == "reference" or verdict.draft.attention is None):
                 return _chosen_again(method, step, verdict)
             if method.variant == "paper":
-                return method.formulator.query(verdict.place), ""
-            query = _returned(method.formulator.query(verdict.place))
+                return method.formulator.query(place), ""
+            query = _returned(method.formulator.query(place))
         except NotStoredError as error:
             if _same_place(step, verdict.decision) and method.top_n == self.method.top_n and _same_hits(step, verdict):
                 return step.query, ""
@@ -276,8 +264,8 @@ def _returned(episode: Generator[Any, Any, T]) -> T:
     try:
         next(episode)
     except StopIteration as end:
-        made: T = end.value
-        return made
+        value: T = end.value
+        return value
     raise NotStoredError("it takes an attention map that the trace does not hold")
 
 

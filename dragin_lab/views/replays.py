@@ -56,7 +56,7 @@ def replay_card(outcomes: Sequence[Outcome], chosen: int = 0) -> str:
     one = outcomes[chosen]
     scale = scale_at(one)
     turns = list(zip(one.trace.steps[:MAX_STEPS], one.turns, strict=False))
-    room = share_out([t.made or s.draft for s, t in turns if s.draft is not None], MAX_TOKENS)
+    room = share_out([t.draft or s.draft for s, t in turns if s.draft is not None], MAX_TOKENS)
     context = {
         "chosen": chosen,
         "scale": scale,
@@ -145,7 +145,7 @@ def step_headline(step: Step, turn: Turn) -> str:
     """What happens in a step under these settings."""
     if step.draft is None:
         return "searches whatever is written" if step.query is not None else "nothing is compared with θ"
-    if not turn.told:
+    if not turn.reached:
         return "if the episode came here"
     return turn.change or "as it was"
 
@@ -176,7 +176,7 @@ def scale_at(outcome: Outcome) -> Scale:
 
 def look_of(outcome: Outcome, scale: Scale, step: Step, turn: Turn) -> tuple[Look, int] | None:
     """A step's draft as the settings judge it, and the character where it is cut; None for a step without one."""
-    draft = turn.made or step.draft
+    draft = turn.draft or step.draft
     if draft is None:
         return None
     decision, cut = turn.decision, len(draft.text)

@@ -57,7 +57,7 @@ def reference(name: str = "dragin", **settings: Any) -> Method:
 
 def assert_agrees(outcome: Outcome, real: Trace) -> None:
     """Every told decision is the real one, up to and with the first that changed; a whole outcome is all of it."""
-    for turn in outcome.told:
+    for turn in outcome.reached:
         step = real.steps[turn.step]
         if turn.decision is None or not turn.certain:
             continue
@@ -108,7 +108,7 @@ def test_unchanged_settings_give_the_trace_itself(
     assert outcome.retrievals == trace.retrievals_count
     for turn, step in zip(outcome.turns, trace.steps, strict=True):
         assert turn.change == ""
-        assert turn.told
+        assert turn.reached
         if turn.decision is not None and step.decision is not None and not step.decision.retrieve:
             step = replace(step, decision=replace(step.decision, cut=None))  # what was kept is no part of deciding
         alike(turn.decision, step.decision)
@@ -216,7 +216,7 @@ def test_behind_the_first_change_nothing_is_told(world: World) -> None:
     trace = world.run(reference(), QUESTIONS[0])
     outcome = Replay(trace).at(threshold=50)
     assert outcome.since == 0
-    assert [t.told for t in outcome.turns] == [True] + [False] * (len(trace.steps) - 1)
+    assert [t.reached for t in outcome.turns] == [True] + [False] * (len(trace.steps) - 1)
     assert "no longer retrieves" in outcome.why
     assert all(t.decision is not None for t in outcome.turns), "later drafts are judged as if it had come to them"
 
