@@ -10,7 +10,7 @@ from dragin_lab.cli.options import Name, debug_option
 from dragin_lab.cli.outputs import check_writable, echo, terminal_width
 from dragin_lab.core.method import VARIANTS
 from dragin_lab.data import paper
-from dragin_lab.study.paper_layouts import NAMES
+from dragin_lab.study.paper_cells import NAMES
 from dragin_lab.study.paper_tables import table as make_table
 from dragin_lab.study.runs import Runs
 from dragin_lab.study.table import FORMATS, Table

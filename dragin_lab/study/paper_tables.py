@@ -17,9 +17,19 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import readable
 from dragin_lab.run.rundir import RunRecord, find_runs
 from dragin_lab.study.conditions import check_same_questions, differing_conditions, never_fired
-from dragin_lab.study.means import INTERVALS, comparing
-from dragin_lab.study.paper_layouts import NAMES, RESULTS, Layout, Line, Want, layout
-from dragin_lab.study.sources import ALONE, OWN_TRIGGER, PREFERENCES, Source
+from dragin_lab.study.paper_cells import (
+    ALONE,
+    NAMES,
+    OWN_TRIGGER,
+    PREFERENCES,
+    RESULTS,
+    Layout,
+    Line,
+    Source,
+    Want,
+    layout,
+)
+from dragin_lab.study.run_tables import INTERVALS, comparing
 from dragin_lab.study.table import Row, Table
 
 

@@ -21,7 +21,7 @@ from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.conditions import check_same_questions, differing_conditions, name_runs
-from dragin_lab.study.means import means_table
+from dragin_lab.study.run_tables import Comparison, means_table
 from dragin_lab.study.selection import (
     ANSWER_COLUMNS,
     OF_ANSWERS,
@@ -32,7 +32,6 @@ from dragin_lab.study.selection import (
     read_sentence,
 )
 from dragin_lab.study.table import Table
-from dragin_lab.study.versus import Comparison
 from dragin_lab.text import csv_text
 
 if TYPE_CHECKING:

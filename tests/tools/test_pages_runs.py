@@ -10,7 +10,7 @@ import pytest
 import dragin_lab as dl
 from dragin_lab.core.formulators import DEFAULT_TOP_N
 from dragin_lab.run.rundir import find_runs
-from dragin_lab.study.paper_layouts import LABELS, Want, layout
+from dragin_lab.study.paper_cells import LABELS, Want, layout
 from tools.pages import runs
 
 ROOT = Path(__file__).parents[2]
