@@ -19,6 +19,7 @@ from dragin_lab.run.lines import Line
 from dragin_lab.run.serving import Running, Server
 from dragin_lab.study.budgets import with_cache
 from dragin_lab.study.conditions import check_same_questions
+from dragin_lab.study.truth import answer_before, passages_in_view
 from dragin_lab.trace.trace import Question, Step, Trace
 
 
@@ -114,11 +115,8 @@ def _stop_retrieving(lab: Lab, trace: Trace, step: Step) -> Trace:
     """The episode from a step on, without this retrieval and without any later one."""
     alone = make_method("wo-rag", variant="paper", max_new_tokens=trace.method["max_new_tokens"])
     ending = Trace(Question(trace.question.id, trace.question.text, trace.question.golds), alone.settings)
-    before = trace.steps[step.index - 1].answer if step.index else ""
-    seen = step.prompt is not None and "passages" in step.prompt.spans
-    passages = next((s.passages for s in reversed(trace.steps[: step.index]) if s.passages), None) if seen else None
-    lm = lab.model
-    text = f" {before.strip()}" if before.strip() else ""
+    passages, before = passages_in_view(trace, step.index) or None, answer_before(trace, step.index).strip()
+    lm, text = lab.model, f" {before}" if before else ""
     loop = ClockLoop(alone, ending, lab.template(alone), lm.tokenizer, lm.context_window, text=text, passages=passages)
     for _ in serve(Running(run_loop(loop), ending, lab.seed), Server(lab.writer, None)):
         pass

@@ -13,6 +13,7 @@ from dragin_lab.core.method import Method
 from dragin_lab.core.stops import Watch
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import DraginLabError
+from dragin_lab.study.truth import answer_before
 from dragin_lab.trace.trace import Continuation, Step, Trace
 
 #: What opens a token after a space in the vocabularies that there are (SentencePiece, byte-level BPE).
@@ -82,9 +83,8 @@ def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
 
 def as_judged(trace: Trace, step: Step, method: Method) -> Draft:
     """A step's draft as a trigger sees it."""
-    before = trace.steps[step.index - 1].answer if step.index else ""
     assert step.draft is not None
-    return Draft(step.draft, method.pipeline, trace.question.text, before)
+    return Draft(step.draft, method.pipeline, trace.question.text, answer_before(trace, step.index))
 
 
 class StoredDraft:

@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass
 from dragin_lab.almanac import wordings as almanac_wordings
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.trace import Continuation, Decision, Step, Trace, Words
+from dragin_lab.trace.trace import Continuation, Decision, Passage, Step, Trace, Words
 
 # -- facts in a text --------------------------------------------------------------------------------------------------
 
@@ -155,16 +155,16 @@ def _read_truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
     step = trace.steps[place]
     if step.draft is None:
         return None
-    before = trace.steps[place - 1].answer if place else ""
+    before = answer_before(trace, place)
     gap = "" if step.draft.text.startswith(" ") or not before else " "
     facts, ending = find_facts(before + gap + step.draft.text, labels.facts)
     start = len(before) + len(gap)
     if any(not stated.right and stated.start < start for stated in facts):
         return None
-    seen = _passages_in_view(trace, place)
+    in_view = {passage.id for passage in passages_in_view(trace, place)}
 
     def is_missing(fact: Fact) -> bool:
-        return fact.missing and fact.passage not in seen
+        return fact.missing and fact.passage not in in_view
 
     own = [stated for stated in facts if stated.start >= start]
     rest = labels.facts[len(facts) :]
@@ -173,13 +173,17 @@ def _read_truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
     return Truth(places, pending, tuple(stated.end - start for stated in own))
 
 
-def _passages_in_view(trace: Trace, place: int) -> frozenset[str]:
-    """Ids of the passages that stood in the prompt of a step's draft."""
+def answer_before(trace: Trace, place: int) -> str:
+    """The answer as it stood before a step."""
+    return trace.steps[place - 1].answer if place else ""
+
+
+def passages_in_view(trace: Trace, place: int) -> tuple[Passage, ...]:
+    """The passages that stood in the prompt of a step's draft."""
     prompt = trace.steps[place].prompt
     if prompt is None or "passages" not in prompt.spans:
-        return frozenset()
-    before = next((s for s in reversed(trace.steps[:place]) if s.passages), None)
-    return frozenset(p.id for p in before.passages) if before is not None else frozenset()
+        return ()
+    return next((step.passages for step in reversed(trace.steps[:place]) if step.passages), ())
 
 
 # -- retrievals in time -----------------------------------------------------------------------------------------------
@@ -221,7 +225,7 @@ def count_timing(traces: Iterable[Trace], labels: Iterable[Labelled]) -> Timing:
 
 def _time_clock(trace: Trace, place: int, labelled: Labelled) -> Timing:
     """A retrieval without a draft, against the text that is written with its passages; it can only come too early."""
-    before, after = trace.steps[place - 1].answer if place else "", trace.steps[place].answer
+    before, after = answer_before(trace, place), trace.steps[place].answer
     facts, _ = find_facts(after, labelled.facts)
     if any(not stated.right and stated.start < len(before) for stated in facts):
         return Timing()  # after a wrong value no truth is known

@@ -28,7 +28,7 @@ from dragin_lab.reference.dragin import ReferenceLoop
 from dragin_lab.reference.etc import EtcMethod
 from dragin_lab.reference.rules import ReferenceMethod, ReleasedDraft, ReleasedGap
 from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTokenizer, fits
-from dragin_lab.study.truth import Count, Truth, read_truths
+from dragin_lab.study.truth import Count, Truth, answer_before, read_truths
 from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Trace, Words
 
 T = TypeVar("T")
@@ -199,7 +199,7 @@ class Replay:
     def _judge(self, method: Method, place: int, step: Step, draft: Continuation) -> _Verdict | None:
         """The method's own judgement of a stored draft; None where the draft ends before it could be judged."""
         earlier = self.trace.steps[place - 1] if place else None
-        before = "" if earlier is None else earlier.answer
+        before = answer_before(self.trace, place)
         if method.variant == "reference":
             reference = self._reference(method)
             if place not in self._cut:

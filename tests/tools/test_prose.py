@@ -36,7 +36,7 @@ NO_FIGURE = re.compile(
     r"|Tables? \d( (and|to) \d)?|Eq\.\s+\d|Appendix \w|Prompt D\.3|part \d|§\s*[\d.]+|\(\d{4}\)|ACL 2024|notebook 10"
     r"|F1|BM25|urllib3|layer 12|2Wiki\w*|Search-R1|Llama[\w.-]*|SmolLM2[\w.-]*|LFM2|Qwen3[\w-]*"
     r"|Granite 4|Falcon-H1|Zamba2|Mamba2|Phi-4"
-    r"|Python 3\.11|Elasticsearch \d|status \d|sum to 1|length 1",
+    r"|Python 3\.11|count from 0|Elasticsearch \d|status \d|sum to 1|length 1",
     re.MULTILINE | re.DOTALL,
 )
 MIB, GIB = 2**20, 2**30

@@ -10,7 +10,7 @@ import torch
 
 from tools.almanac import train as training
 from tools.almanac.drills import WORDS, Example
-from tools.almanac.evaluate import Answerer, evaluate
+from tools.almanac.evaluate import Answerer
 from tools.almanac.net import FOUND, SOURCE, SUBJECT, TOPIC, Net, Shape, give_a_start, to_llama
 from tools.almanac.train import CheckpointError, Run, Settings, encode, main
 from tools.almanac.world import AlmanacError, Entity
@@ -128,11 +128,6 @@ def test_exported_weights_load_as_a_llama_and_damaged_ones_are_named(tmp_path: P
     weights.unlink()
     with pytest.raises(AlmanacError, match="holds no model"):
         Answerer(tmp_path / "model")
-
-
-def test_a_split_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AlmanacError, match="train, dev, test"):
-        evaluate(tmp_path, "validation")
 
 
 def test_weights_of_the_loss(tmp_path: Path) -> None:
