@@ -10,8 +10,6 @@ not computed again. Thresholds and query lengths are chosen on the development s
 from __future__ import annotations
 
 import argparse
-import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from hashlib import sha256
@@ -77,14 +75,10 @@ class Work:
         read = repr((FORMAT, self.labels, self.templates, self.retriever.corpus.fingerprint)).encode()
         self.folder = given.output / f"{self.provenance['weights_sha256'][:12]}-{sha256(read).hexdigest()[:6]}"
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.deadline = time.monotonic() + 60 * given.minutes
 
-    def each(self, name: str, items: Sequence[Any], work: Callable[[Any], Row], *, until: bool = False) -> list[Row]:
-        """A row for each item, those in ``name`` taken from there and the others added, a line as each is done.
-
-        With ``until`` it ends early when the time is up.
-        """
-        return kept_rows(self.folder / f"{name}.jsonl", items, work, self.deadline if until else math.inf)
+    def each(self, name: str, items: Sequence[Any], work: Callable[[Any], Row]) -> list[Row]:
+        """A row for each item; those that are in the file ``name`` are read, the others added to it."""
+        return kept_rows(self.folder / f"{name}.jsonl", items, work)
 
     # -- when and what --------------------------------------------------------------------------------------------
 
@@ -161,7 +155,7 @@ class Work:
         theta = "" if method.threshold is None else f".theta{method.threshold:g}"
         words = "" if method.formulator.name != "qfs" else f".n{method.top_n}"
         name = f"episodes.{split}.{benchmark}.{key}{theta}{words}"
-        return self.each(name, asked, work, until=split == "test")
+        return self.each(name, asked, work)
 
     def on_development(self, key: str, methods: dict[Any, Method]) -> Tried:
         """Exact match and retrievals per question over all four development splits, by what is tried."""
@@ -181,7 +175,7 @@ class Work:
         return {key: best(self.on_development(key, methods)) for key, methods in lengths.items()}
 
     def test(self, methods: dict[str, Method]) -> dict[str, dict[str, list[Row]]]:
-        """benchmark -> method -> rows, of the questions that every method has answered."""
+        """benchmark -> method -> rows."""
         limit = self.given.limit
         for reach in [*range(CHUNK, limit, CHUNK), limit]:
             for benchmark in datasets.BENCHMARKS:
@@ -189,15 +183,10 @@ class Work:
                     self.episodes("test", benchmark, reach, key, method)
                 say(f"test: {benchmark}, up to question {reach}")
                 self.cache.clear()
-            if time.monotonic() > self.deadline:
-                say("the time is up")
-                break
-        found = {}
-        for benchmark in datasets.BENCHMARKS:
-            done = {key: self.episodes("test", benchmark, limit, key, method) for key, method in methods.items()}
-            common = min(map(len, done.values()))
-            found[benchmark] = {key: rows[:common] for key, rows in done.items()}
-        return found
+        return {
+            benchmark: {key: self.episodes("test", benchmark, limit, key, method) for key, method in methods.items()}
+            for benchmark in datasets.BENCHMARKS
+        }
 
 
 def best(tried: Tried) -> Any:
@@ -235,7 +224,6 @@ def main() -> None:
     command.add_argument(
         "--dev-limit", type=int, help="development questions a benchmark (default: 40, at most --limit)"
     )
-    command.add_argument("--minutes", type=float, default=1e6, help="start no further test question after so long")
     command.add_argument("--output", type=Path, default=RUNS / "almanac")
     command.add_argument("--page", type=Path, default=DOCS / "almanac.md")
     command.add_argument("--part", choices=("needs", "methods"), help="compute this part only, and write no page")

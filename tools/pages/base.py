@@ -41,16 +41,11 @@ def say(text: str) -> None:
 # -- rows on disk -----------------------------------------------------------------------------------------------------
 
 
-def kept_rows(path: Path, items: Sequence[Any], work: Callable[[Any], Row], deadline: float = math.inf) -> list[Row]:
-    """One row per item: rows already in the file are read, the others computed and added to it as each is done.
-
-    Stops before the first row that would begin after ``deadline`` (seconds of ``time.monotonic``).
-    """
+def kept_rows(path: Path, items: Sequence[Any], work: Callable[[Any], Row]) -> list[Row]:
+    """One row per item: rows already in the file are read, the others computed and added to it as each is done."""
     done = _read_rows(path)
     with path.open("a", encoding="utf-8") as file:
         for item in items[len(done) :]:
-            if time.monotonic() > deadline:
-                break
             row = work(item)
             done.append(row)
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
