@@ -16,6 +16,7 @@ import numpy as np
 
 from dragin_lab.catalog.methods import tables
 from dragin_lab.core.answers import thoughts
+from dragin_lab.core.method import VARIANTS
 from dragin_lab.core.settings import Declaration, title_setting
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.kept import before_after, kept_of, mean_entropy, with_passages
@@ -141,7 +142,8 @@ def method_line(trace: Trace) -> str:
 def declared_settings(method: Mapping[str, Any]) -> dict[str, Declaration]:
     """The declared settings of a recorded method's trigger and query formulator, as far as these are known here."""
     declared: dict[str, Declaration] = {}
-    for key, table in tables(str(method.get("variant"))):
+    variant = method.get("variant")
+    for key, table in tables(variant if variant in VARIANTS else VARIANTS[0]):
         with suppress(SettingError):
             declared |= table.named(method.get(key, "")).declared()
     return declared
