@@ -194,8 +194,8 @@ class ReferenceLoop(ReleasedLoop):
         peaks = tuple(scores.peaks)
         fired = next((i for i, peak in enumerate(peaks) if peak > rule.theta), None)
         if fired is None:
-            best = max((peak for peak in peaks if not np.isnan(peak)), default=0.0)
-            reason = f"no sentence scores above θ {rule.theta:g} (the highest: {best:.3g})"
+            highest = max((peak for peak in peaks if not np.isnan(peak)), default=0.0)
+            reason = f"no sentence scores above θ {rule.theta:g} (the highest: {highest:.3g})"
             return table, Decision(False, reason, peaks=peaks), None
         start, stop = draft.ranges[fired]
         hits = scores.words[fired] > rule.theta  # (m,)

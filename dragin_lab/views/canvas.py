@@ -31,7 +31,6 @@ class Canvas:
     scale: Scale
     prefix: str  # of element ids, so that several traces stand in one notebook
     room: dict[int, int] = field(default_factory=dict)  # id of a continuation -> tokens that may be drawn
-    rows: int = 0  # table rows that may still be written
     twice: bool = False  # whether the answer's tokens carry their figures too, or only the steps'
     gold: frozenset[str] = frozenset()  # ids of the passages that hold what was needed, where they are known
     _looks: dict[tuple[int, int], Look] = field(default_factory=dict)
@@ -87,12 +86,6 @@ class Canvas:
         if shown == whole:
             return ""
         return f"{shown:,} of {count(whole, 'token')} are drawn one by one, the others stand as plain text or in short."
-
-    def figures(self, look: Look) -> tuple[list[str], list[list[str]]]:
-        """The figures of a look's tokens as a table, as far as the view still has rows for them."""
-        names, rows = look.figures(self.rows)
-        self.rows -= len(rows)
-        return names, rows
 
     def first_found(self, passage: Passage, step: Step) -> int:
         """The number of the earlier step that retrieved a passage; 0 where it is new."""

@@ -54,7 +54,7 @@ class Scale:
     def values(self, continuation: Continuation, words: Words) -> np.ndarray:
         """The measure of each token (n,) float64 of a continuation whose words are ``words`` (none: not judged)."""
         if self.kind == "score":
-            return score_tokens(continuation, words)
+            return np.append(np.asarray(words.score, np.float64), np.nan)[token_words(continuation, words)]
         if self.kind == "product":
             return np.asarray(continuation.entropy, np.float64) * np.asarray(continuation.received, np.float64)
         if self.kind == "entropy":
@@ -70,23 +70,10 @@ def token_words(continuation: Continuation, words: Words) -> np.ndarray:
     return owner
 
 
-def score_tokens(continuation: Continuation, words: Words) -> np.ndarray:
-    """(n,) float64: the score of each token's word; NaN where it has none."""
-    owner = token_words(continuation, words)
-    scores = np.append(np.asarray(words.score, np.float64), np.nan)
-    return scores[owner]
-
-
 def threshold_of(trace: Trace) -> float:
     """θ of the trace's method; NaN where it has none."""
     value = trace.method.get("threshold")
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-
-
-def score_name(trace: Trace) -> str:
-    """How the score of the trace's trigger is called."""
-    when = str(trace.method.get("when") or "trigger's")
-    return str(trace.method.get("measure") or f"{when} score")
 
 
 def scale_of(trace: Trace) -> Scale:
@@ -97,7 +84,8 @@ def scale_of(trace: Trace) -> Scale:
         if unit == "word" and any(_passed_over(s.words, theta) for s in trace.steps):
             first = "sentence" if trace.method.get("variant") == "reference" else "word"
             note = f"Judging ends with the first {first} that fires; a darker word after it is not a hit."
-        return Scale("score", score_name(trace), find_largest(scored), theta, note, unit)
+        name = trace.method.get("measure") or f"{trace.method.get('when') or 'trigger'} score"
+        return Scale("score", str(name), find_largest(scored), theta, note, unit)
     continuations = trace.continuations
     products = [np.asarray(c.entropy, np.float64) * c.received for c in continuations]
     if find_largest(products) > 0:

@@ -57,14 +57,10 @@ def replay_card(outcomes: Sequence[Outcome], chosen: int = 0) -> str:
     scale = scale_at(one)
     turns = list(zip(one.trace.steps[:MAX_STEPS], one.turns, strict=False))
     room = share_out([t.draft or s.draft for s, t in turns if s.draft is not None], MAX_TOKENS)
-    context = {
-        "chosen": chosen,
-        "scale": scale,
-        "turns": turns,
-        "facts": summary_rows(outcomes),
-        "judged": judge_decision,
-    }
-    return _fill_template("replay.html", outcomes, one, **context, look_of=partial(look_of, one, scale), room=room)
+    return _fill_template(
+        "replay.html", outcomes, one, chosen=chosen, scale=scale, turns=turns, facts=summary_rows(outcomes), room=room,
+        look_of=partial(look_of, one, scale),
+    )  # fmt: skip
 
 
 def replay_text(outcomes: Sequence[Outcome]) -> str:
@@ -73,15 +69,10 @@ def replay_text(outcomes: Sequence[Outcome]) -> str:
 
 
 def _fill_template(template: str, outcomes: Sequence[Outcome], one: Outcome, **context: Any) -> str:
-    tools = {
-        "ordered": sort_outcomes,
-        "changes_of": changes_of,
-        "until": known_until,
-        "headline": step_headline,
-        "first_change": first_change,
-    }
+    tools = (sort_outcomes, changes_of, known_until, step_headline, first_change, judge_decision)
     sizes = {"most_rows": MAX_ROWS, "most": MAX_STEPS, "all_tokens": MAX_TOKENS}
-    return render_template(template, outcomes=outcomes, one=one, **tools, **sizes, **context)
+    named = {tool.__name__: tool for tool in tools}
+    return render_template(template, outcomes=outcomes, one=one, **named, **sizes, **context)
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------

@@ -88,14 +88,7 @@ def _draw_band(panel: Any, rows: pd.DataFrame, x: str, y: str) -> None:
         panel.fill_between(*band, color=BLUE, alpha=0.15, linewidth=0)
 
 
-def cost_quality(
-    table: pd.DataFrame | Any,
-    *,
-    cost: str = "retrievals",
-    quality: str = "f1",
-    paper: pd.DataFrame | None = None,
-    title: str = "",
-) -> View:
+def cost_quality(table: pd.DataFrame | Any, *, cost: str = "retrievals", quality: str = "f1", title: str = "") -> View:
     """Quality against cost, one labelled point per row, with the Pareto frontier.
 
     ``table`` as for ``threshold_sweep``; a column ``name`` (or ``method``) names the points. A point is on the frontier
@@ -103,21 +96,15 @@ def cost_quality(
     """
     rows = _table_rows(table, (cost, quality))
     if not len(rows):
-        return make_message(
-            "Quality and cost", "There are no rows to compare yet: nothing was run, or everything failed."
-        )
-    published = _paper_rows(paper)
-    if published is not None and not {cost, quality} <= set(published):
-        published = None
+        return make_message("Quality and cost", "There are no rows to compare: nothing was run, or everything failed.")
     best, labels = pareto(rows[cost].to_numpy(float), rows[quality].to_numpy(float)), _point_labels(rows)
     numbers = _interval_table(rows, {}, (cost, quality))
     numbers.insert(0, "point", labels)
     numbers.insert(1, "on the frontier", ["yes" if on else "" for on in best])
     return make_figure(
         text("title", title) or f"{_axis_name(quality)} against {_axis_name(cost)}{_question_count(rows)}",
-        partial(_draw_points, rows, published, cost, quality, best, labels),
-        about="Filled points are on the Pareto frontier: no other is as good at a lower cost."
-        + (" Grey diamonds are the paper's." if published is not None else ""),
+        partial(_draw_points, rows, cost, quality, best, labels),
+        about="Filled points are on the Pareto frontier: no other is as good at a lower cost.",
         alt=_span_text(rows, (quality,), f"{_axis_name(cost)} from {num(rows[cost].min())} to {num(rows[cost].max())}")
         + f" On the frontier: {', '.join(np.array(labels, object)[best]) or 'none'}.",
         table=numbers, numbers="The numbers",
@@ -126,19 +113,10 @@ def cost_quality(
 
 
 def _draw_points(
-    rows: pd.DataFrame,
-    published: pd.DataFrame | None,
-    cost: str,
-    quality: str,
-    best: np.ndarray,
-    labels: Sequence[str],
-    width: int,
+    rows: pd.DataFrame, cost: str, quality: str, best: np.ndarray, labels: Sequence[str], width: int
 ) -> Any:
     drawing, [panel] = draw_panels([""], width, height=420 if width > 500 else 340)
     x, y = rows[cost].to_numpy(float), rows[quality].to_numpy(float)
-    if published is not None:
-        theirs = (published[cost], published[quality])
-        panel.plot(*theirs, color=SOFT, marker="D", markerfacecolor="none", linestyle="none", markersize=5)
     order = np.flatnonzero(best)[np.argsort(x[best], kind="stable")]
     panel.plot(x[order], y[order], color=SOFT, drawstyle="steps-post", linewidth=1.2, linestyle=(0, (2, 2)))
     for draw_intervals, name, at in ((panel.hlines, cost, y), (panel.vlines, quality, x)):
@@ -147,8 +125,7 @@ def _draw_points(
             draw_intervals(at, *ends, color=BLUE, linewidth=1, alpha=0.35)
     for on, face in ((True, BLUE), (False, "none")):
         panel.plot(x[best == on], y[best == on], "o", color=BLUE, markerfacecolor=face, markersize=8)
-    panel.set_xlabel(_axis_name(cost))
-    panel.set_ylabel(_axis_name(quality))
+    panel.set(xlabel=_axis_name(cost), ylabel=_axis_name(quality))
     label_points(panel, x, y, labels)
     return drawing
 

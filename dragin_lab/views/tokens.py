@@ -140,8 +140,6 @@ class Look:
     fired: int | None = None  # the token that fired, where one did
     reference: bool = False  # whether the reference variant judged it
     units: list[Unit] = field(default_factory=list)  # the sentences or the draft that were judged as a whole
-    _alternatives: dict[int, str] = field(default_factory=dict)
-    _judgements: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -237,10 +235,8 @@ class Look:
 
     def alternatives(self, token: int) -> str:
         """``Gewair 41 % · Bel 10 %``."""
-        if token not in self._alternatives:
-            shown = self.likeliest(token)[:SHOWN_ALTERNATIVES]
-            self._alternatives[token] = " · ".join(f"{show_spaces(name)} {percent(p)}" for name, p in shown)
-        return self._alternatives[token]
+        shown = self.likeliest(token)[:SHOWN_ALTERNATIVES]
+        return " · ".join(f"{show_spaces(name)} {percent(p)}" for name, p in shown)
 
     def about(self, cell: Cell) -> str:
         """The lines of a cell's tooltip."""
@@ -252,7 +248,9 @@ class Look:
             f"entropy {self.entropy_of(i)}   attention received {num(received)}   probability {percent(p)}",
         ]
         if cell.word >= 0:
-            lines.append(self.judgement(cell.word))
+            stop = self.words.stop[cell.word]
+            flags = [flag for flag, on in (("stop word", stop), ("HIT", cell.hit)) if on]
+            lines.append("   ".join([f"word “{self.words.text[cell.word]}”", *self.reckoned[cell.word], *flags]))
         elif self.scale.kind != "score" and np.isfinite(self.values[i]):
             lines.append(f"{self.scale.name} {num(self.values[i])}")
         if cell.unit >= 0:
@@ -260,34 +258,23 @@ class Look:
         other = self.alternatives(i)
         return "\n".join([*lines, f"likeliest: {other}"] if other else lines)
 
-    def judgement(self, word: int) -> str:
-        """The trigger's figures of a word, and its flags."""
-        if word not in self._judgements:
-            w = self.words
-            hit = w.hit[word] and self.scale.unit == "word"
-            flags = [flag for flag, on in (("stop word", w.stop[word]), ("HIT", hit)) if on]
-            self._judgements[word] = "   ".join([f"word “{w.text[word]}”", *self.reckoned(word), *flags])
-        return self._judgements[word]
-
-    def reckoned(self, word: int) -> list[str]:
-        """How a word got its score: a product where it is one, else each figure by itself; nothing unmeasured."""
-        entropy, attention, score, factor, stop = self._measured_words[word]
-        measured = (("entropy", entropy), ("attention", attention), ("score", score))
-        shown = [f"{name} {value:.4g}" for name, value in measured if isfinite(value)]
-        if len(shown) < len(measured) or not isfinite(factor):
-            return shown
-        *product, total = shown
-        if stop and score == 0:
-            product.append("stop word 0")
-        elif abs(factor - 1) > SAME:
-            product.append(f"sentence {factor:.4g}")
-        return [f"{' × '.join(product)} = {total}"]
-
     @cached_property
-    def _measured_words(self) -> list[tuple[float, float, float, float, bool]]:
-        w = self.words
+    def reckoned(self) -> list[list[str]]:
+        """How each word got its score: a product where it is one, else each figure by itself; nothing unmeasured."""
+        w, reckoned = self.words, []
         figures = (w.entropy, w.attention, w.score, self.factors, w.stop)
-        return list(zip(*(values.tolist() for values in figures), strict=True))
+        for entropy, attention, score, factor, stop in zip(*(values.tolist() for values in figures), strict=True):
+            measured = (("entropy", entropy), ("attention", attention), ("score", score))
+            shown = [f"{name} {value:.4g}" for name, value in measured if isfinite(value)]
+            if len(shown) == len(measured) and isfinite(factor):
+                *product, total = shown
+                if stop and score == 0:
+                    product.append("stop word 0")
+                elif abs(factor - 1) > SAME:
+                    product.append(f"sentence {factor:.4g}")
+                shown = [f"{' × '.join(product)} = {total}"]
+            reckoned.append(shown)
+        return reckoned
 
     @cached_property
     def factors(self) -> np.ndarray:
@@ -315,14 +302,14 @@ class Look:
         rows = []
         for cell in self.cells[:limit]:
             i, word = cell.first, cell.word
-            score = (words.score[word] if word >= 0 else np.nan) if scored else self.values[i]
             flags = [("◆ hit", cell.hit), ("stop word", word >= 0 and words.stop[word])]
-            flagged = ", ".join(name for name, on in flags if on)
             _, received, p = self.measured[i]
-            measured = [self.entropy_of(i), num(received), percent(p)]
-            made_of = self.reckoned(word)[:1] if scored and word >= 0 else []
-            shown = made_of[0] if made_of and "=" in made_of[0] else num(score)
-            rows.append([str(i + 1), self.named(cell, i), *measured, shown, flagged, self.alternatives(i)])
+            reckoned = self.reckoned[word] if scored and word >= 0 else []
+            score = (words.score[word] if word >= 0 else np.nan) if scored else self.values[i]
+            shown = reckoned[0] if len(reckoned) == 1 and "=" in reckoned[0] else num(score)
+            flagged = ", ".join(name for name, on in flags if on)
+            measured = [self.entropy_of(i), num(received), percent(p), shown]
+            rows.append([str(i + 1), self.named(cell, i), *measured, flagged, self.alternatives(i)])
         return names, rows
 
 

@@ -12,7 +12,7 @@ from wcwidth import wrap
 from dragin_lab.checks import count as as_count
 from dragin_lab.checks import flag
 from dragin_lab.errors import TraceFileError
-from dragin_lab.trace.kept import kept_of, origins, written
+from dragin_lab.trace.kept import kept_of, written
 from dragin_lab.trace.trace import Continuation, Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
@@ -46,7 +46,7 @@ def trace_view(trace: Trace, *, max_tokens: int = MAX_TOKENS) -> View:
 def _trace_card(trace: Trace, max_tokens: int) -> str:
     canvas = Canvas.of(trace, "", max_tokens)
     steps = trace.steps[:MAX_STEPS]
-    canvas.rows, canvas.twice = max(0, max_tokens), sum(len(c) for _, _, c in written(steps)) <= TWICE
+    canvas.twice = sum(len(c) for _, _, c in written(steps)) <= TWICE
     retrieving = [s for s in steps if s.query is not None]
     opened = steps if len(steps) <= OPEN_STEPS else (retrieving or steps)[: OPEN_STEPS // 2]
     settings = [(name.replace("_", " "), sections.setting_text(value)) for name, value in trace.method.items()]
@@ -128,30 +128,27 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
 
 
 def _answer_runs(canvas: Canvas) -> Iterator[Run]:
-    trace = canvas.trace
-    if not trace.text:
+    text, place, marked = canvas.trace.text, 0, set[int]()
+    if not text:
         yield "nothing written yet", _DIM
-    place, marked = 0, set()
-    for origin in origins(trace):
-        step = origin.step
-        yield trace.text[place : origin.start], ""
-        if step.query is not None and origin.continuation is step.continuation and step.index not in marked:
-            marked.add(step.index)
-            yield _retrieval_mark(trace.text, origin.start, step), _BOLD
-        look, end = canvas.look(origin.continuation, step), origin.at + origin.stop - origin.start
-        yield from _look_runs(look, origin.at, end, brackets=False)
-        place = origin.stop
-        if step.query is not None and step.continuation is None:
-            yield _retrieval_mark(trace.text, place, step), _BOLD
-    yield trace.text[place:], ""
+    for number, before, origin, look in canvas.answer():
+        yield before, ""
+        place += len(before)
+        if number and number not in marked:
+            marked.add(number)
+            yield _retrieval_mark(text[:place], text[place:], number), _BOLD
+        if origin is not None and look is not None:
+            end = origin.at + origin.stop - origin.start
+            yield from _look_runs(look, origin.at, end, brackets=False)
+            place = origin.stop
 
 
-def _retrieval_mark(text: str, place: int, step: Step) -> str:
+def _retrieval_mark(before: str, after: str, number: int) -> str:
     """``◆n`` where passages came in, with a space between it and a word; inside a word in brackets."""
-    before, after = text[:place][-1:], text[place : place + 1]
-    if before.strip() and after.strip() and not before.endswith((".", "!", "?")):
-        return f"[◆{step.index + 1}]"
-    return f"{' ' if before.strip() else ''}◆{step.index + 1}{' ' if after.strip() else ''}"
+    before, after = before[-1:].strip(), after[:1].strip()
+    if before and after and before not in ".!?":
+        return f"[◆{number}]"
+    return f"{' ' * bool(before)}◆{number}{' ' * bool(after)}"
 
 
 def _look_runs(look: Look, start: int, stop: int, base: str = "", *, brackets: bool = True) -> Iterator[Run]:

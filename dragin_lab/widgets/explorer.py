@@ -133,7 +133,7 @@ def _cell_data(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any
             "a": _round_figure(words.attention[cell.word]),
             "s": _round_figure(words.score[cell.word]),
             "stop": bool(words.stop[cell.word]),
-            "m": printable("; ".join(look.reckoned(cell.word))),
+            "m": printable("; ".join(look.reckoned[cell.word])),
         }
     likeliest = zip(continuation.alternative_ids[i : i + 1].ravel().tolist(), look.likeliest(i), strict=False)
     unit = look.units[cell.unit] if cell.unit >= 0 else None

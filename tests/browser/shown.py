@@ -146,7 +146,7 @@ CARDS: dict[str, Callable[[], Any]] = {
 FIGURES: dict[str, Callable[[], Any]] = {
     "4 attention map": lambda: views.attention_map(factories.make_trace()),
     "6 threshold sweep": lambda: views.threshold_sweep(sweep(), paper=paper_sweep()),
-    "6 cost and quality": lambda: views.cost_quality(sweep(), paper=paper_sweep()),
+    "6 cost and quality": lambda: views.cost_quality(sweep()),
     "7 needs": lambda: views.needs_curves(items(), thresholds=THETAS),
     "6 frontier": lambda: views.frontier(sweep_of_methods()),
     "7 scores": lambda: views.score_distributions(items(), thresholds=THETAS),

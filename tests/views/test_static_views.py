@@ -449,13 +449,13 @@ def test_the_figures_shown_multiply_to_the_score(variant):
         step.words = dataclasses.replace(words, score=score)
     look, _ = _columns(trace)
     for word in range(len(step.words)):
-        [said] = look.reckoned(word)
+        [said] = look.reckoned[word]
         product, total = said.split(" = score ")
         factors = [float(part.split()[-1]) for part in product.split(" × ")]
         assert float(total) == pytest.approx(np.prod(factors), rel=2e-3, abs=1e-6)
         assert ("sentence" in product) == (variant == "reference")
     own = dataclasses.replace(look, words=dataclasses.replace(step.words, score=np.sqrt(step.words.entropy)))
-    assert all("=" not in said for word in range(len(own.words)) for said in own.reckoned(word))
+    assert all("=" not in said for word in range(len(own.words)) for said in own.reckoned[word])
 
 
 def test_a_trigger_that_is_not_known_here_gives_its_name_to_the_score():
