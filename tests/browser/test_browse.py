@@ -8,12 +8,9 @@ from lab import NARROW, PHONE, WIDE
 from run_folders import write_run
 from tidy import card_problems, sideways
 
-import dragin_lab as dl
 from dragin_lab.catalog.methods import method
-from dragin_lab.run.benchmark import open_benchmark
 from dragin_lab.run.lines import Prediction, decode, encode
 from dragin_lab.views import browse_page
-from dragin_lab.views.html import printable
 
 
 @pytest.fixture(scope="module")
@@ -63,36 +60,6 @@ def test_three_clicks_from_the_table_to_two_traces_side_by_side(page, picture):
             page.screenshot(path=picture(f"browse-{scheme}-{width}"), full_page=True)
             assert sideways(page) <= 0
             assert card_problems(page.locator(".dl")) == []
-
-
-def test_dragin_wrong_flare_right_why_on_a_fresh_run_of_almanac(new_page, tmp_path, picture):
-    dl.Lab().run(open_benchmark("almanac/hotpotqa", limit=40), ["dragin", "flare"], output=tmp_path, batch_size=16)
-    runs = dl.Runs.load(tmp_path)
-    opened = new_page()
-    opened.goto(browse_page(runs).save(tmp_path / "runs.html").as_uri())
-    assert status(opened) == "40 of 40 questions"
-    frame = runs.outcomes.pivot(index="qid", columns="method", values="right")
-    shown = 0
-    for first, second in (("wrong", "right"), ("right", "wrong"), ("wrong", "wrong")):
-        expected = frame[(frame["dragin"] == (first == "right")) & (frame["flare"] == (second == "right"))]
-        if not len(expected):
-            continue
-        opened.get_by_label("outcome of dragin").select_option(first)
-        opened.get_by_label("outcome of flare").select_option(second)
-        assert status(opened) == f"{len(expected)} of 40 questions"
-        shown += 1
-        opened.locator("tr[data-at]").first.click()
-        line = next(line for line in runs.lines("almanac/hotpotqa", "dragin").values()
-                    if line["question"] == opened.locator(".q").inner_text())  # fmt: skip
-        assert line["qid"] in expected.index
-        for name, side in zip(("dragin", "flare"), opened.locator(".two").nth(0).locator("> div").all(), strict=True):
-            cause = runs.cause(line["qid"], name)
-            seen = " ".join(side.inner_text().split())
-            assert ("✓ right" in seen) == (cause is None)
-            assert cause is None or " ".join(printable(str(cause)).split()) in seen
-        opened.screenshot(path=picture(f"almanac-{first}-{second}"), full_page=True)
-        opened.keyboard.press("Escape")
-    assert shown
 
 
 def test_everything_by_key(page):

@@ -12,15 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from run_folders import write_run
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import Lab, widgets
 from dragin_lab.catalog.methods import method
 from dragin_lab.errors import MissingPackageError, SettingError
-from dragin_lab.trace.trace import Passage, Question, Trace
+from dragin_lab.trace.trace import Question, Trace
 
 pytest.importorskip("anywidget")
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
@@ -164,6 +164,21 @@ def test_explore_names_what_a_token_attends_to() -> None:
     assert dl.explore(samples.almanac_trace()).data["texts"][0]["cells"][0]["k"] == []
 
 
+def test_explore_begins_where_it_is_told_and_refuses_other_places() -> None:
+    trace = samples.almanac_trace()
+    at = {"step": 2, "text": "continuation", "token": 3}
+    assert dl.explore(trace, **at).data["at"] == at  # type: ignore[arg-type]
+    assert dl.explore(trace).data["at"] == {}
+    for wrong, says in (
+        ({"step": 9}, "step=9 does not exist; the texts are: draft of step 1, continuation of step 1"),
+        ({"step": 1, "text": "extraction"}, "text='extraction' does not exist"),
+        ({"step": 1, "token": 999}, "token=999 is out of range"),
+        ({"token": 1}, "text and token are those of a step"),
+    ):
+        with pytest.raises(SettingError, match=says):
+            dl.explore(trace, **wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", list(states.STATES))
 def test_explore_draws_a_trace_in_any_state(name: str) -> None:
     widget = dl.explore(states.STATES[name])
@@ -181,14 +196,6 @@ def test_explore_leaves_tokens_out_and_says_so() -> None:
     data = explorer_data(samples.long_trace(600), most=100)
     assert sum(len(t["cells"]) for t in data["texts"]) == 100
     assert "left out" in data["legend"]
-
-
-def test_right_to_left_and_emoji_stay_as_they_are() -> None:
-    text = "العاصمة هي 🎬 القاهرة."
-    trace = dl.Lab(scripted(text, " القاهرة"), retriever=ScriptedRetriever()).ask("ما هي العاصمة؟ 🎬", DRAGIN)  # type: ignore[arg-type]
-    data = dl.explore(trace).data
-    assert "🎬" in "".join(c["t"] for c in data["texts"][0]["cells"])
-    assert 'dir="auto"' in data["head"]
 
 
 # -- tuner ------------------------------------------------------------------------------------------------------------
@@ -384,32 +391,6 @@ def test_one_question_at_a_time_and_choices_by_name() -> None:
         live.ask(lab="huge")
 
 
-def test_html_in_a_question_and_in_a_passage_is_text() -> None:
-    bad = "<script>alert(1)</script>"
-    lm = scripted(SCRIPT, " Elm. So the answer is Elm.")
-    lab = Lab(lm, retriever=ScriptedRetriever(bad))
-    live = lab.explore(f"Who is {bad}?", variant="paper", what="question", threshold=0.5)
-    news: list[dict[str, Any]] = []
-    live.send = lambda content, buffers=None: news.extend(content["news"])
-    live.ask()
-    trace = live.wait(20)
-    assert trace is not None
-    trace.steps[0].passages = (Passage("<b>", bad, bad),)
-    other = ran(question=trace.question.text)
-    tuner = dl.tuner(trace)
-    shown = [
-        live.state["html"],
-        tuner.answer["html"],
-        dl.compare(trace, other).data["html"],
-        dl.explore(trace).data["head"],
-    ]
-    shown += [t["html"] for t in dl.explore(trace).data["texts"]]
-    shown += [one[key] for one in news if one["is"] == "retrieved" for key in ("query", "passages")]
-    assert any("&lt;script&gt;" in html for html in shown)
-    for html in shown:
-        assert "<script" not in html
-
-
 # -- compare ----------------------------------------------------------------------------------------------------------
 
 
@@ -424,7 +405,13 @@ def test_compare_lists_what_differs() -> None:
         dl.compare(a, Trace(Question("q", "Another?"), {}))
 
 
-def test_figures_that_json_does_not_know_are_none() -> None:
-    from dragin_lab.widgets.explorer import _round_figure
+# -- browse -----------------------------------------------------------------------------------------------------------
 
-    assert [_round_figure(v) for v in (np.nan, np.inf, np.float32(0.123456))] == [None, None, 0.1235]
+
+def test_browse_saves_a_page_and_has_a_stand_in(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "mine", [1.0, 0.0])
+    shown = dl.browse(tmp_path, at={"by": "dragin:wrong"})
+    assert '"at":{"by":"dragin:wrong"}' in shown.save(tmp_path / "r.html").read_text()
+    bundle, _ = shown._repr_mimebundle_()
+    assert "means per question" in bundle["text/plain"]
+    assert "<script" not in bundle["text/html"]
