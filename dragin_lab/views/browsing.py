@@ -15,16 +15,16 @@ from markupsafe import Markup
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import instance
-from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.run.lines import Line, readable
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.study.causes import CAUSES
 from dragin_lab.study.runs import Runs
 from dragin_lab.text import json_in_html
-from dragin_lab.trace.kept import arrivals, cut_off, origins
+from dragin_lab.trace.kept import cut_off
 from dragin_lab.trace.trace import Passage, Trace
 from dragin_lab.views.frame import View, make_view
 from dragin_lab.views.html import clip, esc, printable
+from dragin_lab.views.methods import read_column
 from dragin_lab.views.rendering import read_asset, render_template
 
 PASSAGE_CHARS = 900  # of a passage in the page
@@ -115,25 +115,19 @@ def _answer_data(
 
 def _trace_data(trace: Trace, passages: dict[tuple[str, str, str], int]) -> dict[str, Any]:
     """Sentences, each with whether passages stood in its prompt and the retrievals that came in at it; retrievals."""
-    text = printable(trace.text)
-    spans = load_pipeline().spans(text) or [(0, len(text))]
-    fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
-    came, steps = list(arrivals(trace)), []
-    for _, step in came:
+    column, steps = read_column(trace, most=len(trace.text)), []
+    column.spans = column.spans or [(0, len(trace.text))]
+    for _, step in column.came:
         assert step.query is not None
         why = step.decision.reason if step.decision is not None else ""
-        retrieval = {
-            "q": printable(step.query.sent),
-            "p": [_number_passage(passage, passages) for passage in step.passages],
-        }
-        cut = cut_off(step)
-        steps.append(retrieval | ({"why": printable(why)} if why else {}) | ({"cut": printable(cut)} if cut else {}))
-    sentences = []
-    for number, (start, stop) in enumerate(spans):
-        low = spans[number - 1][1] if number else -1
-        high = stop if number < len(spans) - 1 else len(text) + 1
-        at = [n for n, (place, _) in enumerate(came) if low <= place < high]
-        sentences.append([int(any(a < stop and start < b for a, b in fresh)), text[start:stop].strip(), at])
+        found = [_number_passage(passage, passages) for passage in step.passages]
+        said = {"why": printable(why), "cut": printable(cut_off(step))}
+        steps.append({"q": printable(step.query.sent), "p": found} | {key: text for key, text in said.items() if text})
+    sentences, numbers = [], {step.index: number for number, (_, step) in enumerate(column.came)}
+    for at, (start, stop) in enumerate(column.spans):
+        fresh = any(a < stop and start < b for a, b in column.fresh)
+        came = [numbers[step.index] for _, step in column.arrivals_at(at)]
+        sentences.append([int(fresh), printable(trace.text[start:stop]).strip(), came])
     return {"text": sentences, "steps": steps}
 
 

@@ -102,14 +102,16 @@ def read_columns(traces: Sequence[Trace], labels: Sequence[str] | None) -> list[
     names = names_of(traces) if labels is None else several("labels", labels, str, "give a list of texts")
     if len(names) != len(traces):
         raise SettingError(f"{len(names)} labels do not go with {len(traces)} traces; give one each")
-    columns = []
-    for trace, name in zip(traces, names, strict=True):
-        spans = load_pipeline().spans(printable(trace.text))  # as many characters, none that spaCy refuses
-        fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
-        came = sorted(arrivals(trace), key=lambda pair: pair[0])
-        left_out = max(len(spans) - MAX_SENTENCES, 0)
-        columns.append(TraceColumn(trace, name, spans[:MAX_SENTENCES], left_out, came, fresh))
-    return columns
+    return [read_column(trace, name) for trace, name in zip(traces, names, strict=True)]
+
+
+def read_column(trace: Trace, label: str = "", most: int = MAX_SENTENCES) -> TraceColumn:
+    """A trace in sentences, at most ``most``, with what came in at each."""
+    text = printable(trace.text)  # as many characters, none that spaCy refuses
+    spans = load_pipeline().spans(text)
+    fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
+    came = sorted(arrivals(trace), key=lambda pair: pair[0])
+    return TraceColumn(trace, label, spans[:most], max(len(spans) - most, 0), came, fresh)
 
 
 def names_of(traces: Sequence[Trace]) -> list[str]:

@@ -306,18 +306,6 @@ def cut_of(step: Step) -> tuple[int, int]:
     return at, sum(last - first for start, _, first, last, _ in find_extents(step.draft) if start >= at)
 
 
-def about_draft(step: Step, colours: str) -> list[str]:
-    """Remarks on a draft; ``colours`` is the kind of the view's scale."""
-    draft = step.draft
-    assert draft is not None
-    remarks = []
-    if with_passages(step, "draft"):
-        remarks.append("Written with retrieved passages in view.")
-    if colours == "score" and not np.isfinite(step.words.score).any() and len(draft):
-        remarks.append("No scores were recorded for this draft, so it is not coloured.")
-    return [*remarks, *filter(None, [describe_bounds(draft)])]
-
-
 def about_continuation(step: Step, colours: str) -> str:
     """How certain a continuation is, beside the sentence that it replaces."""
     continuation, kept = step.continuation, kept_of(step)

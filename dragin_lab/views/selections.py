@@ -15,7 +15,6 @@ from dragin_lab.core.words import word_starts
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.kept import sentence_end
 from dragin_lab.trace.trace import Query, Step, Trace
-from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.frame import View
 from dragin_lab.views.heat import scale_of
@@ -49,7 +48,6 @@ def _fill_template(gold: Labelled | Iterable[str] | None, trace: Trace) -> str:
     return render_template(
         "query.html", canvas=Canvas.of(trace, "query", gold=frozenset(need)), need=need, most=MAX_RETRIEVALS,
         steps=[step for step in trace.steps if step.query is not None], list_candidates=list_candidates,
-        describe_unlabelled=describe_unlabelled,
     )  # fmt: skip
 
 
@@ -92,17 +90,6 @@ def list_candidates(trace: Trace, step: Step) -> tuple[list[tuple[str, list[Sour
     if lost:
         remarks.append(f"Not found in the text: {clip(' '.join(lost), 300)[0]}.")
     return parts, top, remarks
-
-
-def describe_unlabelled(trace: Trace, step: Step) -> str:
-    """The remark on a retrieval's worth where no passage is labelled."""
-    golds = trace.question.golds
-    holding = [str(rank) for rank, p in enumerate(step.passages, 1) if sections.holds_gold(p, golds)]
-    if holding:
-        return f"Not labelled; a gold answer stands in passage {', '.join(holding)}."
-    if golds:
-        return "Not labelled; none of the passages holds a gold answer."
-    return "Not known: neither labels nor gold answers were given."
 
 
 def source_texts(trace: Trace, step: Step) -> list[tuple[str, str]]:
