@@ -145,12 +145,12 @@ def written_map(trace: Trace, step: Step, continuation: Continuation, prompt: Pr
         count(lost, f"more {kind}", f"more {kind.replace('word', 'words', 1)}") for lost, kind in cut if lost
     )
     heads = trace.provenance.get("heads")
-    numbers = range(len(attention)) if heads is None or len(heads) != len(attention) else heads
+    known = heads if isinstance(heads, list | tuple) and len(heads) == len(attention) else range(len(attention))
     return WordMap(
         paid,
         [("draft", f"◆ {w.text}" if w is marked else w.text) for w in rows],
         [(part, w.text) for part, w in columns],
-        [int(i) for i in numbers],
+        [int(i) for i in known],
         left_out,
     )
 
