@@ -7,7 +7,7 @@ served like any episode; a request that is not the recorded one ends it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.errors import DraginLabError, SettingError
-from dragin_lab.run.change import Change, find_text, read_change
+from dragin_lab.run.change import JUDGING, Change, find_text, read_change
 from dragin_lab.run.drivers import Stream, finish_stream, kind_of, serve
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import Running, Server, open_episode
@@ -61,11 +61,12 @@ def lab_of(lab: Lab, trace: Trace) -> Lab:
 
 def open_branch(lab: Lab, method: Method, parent: Trace, change: Change) -> Running:
     """The branch's episode, not started. Raises ``SettingError`` where the lab is not the one that made the trace."""
-    ruling = Ruling(change) if change.rules else None
-    if ruling is not None:
-        method = replace(method, trigger=overrule(method.trigger, ruling))
+    branching = _Branching(parent, change)
+    judges = getattr(method.trigger, "loop", "") in JUDGING
+    if change.rules or (parent.parting is not None and judges):  # a decision of the parent may itself be forced
+        method = replace(method, trigger=overrule(method.trigger, branching))
     running = open_episode(lab, method, parent.question)
-    trace = running.trace
+    trace = branching.trace = running.trace
     trace.method, trace.parting = dict(parent.method), change.parting
     then, now = ({k: v for k, v in one.provenance.items() if k not in _FREE} for one in (parent, trace))
     if changes := differences(then, now):
@@ -73,9 +74,7 @@ def open_branch(lab: Lab, method: Method, parent: Trace, change: Change) -> Runn
             f"the trace was made otherwise than this lab asks ({changes[0]}); branch it with a lab that has the "
             "model, passages and exemplars it was made with"
         )
-    if ruling is not None:
-        ruling.trace = trace
-    running.episode = _Branching(parent, trace, change).around(running.episode)
+    running.episode = branching.around(running.episode)
     return running
 
 
@@ -84,9 +83,14 @@ class _Branching:
     """Answers an episode's requests from the parent, up to the parting."""
 
     parent: Trace
-    trace: Trace
     change: Change
+    trace: Trace = field(init=False)  # the branch's
     parted: bool = False
+
+    @property
+    def step(self) -> int:
+        """The number of the step under way."""
+        return len(self.trace.steps) - 1
 
     def around(self, episode: Episode[None]) -> Episode[None]:
         """The episode with what it asks for before the parting answered."""
@@ -115,7 +119,7 @@ class _Branching:
     def _write(self, request: Write) -> Episode[Continuation]:
         kind = kind_of(request, self.trace)
         source = "extraction" if kind == "answer" else kind
-        step = None if source == "extraction" else len(self.trace.steps) - 1
+        step = None if source == "extraction" else self.step
         recorded, prompt = find_text(self.parent, step, source)
         if recorded is None or prompt is None or prompt.text != request.prompt.text:
             raise self._strayed(f"writes its {source} after another prompt", step)
@@ -129,16 +133,19 @@ class _Branching:
         if not _lacks(request, recorded, queried=queried):
             return recorded
         ids = tuple(recorded.ids.tolist())
-        draft: Continuation = yield replace(request, prefix=ids)
-        if tuple(draft.ids[: len(ids)].tolist()) != ids:
+        draft: Continuation = yield replace(request, prefix=ids, max_new_tokens=len(ids))
+        if len(draft) < len(ids):
             raise self._strayed(f"ends its {source} after {len(draft)} of {len(ids)} tokens", step)
-        return draft
+        return replace(recorded, attention=draft.attention, hidden=draft.hidden)
 
     def _search(self, request: Search) -> Episode[list[Passage]]:
-        step = len(self.trace.steps) - 1
+        step = self.step
         recorded = self.parent.steps[step] if step < len(self.parent.steps) else None
-        if recorded is None or recorded.query is None or recorded.query.sent != request.query:
+        strays = recorded is None or recorded.query is None or recorded.query.sent != request.query
+        if recorded is None or recorded.query is None or (strays and self.parent.parting is None):
             raise self._strayed(f"searches for {request.query!r}", step)
+        if strays:  # the parent's query was put in
+            self.trace.steps[step].query, request = recorded.query, replace(request, query=recorded.query.sent)
         change = self.change
         if change.parting.step == step and change.parting.kind == "query":
             self._part()
@@ -155,8 +162,7 @@ class _Branching:
     def _part(self) -> None:
         """The steps before this one are the parent's."""
         self.parted = True
-        before = len(self.trace.steps) - 1
-        self.trace.steps[:before] = self.parent.steps[:before]
+        self.trace.steps[: self.step] = self.parent.steps[: self.step]
 
     def _strayed(self, how: str, step: int | None = None) -> BranchError:
         where = "" if step is None else f" at step {step}"
@@ -178,52 +184,54 @@ def _lacks(request: Write, recorded: Continuation, *, queried: bool) -> bool:
 # -- another decision -------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Ruling:
-    """The decision that a branch forces, at one step of ``trace``."""
+class _Overruled(Trigger):
+    """A trigger whose decisions a branch forces: up to the parting those of its parent, and there the other one."""
 
-    change: Change
-    trace: Trace | None = None
+    branching: _Branching
 
     @property
-    def here(self) -> bool:
-        """Whether that step is being judged."""
-        return self.trace is not None and len(self.trace.steps) - 1 == self.change.parting.step
-
-
-class _Overruled(Trigger):
-    """A trigger that a ruling decides for at one step; made by ``overrule``."""
-
-    ruling: Ruling
+    def _flipped(self) -> Change | None:
+        """The change, where it is another decision on the draft that is being judged."""
+        branching = self.branching
+        here = branching.parted and branching.change.rules and branching.step == branching.change.parting.step
+        return branching.change if here else None
 
     def judge(self, draft: Draft, *, resumed: bool = False, until: int | None = None) -> Verdict:
         verdict = super().judge(draft, resumed=resumed, until=until)
-        # Not while the draft is written: what the parent wrote is judged as a whole.
-        if not (self.ruling.here and self.ruling.change.retrieve and isinstance(draft.written, Continuation)):
-            return verdict
-        token = self.ruling.change.parting.token
-        if token is not None:
-            hit = (verdict.draft.spans[:, 0] <= token) & (token < verdict.draft.spans[:, 1])
-        elif verdict.fires:
-            hit = verdict.hit
+        written = isinstance(draft.written, Continuation)  # what is still being written is not the parent's
+        if not self.branching.parted:
+            recorded = self.branching.parent.steps[self.branching.step].words.hit
+            hit = recorded if written and len(recorded) == len(verdict.hit) else np.zeros_like(verdict.hit)
+        elif self._flipped is not None and self._flipped.retrieve and written:
+            hit = self._find_hit(verdict, self._flipped.parting.token)
         else:
-            allowed = verdict.judged if verdict.judged.any() else np.ones_like(verdict.judged)
-            score = np.where(allowed, verdict.score, -np.inf)  # (w,)
-            hit = np.arange(len(score)) == score.argmax()
+            return verdict
         return replace(verdict, hit=hit)
+
+    @staticmethod
+    def _find_hit(verdict: Verdict, token: int | None) -> np.ndarray:
+        """(w,) bool: the word of a token; without one the words that fire, or else the highest that may."""
+        spans = verdict.draft.spans
+        if token is not None:
+            hit: np.ndarray = (spans[:, 0] <= token) & (token < spans[:, 1])
+            return hit
+        if verdict.fires:
+            return verdict.hit
+        score = np.where(verdict.judged | ~verdict.judged.any(), verdict.score, -np.inf)  # (w,)
+        return np.arange(len(score)) == score.argmax()
 
     def _may_fire(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
         judged = super()._may_fire(draft, resumed, until)  # (w,)
-        if not self.ruling.here or self.ruling.change.retrieve:
+        if self._flipped is None or self._flipped.retrieve:
             return judged
-        sentence = self.ruling.change.sentence
+        sentence = self._flipped.sentence
         if sentence is None:
             return np.zeros_like(judged)
         return judged & (draft.sentence_of_word > sentence) & (draft.settled > sentence)
 
     def describe_hit(self, verdict: Verdict) -> str:
         reason = super().describe_hit(verdict)
-        if not (self.ruling.here and self.ruling.change.retrieve):
+        if self._flipped is None or not self._flipped.retrieve:
             return reason
         word = verdict.words.text[verdict.word]
         score = self.describe_score(float(verdict.words.score[verdict.word]))
@@ -231,11 +239,11 @@ class _Overruled(Trigger):
 
     def describe_silence(self, peak: float) -> str:
         reason = super().describe_silence(peak) if np.isfinite(peak) else "nothing else is judged"
-        return f"the branch does not retrieve here; {reason}" if self.ruling.here else reason
+        return reason if self._flipped is None else f"the branch does not retrieve here; {reason}"
 
 
-def overrule(trigger: Trigger, ruling: Ruling) -> Trigger:
-    """The trigger with the ruling over it."""
-    kind = type(type(trigger).__name__, (_Overruled, type(trigger)), {"ruling": ruling})
+def overrule(trigger: Trigger, branching: _Branching) -> Trigger:
+    """The trigger with the branch's decisions in place of its own."""
+    kind = type(type(trigger).__name__, (_Overruled, type(trigger)), {"branching": branching})
     overruled: Trigger = kind(**{f.name: getattr(trigger, f.name) for f in fields(trigger)})
     return overruled

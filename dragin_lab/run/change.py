@@ -13,6 +13,8 @@ from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.answers import as_passages
 from dragin_lab.trace.trace import Continuation, Parting, Passage, Prompt, Trace
 
+#: Loops whose trigger judges drafts (``Trigger.loop``).
+JUDGING = ("look-ahead", "flare", "prefix")
 _SOURCES = ("draft", "continuation", "extraction")
 #: Before a text that is encoded to stand after another, so that no tokenizer takes it for the beginning.
 _ANCHOR = "\n"
@@ -153,7 +155,7 @@ def _change_decision(method: Method, trace: Trace, number: int, token: int | Non
     step = trace.steps[number]
     if method.variant == "reference":
         raise SettingError("retrieve=: the released code's decisions are not flipped; use variant='paper'")
-    if step.draft is None or step.decision is None or method.trigger.loop not in ("look-ahead", "flare", "prefix"):
+    if step.draft is None or step.decision is None or method.trigger.loop not in JUDGING:
         remedy = "replace a token instead: token=, to=" if method.trigger.loop == "call" else "ask with another method"
         raise SettingError(f"retrieve={retrieve}: no trigger judged a draft in step {number}; {remedy}")
     if token is not None:

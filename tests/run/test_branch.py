@@ -212,6 +212,29 @@ def test_a_branch_of_a_branch() -> None:
     assert twig.parting.parent == branch.fingerprint != trace.fingerprint
 
 
+@pytest.mark.parametrize(
+    "first",
+    [{"query": "another"}, {"passages": ["It was Al."]}, {"retrieve": False}, {"retrieve": True, "token": 1}],
+    ids=lambda first: next(iter(first)) + str(next(iter(first.values()))),
+)
+def test_a_branch_is_branched_after_any_change(first: dict[str, Any]) -> None:
+    lab, trace = ask()
+    loud = Say(" a man. He is Al Ek, too", entropy={"Al": 9.0}, received={"Al": 0.5})
+    say(lab, *[loud] * (first.get("retrieve") is False), Say(" Li. So the answer is Li."))
+    branch = lab.branch(trace, step=0, **first)
+    last = branch.steps[1].draft
+    assert last is not None
+    say(lab, Say(". So the answer is Li."))
+    assert branch.diff(lab.branch(branch, step=1, token=0, to=int(last.ids[0]))) == ""
+    say(lab, Say(" Ek. So the answer is Al Ek."))
+    twig = lab.branch(branch, step=1, token=0, to="Al")
+    assert twig.answer == "Al Ek"
+    assert twig.steps[0] is branch.steps[0]
+    say(lab, Say(" Bo. So the answer is Bo."))
+    same_step = lab.branch(branch, step=0, passages=["It was Bo."])
+    assert (same_step.answer, same_step.queries) == ("Bo", branch.queries)
+
+
 def test_the_extraction_has_branches_too() -> None:
     lab, trace = ask(DRAGIN, Say(" It is Bo."), Say(" Bo."))
     say(lab, Say("."))
