@@ -46,7 +46,7 @@ TEXTS = [
     "rind@nan", "rind(", "rind(threshold=", "qfs(n=-1)", "-1", f"ann:{SECRET}@[::1/x",
     *(f"{kind}http://ann:{SECRET}@[::1/x" for kind in ("", "milvus:", "elasticsearch:")),
     "elasticsearch:http://127.0.0.1:99999999", "1e999", "0.5,", ",", "{x", "dense:",
-    "\u0663",
+    "\u0663", "(" * 5000,
 ]  # fmt: skip
 THINGS = [
     *TEXTS, None, True, -1, 0, 1.5, math.nan, math.inf, 10**400, 1j, b"x", [], [None], [[]], [1], {}, {"a": 1}, (),
@@ -332,4 +332,5 @@ def test_commands_end_with_a_line_and_no_traceback(
         assert "Traceback" not in ran.err
         door = given[at - 1] in {f"--{name}" for name in DOORS}
         assert not door or SECRET not in ran.out + ran.err, given
+        assert ran.code == cli.DONE or max(map(len, ran.err.splitlines())) < 2 * cli.LONGEST, given
         assert ran.code == cli.DONE or "error: " in ran.err or "FAIL" in ran.out, given

@@ -29,6 +29,7 @@ from dragin_lab.cli.table import browse, compare, table
 from dragin_lab.errors import DraginLabError
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+LONGEST = 1000  # characters of a line of an error, which may repeat what was given
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -108,7 +109,9 @@ def _run_command(args: list[str]) -> int:
 def _print_error(error: BaseException, args: list[str], code: int, text: str | None = None) -> int:
     if "--debug" in args:
         echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    echo(f"error: {text or error}" if code != INTERRUPTED else "\ninterrupted", err=True)
+    lines = (text or str(error)).split("\n")
+    cut = [line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}" for line in lines]
+    echo("\ninterrupted" if code == INTERRUPTED else "error: " + "\n".join(cut), err=True)
     return code
 
 
