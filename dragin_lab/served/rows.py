@@ -17,6 +17,7 @@ from dragin_lab.served.bounds import Token
 from dragin_lab.served.local import LocalServer
 from dragin_lab.served.protocols import Asked, Interface
 from dragin_lab.served.server import Server
+from dragin_lab.text import printable
 
 ELSEWHERE = "a server gives no attention; where the model is a GGUF file, open that with engine='llama.cpp'"
 _SHORTEST = 512  # positions that the second model has room for; doubled where a text is longer
@@ -53,7 +54,8 @@ class AttentionRows:
         self.checked: Check | None = None
         self._room = 0
         self._second: tuple[LocalServer, Server] | None = None
-        print(f"{file.path.name}: a second model without its last block gives attention", file=sys.stderr, flush=True)
+        line = f"{file.path.name}: a second model without its last block gives attention"
+        print(printable(line), file=sys.stderr, flush=True)
 
     def inputs(self, ids: Sequence[int]) -> np.ndarray:
         """What the last block reads of a text, normed: (n, d) float32."""
