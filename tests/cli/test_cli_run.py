@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -105,75 +106,52 @@ def test_every_folder_is_checked_before_any_work_is_done(
     assert not (tmp_path / "one").exists()
 
 
-def made(
-    command: Command, monkeypatch: pytest.MonkeyPatch, *given: str, data: str = "almanac/2wikimultihopqa"
-) -> list[str]:
-    """The labels of the methods that a command would run."""
+#: Options, the benchmark of Almanac, and the labels of the methods that are run.
+COMBINED = [
+    ("--method dragin,flare", "iirc", "dragin flare"),
+    ("--method wo-rag,dragin --threshold 0.8,1.2", "iirc", "wo-rag dragin-threshold=0.8 dragin-threshold=1.2"),
+    ("--method dragin,flare --threshold flare=0.3 --threshold dragin=1,2", "iirc",
+     "dragin-threshold=1.0 dragin-threshold=2.0 flare-threshold=0.3"),
+    ("--method dragin,flare --threshold flare=0.3", "iirc", "dragin flare-threshold=0.3"),
+    ("--method dragin,sr-rag --top-n 5", "iirc", "dragin-top_n=5 sr-rag"),
+    ("--method dragin,fl-rag --top-n fl-rag=5", "iirc", "dragin fl-rag-top_n=5"),
+    ("--variant reference,paper --what qfs,question", "iirc",
+     "dragin-reference dragin-reference-what=question dragin dragin-what=question"),
+    ("--when rind,every-sentence --threshold 1", "iirc", "dragin-threshold=1.0 dragin-when=every-sentence"),
+    ("--top-k 5 --max-new-tokens 100", "iirc", "dragin-max_new_tokens=100-top_k=5"),
+    ("--what 'qfs(top_n=5)'", "iirc", "dragin-top_n=5"),
+    ("--when rind@0.5,margin --what question", "iirc",
+     "dragin-what=question-threshold=0.5 dragin-when=margin-what=question"),
+    ("--set check_content_words=no --method dragin,flare --variant reference", "iirc",
+     "dragin-reference-check_content_words=False flare-reference"),
+    ("--set threshold=1.1 --set top_k=2", "iirc", "dragin-threshold=1.1-top_k=2"),
+    ("--preset llama2-7b-chat:paper", "2wikimultihopqa", "dragin-reference-top_n=40"),
+    ("--preset released --model meta-llama/Llama-2-7b-chat-hf", "2wikimultihopqa", "dragin-reference-threshold=1.0"),
+    ("--preset llama2-7b-chat:paper --threshold 0.5,1.2", "hotpotqa",
+     "dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100 dragin-reference-top_n=35-max_new_tokens=100"),
+    ("--preset llama2-7b-chat:paper --when every-sentence", "2wikimultihopqa",
+     "dragin-reference-when=every-sentence-top_n=40"),
+    ("--preset llama2-7b-chat:released --when rind@0.5", "hotpotqa",
+     "dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100"),
+    ("--preset llama2-7b-chat:paper --what 'qfs(top_n=5)'", "hotpotqa",
+     "dragin-reference-threshold=1.3-top_n=5-max_new_tokens=100"),
+    ("--preset llama2-7b-chat:released --when margin --variant paper", "hotpotqa",
+     "dragin-when=margin-top_n=35-max_new_tokens=100"),
+    ("--preset llama2-7b-chat:paper,released --method flare,dragin", "iirc",
+     "flare-reference-threshold=0.08-max_new_tokens=128 dragin-reference-threshold=1.3-top_n=35-max_new_tokens=128"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "data", "labels"), COMBINED)
+def test_settings_are_combined_and_presets_give_way_to_them(
+    command: Command, monkeypatch: pytest.MonkeyPatch, given: str, data: str, labels: str
+) -> None:
     seen: list[str] = []
-    one = cli_run.open_benchmark(data, limit=1)
+    one = cli_run.open_benchmark(f"almanac/{data}", limit=1)
     monkeypatch.setattr(cli_run, "execute_runs", lambda of, _, __: seen.extend(method.label for method in of(one)))
-    ran = command("run", *given)
+    ran = command("run", *shlex.split(given))
     assert ran.code == cli.DONE, ran.err
-    return seen
-
-
-@pytest.mark.parametrize(
-    ("given", "labels"),
-    [
-        (["--method", "dragin,flare"], ["dragin", "flare"]),
-        (["--method", "wo-rag,dragin", "--threshold", "0.8,1.2"],
-         ["wo-rag", "dragin-threshold=0.8", "dragin-threshold=1.2"]),
-        (["--method", "dragin,flare", "--threshold", "flare=0.3", "--threshold", "dragin=1,2"],
-         ["dragin-threshold=1.0", "dragin-threshold=2.0", "flare-threshold=0.3"]),
-        (["--method", "dragin,flare", "--threshold", "flare=0.3"], ["dragin", "flare-threshold=0.3"]),
-        (["--method", "dragin,sr-rag", "--top-n", "5"], ["dragin-top_n=5", "sr-rag"]),
-        (["--method", "dragin,fl-rag", "--top-n", "fl-rag=5"], ["dragin", "fl-rag-top_n=5"]),
-        (["--variant", "reference,paper", "--what", "qfs,question"],
-         ["dragin-reference", "dragin-reference-what=question", "dragin", "dragin-what=question"]),
-        (["--when", "rind,every-sentence", "--threshold", "1"],
-         ["dragin-threshold=1.0", "dragin-when=every-sentence"]),
-        (["--top-k", "5", "--max-new-tokens", "100"], ["dragin-max_new_tokens=100-top_k=5"]),
-        (["--when", "rind@0.5"], ["dragin-threshold=0.5"]),
-        (["--what", "qfs(top_n=5)", "--variant", "paper"], ["dragin-top_n=5"]),
-        (["--when", "rind@0.5,margin", "--what", "question"],
-         ["dragin-what=question-threshold=0.5", "dragin-when=margin-what=question"]),
-        (["--set", "check_content_words=no", "--method", "dragin,flare", "--variant", "reference"],
-         ["dragin-reference-check_content_words=False", "flare-reference"]),
-        (["--set", "threshold=1.1", "--set", "top_k=2"], ["dragin-threshold=1.1-top_k=2"]),
-    ],
-)  # fmt: skip
-def test_settings_are_combined(
-    command: Command, monkeypatch: pytest.MonkeyPatch, given: list[str], labels: list[str]
-) -> None:
-    assert made(command, monkeypatch, *given) == labels
-
-
-@pytest.mark.parametrize(
-    ("given", "data", "labels"),
-    [
-        (["--preset", "llama2-7b-chat:paper"], "2wikimultihopqa", ["dragin-reference-top_n=40"]),
-        (["--preset", "released", "--model", "meta-llama/Llama-2-7b-chat-hf"], "2wikimultihopqa",
-         ["dragin-reference-threshold=1.0"]),
-        (["--preset", "llama2-7b-chat:paper", "--threshold", "0.5,1.2"], "hotpotqa",
-         ["dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100",
-          "dragin-reference-top_n=35-max_new_tokens=100"]),
-        (["--preset", "llama2-7b-chat:paper", "--when", "every-sentence"], "2wikimultihopqa",
-         ["dragin-reference-when=every-sentence-top_n=40"]),
-        (["--preset", "llama2-7b-chat:released", "--when", "rind@0.5"], "hotpotqa",
-         ["dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100"]),
-        (["--preset", "llama2-7b-chat:paper", "--what", "qfs(top_n=5)"], "hotpotqa",
-         ["dragin-reference-threshold=1.3-top_n=5-max_new_tokens=100"]),
-        (["--preset", "llama2-7b-chat:released", "--when", "margin", "--variant", "paper"], "hotpotqa",
-         ["dragin-when=margin-top_n=35-max_new_tokens=100"]),
-        (["--preset", "llama2-7b-chat:paper,released", "--method", "flare,dragin"], "iirc",
-         ["flare-reference-threshold=0.08-max_new_tokens=128",
-          "dragin-reference-threshold=1.3-top_n=35-max_new_tokens=128"]),
-    ],
-)  # fmt: skip
-def test_presets_differ_by_data_set_and_give_way_to_options(
-    command: Command, monkeypatch: pytest.MonkeyPatch, given: list[str], data: str, labels: list[str]
-) -> None:
-    assert made(command, monkeypatch, *given, data=f"almanac/{data}") == labels
+    assert seen == labels.split()
 
 
 def test_a_failed_question_is_status_1_and_tried_again(

@@ -13,7 +13,6 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Search, Write
-from dragin_lab.data.templates import default_template
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.retrieval.choose import RetrieverError
 from dragin_lab.run.drivers import Decided, Ended, Retrieved, StepDone, Stream, TokenWritten
@@ -184,13 +183,6 @@ def test_a_failed_search_is_thrown_into_the_episode() -> None:
     assert trace.error == "retriever ScriptedRetriever failed for 'Who made it?': TimeoutError: no answer"
     assert trace.steps[0].query is not None  # what was asked is known, what was found is not
     assert trace.steps[0].passages == ()
-
-
-def test_the_default_template_has_the_embedded_models_exemplars() -> None:
-    lm = Model({})
-    assert default_template(lm).exemplars == ()
-    lm.embedded = True
-    assert len(default_template(lm).exemplars) == 2
 
 
 # -- many -------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from dragin_lab.data.datasets import template
 from dragin_lab.errors import CorpusError, SettingError
 from dragin_lab.run.benchmark import Benchmark, finds_nothing, open_benchmark
 from dragin_lab.run.rundir import find_runs
-from dragin_lab.trace.trace import Question
 
 PASSAGES = "nr,headline,contents\n7,Ulm,Ulm is a city.\n"
 ASKED = "nr,q,gold\n7,Who made thing 1?,Li 1\n"
@@ -112,22 +111,15 @@ def test_the_embedded_passages_are_only_said_to_hold_nothing_where_that_is_known
     assert not finds_nothing(other, Benchmark("hotpotqa", real, kind="hotpotqa"))
 
 
-def test_exemplars_that_were_chosen_are_named(command: Command, tmp_path: Path) -> None:
-    shared = ("run", "--method", "wo-rag", "--limit", 1, "--max-new-tokens", 4, "--output", tmp_path)
-    ran = command(*shared)
+def test_exemplars_that_were_chosen_are_named_and_only_those(command: Command, tmp_path: Path) -> None:
+    brief = ("--method", "wo-rag", "--max-new-tokens", 4)
+    ran = command("run", *brief, "--limit", 1, "--output", tmp_path)
     chosen = f"{len(template('almanac/2wikimultihopqa').exemplars)} exemplars: the package's own set for "
     assert chosen + "almanac/2wikimultihopqa" in ran.out
     assert find_runs(tmp_path)[0].config["template"]["chosen"].endswith("almanac/2wikimultihopqa")
-    trace = dl.Lab().ask(Question("", "Who?"), "wo-rag", max_new_tokens=4)
-    assert trace.provenance["exemplars"].startswith("Almanac's")
-    asked = dl.Lab(exemplars="hotpotqa").ask("Who?", "wo-rag", max_new_tokens=4)
-    assert "exemplars" not in asked.provenance
-
-
-def test_ask_names_the_exemplars_that_were_chosen_and_only_those(command: Command, tmp_path: Path) -> None:
-    brief, page = ("ask", "Who?", "--method", "wo-rag", "--max-new-tokens", 4), tmp_path / "a.html"
-    ran = command(*brief, "--html", page)
-    number = len(default_exemplars("reasoning"))
+    number, page = len(default_exemplars("reasoning")), tmp_path / "a.html"
+    ran = command("ask", "Who?", *brief, "--html", page, "--save", tmp_path / "a.trace")
     assert re.search(rf"^Exemplars +{number}: Almanac's", ran.out, re.MULTILINE)
     assert f"<dt>exemplars</dt><dd>{number}: Almanac" in page.read_text(encoding="utf-8")
-    assert "Exemplars" not in command(*brief, "--exemplars", "hotpotqa").out
+    assert dl.Trace.load(tmp_path / "a.trace").provenance["exemplars"].startswith("Almanac's")
+    assert "Exemplars" not in command("ask", "Who?", *brief, "--exemplars", "hotpotqa").out
