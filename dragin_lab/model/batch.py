@@ -19,9 +19,8 @@ from dragin_lab.core.episode import Write
 from dragin_lab.errors import SettingError
 from dragin_lab.model.caches import MOST, Prefix, Slots
 from dragin_lab.model.decode import ROWS_AT_ONCE, finish_stream, look_back, read_prompt, stream
-from dragin_lab.model.layers import hidden_states
 from dragin_lab.model.measure import measure_distributions
-from dragin_lab.model.tap import Pending
+from dragin_lab.model.tap import Pending, hidden_states
 from dragin_lab.model.tapped import TappedModel
 from dragin_lab.model.writing import Keep, Writing
 from dragin_lab.trace.trace import Continuation

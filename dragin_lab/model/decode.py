@@ -19,9 +19,8 @@ from dragin_lab.checks import text as as_text
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError
 from dragin_lab.model.caches import Prefix
-from dragin_lab.model.layers import hidden_states
 from dragin_lab.model.measure import Recorder
-from dragin_lab.model.tap import Pending
+from dragin_lab.model.tap import Pending, hidden_states
 from dragin_lab.model.tapped import TappedModel
 from dragin_lab.model.writing import Keep, TokenEvent, Writing
 from dragin_lab.trace.trace import Continuation, Prompt

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from dragin_lab.checks import several, shown
 from dragin_lab.errors import ModelError
-from dragin_lab.model.layers import attention_layers, choose_layer, layer_kinds
-from dragin_lab.model.tap import Pending, Tap, pick_heads
+from dragin_lab.model.tap import Pending, Tap, attention_layers, choose_layer, layer_kinds, pick_heads
 
 
 def attach_tap(model: Any, layer: int | str, heads: Sequence[int] | None = None) -> Tap | EagerTap | NoTap:

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from dragin_lab import almanac
-from dragin_lab.almanac import AlmanacError, world
+from dragin_lab.almanac import AlmanacError
 from dragin_lab.core.prompts import Exemplar
 
 
 @pytest.fixture
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the world's files, which the loader reads instead."""
-    monkeypatch.setattr(world, "WORLD", Path(shutil.copytree(world.WORLD, tmp_path / "world")))
-    world._read_rows.cache_clear()
+    monkeypatch.setattr(almanac, "WORLD", Path(shutil.copytree(almanac.WORLD, tmp_path / "world")))
+    almanac._read_rows.cache_clear()
     yield tmp_path / "world"
-    world._read_rows.cache_clear()
+    almanac._read_rows.cache_clear()
 
 
 def test_passages_have_ids_in_order() -> None:

@@ -12,8 +12,8 @@ from lm_tiny import CLOSE, HALF, settled
 
 from dragin_lab.core.episode import Write
 from dragin_lab.model.check import APART
-from dragin_lab.model.layers import attention_layers
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.tap import attention_layers
 from dragin_lab.trace.trace import Continuation, Prompt
 
 

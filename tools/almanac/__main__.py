@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dragin_lab.almanac.world import WORLD
+from dragin_lab.almanac import WORLD
 from dragin_lab.errors import DraginLabError
 from tools.almanac.build import build, ship
 

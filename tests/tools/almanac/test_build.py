@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dragin_lab.almanac.world import WORLD
+from dragin_lab.almanac import WORLD
 from tools.almanac import build as building
 from tools.almanac.__main__ import main
 from tools.almanac.benchmarks import BENCHMARKS

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dragin_lab.almanac import embedded_model_path
-from dragin_lab.almanac.world import WORLD
+from dragin_lab.almanac import WORLD, embedded_model_path
 from tools.almanac.benchmarks import Knowledge, taught_facts
 from tools.almanac.build import EDITION, exemplars
 from tools.almanac.card import write_card
