@@ -14,11 +14,11 @@ from command import Command
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.cli import app as cli
-from dragin_lab.cli import ask
 from dragin_lab.reference.rules import REFERENCE_METHODS
 from dragin_lab.retrieval.analysis import terms
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.run import lab
 from dragin_lab.trace.trace import Trace
 
 DATA = Path(os.environ.get("DRAGIN_LAB_DATA") or Path(__file__).parents[2] / "data")
@@ -38,7 +38,7 @@ def index() -> BM25:
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, index: BM25) -> Iterator[Command]:
-    monkeypatch.setattr(ask, "load_retriever", lambda *given: index)  # one index for all
+    monkeypatch.setattr(lab, "open_retriever", lambda *given: index)  # one index for all
     return Command(capsys)
 
 
