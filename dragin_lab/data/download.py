@@ -75,7 +75,7 @@ def download(url: str, path: Path, *, checksum: str | None = None, advance: Adva
     try:
         while True:
             try:
-                _transfer(url, credentials, part, checksum is not None, advance)
+                _transfer_rest(url, credentials, part, checksum is not None, advance)
                 break
             except _CutError as error:
                 idle = 0 if _part_size(part) > most else idle + 1
@@ -96,7 +96,7 @@ def download(url: str, path: Path, *, checksum: str | None = None, advance: Adva
         raise FetchError(f"{not_saved(path, error)}; {_kept_note(part)}then run it again") from None
 
 
-def _transfer(url: str, credentials: str, part: Path, checked: bool, advance: Advance) -> None:
+def _transfer_rest(url: str, credentials: str, part: Path, checked: bool, advance: Advance) -> None:
     """Append to the part what it lacks, over one connection. Raises ``_CutError`` where that ended too early."""
     have = _part_size(part) if checked else 0
     asked = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})

@@ -97,7 +97,7 @@ def fetch(
         return _check_present(targets, known)
     served = folder / origin.name
     expected = published or sums.get(origin.name)
-    with _saving(folder):
+    with _explain_saving(folder):
         folder.mkdir(parents=True, exist_ok=True)
     # An earlier call may have ended before it unpacked what it fetched.
     if again or expected is None or not served.is_file() or compare_checksum(served, expected):
@@ -111,7 +111,7 @@ def fetch(
                 f"its line from {folder / SUMS}"
             ) from None
     written = _write_targets(name, served, targets)
-    with _saving(folder / SUMS):
+    with _explain_saving(folder / SUMS):
         sums |= {path.name: checksum_of(path) for path in (served, *written) if path.is_file()}
         lines = "".join(f"{sum.partition(':')[2]}  {file}\n" for file, sum in sorted(sums.items()))
         write_whole(folder / SUMS, lines.encode())
@@ -177,7 +177,7 @@ def _write_targets(name: str, served: Path, targets: tuple[Path, ...]) -> tuple[
         if name == "exemplars":
             sets = read_published(served)
             for path in targets:
-                with _saving(path):
+                with _explain_saving(path):
                     write_whole(path, to_yaml(sets[path.stem], served.name).encode())
             return targets
         unpack_members(served, targets)
@@ -211,9 +211,9 @@ def unpack_members(archive: Path, targets: tuple[Path, ...]) -> None:
                 wanted += matches
             check_unpacked(archive, (member.size for member in wanted), FetchError)
             folder = targets[0].parent
-            with _saving(folder), TemporaryDirectory(dir=folder, prefix=".") as drafts:
+            with _explain_saving(folder), TemporaryDirectory(dir=folder, prefix=".") as drafts:
                 for target, member in zip(targets, wanted, strict=True):
-                    with _saving(target), member.open() as data:
+                    with _explain_saving(target), member.open() as data:
                         write_whole(Path(drafts, target.name), data)
                 for target in targets:
                     os.replace(Path(drafts, target.name), target)
@@ -261,7 +261,7 @@ def _open_entry(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
 
 
 @contextmanager
-def _saving(path: Path) -> Iterator[None]:
+def _explain_saving(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -42,7 +42,8 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
     questions = check_ids((placed.place, _read_question(placed, chosen)) for placed in rows)
     if not any(question.golds for question in questions):
         warnings.warn(
-            f"no question has an answer, so none is scored; {tabular.listed(rows[-1])}, as in --fields answer=COLUMN",
+            f"no question has an answer, so none is scored; {tabular.list_fields(rows[-1])}, "
+            "as in --fields answer=COLUMN",
             stacklevel=3,
         )
     return questions
@@ -64,11 +65,13 @@ def _read_question(placed: Placed, fields: Mapping[str, str]) -> Question:
         raise DataError(
             f"{placed.place}: has both 'answer' and 'answers'; give one of them, or say which with --fields"
         )
-    values = {name: tabular.pick(placed, name, FIELDS[name], fields) for name in ("id", "question", "answer")}
+    values = {name: tabular.pick_value(placed, name, FIELDS[name], fields) for name in ("id", "question", "answer")}
     if values["question"] is None:
-        raise DataError(f"{placed.place}: has no question; {tabular.listed(placed)}, as in --fields question=COLUMN")
+        raise DataError(
+            f"{placed.place}: has no question; {tabular.list_fields(placed)}, as in --fields question=COLUMN"
+        )
     if values["answer"] is None and "answer" in fields:
-        raise DataError(f"{placed.place}: has no answer; {tabular.listed(placed)}, as in --fields answer=COLUMN")
+        raise DataError(f"{placed.place}: has no answer; {tabular.list_fields(placed)}, as in --fields answer=COLUMN")
     text = tabular.text_of(placed, "question", values["question"]).strip()
     if not text:
         raise DataError(f"{placed.place}: the question is empty")

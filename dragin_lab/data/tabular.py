@@ -237,7 +237,7 @@ def parse_fields(text: str | Mapping[str, str] | None, names: Iterable[str]) -> 
     return fields
 
 
-def pick(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[str, str]) -> Any:
+def pick_value(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[str, str]) -> Any:
     """A record's value for a field: by its name in ``fields``, or by the first ``usual`` name that it has.
 
     None where there is none, and for missing values (NaN, pandas' NA). Raises ``DataError`` where the record lacks a
@@ -251,7 +251,7 @@ def pick(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[str, s
         else:
             return None
     elif key not in record:
-        raise DataError(f"{placed.place}: has no field {key!r} ({name}); {listed(placed)}")
+        raise DataError(f"{placed.place}: has no field {key!r} ({name}); {list_fields(placed)}")
     value = record[key]
     if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value)):
         return None
@@ -275,6 +275,6 @@ def question_at(place: str, id: str, text: str, golds: tuple[str, ...]) -> Quest
         raise DataError(f"{place}: {error}") from None
 
 
-def listed(placed: Placed) -> str:
+def list_fields(placed: Placed) -> str:
     """The fields of a record, and how to say which is which."""
     return f"its fields are {', '.join(map(str, placed.record))[:200] or 'none'}; say which is which with fields"

@@ -26,7 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path, user_cache
-from dragin_lab.model.sources import first_line, hash_weights, load_weights, loading_errors, silence
+from dragin_lab.model.sources import first_line, hash_weights, load_weights, loading_errors, silence_library
 from dragin_lab.text import printable
 
 _MAGIC = b"GGUF"
@@ -148,7 +148,7 @@ def _convert_into(file: Path, folder: Path, read: Callable[[], tuple[Any, ...]])
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
-        with silence():
+        with silence_library():
             for part in parts:
                 part.save_pretrained(partial)
         (partial / _MANIFEST).write_text(json.dumps(_describe_files(partial)), encoding="utf-8")

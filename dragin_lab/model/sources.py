@@ -137,7 +137,7 @@ def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
     with loading_errors(name, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     ends: Any = None
-    with suppress(OSError), silence():
+    with suppress(OSError), silence_library():
         ends = GenerationConfig.from_pretrained(name).eos_token_id
     return HFTokenizer(tokenizer, [] if ends is None else np.ravel(ends))
 
@@ -176,7 +176,7 @@ def first_line(error: Exception) -> str:
 
 
 @contextmanager
-def silence() -> Iterator[None]:
+def silence_library() -> Iterator[None]:
     """No progress bar and no warnings of transformers, as what matters is checked afterwards."""
     level = hf_logging.get_verbosity()
     bar = hf_logging.is_progress_bar_enabled()
@@ -194,7 +194,7 @@ def silence() -> Iterator[None]:
 def loading_errors(name: str, kind: str) -> Iterator[None]:
     """Load in silence, with errors as ``ModelError``."""
     try:
-        with silence():
+        with silence_library():
             yield
     except ModelError:
         raise

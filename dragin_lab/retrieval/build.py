@@ -67,7 +67,7 @@ def build_corpus(
         if not force:
             raise CorpusError(f"{folder}: holds a corpus already; give another --output, or --force to replace it")
     try:
-        with _replaced(folder) as work:
+        with _replace_folder(folder) as work:
             _write_corpus(opened, work, expect, progress)
     except OSError as error:
         raise BrokenOffError(f"{not_saved(error.filename or folder, error)}; nothing was left of it") from error
@@ -75,7 +75,7 @@ def build_corpus(
 
 
 @contextmanager
-def _replaced(folder: Path) -> Iterator[Path]:
+def _replace_folder(folder: Path) -> Iterator[Path]:
     """An empty folder beside the target, which no other build uses; once it is filled, it takes the target's place."""
     work = folder.absolute().with_name(f".{folder.absolute().name}.building")
     work.mkdir(parents=True, exist_ok=True)

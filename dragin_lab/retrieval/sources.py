@@ -99,10 +99,10 @@ def _open_folder(path: Path) -> Source:
 
 def _read_row(placed: Placed, fields: Mapping[str, str]) -> Row:
     """The passage of a record; a missing id is made from the row, a missing title is empty."""
-    id, title, text = (tabular.pick(placed, name, usual, fields) for name, usual in FIELDS.items())
+    id, title, text = (tabular.pick_value(placed, name, usual, fields) for name, usual in FIELDS.items())
     if text is None:
         raise DataError(
-            f"{placed.place}: has no text; {tabular.listed(placed)}, as in --fields text=contents "
+            f"{placed.place}: has no text; {tabular.list_fields(placed)}, as in --fields text=contents "
             "for 'corpus build', --corpus-fields elsewhere"
         )
     return Row(

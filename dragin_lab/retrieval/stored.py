@@ -159,7 +159,7 @@ class Stored:
 def write_manifest(path: Path, facts: Mapping[str, Any], files: Iterable[Path]) -> None:
     """Write ``facts`` and a description of each file, all of which must be written already."""
     described = {file.relative_to(path.parent).as_posix(): _describe_file(file, "run it again") for file in files}
-    write_whole(path, _serialize({**facts, "files": described}))
+    write_whole(path, _serialize_facts({**facts, "files": described}))
 
 
 def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any] | None = No
         if about.get(name) != value:
             was = shown(about.get(name))
             raise CorpusError(f"{path.parent}: was built with {name} {was}, and this is {shown(value)}; {remedy}")
-    if data != _serialize(about):
+    if data != _serialize_facts(about):
         raise CorpusError(f"{path}: does not match its own checksum, so it was damaged or edited; {remedy}")
     for name, facts in about["files"].items():
         if (now := _describe_file(path.parent / name, remedy)) != facts:
@@ -188,7 +188,7 @@ def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any] | None = No
     return about
 
 
-def _serialize(facts: Mapping[str, Any]) -> bytes:
+def _serialize_facts(facts: Mapping[str, Any]) -> bytes:
     """The bytes of a manifest of these facts, with their checksum."""
     plain = {name: value for name, value in facts.items() if name != "checksum"}
     checksum = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
