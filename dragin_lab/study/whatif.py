@@ -176,8 +176,8 @@ class Replay:
     def _replay_step(self, method: Method, place: int, step: Step, *, reached: bool) -> Turn:
         if step.draft is None or step.decision is None or not len(step.draft) or not method.trigger.judges_drafts():
             return Turn(place, reached, "", step.words, step.decision, step.query, step.draft)
-        if _rereads(method) and not np.isfinite(step.words.attention).all():
-            why = "the attention that the trigger compared with θ was not recorded"
+        if lacking := _find_lacking(method, step):
+            why = f"{lacking} not recorded; ask the question again"
             return Turn(place, reached, "cannot be judged", step.words, draft=step.draft, why=why)
         verdict = self._judge(method, place, step, step.draft)
         if verdict is None:
@@ -257,6 +257,18 @@ class Replay:
 def _rereads(method: Method) -> bool:
     """Whether the trigger reads the attention of the generated ids by themselves, which a trace holds by word only."""
     return bool(getattr(method.trigger, "rereads", False))
+
+
+def _find_lacking(method: Method, step: Step) -> str:
+    """What the trigger reads of a step and the trace does not hold; "" where it holds everything."""
+    assert step.draft is not None
+    if _rereads(method) and not np.isfinite(step.words.attention).all():
+        return "the attention that the trigger compared with θ was"
+    if "attention" in method.trigger.needs and step.draft.attention is None:
+        return "the attention rows that the trigger reads were"
+    return "the hidden states that the trigger reads were" * (
+        method.trigger.hidden is not None and step.draft.hidden is None
+    )
 
 
 def _returned(episode: Generator[Any, Any, T]) -> T:

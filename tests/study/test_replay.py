@@ -212,6 +212,18 @@ def test_without_rows_of_attention_an_earlier_hit_is_a_guess(world: World) -> No
     assert guessed.since == 0
 
 
+@pytest.mark.parametrize("need", ["attention", "hidden"])
+def test_a_slim_trace_says_what_it_lacks_for_a_trigger_that_reads_more(world: World, need: str, tmp_path: Path) -> None:
+    dl.when("reads-more", threshold=0.5, needs=(need,))(
+        lambda draft: 0 * draft.entropy + bool(getattr(draft, need).size)
+    )
+    trace = world.run(paper(when="reads-more", what="question", max_new_tokens=16), QUESTIONS[0])
+    assert Replay(trace).at().turns[0].decision is not None
+    slim = Replay(reload_slim(trace, tmp_path)).at()
+    assert (slim.since, slim.turns[0].decision) == (0, None)
+    assert slim.why.endswith("that the trigger reads were not recorded; ask the question again")
+
+
 def test_behind_the_first_change_nothing_is_told(world: World) -> None:
     trace = world.run(reference(), QUESTIONS[0])
     outcome = Replay(trace).at(threshold=50)
