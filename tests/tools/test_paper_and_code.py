@@ -11,7 +11,7 @@ PACKAGE = ROOT / "dragin_lab"
 PAGE = (ROOT / "docs" / "paper-and-code.md").read_text(encoding="utf-8")
 CLAIM = re.compile(r"(ROC area|recall@3|EM) \(([^()]+)\): (\S+ \[[^\]]+\])")
 CLASSES_IN = (
-    "triggers", "stops", "formulators", "gap", "scores", "paper", "dragin", "loop", "prompts", "trace", "sentences",
+    "triggers", "stops", "formulators", "scores", "paper", "dragin", "loop", "prompts", "trace", "sentences",
     "episode",
 )  # fmt: skip
 
