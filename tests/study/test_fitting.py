@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from dragin_lab.trace.trace import Question
 from dragin_lab.triggers.logistic import FEATURES
 from dragin_lab.views import contributions
 
+Traces = tuple[list[dl.Trace], list[Labelled]]
 TEXT, ENDING = "The film Ma was directed by Bo Li.", " So the answer is Bo Li. He"
 
 
@@ -34,10 +36,11 @@ def labelled(number: int, *, missing: bool) -> Labelled:
     return Labelled(str(number), "b", "dev", "t", question, label[0], TEXT, "Bo Li", (fact,))
 
 
-def traces(count: int = LEAST, **options: Any) -> tuple[list[dl.Trace], list[Labelled]]:
+@pytest.fixture(scope="module")
+def traces() -> Traces:
     """Half of the texts state a value that the model could not know, and there its entropy is high."""
-    labels = [labelled(i, missing=i % 2 == 1) for i in range(count)]
-    method = dl.method(when="entropy", what="question", threshold=NEVER, **options)
+    labels = [labelled(i, missing=i % 2 == 1) for i in range(LEAST)]
+    method = dl.method(when="entropy", what="question", threshold=NEVER)
     found = []
     for one in labels:
         loud = {"Bo": 5.0} if one.facts[0].missing else {}
@@ -47,9 +50,9 @@ def traces(count: int = LEAST, **options: Any) -> tuple[list[dl.Trace], list[Lab
     return found, labels
 
 
-def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path) -> None:
+def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path, traces: Traces) -> None:
     path = tmp_path / "mine.json"
-    made = dl.fit_trigger(*traces(), name="mine", output=path)
+    made = dl.fit_trigger(*traces, name="mine", output=path)
     weights = {feature: weight for feature, weight, _, _ in made.terms}
     assert set(weights) == set(FEATURES) - {"paid"}  # no attention was kept
     assert max(weights, key=weights.__getitem__) == "entropy"
@@ -84,8 +87,8 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path) -> No
     assert len(squares.collections[0].get_offsets()) > 0  # what raised a score
 
 
-def test_contributions_add_up_to_the_score() -> None:
-    found, labels = traces()
+def test_contributions_add_up_to_the_score(traces: Traces) -> None:
+    found, labels = traces
     made = dl.fit_trigger(found, labels)
     from dragin_lab.core.draft import Draft
     from dragin_lab.core.sentences import load_pipeline
@@ -95,8 +98,8 @@ def test_contributions_add_up_to_the_score() -> None:
     np.testing.assert_allclose(made.score(draft), 1 / (1 + np.exp(-odds)))
 
 
-def test_what_cannot_be_fitted_is_refused_by_name() -> None:
-    found, labels = traces()
+def test_what_cannot_be_fitted_is_refused_by_name(traces: Traces) -> None:
+    found, labels = traces
     with pytest.raises(SettingError, match="19 traces are labelled; a trigger is fitted on 20 or more"):
         dl.fit_trigger(found[1:], labels)
     with pytest.raises(SettingError, match="0 traces are labelled"):
@@ -110,9 +113,10 @@ def test_what_cannot_be_fitted_is_refused_by_name() -> None:
         dl.fit_trigger(found, labels, use=["hidden"])
     with pytest.raises(SettingError, match=r"draft\.attention was not captured"):
         dl.fit_trigger(found, labels, use=["paid"])
-    found[3].steps[0].draft.entropy[2] = np.nan  # type: ignore[union-attr]
+    damaged = deepcopy(found)
+    damaged[3].steps[0].draft.entropy[2] = np.nan  # type: ignore[union-attr]
     with pytest.raises(SettingError, match=r"feature 'entropy' is nan at token 2 \(.*Ma'\) of"):
-        dl.fit_trigger(found, labels)
+        dl.fit_trigger(damaged, labels)
     with pytest.raises(SettingError, match="none of 20 traces states a labelled fact"):
         dl.fit_trigger(found, [replace(one, facts=(replace(one.facts[0], subject="Xo"),)) for one in labels])
 
@@ -138,8 +142,8 @@ def test_a_file_that_is_no_trigger_says_what_is_wrong(text: str, message: str, t
     assert command("methods", "--with", str(path)).code == 2
 
 
-def test_the_command_line_reads_it(tmp_path: Path, command: Any) -> None:
-    dl.fit_trigger(*traces(), name="mine", output=tmp_path / "mine.json")
+def test_the_command_line_reads_it(tmp_path: Path, command: Any, traces: Traces) -> None:
+    dl.fit_trigger(*traces, name="mine", output=tmp_path / "mine.json")
     del TRIGGERS._parts["mine"]
     assert "mine" in command("methods", "--with", str(tmp_path / "mine.json")).out
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import PATIENCE, environment
@@ -112,29 +113,13 @@ def test_sweeps_batches_runs_and_tables_know_it(lab: dl.Lab, tmp_path: Path) -> 
         lab.run(asked, method(), output=tmp_path / "runs", progress=False)
 
 
-def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path) -> None:
-    def said(*args: str) -> str:
-        command = [sys.executable, "-m", "dragin_lab", *args]
-        ran = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE, cwd=tmp_path)
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
-
+def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path, command: Any) -> None:
     assert re.search(
-        r"near-tie +threshold=0\.6, first=0 +Second-likeliest .* TARG", said("methods", "--with", str(mine))
+        r"near-tie +threshold=0\.6, first=0 +Second-likeliest .* TARG", command("methods", "--with", str(mine)).out
     )
-    own = (
-        "--with",
-        str(mine),
-        "--when",
-        "near-tie@0.5",
-        "--what",
-        "last-ten",
-        "--limit",
-        "1",
-        "--max-new-tokens",
-        "16",
-    )
-    said("sweep", *own, "--set", "first=1,2", "--output", "runs")
+    own = ("--with", str(mine), "--when", "near-tie@0.5", "--what", "last-ten", "--limit", "1")
+    output = ("--max-new-tokens", "16", "--set", "first=1,2", "--output", str(tmp_path / "runs"))
+    assert command("sweep", *own, *output).code == 0
     settings = [json.loads(path.read_text())["method"] for path in (tmp_path / "runs").rglob("run.json")]
     assert sorted(one["first"] for one in settings) == [1, 2]
     assert {(one["when"], one["threshold"]) for one in settings} == {("near-tie", 0.5)}
