@@ -14,7 +14,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from tools.pages.base import HERE
+from tools.pages.base import HERE, fill_template
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 #: Code of more lines is folded: a page is read for what came out.
@@ -45,43 +45,18 @@ def _first_cell(notebook: Notebook) -> str:
 
 def page(notebook: Notebook, name: str, made: str, before: Turn | None = None, behind: Turn | None = None) -> str:
     """A whole document. ``name`` is that of the notebook without its ending; ``made`` says how this copy was made."""
-    turns = [f'<a href="{at}">{mark}{escape(title)}</a>' for at, mark, title in _turns(before, behind)]
-    nav = f'<nav><a href="index.html"><b>dragin_lab</b></a><span>{escape(name)}.ipynb</span>'
-    nav += f'<span class="turn">{" &nbsp; ".join(turns)}</span></nav>'
+    turns = [(turn[0], mark, turn[1]) for turn, mark in ((before, "← "), (behind, "→ ")) if turn is not None]
     body = "\n".join(_cells(notebook, f'<p class="made">{escape(made)}</p>'))
-    return document(title_of(notebook), f"{nav}<main>{body}</main>")
-
-
-def _turns(before: Turn | None, behind: Turn | None) -> Iterator[tuple[str, str, str]]:
-    if before is not None:
-        yield before[0], "← ", before[1]
-    if behind is not None:
-        yield behind[0], "→ ", behind[1]
+    return fill_template(
+        "gallery.html.jinja", title=title_of(notebook), style=_style(), notebook=name, turns=turns, body=body
+    )
 
 
 def index(pages: Sequence[tuple[str, str, str]], about: str) -> str:
     """The page of pages: (name, title, what it shows as Markdown) of each."""
-    cards = "".join(
-        f'<li><a href="{name}.html"><small>{escape(name)}</small><h2>{escape(title)}</h2>'
-        f"{_unlinked(markdown2html(shown))}</a></li>"
-        for name, title, shown in pages
-    )
-    head = "<nav><b>dragin_lab</b><span>executed notebooks</span></nav><main><h1>The notebooks, with their outputs</h1>"
-    return document("dragin_lab: the notebooks", f'{head}<div class="about prose">{markdown2html(about)}</div>'
-                    f'<ul class="cards">{cards}</ul></main>')  # fmt: skip
-
-
-def _unlinked(html: str) -> str:
-    return re.sub(r"</?a\b[^>]*>", "", html)
-
-
-def document(title: str, body: str) -> str:
-    """A document with our style."""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_style()}</style></head><body>{body}</body></html>\n"
-    )
+    cards = [(name, title, re.sub(r"</?a\b[^>]*>", "", markdown2html(text))) for name, title, text in pages]
+    title = "dragin_lab: the notebooks"
+    return fill_template("gallery.html.jinja", title=title, style=_style(), cards=cards, about=markdown2html(about))
 
 
 def _style() -> str:
