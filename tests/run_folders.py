@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dragin_lab as dl
-from dragin_lab.run.lines import Line, encode
+from dragin_lab.run.lines import Line, Prediction, decode, encode
 from dragin_lab.run.rundir import FORMAT, config_sum
 
 
@@ -84,3 +84,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     config: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     config.pop("sum")
     return config
+
+
+def change_line(folder: Path, at: int, **entries: Any) -> None:
+    """Change entries of a prediction line of a run."""
+    path = folder / "predictions.jsonl"
+    lines = [decode(raw, Prediction) for raw in path.read_bytes().splitlines()]
+    lines[at] |= entries
+    path.write_bytes(encode(lines))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from answering import DRAGIN, answer
-from run_folders import read_config, write_config, write_run
+from run_folders import change_line, read_config, write_config, write_run
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import Prediction, decode, encode
+from dragin_lab.run.rundir import read_run
 from dragin_lab.study.benefit import change
 from dragin_lab.study.budgets import Frontier, Point
 from dragin_lab.study.paper_tables import table
@@ -22,23 +22,13 @@ from dragin_lab.study.paper_tables import table
 EM = (1.0, 0.0, 1.0, 1.0)
 
 
-def rewrite(folder: Path, at: int, **entries: Any) -> None:
-    """Change a prediction line."""
-    path = folder / "predictions.jsonl"
-    lines = [decode(raw, Prediction) for raw in path.read_bytes().splitlines()]
-    lines[at] |= entries
-    path.write_bytes(encode(lines))
-
-
-def lines_of(folder: Path) -> list[dict[str, Any]]:
-    return [decode(raw, Prediction) for raw in (folder / "predictions.jsonl").read_bytes().splitlines()]
-
-
 JOINS: dict[str, Callable[[Path, list[Path]], Any]] = {
     "runs": lambda root, folders: dl.Runs.load(root),
     "table": lambda root, folders: table(2, root),
-    "change": lambda root, folders: change(*map(lines_of, folders)),
-    "frontier": lambda root, folders: Frontier(tuple(Point(path.name, 1.0, None, lines_of(path)) for path in folders)),
+    "change": lambda root, folders: change(*(read_run(folder).predictions for folder in folders)),
+    "frontier": lambda root, folders: Frontier(
+        tuple(Point(path.name, 1.0, None, read_run(path).predictions) for path in folders)
+    ),
 }
 
 
@@ -50,7 +40,7 @@ def test_other_questions_or_golds_under_the_same_ids_are_refused(
     folders = [write_run(tmp_path, name, "hotpotqa", EM) for name in ("dragin", "flare")]
     JOINS[join](tmp_path, folders)
     for at in (1, 3):
-        rewrite(folders[1], at, **entries)
+        change_line(folders[1], at, **entries)
     (entry,) = entries
     with pytest.raises(SettingError, match=f"not of the same questions: q1, q3 differ, for 'q1' the {entry} is"):
         JOINS[join](tmp_path, folders)

@@ -10,11 +10,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from answering import DRAGIN, AnsweringModel, answer
-from run_folders import read_config, write_config, write_run
+from run_folders import change_line, read_config, write_config, write_run
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import decode, encode
 from dragin_lab.run.rundir import RunError
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.table import FORMATS
@@ -30,16 +29,6 @@ def runs(tmp_path: Path) -> dl.Runs:
     write_run(tmp_path, "dragin", "mine", A)
     write_run(tmp_path, "flare", "mine", B)
     return dl.Runs.load(tmp_path)
-
-
-def change(folder: Path, at: int, **entries: object) -> None:
-    """Rewrite a prediction line with other entries."""
-    path = folder / "predictions.jsonl"
-    from dragin_lab.run.lines import Prediction
-
-    lines = [decode(raw, Prediction) for raw in path.read_bytes().splitlines()]
-    lines[at] |= entries
-    path.write_bytes(encode(lines))
 
 
 def test_one_row_per_question_and_method(runs: dl.Runs) -> None:
@@ -81,9 +70,9 @@ def test_a_p_value_that_draws_cannot_go_below_is_no_number(tmp_path: Path) -> No
 
 def test_the_table_counts_what_could_not_be_read(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "dragin", "mine", A)
-    change(folder, 1, readable=False)
+    change_line(folder, 1, readable=False)
     for at in (0, 2, 3):
-        change(folder, at, readable=True)
+        change_line(folder, at, readable=True)
     runs = dl.Runs.load(tmp_path)
     assert runs.table().rows[0].cells[-1].setting == "1 of 4"
     assert runs.where("dragin unreadable").outcomes["qid"].tolist() == ["q1"]
@@ -93,7 +82,7 @@ def test_the_table_counts_what_could_not_be_read(tmp_path: Path) -> None:
 def test_runs_without_golds_have_no_exact_match(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "dragin", "mine", A)
     for at in range(4):
-        change(folder, at, gold=[], em=None, f1=None, precision=None, recall=None)
+        change_line(folder, at, gold=[], em=None, f1=None, precision=None, recall=None)
     runs = dl.Runs.load(tmp_path)
     assert [measure for _, measure in runs.table().columns] == ["retrievals", "tokens", "unreadable"]
     assert runs.questions["right"].isna().all()
@@ -214,7 +203,7 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
     answer(tmp_path / "dragin", 4, how=DRAGIN, **answering)  # the failed question alone is asked again
     assert dl.Runs.load(tmp_path).questions["brief"].notna().all()
     folder = tmp_path / "wo-rag"
-    change(folder, 0, metrics={"brief": "high"})
+    change_line(folder, 0, metrics={"brief": "high"})
     with pytest.warns(UserWarning, match="metrics"):
         dl.Runs.load(folder)
 

@@ -14,7 +14,7 @@ import dragin_lab as dl
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import proportion
 from dragin_lab.study.comparisons import paired
-from dragin_lab.study.paper_tables import _letters, table
+from dragin_lab.study.paper_tables import table
 from dragin_lab.study.table import FORMATS, Table, escape_latex
 
 RIGHT = (1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0)
@@ -175,7 +175,3 @@ def test_formats_that_do_not_exist_are_refused(made: Table) -> None:
     assert repr(made) == "Table(2, All methods on the four benchmarks: 12 of 126 cells are ours)"
     assert str(made) == made.show()
     assert dl.table is table
-
-
-def test_marks_go_on_after_z() -> None:
-    assert [_letters(n) for n in (0, 25, 26, 52)] == ["a", "z", "aa", "ba"]
