@@ -75,7 +75,8 @@ def _draw_sweep(rows: pd.DataFrame, published: pd.DataFrame | None, setting: str
                 f"{values.iloc[at]:.2f}", (places.iloc[at], values.iloc[at]), xytext=(0, 8),
                 textcoords="offset points", ha="center", size=11, color=INK,
             )  # fmt: skip
-        highest = max(one.filter(items=[name, f"{name}_high"]).to_numpy(float).max(initial=0) for one in sources)
+        measured = [one.filter(items=[name, f"{name}_high"]).to_numpy(float).ravel() for one in sources]
+        highest = float(np.nanmax([0.0, *np.concatenate(measured)]))  # an interval may be missing
         panel.set(xlabel=setting, ylim=(0, 1.15 * highest or 1), xticks=places.iloc[[0, -1]] if len(frame) else ())
         panel.margins(x=0.14)
     return drawing

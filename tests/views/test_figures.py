@@ -147,6 +147,8 @@ def test_a_sweep_object_and_tables_without_intervals_will_do():
     bare = sweep_table()[["value", "em", "f1", "retrievals"]]
     assert not panels_of(views.threshold_sweep(SimpleNamespace(table=bare)))["EM"].collections
     assert panels_of(views.threshold_sweep(sweep_table(setting="top_n")))["EM"].get_xlabel() == "top n"
+    unknown = panels_of(views.threshold_sweep(sweep_table(em_low=np.nan, em_high=np.nan), paper=PAPER))
+    assert unknown["EM"].get_ylim() == pytest.approx((0, 1.15 * 0.328))
 
 
 def test_tables_that_cannot_be_drawn_say_what_is_wrong():
