@@ -177,7 +177,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("compare", dl.compare, {"a": trace, "b": trace, "labels": ("a", "b")}),
         Entry("trace_html", views.trace_html, {"trace": trace, "max_tokens": 9, "full_page": False}),
         Entry("save_html", save_page, {"path": "a.html", "view": trace, "title": "a"}),
-        Entry("Figure.save", figure.save, {"path": "a.svg", "width": 300, "height": 200, "scale": 1}),
+        Entry("Figure.save", figure.save, {"path": "a.svg", "width": 300, "scale": 1}),
         Entry("frontier", views.frontier, {"table": swept, "cost": "retrievals", "quality": "f1", "title": "a"}),
         Entry("needs_curves", views.needs_curves, {"items": [], "triggers": None, "thresholds": None, "title": ""}),
         Entry("View.save", views.heatmap(trace).save, {"path": "b.html"}),

@@ -68,12 +68,12 @@ class Figure(View):
         with use_style():
             return self.draw_with_style(width)
 
-    def save(self, path: str | Path, *, width: int = WIDE, height: int | None = None, scale: float = 2) -> Path:
+    def save(self, path: str | Path, *, width: int = WIDE, scale: float = 2) -> Path:
         """Write a page (.html) or a picture (.png, .svg, .pdf, .jpg, .webp), dark on white; return its path.
 
-        ``width`` and ``height`` of a picture are in CSS pixels (200 to 10,000), ``scale`` is pixels of the file for
-        each (0.1 to 6). Raises ``SettingError`` for another ending or a size out of range, ``ViewError`` where the file
-        cannot be written.
+        ``width`` of a picture is in CSS pixels (200 to 10,000), ``scale`` is pixels of the file for each (0.1 to 6).
+        Raises ``SettingError`` for another ending or a size out of range, ``ViewError`` where the file cannot be
+        written.
         """
         target = as_path(path, ViewError)
         kind = target.suffix.removeprefix(".").lower()
@@ -83,10 +83,9 @@ class Figure(View):
             endings = ", ".join(f".{known}" for known in KINDS)
             raise SettingError(f"{target}: a picture's name ends in one of {endings}, a page's in .html")
         width, scale = round(number("width", width, 200, 10_000)), number("scale", scale, 0.1, 6)
-        height = None if height is None else round(number("height", height, 200, 10_000))
         with use_style():
             drawing = self.draw(width)
-            _write_title(drawing, self.title, self.about, height)
+            _write_title(drawing, self.title, self.about)
             data = _encode_drawing(drawing, kind, self.title, dpi=DPI * scale, facecolor="white")
         try:
             write_whole(target, data)
@@ -180,12 +179,12 @@ def clip_label(text: str, limit: int) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
-def _write_title(drawing: Any, title: str, about: str, height: int | None) -> None:
-    """Put the title and the smaller line under it above the plot; the drawing grows, or keeps to ``height`` pixels."""
+def _write_title(drawing: Any, title: str, about: str) -> None:
+    """Put the title and the smaller line under it above the plot; the drawing grows."""
     width, plot = (DPI * inches for inches in drawing.get_size_inches())
     large, small = textwrap.wrap(printable(title), int(width / 9)), textwrap.wrap(printable(about), int(width / 7))
     room = 22 * len(large) + 17 * len(small) + 16
-    total = height or plot + room
+    total = plot + room
     drawing.set_size_inches(width / DPI, total / DPI)
     drawing.get_layout_engine().set(rect=(0, 0, 1, 1 - room / total))
     for row, line in enumerate(large):
