@@ -115,16 +115,9 @@ def words_of(made: Continuation, attention: np.ndarray, entropy: np.ndarray, the
     stop = np.array([t.lower() in STOP for t in text], bool)
     over = score > theta
     fired = sentence[over].min() if over.any() else -1
-    return Words(
-        text,
-        spans,
-        sentence,
-        attention.astype(np.float32),
-        entropy.astype(np.float32),
-        stop,
-        score.astype(np.float32),
-        over & (sentence == fired) & ~stop,
-    )
+    measured = [values.astype(np.float32) for values in (attention, entropy)]
+    hit = over & (sentence == fired) & ~stop
+    return Words(text, spans, sentence, *measured, stop, score.astype(np.float32), hit)
 
 
 def prompt(answer: str, passages: tuple[Passage, ...] = ()) -> Prompt:
@@ -147,40 +140,14 @@ def prompt(answer: str, passages: tuple[Passage, ...] = ()) -> Prompt:
 def almanac_trace(variant: str = "reference") -> Trace:
     """Two retrievals and an end. The paper variant is the first retrieval alone, resumed in the next step."""
     theta = 1.2
-    query = Query(
-        text="city director film Gewair Lantern born founded? directed Graizond born",
-        sent="city director film Gewair Lantern born founded? directed Graizond born",
-        words=(
-            "<s>",
-            "city",
-            "director",
-            "film",
-            "Gewair",
-            "Lantern",
-            "born",
-            "founded?",
-            "directed",
-            "Graizond",
-            "born",
-        ),
-        weights=np.array([0.012, 0.061, 0.122, 0.034, 0.187, 0.143, 0.052, 0.02, 0.041, 0.233, 0.095], np.float32),
-        chosen=np.array([False] + [True] * 10),
-    )
+    asked = "city director film Gewair Lantern born founded? directed Graizond born"
+    weights = numbers(".012 .061 .122 .034 .187 .143 .052 .02 .041 .233 .095").astype(np.float32)
+    chosen = np.array([False] + [True] * 10)
+    query = Query(asked, asked, ("<s>", *asked.split()), weights, chosen)
     trace = Trace(
         question=Question("q0", ASKED, ("1466",)),
-        method={
-            "name": "dragin",
-            "variant": variant,
-            "when": "rind",
-            "measure": "RIND score",
-            "what": "qfs",
-            "threshold": theta,
-            "top_n": 25,
-            "n": 16,
-            "max_new_tokens": 64,
-            "top_k": 3,
-            "scale": None,
-        },
+        method={"name": "dragin", "variant": variant, "when": "rind", "what": "qfs", "measure": "RIND score"}
+        | {"threshold": theta, "top_n": 25, "n": 16, "max_new_tokens": 64, "top_k": 3, "scale": None},
         provenance={
             "model": {"id": "almanac-small", "dtype": "float32", "device": "cpu", "weights": "sha256:9f2c41aa"},
             "retriever": {"kind": "BM25", "k1": 1.2, "b": 0.75, "corpus": "400 passages", "fingerprint": "5d0e77"},
