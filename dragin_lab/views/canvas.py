@@ -48,10 +48,8 @@ class Canvas:
         """The look of a text that a step wrote, built once; only a draft is judged."""
         key = (id(step), id(continuation))
         if key not in self._looks:
-            judged = continuation is step.draft
-            words, decision = (step.words, step.decision) if judged else (Words(), None)
-            reference = self.trace.method.get("variant") == "reference"
-            self._looks[key] = Look.of(continuation, words, self.scale, decision, reference)
+            judged = (step.words, step.decision) if continuation is step.draft else (Words(), None)
+            self._looks[key] = Look.of(continuation, self.scale, *judged)
         return self._looks[key]
 
     @property

@@ -27,6 +27,7 @@ class Scale:
     threshold: float = math.nan  # NaN: the trigger has none
     note: str = ""  # which words are judged, for the legend
     unit: str = "word"  # what is compared with θ: each "word", each "sentence", or the "draft"
+    second: bool = False  # whether words have the attention of a second reading, as in the reference variant
 
     @property
     def word_threshold(self) -> float:
@@ -78,14 +79,15 @@ def threshold_of(trace: Trace) -> float:
 
 def scale_of(trace: Trace) -> Scale:
     """The measure that colours a trace: the trigger's score where its words have one, else what was captured."""
+    second = trace.method.get("variant") == "reference"
     scored = [s.words.score for s in trace.steps if s.draft is not None and np.isfinite(s.words.score).any()]
     if scored:
         unit, theta, note = str(trace.method.get("unit") or "word"), threshold_of(trace), ""
         if unit == "word" and any(_passed_over(s.words, theta) for s in trace.steps):
-            first = "sentence" if trace.method.get("variant") == "reference" else "word"
+            first = "sentence" if second else "word"
             note = f"Judging ends with the first {first} that fires; a darker word after it is not a hit."
         name = trace.method.get("measure") or f"{trace.method.get('when') or 'trigger'} score"
-        return Scale("score", str(name), find_largest(scored), theta, note, unit)
+        return Scale("score", str(name), find_largest(scored), theta, note, unit, second)
     continuations = trace.continuations
     products = [np.asarray(c.entropy, np.float64) * c.received for c in continuations]
     if find_largest(products) > 0:

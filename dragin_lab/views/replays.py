@@ -173,4 +173,4 @@ def look_of(outcome: Outcome, scale: Scale, step: Step, turn: Turn) -> tuple[Loo
     decision, cut = turn.decision, len(draft.text)
     if decision is not None and decision.retrieve and decision.cut is not None:
         cut = min(decision.cut, cut)
-    return Look.of(draft, turn.words, scale, decision, outcome.method.variant == "reference"), cut
+    return Look.of(draft, scale, turn.words, decision), cut

@@ -138,18 +138,10 @@ class Look:
     owner: np.ndarray  # (n,) int, the word of each token, -1 for none
     cells: list[Cell]
     fired: int | None = None  # the token that fired, where one did
-    reference: bool = False  # whether the reference variant judged it
     units: list[Unit] = field(default_factory=list)  # the sentences or the draft that were judged as a whole
 
     @classmethod
-    def of(
-        cls,
-        continuation: Continuation,
-        words: Words,
-        scale: Scale,
-        decision: Decision | None = None,
-        reference: bool = False,
-    ) -> Look:
+    def of(cls, continuation: Continuation, scale: Scale, words: Words, decision: Decision | None = None) -> Look:
         """The look of a continuation; ``words`` are empty where nothing judged it."""
         values, owner = scale.values(continuation, words), token_words(continuation, words)
         levels, word_of = scale.levels(values).tolist(), owner.tolist()
@@ -166,7 +158,7 @@ class Look:
             word, unit_here = word_of[first], int(unit_of[first]) if start < stop else -1
             here = fired is not None and first <= fired < last
             cells.append(Cell(*extent, word, max(levels[first:last]), word >= 0 and hits[word], here, unit_here))
-        return cls(continuation, words, scale, values, owner, _mark_units(cells), fired, reference, units)
+        return cls(continuation, words, scale, values, owner, _mark_units(cells), fired, units)
 
     @cached_property
     def judged(self) -> bool:
@@ -176,7 +168,7 @@ class Look:
     @cached_property
     def second_reading(self) -> bool:
         """Whether its attention is the reference variant's: each word's, from reading the draft by itself."""
-        return self.reference and bool(np.isfinite(self.words.attention).any())
+        return self.scale.second and bool(np.isfinite(self.words.attention).any())
 
     @cached_property
     def measured(self) -> list[tuple[float, float, float]]:

@@ -56,7 +56,7 @@ def _trace_card(trace: Trace, max_tokens: int) -> str:
         canvas=canvas,
         most=MAX_STEPS,
         opened={step.index for step in opened},
-        extraction=None if trace.extraction is None else Look.of(trace.extraction, Words(), canvas.scale),
+        extraction=None if trace.extraction is None else Look.of(trace.extraction, canvas.scale, Words()),
         folded=[("All settings of the method", settings), provenance],
     )
 

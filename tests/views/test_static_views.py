@@ -336,7 +336,7 @@ def test_gold_answers_are_found_as_whole_words():
 
 def _columns(trace: Trace) -> tuple[Look, list[heatmaps.Column]]:
     step = trace.steps[0]
-    look = Look.of(step.draft, step.words, scale_of(trace), step.decision, trace.method["variant"] == "reference")
+    look = Look.of(step.draft, scale_of(trace), step.words, step.decision)
     return look, heatmaps.find_columns(look, 0, len(step.draft.text), step.decision.cut)
 
 
