@@ -6,26 +6,18 @@ from pathlib import Path
 
 import nbformat
 from lab import NARROW, WIDE, exported, write_notebook
-from shown import BAD, CARDS, FIGURES, RAN
+from shown import CARDS, FIGURES, RAN
 from tidy import card_problems, figure_problems, sideways
 
 HERE = Path(__file__).parent
-SETS = {"CARDS": CARDS, "FIGURES": FIGURES, "BAD": BAD}
-#: Seen on pages of their own: no method has the name of the hostile trace's, and one long trace a notebook is enough.
-ELSEWHERE = ("hostile", "5,000 tokens", "5,000 tokens timeline")
-#: The cells of the notebook: a set and a name in it.
-SHOWN = [(kind, name) for kind, things in SETS.items() for name in things if name not in ELSEWHERE]
-
-
-def source(kind: str, name: str) -> str:
-    """What draws one of them."""
-    return f"shown.{kind}[{name!r}]{'[0]' if kind.startswith('BAD') else ''}()"
+#: The cells of the notebook: a set and a name in it. Bad input is seen on pages of its own.
+SHOWN = [("CARDS", name) for name in CARDS] + [("FIGURES", name) for name in FIGURES]
 
 
 def test_views_in_jupyterlab_exported_and_untrusted(lab, open_notebook, new_page, tmp_path, picture):
     """One notebook with a cell for each view, run once."""
     first = f"import sys\nsys.path.insert(0, {str(HERE)!r})\nimport shown"
-    made = write_notebook(lab.root, "views.ipynb", [first, *(source(*what) for what in SHOWN)])
+    made = write_notebook(lab.root, "views.ipynb", [first, *(f"shown.{kind}[{name!r}]()" for kind, name in SHOWN)])
     in_jupyterlab(open_notebook(made), picture)
     exported_without_scripts(lab.root / made, new_page, tmp_path, picture)
     untrusted(lab.root / made, open_notebook, picture)
@@ -34,17 +26,13 @@ def test_views_in_jupyterlab_exported_and_untrusted(lab, open_notebook, new_page
 def in_jupyterlab(notebook, picture):
     page, cells = notebook.page, notebook.run_all()
     assert [error for cell in cells for error in cell.errors] == []
-    places = {what: place for place, what in enumerate(SHOWN, 1)}
-    for (kind, name), place in places.items():
-        if kind == "BAD":
-            assert BAD[name][1] in notebook.outputs(place).first.inner_text()
     assert RAN not in page.title()
     # The card follows JupyterLab's theme, whatever the system prefers.
     for theme, scheme, width in (("light", "dark", WIDE), ("dark", "light", NARROW)):
         page.emulate_media(color_scheme=scheme)
         notebook.theme(theme)
         notebook.resize(width)
-        for (kind, name), place in places.items():
+        for place, (kind, name) in enumerate(SHOWN, 1):
             shown = notebook.outputs(place).first
             card = shown.locator(".dl-out > .dl")
             assert card.is_visible()
