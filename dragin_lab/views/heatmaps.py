@@ -168,7 +168,7 @@ def text_direction(text: str) -> str:
 def row_labels(look: Look, axes: Axes) -> list[tuple[str, str]]:
     """The labels of a strip's rows, each with where a full bar ends."""
     top = axes.attention(look)
-    within = ", bounds │" if look.bounds.any() else ""
+    within = ", ± │" if look.bounds.any() else ""
     entropy = f"to {short(axes.entropy)} nats{within}" if axes.entropy > 0 else "not measured"
     rows = [("tokens", ""), ("entropy", entropy)]
     if look.second_reading:
