@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import papermill
 import pytest
 
 from dragin_lab.retrieval.sources import WORDS
+from dragin_lab.trace.trace import Trace
 
 BOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = (
     "00_tour", "01_rind_heatmap", "02_qfs_selections", "03_threshold_sweep", "04_benchmarks", "05_ablations",
     "06_when_was_it_needed", "07_paper_and_code", "08_your_model_and_corpus", "09_your_own_trigger",
-    "10_which_trigger",
+    "10_which_trigger", "11_a_real_model",
 )  # fmt: skip
 each = pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
 
@@ -94,7 +96,7 @@ def _names(target: ast.expr) -> list[str]:
 
 
 #: What holds a digit and is no figure: code, links, tables of the paper, and the level of intervals.
-NO_FIGURE = re.compile(r"`[^`]*`|\[[^\]]*\]\([^)]*\)|Tables? \d(, \d)*( and \d)?|95 %|BM25|Llama2-13b")
+NO_FIGURE = re.compile(r"`[^`]*`|\[[^\]]*\]\([^)]*\)|Tables? \d(, \d)*( and \d)?|95 %|BM25|Llama2-13b|SmolLM2")
 #: Sentences with a figure, and the figure.
 FIGURES = {"longer texts are cut into passages of {} words.": WORDS}
 TIMES = {1: "once", 2: "twice", 3: "three times"}
@@ -136,6 +138,17 @@ def test_a_threshold_stands_beside_its_variant(path: Path) -> None:
                 names = {word.arg for word in node.keywords}  # None: **settings
                 if node.func.attr in ("ask", "method", "explore") and "threshold" in names:
                     assert names & {"variant", None}, ast.unparse(node)
+
+
+def test_the_packaged_traces_are_answers_to_the_notebooks_questions(tmp_path: Path) -> None:
+    (cell,) = parameters(nbformat.read(BOOKS[-1], as_version=4))
+    given = {line.targets[0].id: ast.literal_eval(line.value) for line in ast.parse(cell.source).body}  # type: ignore[attr-defined]
+    shutil.unpack_archive(BOOKS[-1].parent / given["packed"], tmp_path)
+    traces = [Trace.load(path) for path in tmp_path.iterdir()]
+    asked = {trace.question.text for trace in traces}
+    assert {one["question"] for one in given.values() if isinstance(one, dict)} <= asked
+    assert {trace.method["max_new_tokens"] for trace in traces} == {given["new_tokens"]}
+    assert len({trace.provenance["model"] for trace in traces}) == 1
 
 
 def test_the_tour_leads_to_every_other_notebook() -> None:
