@@ -127,8 +127,8 @@ class ServedEndpoint:
         if self.serving is not None:
             return
         server = self.interface.server
-        if found := differences(self.interface.about, self.interface.facts()):
-            raise self.changed(found[0])
+        if changes := differences(self.interface.about, self.interface.facts()):
+            raise self.changed(changes[0])
         if server.failures != self._failures:
             failures = server.failures
             if self._fingerprint() != self._answers:
@@ -144,8 +144,8 @@ class ServedEndpoint:
 
     def failed(self, error: Any) -> ModelServerError:
         """The error that a server sends in the middle of an answer."""
-        said = error.get("message", error) if isinstance(error, dict) else error
-        return ModelServerError(f"{self.interface.server.address} failed while it wrote: {shown(said)}")
+        why = error.get("message", error) if isinstance(error, dict) else error
+        return ModelServerError(f"{self.interface.server.address} failed while it wrote: {shown(why)}")
 
     def _fingerprint(self) -> str:
         """SHA-256 (hex) of the ids written after fixed prompts."""
@@ -163,20 +163,20 @@ class ServedEndpoint:
         hf = self.tokenizer.hf  # converted from a GGUF file it may have added tokens that the model lacks
         largest = max(i for i in hf.get_vocab().values() if i not in hf.added_tokens_decoder)
         wrong = [text for text in _TEXTS if not self._reads_alike(text)]
-        given = len(self._written(self.tokenizer.encode(_KNOWN_BY[0], special=True), self.likeliest)[0].ids)
+        most = len(self._written(self.tokenizer.encode(_KNOWN_BY[0], special=True), self.likeliest)[0].ids)
         other = f"the tokenizer is not that of the model at {address}"
         checks = [
             ("largest id of the tokenizer", largest, interface.vocabulary - 1,
              f"{other}: it has {largest + 1:,} tokens, the model {interface.vocabulary:,}"),
             ("texts that the server reads otherwise", len(wrong), 0,
              f"{other}: its ids of {(*wrong, '')[0]!r} are another text there"),
-            ("likeliest tokens that are missing", self.likeliest - given, 0,
-             f"{address} gives the {given} likeliest tokens of {self.likeliest}; give likeliest={given}, or lift the "
+            ("likeliest tokens that are missing", self.likeliest - most, 0,
+             f"{address} gives the {most} likeliest tokens of {self.likeliest}; give likeliest={most}, or lift the "
              "server's limit (vllm serve --max-logprobs)"),
         ]  # fmt: skip
         return [
-            Check(name, value <= limit, value, limit, "" if value <= limit else said)
-            for name, value, limit, said in checks
+            Check(name, value <= limit, value, limit, "" if value <= limit else note)
+            for name, value, limit, note in checks
         ]
 
     def _reads_alike(self, text: str) -> bool:

@@ -98,10 +98,10 @@ class LlamaCpp(Interface):
         props = server.ask("/props", optional=True)
         if not isinstance(props, dict) or "default_generation_settings" not in props:
             return None
-        found = cls(server, 0, props["default_generation_settings"].get("n_ctx"), props.get("total_slots"))
-        found.about = found.facts()
-        found.vocabulary = int(found.about["n_vocab"])
-        return found
+        interface = cls(server, 0, props["default_generation_settings"].get("n_ctx"), props.get("total_slots"))
+        interface.about = interface.facts()
+        interface.vocabulary = int(interface.about["n_vocab"])
+        return interface
 
     def facts(self) -> Json:
         data = _only_model(self.server)
@@ -139,8 +139,8 @@ class LlamaCpp(Interface):
         ]
 
     def count(self, event: Json) -> int | None:
-        found: int | None = event.get("tokens_predicted")
-        return found
+        written: int | None = event.get("tokens_predicted")
+        return written
 
     def ended(self, event: Json) -> str:
         return {"limit": "length", "word": "mark"}.get(event["stop_type"], "eos") if event.get("stop") else ""
@@ -168,17 +168,17 @@ class OpenAI(Interface):
         listed = server.ask("/v1/models", optional=True)
         if not isinstance(listed, dict) or not listed.get("data"):
             return None
-        found = cls(server, tokens + 1024, _only_model(server).get("max_model_len"))
-        found.about = found.facts()
-        return found
+        interface = cls(server, tokens + 1024, _only_model(server).get("max_model_len"))
+        interface.about = interface.facts()
+        return interface
 
     def facts(self) -> Json:
         data = _only_model(self.server)
         return {"model": str(data.get("id", "")), "root": PurePath(str(data.get("root", ""))).name}
 
     def text_of(self, ids: Sequence[int]) -> str | None:
-        found = self.server.ask("/detokenize", {"model": self.about["model"], "tokens": list(ids)}, optional=True)
-        return None if found is None else str(found["prompt"])
+        answer = self.server.ask("/detokenize", {"model": self.about["model"], "tokens": list(ids)}, optional=True)
+        return None if answer is None else str(answer["prompt"])
 
     def body(self, asked: Asked) -> Json:
         return {
@@ -196,8 +196,8 @@ class OpenAI(Interface):
         }
 
     def tokens(self, event: Json, k: int) -> list[Token]:
-        found = _choice(event).get("logprobs") or {}
-        columns = (found.get(key) or () for key in ("tokens", "token_logprobs", "top_logprobs"))
+        logprobs = _choice(event).get("logprobs") or {}
+        columns = (logprobs.get(key) or () for key in ("tokens", "token_logprobs", "top_logprobs"))
         return [
             Token.ranked(_id(name), logprob, {_id(one): value for one, value in likeliest.items()}, k)
             for name, logprob, likeliest in zip(*columns, strict=True)
@@ -214,19 +214,19 @@ def recognise(server: Server, tokens: int) -> LlamaCpp | OpenAI:
 
     Raises ``ModelServerError`` where it is none that takes ids.
     """
-    found: LlamaCpp | OpenAI | None = LlamaCpp.recognise(server)
-    if found is None and isinstance(server.ask("/api/version", optional=True), dict):
+    if (llama := LlamaCpp.recognise(server)) is not None:
+        return llama
+    if isinstance(server.ask("/api/version", optional=True), dict):
         raise ModelServerError(
             f"{server.address} is Ollama, which takes no token ids; serve the same file with llama.cpp: "
             "llama-server -m FILE.gguf, or give the file with engine='llama.cpp'"
         )
-    found = found or OpenAI.recognise(server, tokens)
-    if found is None:
+    if (openai := OpenAI.recognise(server, tokens)) is None:
         raise ModelServerError(
             f"{server.address} is neither llama.cpp's server nor an OpenAI-compatible one with /v1/models; give the "
             "address of llama-server or vllm serve, without a path"
         )
-    return found
+    return openai
 
 
 def forced(asked: Asked, token: int) -> Asked:

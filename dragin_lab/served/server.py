@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -92,7 +93,7 @@ class Server:
                         put({"error": event} if kind == "error" else event)
             except (httpx.HTTPError, ValueError) as error:
                 self.failures += 1
-                raise CutError(f"{self.address} broke off its answer ({_named(error)})") from error
+                raise CutError(f"{self.address} broke off its answer ({_describe(error)})") from error
 
         async def work() -> None:
             try:
@@ -114,7 +115,7 @@ class Server:
                         return await use(response)
                     if optional and response.status_code in (404, 405):
                         return None
-                    why = f"answered {response.status_code}: {self._said(await response.aread())}"
+                    why = f"answered {response.status_code}: {self._explain(await response.aread())}"
                     if response.status_code not in _BUSY:
                         break
                     asked = response.headers.get("Retry-After", "")
@@ -125,7 +126,7 @@ class Server:
                 break  # it may still be working on the first
             except httpx.HTTPError as error:
                 self.failures += 1
-                why = f"cannot be reached ({_named(error)})"
+                why = f"cannot be reached ({_describe(error)})"
             if tried + 1 < TRIES:
                 await asyncio.sleep(wait)
         raise ModelServerError(f"{self.address} {why}")
@@ -138,20 +139,18 @@ class Server:
                 f"{self.address} sent what is not JSON; is it the address of a model server?"
             ) from error
 
-    def _said(self, data: bytes) -> str:
+    def _explain(self, data: bytes) -> str:
         """What an answer says is wrong, without the token, which some servers repeat."""
         text = data.decode(errors="replace")
-        try:
-            found = json.loads(text)
-            found = found.get("error", found.get("message", text)) if isinstance(found, dict) else text
-            text = str(found.get("message", found) if isinstance(found, dict) else found)
-        except ValueError:
-            pass
+        with suppress(ValueError):
+            answer = json.loads(text)
+            reason = answer.get("error", answer.get("message", text)) if isinstance(answer, dict) else text
+            text = str(reason.get("message", reason) if isinstance(reason, dict) else reason)
         text = text.replace(self._key, "***") if self._key else text
         return printable(" ".join(text.split()))[:300] or "nothing"
 
 
-def _named(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 

@@ -90,10 +90,10 @@ def _spelling(server: Any, ids: list[int]) -> Any:
     p, row = len(almanac().prompt(PROMPT)[0]), server.row
 
     def spelled(before: list[int]) -> np.ndarray:
-        found = row(before)
+        logits = row(before)
         if 0 <= len(before) - p < len(ids):
-            found[ids[len(before) - p]] = 8.0
-        return found - np.log(np.exp(found).sum())
+            logits[ids[len(before) - p]] = 8.0
+        return logits - np.log(np.exp(logits).sum())
 
     return spelled
 
@@ -123,8 +123,8 @@ def test_an_entropy_whose_bounds_hold_the_threshold_is_asked_again(asking: Calla
         whole = [body for _, body in server.asked if body.get("n_probs") == 1452]
         assert again == len(whole)
         assert all(body["n_predict"] == 1 for body in whole)
-        made = [made for trace in traces for made in trace.continuations]
-        assert sum(int((one.entropy_width == 0).sum()) for one in made) >= again
+        widths = np.concatenate([written.entropy_width for trace in traces for written in trace.continuations])
+        assert (widths == 0).sum() >= again
 
 
 def test_a_mean_of_entropies_is_exact_where_its_bounds_hold_the_threshold(asking: Callable[..., Any]) -> None:

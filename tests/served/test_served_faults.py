@@ -100,8 +100,8 @@ def test_passing_trouble_changes_nothing(asking: Callable[..., Any], kind: str, 
     lab, server = asking(kind)
     expected = lab.model.generate(DRAFT)
     server.troubles = list(troubles)
-    found = lab.model.generate(DRAFT)
-    assert (found.ids.tolist(), found.stopped) == (expected.ids.tolist(), expected.stopped)
+    written = lab.model.generate(DRAFT)
+    assert (written.ids.tolist(), written.stopped) == (expected.ids.tolist(), expected.stopped)
     assert len([body for _, body in server.asked if body.get("stream")]) > 2
 
 

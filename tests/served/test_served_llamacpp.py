@@ -89,8 +89,7 @@ def test_tokens_within_a_character_are_not_lost(lab: dl.Lab) -> None:
 def test_it_says_what_runs_and_on_how_many_threads(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with dl.Lab(file, engine="llama.cpp", tokenizer="almanac", threads=1) as lab:
         assert "llama.cpp in this process on 1 threads" in repr(lab.model)
-        told = capfd.readouterr().err
-        assert f"{file.name}: served by llama.cpp on 1 threads" in told
+        assert f"{file.name}: served by llama.cpp on 1 threads" in capfd.readouterr().err
         address = lab.model.interface.server.address
         assert address.startswith("http://127.0.0.1:")
         with pytest.raises(urllib.error.HTTPError, match="401"):  # to whoever does not have its key
