@@ -31,12 +31,12 @@ BUDGETS = {
     "run": (4100, 19),
     "study": (3900, 19),
     "views": (3750, 21),
-    "widgets": (1050, 7),
+    "widgets": (1250, 8),
     "cli": (2050, 12),
 }
 ROOMS = tuple(BUDGETS)
 ROOT = (650, 7)  # the same for the modules of the root
-LINES, FILE_LINES = 31_900, 400  # of the package, and of one file
+LINES, FILE_LINES = 32_150, 400  # of the package, and of one file
 ONE_WORD = 0.3  # the share of module-level functions whose name is one word
 #: Names that say nothing of the thing they hold, and how many variables may be called so.
 VAGUE, VAGUE_MOST = frozenset({"found", "made", "told", "said", "taken", "laid", "drawn"}), 60

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.errors import MissingPackageError
+from dragin_lab.trace.branches import Branches
 from dragin_lab.trace.trace import Question, Trace
+from dragin_lab.views.frame import open_trace
 
 if TYPE_CHECKING:
     from dragin_lab.run.lab import Lab
     from dragin_lab.study.runs import Runs
     from dragin_lab.widgets.asking import AskLive
+    from dragin_lab.widgets.branching import ExploreBranches
     from dragin_lab.widgets.browsing import Browse
     from dragin_lab.widgets.comparing import Compare
     from dragin_lab.widgets.explorer import Explore
@@ -27,18 +30,33 @@ if TYPE_CHECKING:
 __all__ = ["browse", "compare", "explore", "tuner"]
 
 
-def explore(trace: Trace | str | Path, *, step: int | None = None, text: str = "", token: int | None = None) -> Explore:
+def explore(
+    trace: Trace | Branches | str | Path,
+    lab: Lab | None = None,
+    *,
+    branch: int = 0,
+    step: int | None = None,
+    text: str = "",
+    token: int | None = None,
+) -> Explore | ExploreBranches:
     """Step through an episode token by token, by mouse or keyboard, and see everything known about each token.
 
     It opens at ``step``, its ``text`` ("draft" or "continuation") and ``token``, counted from 1; default the first hit.
-    ``save(path)`` writes it as a page that opens offline. A path that holds no readable trace gives its message in
-    place. Without widgets: ``trace.heatmap()``.
-    Raises ``MissingPackageError`` without anywidget, ``SettingError`` for a step, text or token that does not exist.
+    With the ``lab`` that made the trace, another token, query, set of passages or decision can be chosen, and the
+    episode goes on from there (``Lab.branch``); ``.tree`` has all branches. Of a tree, ``branch`` is the number of the
+    trace that is shown first. ``save(path)`` writes it as a page that opens offline. A path that holds no readable
+    trace gives its message in place. Without widgets: ``trace.heatmap()``, ``lab.branch``.
+    Raises ``MissingPackageError`` without anywidget, ``SettingError`` for a place that does not exist.
     """
     _need_anywidget("explore", "trace.heatmap()")
     from dragin_lab.widgets.explorer import Explore
 
-    return Explore(trace, step=step, text=text, token=token)
+    if lab is None and not isinstance(trace, Branches):
+        return Explore(trace, step=step, text=text, token=token)
+    from dragin_lab.widgets.branching import ExploreBranches
+
+    tree = trace if isinstance(trace, Branches) else Branches.of(open_trace(trace))
+    return ExploreBranches(tree, lab, branch=branch, step=step, text=text, token=token)
 
 
 def tuner(

@@ -25,9 +25,11 @@ STAND_IN = (
 
 
 @cache
-def load_script(name: str) -> str:
-    """A widget's module: what all share, then its own file."""
-    return read_asset("views/templates/common.js") + read_asset(f"widgets/{name}.js")
+def load_script(name: str, *, draws: str = "") -> str:
+    """A widget's module: what all share, then its own file; ``draw`` in it is the ``render`` of the widget it draws."""
+    other = read_asset(f"widgets/{draws}.js").replace("export default { render };", "return render;") if draws else ""
+    within = f"const draw = (() => {{\n{other}}})();\n" if draws else ""
+    return read_asset("views/templates/common.js") + within + read_asset(f"widgets/{name}.js")
 
 
 @cache

@@ -1,4 +1,5 @@
-// Step through an episode token by token. All data is here; nothing is asked of Python.
+// Step through an episode token by token. All data is here; nothing is asked of Python. A tree of branches (branching.js)
+// draws each trace by it: `model.place` says which, `model.branch` and `model.forms` ask for another one.
 const PART = { question: "question", answer: "answer so far", passages: "passages", exemplars: "exemplars", draft: "this text" };
 
 const bar = (label, value, top, shown, css) =>
@@ -43,18 +44,19 @@ function render({ model, el }) {
   const back = make("button", { type: "button", class: "dl-button", onclick: move(() => step(-1)), "aria-label": "Previous token" }, "← token");
   const on = make("button", { type: "button", class: "dl-button", onclick: move(() => step(1)), "aria-label": "Next token" }, "token →");
   const hit = make("button", { type: "button", class: "dl-button", onclick: move(() => nextHit()) }, data.next);
-  const keys = make("span", { class: "soft" }, `← → tokens · ↑ ↓ texts · H ${data.next} · Home End`);
+  const keys = make("span", { class: "soft" }, `← → tokens · ↑ ↓ texts · H ${data.next} · Home End${model.branch ? " · 1–9 branch" : ""}`);
   const state = keepState(model.saved, {
     read: () => {
       const { step, name, cells } = data.texts[text];
-      return cells.length ? { step, text: name, token: cells[token].n } : { step, text: name };
+      const place = { ...model.place, step, text: name };
+      return cells.length ? { ...place, token: cells[token].n } : place;
     },
     show: (at) => {
       const which = data.texts.findIndex((t) => t.step === Number(at.step) && (!at.text || t.name === at.text));
       const cell = which < 0 || !at.token ? -1 : data.texts[which].cells.findIndex((c) => c.n >= Number(at.token));
       show(which < 0 ? data.start : which, cell < 0 ? null : cell, false);
     },
-    call: (at) => `dl.explore(trace, ${keywords(at)})`,
+    call: (at) => `dl.explore(${model.place ? "tree" : "trace"}, ${keywords(at)})`,
   });
   body.append(
     tabs,
@@ -72,7 +74,7 @@ function render({ model, el }) {
         if (c.b) words.append(c.b);
         if (c.u && c.u[2]) words.append(bracket("[", c.u[1]));
         const css = [c.l ? `h${c.l}` : "", c.x || "", "dl-cell"].join(" ").trim();
-        const name = `${c.h ? "hit: " : ""}${c.t}`;
+        const name = `${c.y || ""}${c.h ? "hit: " : ""}${c.t}`;
         words.append(
           make("span", { class: css, role: "option", id: `${id}-p${i}`, "data-token": i, "aria-selected": "false", "aria-label": name, onclick: () => show(text, i, true) }, c.t),
         );
@@ -80,7 +82,7 @@ function render({ model, el }) {
       });
       if (!t.cells.length) words.append(make("span", { class: "soft" }, "nothing was written"));
       words.setAttribute("aria-label", `${t.title}: tokens`);
-      side.replaceChildren(fromHtml(t.html));
+      side.replaceChildren(fromHtml(t.html), ...(model.forms ? model.forms(t, () => t.cells[token]) : []));
       [...tabs.children].forEach((tab, i) => {
         tab.setAttribute("aria-selected", String(i === which));
         tab.tabIndex = i === which ? 0 : -1;
@@ -142,8 +144,8 @@ function render({ model, el }) {
     if (c.g) rows.push(make("p", { class: "soft" }, "✂ thrown away"));
     if (c.o.length) {
       rows.push(make("h4", {}, "Likeliest tokens here"));
-      rows.push(make("ol", { class: "dl-list" }, c.o.map(([name, p, written]) =>
-        make("li", { class: written ? "dl-written" : null, style: `--w:${p}` }, make("bdi", {}, name), make("span", {}, `${written ? "✓ " : ""}${percent(p)}`)))));
+      rows.push(make("ol", { class: "dl-list" }, c.o.map(([name, p, written], rank) =>
+        make("li", { class: written ? "dl-written" : null, style: `--w:${p}` }, model.branch ? model.branch(t, c, rank, name) : make("bdi", {}, name), make("span", {}, `${written ? "✓ " : ""}${percent(p)}`)))));
     }
     rows.push(make("h4", {}, "Attends to"));
     if (c.k.length) {
@@ -183,10 +185,11 @@ function render({ model, el }) {
     H: nextHit,
   };
   words.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !actions[event.key]) return;
+    const action = actions[event.key] || (model.branch && /^[1-9]$/.test(event.key) && (() => figures.querySelectorAll(".dl-alternative")[event.key - 1]?.click()));
+    if (event.ctrlKey || event.metaKey || event.altKey || !action) return;
     event.preventDefault();
     event.stopPropagation();
-    actions[event.key]();
+    action();
   });
   tabs.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

@@ -42,7 +42,7 @@ class Explore(Card):
             self.trace: Trace | None = open_trace(trace)
             self._static = partial(heatmap, self.trace)
             data = explorer_data(self.trace)
-            data["at"] = _check_place(data["texts"], step, text, token)
+            data["at"] = check_place(data["texts"], step, text, token)
         except TraceFileError as error:
             self.trace, data = None, {"error": str(error)}
             self._static = partial(make_message, f"explore {trace}", str(error))
@@ -52,7 +52,7 @@ class Explore(Card):
         return self._static()
 
 
-def _check_place(texts: list[dict[str, Any]], step: int | None, text: str, token: int | None) -> dict[str, Any]:
+def check_place(texts: list[dict[str, Any]], step: int | None, text: str, token: int | None) -> dict[str, Any]:
     """Where to begin, by step, text and token, each counted from 1; empty for the first hit."""
     if step is None and (text or token is not None):
         raise SettingError("text and token are those of a step; give step=1 or another one as well")

@@ -104,6 +104,6 @@ const keepState = (saved, { read, show, call }) => {
     line.value = call(read());
     if (saved) history.replaceState(null, "", `#${new URLSearchParams(read())}`);
   };
-  if (saved) addEventListener("hashchange", () => { if (location.hash.includes("=")) show(address()); });
+  if (saved) addEventListener("hashchange", () => { if (button.isConnected && location.hash.includes("=")) show(address()); });
   return { parts: [button, line], changed, begin: (first) => show(saved && location.hash.includes("=") ? address() : first || {}) };
 };
