@@ -12,44 +12,59 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from wcwidth import width as terminal_width
 
+from dragin_lab.errors import SettingError
+from dragin_lab.run.sensitivity import Effect, Sensitivity
 from dragin_lab.trace.kept import kept_of, written
 from dragin_lab.trace.trace import Continuation, Step, Trace
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
-from dragin_lab.views.frame import View
+from dragin_lab.views.frame import View, open_trace
 from dragin_lab.views.heat import find_largest
 from dragin_lab.views.html import class_attribute, esc, printable, short, write_call
 from dragin_lab.views.rendering import GEM, render_template
-from dragin_lab.views.tokens import Cell, Look, Unit
+from dragin_lab.views.tokens import Cell, Look, Unit, show_spaces
 from dragin_lab.views.trace import draw_trace
 
 NARROWEST = 16  # characters of a line in the narrowest card, of 330 px
+#: What the signs under a token that was tried mean.
+CHOICES = "▲ another answer · ◇ other passages · ✓ now right · ✗ now wrong · = nothing"
 SNIP = '<i class="snip" title="cut here"><b>✂</b></i>'
 
 
-def heatmap(trace: Trace | str | Path, *, max_tokens: int = MAX_TOKENS) -> View:
+def heatmap(trace: Trace | str | Path, *, max_tokens: int = MAX_TOKENS, sensitivity: Sensitivity | None = None) -> View:
     """Each draft and continuation as coloured text over bars: entropy, attention received, stop flag, score, θ.
 
     The figures of a token, its likeliest alternatives among them, appear on hover; no script is needed. At most
-    ``max_tokens`` tokens are drawn one by one, around what fired; the view says how many it left out. A path that
-    holds no readable trace gives its message in place.
+    ``max_tokens`` tokens are drawn one by one, around what fired; the view says how many it left out. With the trace's
+    ``sensitivity`` a second strip says under each token that was tried what the other one would have changed. A path
+    that holds no readable trace gives its message in place. Raises ``SettingError`` for another trace's sensitivity.
     """
-    call = write_call("heatmap", "trace", max_tokens=None if max_tokens == MAX_TOKENS else max_tokens)
-    return draw_trace("RIND heatmap", trace, partial(_fill_template, most=max_tokens), "strip", call=call)
+    given = None if max_tokens == MAX_TOKENS else max_tokens
+    call = write_call("heatmap", "trace" if sensitivity is None else "trace, sensitivity=result", max_tokens=given)
+    card = partial(_fill_template, most=max_tokens, sensitivity=sensitivity)
+    if sensitivity is not None and open_trace(trace).fingerprint != sensitivity.trace.fingerprint:
+        raise SettingError("the sensitivity is another trace's; draw views.heatmap(result.trace, sensitivity=result)")
+    return draw_trace("RIND heatmap", trace, card, "strip", call=call)
 
 
-def _fill_template(trace: Trace, most: int) -> str:
+def _fill_template(trace: Trace, most: int, sensitivity: Sensitivity | None) -> str:
     canvas = Canvas.of(trace, "heatmap", most)
     shown = list(written(trace.steps[:MAX_STEPS]))
     axes = axes_of([canvas.look(continuation, step) for step, _, continuation in shown])
-    tools = {tool.__name__: tool for tool in (find_columns, find_cut, row_labels, most_lines, render_columns)}
-    return render_template(
-        "heatmap.html", canvas=canvas, written=shown, axes=axes, most=MAX_STEPS, direction_of=text_direction, **tools
-    )
+    effects = [] if sensitivity is None else sensitivity.effects
+
+    def choices_of(step: Step, name: str) -> list[Effect]:
+        return [one for one in effects if (one.place.step, one.place.source) == (step.index, name)]
+
+    tools = (find_columns, find_cut, row_labels, most_lines, render_columns, choices_of, render_choices)
+    values: dict[str, Any] = {tool.__name__: tool for tool in tools} | {"direction_of": text_direction}
+    values |= {"canvas": canvas, "written": shown, "axes": axes, "most": MAX_STEPS, "choices": CHOICES}
+    return render_template("heatmap.html", **values)
 
 
 def find_cut(step: Step, name: str, continuation: Continuation) -> int | None:
@@ -219,3 +234,31 @@ def _unit_label(unit: Unit) -> str:
     value, _, limit = unit.verdict.partition(" ")
     css = class_attribute("unit", above=unit.above)
     return f"<b{css}>{esc(unit.name)}<small>{esc(value)}</small><small>{esc(limit)}</small></b>"
+
+
+# -- second choices ---------------------------------------------------------------------------------------------------
+
+
+def sign_effect(effect: Effect) -> str:
+    """What the other token changes, as signs."""
+    right = "✓" if effect.branch.scores.get("em") else "✗"
+    signs = "▲" * effect.answer + "◇" * effect.retrievals + right * bool(effect.correct)
+    return ("!" if effect.branch.ended == "error" else signs) or "="
+
+
+def render_choices(look: Look, effects: Sequence[Effect]) -> Markup:
+    """A text with each token that was tried over the other one and its signs."""
+    tried = {effect.place.token: effect for effect in effects}
+    out, place = list[str](), 0
+    for cell in look.cells:
+        effect = next((tried[token] for token in range(cell.first, cell.last) if token in tried), None)
+        out.append(esc(look.continuation.text[place : cell.start]))
+        place = max(place, cell.stop)
+        if effect is None:
+            out.append(esc(cell.text))
+            continue
+        says = f"{sign_effect(effect)} {show_spaces(printable(effect.place.other_text.strip())) or '␣'}"
+        tip = f"{short(effect.place.margin)} less probable; the answer: {effect.branch.answer or effect.branch.error}"
+        css = ' class="on"' if effect.decides else ""
+        out.append(f'<ruby{css} title="{esc(printable(tip))}">{esc(cell.text)}<rt>{esc(says)}</rt></ruby>')
+    return Markup("".join(out))
