@@ -13,9 +13,10 @@ from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.model.decode import finish_stream
 from dragin_lab.model.writing import Keep, TokenEvent
-from dragin_lab.served.attending import replay_draft, start_draft
+from dragin_lab.served.attending import kind_of, replay_draft
 from dragin_lab.served.endpoint import ServedEndpoint
 from dragin_lab.served.rows import AttentionRows
+from dragin_lab.served.writing import Writing
 from dragin_lab.trace.trace import Continuation
 
 
@@ -34,7 +35,7 @@ class ServedModel(ServedEndpoint):
         Raises ``ModelServerError`` where the server fails, and ``ModelError`` for a draft that it cannot write.
         """
         items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        writing = start_draft(self, draft, seed, items.put, keep)
+        writing = kind_of(draft)(self, draft, seed, items.put, keep)
         try:
             yield from writing.start()
             while not writing.stopped:
@@ -59,14 +60,11 @@ class ServedModel(ServedEndpoint):
         return ServedBatch(self, size)
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle axis.
-
-        Raises ``ModelError`` where there is no attention.
-        """
+        """As ``LanguageModel.attend``. Raises ``ModelError`` where there is no attention."""
         if not isinstance(self.attention, AttentionRows):
             raise ModelError(f"{self.name} has no attention: {self.attention}")
         self.refuse_overrun(len(ids), 0)
-        return self.attention.rows(ids) if len(ids) else np.zeros((self.attention.heads, 0, 0), np.float32)
+        return self.attention.rows(ids) if len(ids) else np.zeros((self.attention.block.heads, 0, 0), np.float32)
 
     def score(self, *_: Any, **__: Any) -> NoReturn:
         """Raise ``ModelError``: a server scores no text that is there already."""
@@ -85,7 +83,7 @@ class ServedBatch:
             raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
         self.lm, self.asked, self.size = lm, size, min(size, lm.interface.slots or size)
         self._waiting: deque[tuple[Any, tuple[Any, ...]]] = deque()
-        self._writing: dict[Any, Any] = {}
+        self._writing: dict[Writing, Any] = {}
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def __len__(self) -> int:
@@ -101,7 +99,7 @@ class ServedBatch:
         while self._waiting and len(self._writing) < self.size:
             key, asked = self._waiting.popleft()
             try:
-                writing = start_draft(self.lm, *asked)
+                writing = kind_of(asked[0])(self.lm, *asked)
                 for _ in writing.start():
                     pass
                 if writing.stopped:
@@ -120,7 +118,7 @@ class ServedBatch:
                 return [self._ended(writing, error)]
         return []
 
-    def _ended(self, writing: Any, answer: Any) -> tuple[Any, Any]:
+    def _ended(self, writing: Writing, answer: Any) -> tuple[Any, Any]:
         writing.close()
         return self._writing.pop(writing), answer
 

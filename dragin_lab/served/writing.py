@@ -67,16 +67,11 @@ class Writing:
         """The tokens so far."""
         return [token.id for token in self.tokens]
 
-    @property
-    def reused(self) -> int:
-        """How many tokens of the prompt the server had read before."""
-        return min(self._reused, len(self.prompt_ids))
-
     # -- the stream ---------------------------------------------------------------------------------------------------
 
     def start(self) -> Iterator[TokenEvent]:
         """Take the ids that the draft begins with, yielding each, and ask for the tokens after them."""
-        for i in self.draft.prefix:
+        for i in self.draft.prefix[len(self.tokens) :]:
             yield self.add(self._look(self.ids, i))
             if self.stopped:
                 return
@@ -264,7 +259,7 @@ class Writing:
             stopped=self.stopped,
             asked_again=self.asked_again,
             seconds=time.perf_counter() - self.began,
-            reused=self.reused,
+            reused=min(self._reused, len(self.prompt_ids)),
         )
         if self._keep is not None:
             self._keep("together", self.to_keep())

@@ -22,7 +22,7 @@ from dragin_lab.catalog.methods import method as make
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.served import block, rows
+from dragin_lab.served import rows
 from tools.gguf_files import write_gguf
 
 pytest.importorskip("xllamacpp")
@@ -103,10 +103,13 @@ def test_dragin_gives_the_same_texts_queries_and_decisions(lab: dl.Lab, count: i
     assert 0 < sum(trace.asked_again for trace in traces) < sum(map(len, drafts)) / 10
 
 
-def test_a_draft_has_the_rows_of_transformers(lab: dl.Lab) -> None:
-    draft = Write(PROMPT, 24, attention=True, received=True)
+@pytest.mark.parametrize("prefix", [(), tuple(IDS[1:22])], ids=["from its start", "after more ids than a stretch has"])
+def test_a_draft_has_the_rows_of_transformers(lab: dl.Lab, prefix: tuple[int, ...]) -> None:
+    draft = Write(PROMPT, 32, attention=True, among=True, received=True, prefix=prefix)
     ours, theirs = lab.model.generate(draft), almanac().generate(draft)
     close(ours, theirs)
+    assert ours.ids.tolist()[: len(prefix)] == list(prefix)
+    np.testing.assert_allclose(ours.among, theirs.among, atol=1e-5)
     np.testing.assert_allclose(ours.received, theirs.received, atol=1e-5)
     np.testing.assert_allclose(ours.attention, theirs.attention, atol=1e-3)  # float16
     np.testing.assert_allclose(lab.model.attend(IDS), almanac().attend(IDS), atol=1e-4)
@@ -188,7 +191,7 @@ def test_the_rows_of_other_architectures_are_those_of_transformers(
     np.testing.assert_allclose(lm.attend(IDS), theirs.attend(IDS), atol=1e-3)  # GELU is rounded
 
 
-def write_settings(path: Path, architecture: str, tensors: tuple[str, ...] = (), **settings: Any) -> block.GgufFile:
+def write_settings(path: Path, architecture: str, tensors: tuple[str, ...] = (), **settings: Any) -> rows.GgufFile:
     """A file of settings, with the last block's tensors by name."""
     import gguf
 
@@ -202,7 +205,7 @@ def write_settings(path: Path, architecture: str, tensors: tuple[str, ...] = (),
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return block.GgufFile.open(path)
+    return rows.GgufFile(path)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +241,7 @@ def refuses_attention(lab: dl.Lab, match: str) -> None:
 def test_an_architecture_that_is_not_known_is_refused_by_name(
     served: Callable[..., dl.Lab], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(block.ARCHITECTURES, "llama")
+    monkeypatch.delitem(rows.ARCHITECTURES, "llama")
     refuses_attention(served(file), "its architecture 'llama' is none of qwen2, .* load it in transformers")
 
 
@@ -254,10 +257,10 @@ def halve_weights(path: Path) -> None:
 def test_a_cut_that_is_not_the_served_models_is_refused_by_the_check(
     served: Callable[..., dl.Lab], file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: str
 ) -> None:
-    cut = shutil.copy(file if damaged == "another norm" else block.cut_file(block.GgufFile.open(file)), tmp_path)
+    cut = shutil.copy(file if damaged == "another norm" else rows.GgufFile(file).cut(), tmp_path)
     if damaged != "another norm":
         halve_weights(Path(cut))
-    monkeypatch.setattr(rows, "cut_file", lambda _: Path(cut))
+    monkeypatch.setattr(rows.GgufFile, "cut", lambda _: Path(cut))
     refuses_attention(served(), r"the served distributions: FAILED \(.*, limit 0.33\); load it in transformers")
 
 
@@ -287,6 +290,6 @@ def test_the_doctor_prints_the_check_or_why_there_is_no_attention(file: Path, co
     assert (ran.code, "the last block's attention gives the served distributions (" in ran.out) == (0, True)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.delitem(block.ARCHITECTURES, "llama")
+        patch.delitem(rows.ARCHITECTURES, "llama")
         ran = command("doctor", "--model", file, "--engine", "llama.cpp", "--tokenizer", "almanac")
     assert (ran.code, "looks at attention can be used: its architecture 'llama' is none of" in ran.out) == (0, True)
