@@ -145,7 +145,7 @@ def declared_settings(method: Mapping[str, Any]) -> dict[str, Declaration]:
     variant = method.get("variant")
     for key, table in tables(variant if variant in VARIANTS else VARIANTS[0]):
         with suppress(SettingError):
-            declared |= table.named(method.get(key, "")).declared()
+            declared |= table.named(method[key]).declared() if method.get(key) else {}
     return declared
 
 

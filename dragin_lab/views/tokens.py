@@ -225,10 +225,11 @@ class Look:
         )
         return list(zip(names, continuation.alternative_probs[token].tolist(), strict=False))
 
-    def alternatives(self, token: int) -> str:
-        """``Gewair 41 % · Bel 10 %``."""
-        shown = self.likeliest(token)[:SHOWN_ALTERNATIVES]
-        return " · ".join(f"{show_spaces(name)} {percent(p)}" for name, p in shown)
+    @cached_property
+    def alternatives(self) -> list[str]:
+        """The likeliest tokens in the place of each one: ``Gewair 41 % · Bel 10 %``."""
+        shown = (self.likeliest(token)[:SHOWN_ALTERNATIVES] for token in range(len(self.continuation)))
+        return [" · ".join(f"{show_spaces(name)} {percent(p)}" for name, p in likeliest) for likeliest in shown]
 
     def about(self, cell: Cell) -> str:
         """The lines of a cell's tooltip."""
@@ -247,7 +248,7 @@ class Look:
             lines.append(f"{self.scale.name} {num(self.values[i])}")
         if cell.unit >= 0:
             lines.append(str(self.units[cell.unit]))
-        other = self.alternatives(i)
+        other = self.alternatives[i]
         return "\n".join([*lines, f"likeliest: {other}"] if other else lines)
 
     @cached_property
@@ -301,7 +302,7 @@ class Look:
             shown = reckoned[0] if len(reckoned) == 1 and "=" in reckoned[0] else num(score)
             flagged = ", ".join(name for name, on in flags if on)
             measured = [self.entropy_of(i), num(received), percent(p), shown]
-            rows.append([str(i + 1), self.named(cell, i), *measured, flagged, self.alternatives(i)])
+            rows.append([str(i + 1), self.named(cell, i), *measured, flagged, self.alternatives[i]])
         return names, rows
 
 
