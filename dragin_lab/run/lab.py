@@ -360,7 +360,7 @@ class Lab:
         ``margin`` is how much likelier the written token may be than the other (0 to 1); of more than ``limit`` places
         those that fired come first, then the nearest. Branches share the lab's cache, or one made for them. Returns a
         ``Sensitivity``: ``.table``, and ``.branches``, the tree. A branch that fails says so in its row. Raises as
-        ``branch``.
+        ``branch``; a ``KeyboardInterrupt`` carries what was tried by then as ``sensitivity``.
         """
         options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "nlp": nlp}
         module = import_module("dragin_lab.run.sensitivity")

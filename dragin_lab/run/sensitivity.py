@@ -122,21 +122,24 @@ def sensitivity(
         read_change(lab.model.tokenizer, method, trace, step=p.step, token=p.token, to=p.other, source=p.source)
         for p in places
     ]
-    by_place = {change.parting: place for change, place in zip(changes, places, strict=True)}
     episodes = (open_branch(lab, method, trace, change) for change in changes)
-    effects: list[Effect] = []
+    order = {change.parting: number for number, change in enumerate(changes)}
+    result = Sensitivity(trace, left_out=left_out)
     shown = Progress("sensitivity", len(places)) if progress and places else None
     try:
         for branch in serve_many(lab, method, episodes, size):
             assert branch.parting is not None
-            effects.append(compare_branch(trace, branch, by_place[branch.parting]))
+            result.effects.append(compare_branch(trace, branch, places[order[branch.parting]]))
             if shown is not None:
                 shown.add({"ended": branch.ended, "em": branch.scores.get("em")})
+    except KeyboardInterrupt as interrupt:
+        interrupt.sensitivity = result  # type: ignore[attr-defined]
+        raise
     finally:
         if shown is not None:
             shown.close()
-    order = {id(place): i for i, place in enumerate(places)}
-    return Sensitivity(trace, sorted(effects, key=lambda effect: order[id(effect.place)]), left_out)
+        result.effects.sort(key=lambda effect: order[effect.branch.parting])  # type: ignore[index]
+    return result
 
 
 def compare_branch(trace: Trace, branch: Trace, place: Place) -> Effect:

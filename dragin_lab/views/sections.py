@@ -155,6 +155,7 @@ def header_facts(trace: Trace) -> list[tuple[str, str]]:
         "method": method_line(trace),
         "model": model_line(trace),
         "exemplars": exemplars_line(trace),
+        "branch": "" if trace.parting is None else f"parts at {trace.parting}",
         "ended": ended_line(trace),
     }
     return [(name, line) for name, line in lines.items() if line]
