@@ -1,8 +1,8 @@
 """A draft that a server writes: its tokens as they come, its ``Stop``, and what has to be asked again.
 
 The server is asked for the k likeliest of each token. Where a trigger could decide otherwise within the bounds that
-these leave for the entropy, the token's whole distribution is asked for, so that every decision is that of the full
-distribution.
+these leave for the entropy, more of the token's distribution is asked for, and where that is not enough all of it, so
+that every decision is that of the full distribution.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from dragin_lab.trace.trace import Continuation
 RESUMED = 3
 #: After so many tokens that all had to be asked again, the rest is asked for with whole distributions.
 _ALL_AGAIN = 3
+#: How many of the likeliest are asked for before a whole distribution, which is megabytes of a large vocabulary.
+MORE = 2_000
 
 
 class Writing:
@@ -55,7 +57,7 @@ class Writing:
         self.tokens: list[Token] = []
         self.low: list[float] = []  # nats, bounds of each token's entropy
         self.high: list[float] = []
-        self.asked_again = 0  # tokens whose whole distribution was asked for
+        self._again: set[int] = set()  # tokens, by number, whose distribution was asked for beyond the k likeliest
         self._spans = lm.tokenizer.spans()
         self._reading: Future[Any] | None = None
         self._request: object = None  # the stream that is listened to
@@ -144,7 +146,7 @@ class Writing:
     @property
     def _k(self) -> int:
         """How many of the likeliest tokens are asked for."""
-        everything = len(self.tokens) == self.asked_again >= _ALL_AGAIN
+        everything = len(self.tokens) == len(self._again) >= _ALL_AGAIN
         return self.lm.interface.vocabulary if everything else self.lm.likeliest
 
     def _asked(self) -> Asked:
@@ -181,7 +183,8 @@ class Writing:
     def add(self, token: Token, bounds: tuple[float, float] | None = None) -> TokenEvent:
         """Take the next token; ``bounds`` of its entropy where they are known."""
         low, high = bounds or entropy_bounds(token.logprobs, self.lm.interface.vocabulary)
-        self.asked_again += bounds is None and len(token.ids) > self.lm.likeliest
+        if bounds is None and len(token.ids) > self.lm.likeliest:
+            self._again.add(len(self.tokens))
         self.tokens.append(token.first(self.lm.likeliest))
         self.low.append(low)
         self.high.append(high)
@@ -224,17 +227,18 @@ class Writing:
         self._settle(ended=True)
 
     def _settle(self, *, ended: bool) -> None:
-        """Ask for the whole distribution of tokens whose bounds leave a decision open."""
-        certainty = self.draft.certainty
+        """Ask for more of the distribution of tokens whose bounds leave a decision open, then for all of it."""
+        certainty, vocabulary = self.draft.certainty, self.lm.interface.vocabulary
         if certainty is None or not self.tokens or self.low == self.high:
             return
         while len(needed := certainty.lacking(self.so_far(), np.array(self.low), np.array(self.high), ended=ended)):
             self.close()
             for t in needed.tolist():
-                found = self._look(self.ids[:t], self.tokens[t].id, self.lm.interface.vocabulary)
-                exact = entropy_bounds(found.logprobs, len(found.logprobs))
-                self.low[t], self.high[t] = exact
-                self.asked_again += 1
+                k = vocabulary if t in self._again else min(MORE, vocabulary)
+                logprobs = self._look(self.ids[:t], self.tokens[t].id, k).logprobs
+                everything = k == vocabulary or len(logprobs) < k
+                self.low[t], self.high[t] = entropy_bounds(logprobs, len(logprobs) if everything else vocabulary)
+                self._again.add(t)
 
     def continuation(self) -> Continuation:
         """What was written."""
@@ -257,7 +261,7 @@ class Writing:
             alternative_tokens=tuple(tuple(tokenizer.show(int(i)) for i in row) for row in so_far.alternative_ids),
             received=np.full(n, np.nan, np.float32),
             stopped=self.stopped,
-            asked_again=self.asked_again,
+            asked_again=len(self._again),
             seconds=time.perf_counter() - self.began,
             reused=min(self._reused, len(self.prompt_ids)),
         )

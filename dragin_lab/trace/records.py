@@ -144,7 +144,7 @@ class Continuation:
     cut_tokens: int = 0  # how many tokens that took; none of them is among ``ids``
     # Of a model behind a server, which says bounds of entropy; `entropy` is the middle:
     entropy_width: np.ndarray | None = None  # (n,) float32, nats from bound to bound, 0 where it is exact
-    asked_again: int = 0  # tokens whose whole distribution was asked for, as a decision depended on it
+    asked_again: int = 0  # tokens whose distribution was asked for again, as a decision depended on it
 
     def __len__(self) -> int:
         return len(self.ids)

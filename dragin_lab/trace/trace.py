@@ -112,7 +112,7 @@ class Trace:
 
     @property
     def asked_again(self) -> int:
-        """Tokens whose whole distribution a server was asked for, as bounds of their entropy left a decision open."""
+        """Tokens whose distribution a server was asked for again, as bounds of their entropy left a decision open."""
         return sum(c.asked_again for c in self.continuations)
 
     @property

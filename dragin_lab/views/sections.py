@@ -331,7 +331,7 @@ def describe_bounds(continuation: Continuation) -> str:
 
 
 def describe_asked_again(continuations: Iterable[Continuation | None]) -> str:
-    """``3 tokens asked again``: those whose whole distribution a server was asked for; "" for none."""
+    """``3 tokens asked again``: those whose distribution a server was asked for again; "" for none."""
     again = sum(continuation.asked_again for continuation in continuations if continuation is not None)
     return f"{count(again, 'token')} asked again" if again else ""
 

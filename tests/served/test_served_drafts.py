@@ -16,6 +16,7 @@ from dragin_lab.catalog.methods import method as make
 from dragin_lab.core.episode import Bias, Write
 from dragin_lab.core.method import METHODS
 from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.served import writing
 from dragin_lab.served.model import ServedModel
 from dragin_lab.trace.trace import Continuation, Prompt, Trace
 
@@ -125,6 +126,19 @@ def test_an_entropy_whose_bounds_hold_the_threshold_is_asked_again(asking: Calla
         assert all(body["n_predict"] == 1 for body in whole)
         widths = np.concatenate([written.entropy_width for trace in traces for written in trace.continuations])
         assert (widths == 0).sum() >= again
+
+
+def test_the_whole_distribution_is_asked_for_only_where_more_of_it_leaves_the_decision_open(
+    asking: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "MORE", 300)
+    lab, server = asking(loading={"likeliest": 5})
+    (theta, _) = open_thetas(lab)
+    for nearer in (theta, theta + 0.02):
+        server.asked.clear()
+        traces = same_episodes(lab, dl.Lab(almanac()), make("flare", variant="paper", when=f"entropy@{nearer}"))
+        more, whole = ([b for _, b in server.asked if b.get("n_probs") == k] for k in (300, 1452))
+        assert len(more) == sum(trace.asked_again for trace in traces) > len(whole)
 
 
 def test_a_mean_of_entropies_is_exact_where_its_bounds_hold_the_threshold(asking: Callable[..., Any]) -> None:
