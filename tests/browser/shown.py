@@ -20,8 +20,10 @@ import view_samples as samples  # noqa: E402
 from view_states import STATES, hostile_trace  # noqa: E402
 
 from dragin_lab import views  # noqa: E402
+from dragin_lab.catalog.methods import method  # noqa: E402
 from dragin_lab.study.needs import Item  # noqa: E402
 from dragin_lab.trace.trace import Passage, Question, Step, Trace  # noqa: E402
+from dragin_lab.triggers.logistic import define  # noqa: E402
 
 #: What the page of a script that ran would be called.
 RAN = "a script ran"
@@ -125,6 +127,14 @@ def items(n: int = 240) -> list[Item]:
     return out
 
 
+def fitted_trace() -> Trace:
+    """An episode of a trigger with weights."""
+    terms = [("entropy", 2.8, 0.5, 0.9), ("name or number", 2.5, 0.3, 0.5), ("stop word", -1.2, 0.4, 0.5)]
+    trace = samples.almanac_trace("paper")
+    trace.method = method("dragin", when=define("mine", terms, -2.0, 0.5)).settings
+    return trace
+
+
 def labelled_methods() -> list[Trace]:
     """One question, answered by several methods."""
     others = [samples.baseline_trace(name) for name in ("wo-rag", "sr-rag", "fs-rag")]
@@ -149,6 +159,7 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "6 cost and quality": lambda: views.cost_quality(sweep()),
     "7 needs": lambda: views.needs_curves(items(), thresholds=THETAS),
     "6 frontier": lambda: views.frontier(sweep_of_methods()),
+    "8 contributions": lambda: views.contributions(fitted_trace()),
     "7 scores": lambda: views.score_distributions(items(), thresholds=THETAS),
 }
 #: Bad input, with words of what must stand in its place.
