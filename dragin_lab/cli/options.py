@@ -98,7 +98,7 @@ layout_option = click.option(
 )  # fmt: skip
 decoding_option = click.option(
     "--decoding", type=Name(("greedy", "sample")), default="greedy", show_default=True, panel="Model",
-    help="Write the likeliest token, or draw one.",
+    help="How tokens are chosen.",
 )  # fmt: skip
 
 
