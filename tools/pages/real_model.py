@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from string import Template
+from typing import Any
 
 import spacy
+from scipy.stats import spearmanr
 
 import dragin_lab as dl
 from dragin_lab import almanac
@@ -28,7 +32,7 @@ from dragin_lab.core.stops import NextExample
 from dragin_lab.data import datasets
 from dragin_lab.study import needs
 from tools import real
-from tools.pages.base import HERE, RUNS, Row, kept_rows, parser, say
+from tools.pages.base import DOCS, HERE, RUNS, Row, bracketed, kept_rows, markdown_table, parser, rounded, say
 
 FACTS = HERE / "known_facts.json"
 OUTPUT = RUNS / "real"
@@ -117,6 +121,25 @@ def strategy_facts() -> Iterator[Fact]:
         yield Fact("strategyqa", "yes or no", question.text, tuple(question.golds))
 
 
+#: What a table calls the parts.
+TITLES = {
+    "known": "known facts",
+    "2wiki": "2Wiki's triples",
+    "strategyqa": "StrategyQA",
+    "almanac": "Almanac, own view",
+}
+SHOWN = 17  # a kind of fact with fewer questions has no row of its own
+#: What Almanac's page says of these is compared with what SmolLM2 says.
+PAIRS = (
+    ("rind", "entropy"),
+    ("rind-reference", "entropy"),
+    ("entropy", "margin"),
+    ("entropy", "attention"),
+    ("capitalised", "entropy"),
+    ("probability", "probability-sentence"),
+    ("entropy-trend", "entropy"),
+)
+
 PARTS = {"known": known_facts, "2wiki": wiki_facts, "strategyqa": strategy_facts}
 
 
@@ -176,6 +199,103 @@ def read_part(part: str, output: Path, limit: int | None = None) -> list[Row]:
     return kept_rows(output / f"{part}.jsonl", list(PARTS[part]())[:limit], work)
 
 
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def items_of(rows: Sequence[Row]) -> list[needs.Item]:
+    """The rows as what a trigger should fire on (wrong answers) or leave alone (right ones)."""
+    return [
+        needs.Item(f"{number}-{row['question']}", "", not row["right"], row["scores"])
+        for number, row in enumerate(rows)
+    ]
+
+
+def areas_of(rows: Sequence[Row]) -> dict[str, needs.Row]:
+    """ROC area with its interval and average precision of every trigger that scores tokens."""
+    return {row.trigger: row for row in needs.when_table(items_of(rows), {}) if row.trigger not in needs.CLOCKS}
+
+
+def count_table(parts: Mapping[str, Sequence[Row]]) -> str:
+    """How many answers are right, by part and kind of fact."""
+    rows: list[tuple[Any, ...]] = []
+    for part in PARTS:
+        kinds = Counter(row["kind"] for row in parts[part])
+        right = Counter(row["kind"] for row in parts[part] if row["right"])
+        rows.append((f"**{TITLES[part]}**", f"**{sum(right.values())}**", f"**{sum(kinds.values())}**"))
+        if len(kinds) > 1:
+            shown = [kind for kind, count in kinds.most_common() if count >= SHOWN]
+            rows += [(kind, right[kind], kinds[kind]) for kind in shown]
+            if rest := [kind for kind in kinds if kind not in shown]:
+                rows.append((f"{len(rest)} others", sum(right[k] for k in rest), sum(kinds[k] for k in rest)))
+    return markdown_table(("facts", "right", "asked"), rows)
+
+
+def area_table(areas: Mapping[str, Mapping[str, needs.Row]]) -> str:
+    """One row a trigger, the best on single facts first."""
+    columns = (*PARTS, "almanac")
+    order = sorted(areas["facts"], key=lambda name: -areas["facts"][name].area)
+    rows = []
+    for name in order:
+        row = areas["facts"][name]
+        each = [bracketed(r.area, r.low, r.high) if (r := areas[part].get(name)) else "–" for part in columns]
+        rows.append((f"`{name}`", bracketed(row.area, row.low, row.high), rounded(row.average_precision), *each))
+    head = ("trigger", "both sets of facts", "average precision", *(TITLES[part] for part in columns))
+    return markdown_table(head, rows)
+
+
+def rank_correlation(areas: Mapping[str, Mapping[str, needs.Row]], part: str) -> tuple[float, int]:
+    """Spearman's correlation of the triggers' areas on the single facts with those on ``part``, and of how many."""
+    names = [name for name in areas["facts"] if name in areas[part]]
+    pairs = [[areas[part][name].area for name in names], [areas["facts"][name].area for name in names]]
+    return float(spearmanr(*pairs).statistic), len(names)
+
+
+def write_page(path: Path, parts: Mapping[str, Sequence[Row]]) -> None:
+    """Write docs/real-model.md; every sentence with a figure is written here."""
+    both = [*parts["known"], *parts["2wiki"]]
+    areas = {part: areas_of(rows) for part, rows in parts.items()} | {"facts": areas_of(both)}
+    chance = sum(not row["right"] for row in both) / len(both)
+    correlation, shared = rank_correlation(areas, "almanac")
+    page = Template((HERE / "real_model.template.md").read_text(encoding="utf-8")).substitute(
+        counts=count_table(parts),
+        areas=area_table(areas),
+        chance=rounded(chance),
+        labels=ALMANAC_LABELS,
+        findings="\n".join(f"- {finding}" for finding in find_differences(areas)),
+        correlation=f"{correlation:.2f}",
+        shared=shared,
+        wrong=examples_of(parts["known"], "entropy", right=False),
+        unsure=examples_of(parts["known"], "entropy", right=True),
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def find_differences(areas: Mapping[str, Mapping[str, needs.Row]]) -> list[str]:
+    """What Almanac's table says of pairs of triggers, and whether a real model says the same."""
+    findings = []
+    for first, second in PAIRS:
+        sides = []
+        for part, where in (("almanac", "on Almanac"), ("facts", "on SmolLM2")):
+            a, b = areas[part][first], areas[part][second]
+            apart = a.low > b.high or b.low > a.high
+            word = "ahead of" if a.area > b.area else "behind"
+            said = word if apart else "not clearly apart from"
+            sides.append((said, f"{where} `{first}` is {said} `{second}` ({a.area:.3f} and {b.area:.3f})"))
+        holds = "holds" if sides[0][0] == sides[1][0] else "does not hold"
+        findings.append(f"**{holds.capitalize()}**: {sides[0][1]}, {sides[1][1]}.")
+    return findings
+
+
+def examples_of(rows: Sequence[Row], trigger: str, *, right: bool, most: int = 6) -> str:
+    """The right answers with the highest scores, or the wrong ones with the lowest: where a trigger is mistaken."""
+    chosen = sorted((row for row in rows if row["right"] is right), key=lambda row: row["scores"][trigger])
+    chosen = chosen[::-1][:most] if right else chosen[:most]
+    head = ("question", "answer", "gold", trigger)
+    return markdown_table(
+        head, [(r["question"], r["answer"], " or ".join(r["golds"]), f"{r['scores'][trigger]:.2f}") for r in chosen]
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--part", choices=(*PARTS, "almanac"), help="compute one part only")
@@ -183,9 +303,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--output", type=Path, default=OUTPUT)
     given = options.parse_args(arguments)
     given.output.mkdir(parents=True, exist_ok=True)
+    parts = {}
     for part in [given.part] if given.part else [*PARTS, "almanac"]:
-        rows = read_part(part, given.output, given.limit)
-        say(f"{part}: {sum(row['right'] for row in rows)} of {len(rows)} right")
+        parts[part] = read_part(part, given.output, given.limit)
+        say(f"{part}: {sum(row['right'] for row in parts[part])} of {len(parts[part])} right")
+    if not given.part:
+        write_page(DOCS / "real-model.md", parts)
 
 
 if __name__ == "__main__":
