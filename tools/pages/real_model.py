@@ -243,11 +243,11 @@ def area_table(areas: Mapping[str, Mapping[str, needs.Row]]) -> str:
     return markdown_table(head, rows)
 
 
-def rank_correlation(areas: Mapping[str, Mapping[str, needs.Row]], part: str) -> tuple[float, int]:
-    """Spearman's correlation of the triggers' areas on the single facts with those on ``part``, and of how many."""
-    names = [name for name in areas["facts"] if name in areas[part]]
-    pairs = [[areas[part][name].area for name in names], [areas["facts"][name].area for name in names]]
-    return float(spearmanr(*pairs).statistic), len(names)
+def rank_correlation(first: Mapping[str, needs.Row], second: Mapping[str, needs.Row]) -> tuple[float, int]:
+    """Spearman's correlation of two parts' areas over the triggers that both have, and how many these are."""
+    names = [name for name in first if name in second]
+    areas = [[part[name].area for name in names] for part in (first, second)]
+    return float(spearmanr(*areas).statistic), len(names)
 
 
 def write_page(path: Path, parts: Mapping[str, Sequence[Row]]) -> None:
@@ -255,7 +255,7 @@ def write_page(path: Path, parts: Mapping[str, Sequence[Row]]) -> None:
     both = [*parts["known"], *parts["2wiki"]]
     areas = {part: areas_of(rows) for part, rows in parts.items()} | {"facts": areas_of(both)}
     chance = sum(not row["right"] for row in both) / len(both)
-    correlation, shared = rank_correlation(areas, "almanac")
+    correlation, shared = rank_correlation(areas["facts"], areas["almanac"])
     page = Template((HERE / "real_model.template.md").read_text(encoding="utf-8")).substitute(
         counts=count_table(parts),
         areas=area_table(areas),
@@ -264,6 +264,7 @@ def write_page(path: Path, parts: Mapping[str, Sequence[Row]]) -> None:
         findings="\n".join(f"- {finding}" for finding in find_differences(areas)),
         correlation=f"{correlation:.2f}",
         shared=shared,
+        known=f"{rank_correlation(areas['known'], areas['almanac'])[0]:.2f}",
         wrong=examples_of(parts["known"], "entropy", right=False),
         unsure=examples_of(parts["known"], "entropy", right=True),
     )
