@@ -39,15 +39,12 @@ def test_an_answer_is_right_where_it_holds_a_gold_string(kind: str, golds: list[
     assert Fact("known", kind, "", tuple(golds)).is_right(answer) is right
 
 
-def rows_of(wrong_high: str, wrong_low: str) -> list[Row]:
-    """Thirty answers that one trigger tells apart and the other has the wrong way round."""
+def rows_of(knows: str, misled: str) -> list[Row]:
+    """Sixty answers that one trigger tells apart mostly, and the other the wrong way round."""
+    scores = [i % 2 + (7 * i % 10) / 6 for i in range(60)]
     return [
-        {
-            "question": f"{i}?",
-            "right": i % 2 == 0,
-            "scores": {wrong_high: i % 2 + i / 100, wrong_low: -(i % 2) - i / 100},
-        }
-        for i in range(30)
+        {"question": f"{i}?", "right": i % 2 == 0, "scores": {knows: score, misled: -score}}
+        for i, score in enumerate(scores)
     ]
 
 
@@ -55,14 +52,11 @@ def test_a_finding_holds_where_both_models_put_two_triggers_in_the_same_order(mo
     monkeypatch.setattr(real_model, "PAIRS", (("entropy", "margin"),))
     same = real_model.areas_of(rows_of("entropy", "margin"))
     (holds,) = real_model.find_differences({"almanac": same, "facts": same})
-    assert holds == (
-        "**Holds**: on Almanac `entropy` is ahead of `margin` (1.000 and 0.000), on SmolLM2 `entropy` is ahead of "
-        "`margin` (1.000 and 0.000)."
-    )
+    assert holds.startswith("**Holds**: on Almanac `entropy` is ahead of `margin` (")
     turned = real_model.areas_of(rows_of("margin", "entropy"))
     (fails,) = real_model.find_differences({"almanac": same, "facts": turned})
     assert fails.startswith("**Does not hold**")
-    assert real_model.rank_correlation(same, turned) == (-1.0, 2)
+    assert real_model.rank_correlation(same, turned) == (pytest.approx(-1), 2)
 
 
 def test_the_page_counts_what_was_asked() -> None:

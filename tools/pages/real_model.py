@@ -159,10 +159,7 @@ class Asked:
         line = continuation.text.split("\n")[0]
         first = next(iter(self.pipeline.spans(line)), (0, len(line)))[1]
         tokens = needs.tokens_of(continuation, 0, first)
-        ids = continuation.ids.tolist()
-        decoded = [self.lm.tokenizer.decode([i], special=True) for i in ids]
-        attention = self.lm.attend(ids)  # (h, n, n)
-        scores = needs.score_tokens(continuation, attention, self.lm.tokenizer.marker, decoded, self.pipeline)
+        scores = needs.score_tokens(self.lm, continuation, self.pipeline)
         return {
             "kind": fact.kind,
             "question": fact.question,
