@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from string import Template
 from typing import Any
 
@@ -258,6 +259,9 @@ def write_page(path: Path, parts: Mapping[str, Sequence[Row]]) -> None:
         areas=area_table(areas),
         chance=rounded(chance),
         labels=ALMANAC_LABELS,
+        right_words=f"{mean_words(both, right=True):.1f}",
+        wrong_words=f"{mean_words(both, right=False):.1f}",
+        on_strategy=", ".join(f"`{name}`" for name, row in areas["strategyqa"].items() if row.low > 0.5) or "none",
         findings="\n".join(f"- {finding}" for finding in find_differences(areas)),
         correlation=f"{correlation:.2f}",
         shared=shared,
@@ -282,6 +286,11 @@ def find_differences(areas: Mapping[str, Mapping[str, needs.Row]]) -> list[str]:
         holds = "holds" if sides[0][0] == sides[1][0] else "does not hold"
         findings.append(f"**{holds.capitalize()}**: {sides[0][1]}, {sides[1][1]}.")
     return findings
+
+
+def mean_words(rows: Sequence[Row], *, right: bool) -> float:
+    """How many words the right or the wrong answers have on average."""
+    return fmean(len(row["answer"].split()) for row in rows if row["right"] is right)
 
 
 def examples_of(rows: Sequence[Row], trigger: str, *, right: bool, most: int = 6) -> str:
