@@ -97,7 +97,7 @@ ON_A_CLUSTER = [
     ("run --ray head", ("'head'", "HOST:PORT")),
     ("run --ray head:0", ("'head:0'", "HOST:PORT")),
     ("run --ray ray://head:10001", ("'ray://head:10001'", "HOST:PORT")),
-    (f"run --ray 127.0.0.1:{free_port()}", ("no answer from 127.0.0.1:", "start a cluster there")),
+    ("run --ray 127.0.0.1:{port}", ("no answer from 127.0.0.1:", "start a cluster there")),
 ]
 
 
@@ -121,7 +121,7 @@ def test_wrong_usage_of_a_cluster_too(
 ) -> None:
     pytest.importorskip("ray")
     monkeypatch.chdir(tmp_path)
-    check_refused(command, line, says)
+    check_refused(command, line.format(port=free_port()), says)
 
 
 RECORD = {"_id": "a", "question": "Who?", "answer": "Li"}
