@@ -86,7 +86,7 @@ def convert_tokenizer(file: Path) -> Path:
     """
     with file.open("rb") as opened:
         digest = hashlib.sha256(opened.read(_BEGINNING)).hexdigest()
-    return convert_once(file, f"tokenizers/{digest[:32]}", lambda: (_read_tokenizer(file),))
+    return convert_once(file, f"tokenizers/{digest[:32]}", lambda: (_read_tokenizer(file),), ("gguf",))
 
 
 def convert_once(

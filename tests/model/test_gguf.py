@@ -148,6 +148,11 @@ def test_an_error_names_the_missing_packages(
     refused(file, rf"tiny\.gguf needs {' and '.join(missing)}; run pip install 'dragin-lab\[gguf\]'")
 
 
+def test_the_tokenizer_alone_needs_no_accelerate(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == "accelerate" else object())
+    assert (gguf.convert_tokenizer(file) / "tokenizer.json").is_file()
+
+
 def test_files_that_are_no_gguf(file: Path) -> None:
     refused(file.with_name("nowhere.gguf"), "no file .*nowhere.gguf'; give the path")
     refused("nowhere.gguf", "no file 'nowhere.gguf'")
