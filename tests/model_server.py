@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,9 @@ Json = dict[str, Any]
 #: What a request may meet: a status with an error text; a cut before its n-th event, an end, a silence or an error
 #: there; a wait until n streams are under way together.
 Trouble = tuple[str, Any]
+
+#: Questions of the slow tests that compare a served model with transformers; 200 take ten minutes of a processor.
+MANY = int(os.environ.get("DRAGIN_LAB_SERVED_QUESTIONS", "40"))
 
 
 @cache

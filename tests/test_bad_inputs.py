@@ -158,7 +158,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("trace_view", views.trace_view, {"trace": trace}),
         Entry("trace_text", views.trace_text, {"trace": trace, "width": 80, "color": False}),
         Entry("cost_quality", views.cost_quality, {
-            "table": swept, "cost": "retrievals", "quality": "f1", "paper": None,
+            "table": swept, "cost": "retrievals", "quality": "f1",
         }),
         Entry("threshold_sweep", views.threshold_sweep, {"table": swept, "paper": None}),
         Entry("browse_page", views.browse_page, {"runs": runs}),

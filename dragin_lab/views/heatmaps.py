@@ -18,6 +18,7 @@ import numpy as np
 from markupsafe import Markup
 from wcwidth import width as terminal_width
 
+from dragin_lab.checks import count
 from dragin_lab.errors import SettingError
 from dragin_lab.run.sensitivity import Effect, Sensitivity
 from dragin_lab.trace.kept import kept_of, written
@@ -44,8 +45,9 @@ def heatmap(trace: Trace | str | Path, *, max_tokens: int = MAX_TOKENS, sensitiv
     ``sensitivity`` a second strip says under each token that was tried what the other one would have changed. A path
     that holds no readable trace gives its message in place. Raises ``SettingError`` for another trace's sensitivity.
     """
-    given = None if max_tokens == MAX_TOKENS else max_tokens
-    call = write_call("heatmap", "trace" if sensitivity is None else "trace, sensitivity=result", max_tokens=given)
+    max_tokens = count("max_tokens", max_tokens)
+    first = "trace" if sensitivity is None else "trace, sensitivity=result"
+    call = write_call("heatmap", first, max_tokens=None if max_tokens == MAX_TOKENS else max_tokens)
     card = partial(_fill_template, most=max_tokens, sensitivity=sensitivity)
     if sensitivity is not None and open_trace(trace).fingerprint != sensitivity.trace.fingerprint:
         raise SettingError("the sensitivity is another trace's; draw views.heatmap(result.trace, sensitivity=result)")

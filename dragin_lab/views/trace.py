@@ -37,7 +37,7 @@ def trace_view(trace: Trace, *, max_tokens: int = MAX_TOKENS) -> View:
     At most ``max_tokens`` tokens are drawn one by one, shared fairly among the drafts; the others stand as plain
     text, and the view says how many. A part that cannot be drawn shows its error and its text instead.
     """
-    trace = open_trace(trace)
+    trace, max_tokens = open_trace(trace), as_count("max_tokens", max_tokens)
     card, text = partial(_trace_card, trace, max_tokens), partial(trace_text, trace)
     call = write_call("trace_view", "trace", max_tokens=None if max_tokens == MAX_TOKENS else max_tokens)
     return make_view("The trace", "trace", trace.question.text, card, text, code=call)

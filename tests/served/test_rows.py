@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from model_server import almanac
+from model_server import MANY, almanac
 from test_served_drafts import PROMPT, close
 from test_served_llamacpp import same
 
@@ -95,7 +95,7 @@ def test_every_method_with_attention_gives_the_same_episodes(lab: dl.Lab, method
     assert trace.queries
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [6, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_dragin_gives_the_same_texts_queries_and_decisions(lab: dl.Lab, count: int) -> None:
     traces = same(lab, make("dragin"), questions("2wikimultihopqa", "test")[:count])
     drafts = [step.draft for trace in traces for step in trace.steps]

