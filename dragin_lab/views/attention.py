@@ -197,7 +197,7 @@ def _fit_words(words: list[tuple[str, Word]], most: int) -> list[tuple[str, Word
 
 
 def _map_figure(words: WordMap, head: int | None, title: str, where: str, code: str = "") -> View:
-    if head is not None and head not in words.heads:
+    if head is not None and not (isinstance(head, int | np.integer) and head in words.heads):
         raise SettingError(f"head={shown(head)} was not captured; give one of {', '.join(map(str, words.heads))}")
     name = f"mean of {count(len(words.heads), 'head')}" if head is None else f"head {head}"
     paid = words.paid.mean(axis=0) if head is None else words.paid[words.heads.index(head)]  # (r, c)

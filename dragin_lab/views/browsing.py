@@ -59,7 +59,7 @@ def load_browse_script() -> str:
 
 def browse_data(runs: Runs, at: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Everything that the explorer shows, as plain data, and ``at``, what it shows first; passages once each."""
-    instance("at", at or {}, Mapping, "give what the explorer's Copy as code writes")
+    instance("at", {} if at is None else at, Mapping, "give what the explorer's Copy as code writes")
     passages: dict[tuple[str, str, str], int] = {}
     questions = []
     for dataset in runs.datasets:

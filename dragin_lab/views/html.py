@@ -64,7 +64,11 @@ def class_attribute(*names: str, **flags: object) -> Markup:
 
 def write_call(name: str, *names: str, **values: Any) -> str:
     """The call that makes a view, for copying: ``views.heatmap(trace, max_tokens=60)``; None and "" are left out."""
-    given = [f"{key}={value!r}" for key, value in values.items() if value not in (None, "")]
+    given = [
+        f"{key}={value!r}"
+        for key, value in values.items()
+        if not (value is None or (isinstance(value, str) and not value))
+    ]
     return f"views.{name}({', '.join([*filter(None, names), *given])})"
 
 

@@ -164,7 +164,7 @@ def score_distributions(
         text("title", title) or "Scores of known and of missing facts", partial(_draw_scores, scores, labels, thetas),
         about=" ".join(filter(None, remarks)), alt=f"Median scores: {', '.join(medians)}.",
         table=table, numbers="Quantiles of the scores",
-        code=write_call("score_distributions", "items", triggers=triggers, thresholds=thresholds or None, title=title),
+        code=write_call("score_distributions", "items", triggers=triggers, thresholds=thetas or None, title=title),
     )  # fmt: skip
 
 
@@ -216,7 +216,12 @@ def _check_items(
     """The thresholds, the triggers to show, and (m,) bool: which items are positive."""
     several("items", items, Item, "give the items of needs.forced_items or needs.free_items")
     instance("positive", positive, Callable, "give a function that takes an Item and says whether its fact is missing")
-    by_trigger = instance("thresholds", thresholds or {}, Mapping, "give a number for each trigger: {'rind': 0.25}")
+    by_trigger = instance(
+        "thresholds",
+        {} if thresholds is None else thresholds,
+        Mapping,
+        "give a number for each trigger: {'rind': 0.25}",
+    )
     thetas = {str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in by_trigger.items()}
     scored = [name for name in items[0].scores if all(name in item.scores for item in items)] if items else []
     names = [] if wanted is None else several("triggers", wanted, str, "give the names of triggers", alone=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.checks import count as count_of
-from dragin_lab.checks import number
+from dragin_lab.checks import number, shown
 from dragin_lab.core.words import character_words
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.trace.kept import kept_of, written
@@ -54,6 +54,8 @@ class Explore(Card):
 
 def check_place(texts: list[dict[str, Any]], step: int | None, text: str, token: int | None) -> dict[str, Any]:
     """Where to begin, by step, text and token, each counted from 1; empty for the first hit."""
+    if not isinstance(text, str):
+        raise SettingError(f"text={shown(text)} is {type(text).__name__}; give 'draft' or 'continuation'")
     if step is None and (text or token is not None):
         raise SettingError("text and token are those of a step; give step=1 or another one as well")
     if step is None:
