@@ -23,7 +23,7 @@ Json = dict[str, Any]
 #: there; a wait until n streams are under way together.
 Trouble = tuple[str, Any]
 
-#: Questions of the slow tests that compare a served model with transformers; 200 take ten minutes of a processor.
+#: Questions of the slow tests that compare a served model with transformers: a part of what was compared once, 200.
 MANY = int(os.environ.get("DRAGIN_LAB_SERVED_QUESTIONS", "40"))
 
 
