@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from typing import Any, ClassVar, Generic, TypeVar
 
 from dragin_lab.checks import choice, count, flag, number, shown, text
+from dragin_lab.core.needs import hidden_in
 from dragin_lab.errors import SettingError
 
 P = TypeVar("P", bound="Part")
@@ -133,7 +134,7 @@ class Rule(Part):
     """When to retrieve, in any variant: the base of ``Trigger`` and of the released code's rules."""
 
     unit = "word"  # what is compared with θ: each word, each sentence, or the draft as a whole
-    needs: ClassVar[tuple[str, ...]] = ()  # what it reads beside probabilities: "attention", "hidden:12", "entities"
+    needs: ClassVar[tuple[str, ...]] = ()  # what it reads beside probabilities (``core.needs``)
     form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)
     length = 64  # tokens of a draft and of the answer, by default
 
@@ -152,8 +153,7 @@ class Rule(Part):
     @property
     def hidden(self) -> int | str | None:
         """The layer whose hidden states it needs, "last" or an index; None where it needs none."""
-        need = next((need for need in self.needs if need.startswith("hidden")), "")
-        return int(need.partition(":")[2]) if ":" in need else "last" if need else None
+        return hidden_in(self.needs)
 
     @property
     def retrieves(self) -> bool:

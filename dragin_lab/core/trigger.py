@@ -6,24 +6,22 @@ three call ``Trigger.judge``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dragin_lab.checks import choice, number, several
+from dragin_lab.checks import choice, number
 from dragin_lab.core.draft import Draft
+from dragin_lab.core.needs import check_needs
 from dragin_lab.core.scores import pool_values, pool_words
 from dragin_lab.core.settings import Registry, Rule, setting
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.trace.trace import Words
 
 UNITS, POOLS = ("word", "sentence", "draft"), ("max", "mean", "min", "sum")
-#: What a trigger may ask to have captured: attention, the last layer's hidden states, or those of a numbered one.
-_NEED = re.compile(r"attention|received|hidden(:-?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -83,6 +81,10 @@ class Trigger(Rule):
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
     loop = "look-ahead"  # how an episode goes on (``catalog.loops``): "look-ahead", "flare", "clock", "prefix", "call"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_needs(cls.__dict__.get("name", cls.__name__), cls.needs)
 
     @property
     def span(self) -> str:
@@ -233,7 +235,9 @@ def when(
         cut: where a draft that fires is cut, before its "word", its "sentence" or all of the "draft"; default the unit.
         skip_stop_words: stop words score 0.
         needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``; "received"
-            where it reads ``draft.received``, so that models without attention are refused.
+            where it reads ``draft.received``, so that models without attention are refused; "renyi:2", "fisher-rao" and
+            "self-certainty" for ``draft.measure``; "attention:8", "attention:middle" and "attention:middle-third" for
+            ``draft.attention_of``.
         source: where the idea is from.
 
     Raises ``SettingError`` for values that do not exist, a built-in name, and a parameter without default.
@@ -243,9 +247,7 @@ def when(
         choice(f"trigger {name!r}: {label}", value, known)
     if UNITS.index(cut) < UNITS.index(unit):
         raise SettingError(f"trigger {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
-    remedy = "give a tuple of 'attention', 'received', 'hidden' or 'hidden:12'"
-    if wrong := [need for need in several(f"trigger {name!r}: needs", needs, str, remedy) if not _NEED.fullmatch(need)]:
-        raise SettingError(f"needs={wrong!r} of trigger {name!r}: {remedy}")
+    needs = check_needs(name, needs)
     theta = None if threshold is None else number("threshold", threshold)
 
     return TRIGGERS.define(
@@ -256,7 +258,7 @@ def when(
         pool=pool,
         cut=cut,
         skip_stop_words=skip_stop_words,
-        needs=tuple(needs),
+        needs=needs,
         source=source,
     )
 
