@@ -25,7 +25,7 @@ BUDGETS = {
     "catalog": (500, 4),
     "almanac": (250, 2),
     "data": (1750, 12),
-    "model": (3500, 15),
+    "model": (3680, 15),
     "served": (1900, 12),
     "retrieval": (2600, 13),
     "run": (4100, 19),
@@ -36,7 +36,7 @@ BUDGETS = {
 }
 ROOMS = tuple(BUDGETS)
 ROOT = (650, 7)  # the same for the modules of the root
-LINES, FILE_LINES = 32_320, 400  # of the package, and of one file
+LINES, FILE_LINES = 32_500, 400  # of the package, and of one file
 ONE_WORD = 0.3  # the share of module-level functions whose name is one word
 #: Names that say nothing of the thing they hold, and how many variables may be called so.
 VAGUE, VAGUE_MOST = frozenset({"found", "made", "told", "said", "taken", "laid", "drawn"}), 60

@@ -34,7 +34,7 @@ class Measure(NamedTuple):
     temperature: float
 
 
-def check_needs(name: str, needs: Sequence[str]) -> tuple[str, ...]:
+def read_needs(name: str, needs: Sequence[str]) -> tuple[str, ...]:
     """The needs of the trigger ``name``. Raises ``SettingError`` for what cannot be captured."""
     read = several(f"trigger {name!r}: needs", needs, str, _REMEDY)
     wrong = [need for need in read if not (_OTHERS.fullmatch(need) or _LAYERS.fullmatch(need) or find_measure(need))]

@@ -15,7 +15,7 @@ import numpy as np
 
 from dragin_lab.checks import choice, number
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.needs import check_needs
+from dragin_lab.core.needs import read_needs
 from dragin_lab.core.scores import pool_values, pool_words
 from dragin_lab.core.settings import Registry, Rule, setting
 from dragin_lab.errors import SettingError, TriggerError
@@ -84,7 +84,7 @@ class Trigger(Rule):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        check_needs(cls.__dict__.get("name", cls.__name__), cls.needs)
+        read_needs(cls.__dict__.get("name", cls.__name__), cls.needs)
 
     @property
     def span(self) -> str:
@@ -247,7 +247,7 @@ def when(
         choice(f"trigger {name!r}: {label}", value, known)
     if UNITS.index(cut) < UNITS.index(unit):
         raise SettingError(f"trigger {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
-    needs = check_needs(name, needs)
+    needs = read_needs(name, needs)
     theta = None if threshold is None else number("threshold", threshold)
 
     return TRIGGERS.define(

@@ -8,7 +8,7 @@ that is there already is measured in one (teacher forcing).
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,11 +22,11 @@ from dragin_lab.model.caches import Prefix
 from dragin_lab.model.measure import Recorder
 from dragin_lab.model.tap import Pending, hidden_states
 from dragin_lab.model.tapped import TappedModel
+from dragin_lab.model.taps import layer_rows
 from dragin_lab.model.writing import Keep, TokenEvent, Writing
 from dragin_lab.trace.trace import Continuation, Prompt
 
 ROWS_AT_ONCE = 32  # attention rows computed together, where no ``Stop`` needs them earlier
-_MEASURED = ("entropy", "logprob", "alternative_ids", "alternative_probs")
 
 
 @torch.inference_mode()
@@ -45,7 +45,12 @@ def feed_tokens(
     fed = torch.tensor(ids, device=lm.device) if placed is None else placed
     inputs = {"input_ids": fed[None], lm.cache_argument: prefix.cache, "use_cache": True}
     prefix.sound = False
-    with lm.lock, hidden_states(lm.model, [] if writing is None else writing.hidden) as states:
+    layers = [] if writing is None else writing.recorder.layers
+    with (
+        lm.lock,
+        hidden_states(lm.model, [] if writing is None else writing.hidden) as states,
+        layer_rows(lm.tap, layers) as rows,
+    ):
         if pending is None:
             output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
         else:
@@ -54,6 +59,7 @@ def feed_tokens(
     prefix.sound = True
     if writing is not None:
         writing.state(states, 0)
+        writing.recorder.looked_aside(rows)
     logits: Tensor = output.logits[0, -1]  # (V,)
     return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
 
@@ -164,16 +170,19 @@ def replay(
         if known > first and not blind:
             writing.recorder.looked_back(torch.tensor(rows[None, None, first:known, : known - 1]))
 
+    def know_layers(count: int) -> None:
+        """Say how many rows of the further layers the model would have known by now."""
+        for kept in writing.recorder.layers.values():
+            kept.count = count
+
     fed = 0  # tokens
     writing = Writing(lm, draft, None, look_back, followed=True, capture=False, device=torch.device("cpu"))
-    writing.recorder.stored = cached["attention"] if draft.attention else None
-    writing.recorder.states = list(torch.tensor(cached["hidden"])) if "hidden" in cached else []
-    measured = [torch.tensor(cached[name]) for name in _MEASURED]
+    measured = writing.recorder.restore(cached, attention=draft.attention)
     warped = torch.tensor(cached["entropy_processed"]) if "entropy_processed" in cached else None
     events = []
     for t, token in enumerate(cached["ids"].tolist()):
-        entropy, logprob, which, best = (values[t : t + 1] for values in measured)
-        writing.chose(token, (entropy, logprob, which, best), warped=None if warped is None else warped[t : t + 1])
+        know_layers(t + 1)
+        writing.chose(token, measured.of(t, draft.measures), warped=None if warped is None else warped[t : t + 1])
         events.append(writing.event())
         writing.check()
         if way not in ("beside", writing.way):
@@ -185,12 +194,20 @@ def replay(
     else:
         return None
     look_back()
+    know_layers(fed + 1)
     return events, replace(writing.continuation(len(writing.prompt_ids)), stored=True)
 
 
 @torch.inference_mode()
 def score(
-    lm: TappedModel, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
+    lm: TappedModel,
+    prompt: Prompt,
+    text: str,
+    *,
+    attention: bool = False,
+    hidden: int | str | None = None,
+    measures: Sequence[str] = (),
+    layers: Sequence[str] = (),
 ) -> Continuation:
     """``text`` measured after ``prompt``; ``stopped`` is "forced". See ``LanguageModel.score``."""
     began = time.perf_counter()
@@ -206,7 +223,9 @@ def score(
     ids = whole[len(before) : len(whole) - closing]
     if not ids:
         raise ModelError(f"the text to score, {text!r}, has no tokens; give some text")
-    recorder = measure_text(lm, prompt_ids, ids, attention=attention, hidden=hidden)
+    recorder = measure_text(
+        lm, prompt_ids, ids, attention=attention, hidden=hidden, measures=measures, layers=lm.find_layers(layers)
+    )
     return recorder.continuation(
         lm.tokenizer, prompt_ids, prompt_offsets, stopped="forced", seconds=time.perf_counter() - began
     )
@@ -220,7 +239,14 @@ def _count_closing(lm: TappedModel) -> int:
 
 @torch.inference_mode()
 def measure_text(
-    lm: TappedModel, prompt_ids: list[int], ids: list[int], *, attention: bool, hidden: int | str | None = None
+    lm: TappedModel,
+    prompt_ids: list[int],
+    ids: list[int],
+    *,
+    attention: bool,
+    hidden: int | str | None = None,
+    measures: Sequence[str] = (),
+    layers: Sequence[int] = (),
 ) -> Recorder:
     """What the model would have measured had it written ``ids`` after a prompt: one forward over both.
 
@@ -231,13 +257,20 @@ def measure_text(
     inputs = {"input_ids": torch.tensor([prompt_ids + ids], device=lm.device), "use_cache": False}
     if lm.only_last:
         inputs["logits_to_keep"] = n + 1
-    with lm.lock, hidden_states(lm.model, [] if hidden is None else [hidden]) as states:
+    with (
+        lm.lock,
+        hidden_states(lm.model, [] if hidden is None else [hidden]) as states,
+        layer_rows(lm.tap, layers, n + 1) as further,
+    ):
         output, rows = lm.tap.forward(n + 1, **inputs)
-    recorder = Recorder(p, n, lm.alternatives, attention, lm.device)
+    recorder = Recorder(
+        p, n, lm.alternatives, attention, lm.device, measures=measures, layers=layers, layer_count=lm.layer_count
+    )
     for token, logits in zip(ids, output.logits[0, -(n + 1) : -1], strict=True):  # (V,) each
         recorder.chose(token, logits)
     if rows is not None:
         recorder.looked_back(rows)
+    recorder.looked_aside(further)
     if hidden is not None:
         recorder.states = list(states[hidden][0, -(n + 1) : -1])
     return recorder

@@ -2,36 +2,102 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dragin_lab.core.needs import measure_rows
 from dragin_lab.core.scores import entropy, received
 from dragin_lab.model.tokenizer import HFTokenizer
 from dragin_lab.trace.trace import Continuation
 
 _AT_ONCE = 16  # distributions measured together, where they are not needed one by one
 
+_MEASURED = ("entropy", "logprob", "alternative_ids", "alternative_probs")
 #: Fields of a continuation that the others follow from.
-_KEPT = (
-    *("ids", "entropy", "logprob", "alternative_ids", "alternative_probs"),
-    *("entropy_processed", "attention", "hidden", "among"),
-)
+_KEPT = ("ids", *_MEASURED, "entropy_processed", "attention", "hidden", "among")
 
-#: What is kept of c distributions: entropy (c,), logprob (c,), the k likeliest ids (c, k), their probabilities (c, k).
-Measured = tuple[Tensor, Tensor, Tensor, Tensor]
 #: Entropy and log-probability of a token and, where the ``Stop`` reads it, what all n tokens received so far (n,).
 Fetched = tuple[float, float, np.ndarray | None]
 
 
-def measure_distributions(logits: Tensor, chosen: Tensor, k: int) -> Measured:
-    """What is kept of the raw distributions (c, V) that the tokens ``chosen`` (c,) were chosen from."""
+class Measured(NamedTuple):
+    """What is kept of c distributions."""
+
+    entropy: Tensor  # (c,)
+    logprob: Tensor  # (c,)
+    which: Tensor  # (c, k) the likeliest ids
+    best: Tensor  # (c, k) their probabilities
+    measures: Mapping[str, Tensor]  # need -> (c,)
+
+    def of(self, i: int, needs: Sequence[str]) -> Measured:
+        """That of one of them, with the measures that are needed."""
+        entropy, logprob, which, best = (part[i : i + 1] for part in self[:4])
+        return Measured(entropy, logprob, which, best, {need: self.measures[need][i : i + 1] for need in needs})
+
+
+def measure_distributions(logits: Tensor, chosen: Tensor, k: int, needs: Sequence[str] = ()) -> Measured:
+    """What is kept of the raw distributions (c, V) that the tokens ``chosen`` (c,) were chosen from.
+
+    ``needs`` are further measures of them, as ``core.needs`` has them.
+    """
     logs = torch.log_softmax(logits.float(), -1)  # (c, V)
     probs = logs.exp()
     best, which = probs.topk(min(k, probs.shape[-1]), -1)  # (c, k)
-    return entropy(probs, logs), logs.gather(1, chosen[:, None])[:, 0], which, best
+    measures = {need: measure_rows(need, logs, torch) for need in needs}
+    return Measured(entropy(probs, logs), logs.gather(1, chosen[:, None])[:, 0], which, best, measures)
+
+
+class KeptRows:
+    """The attention rows of a draft in full, of one layer.
+
+    Args:
+        p: tokens of the prompt.
+        room: tokens to make room for; more may come.
+        stored: (h, m + 1, p + m) float16 where a cache served them, of a draft of m tokens.
+
+    Attributes:
+        count: rows so far.
+    """
+
+    def __init__(self, p: int, room: int, stored: np.ndarray | None = None) -> None:
+        self.count = 0
+        self._p, self._room = p, room
+        self._stored = stored
+        self._rows: Tensor | None = None  # (h, room + 1, p + room) float16, on the device
+
+    def put(self, rows: Tensor) -> None:
+        """Keep the next rows (h, c, k); the keys end at the last query itself. Where all are stored they only count."""
+        h, c, k = rows.shape
+        first, self.count = self.count, self.count + c
+        if self._stored is not None:
+            return
+        end = self._p + self.count - 1
+        if self._rows is None:
+            shape = (h, self._room + 1, self._p + self._room)
+            self._rows = torch.zeros(shape, dtype=torch.float16, device=rows.device)
+        self._make_room(self.count - 1)
+        self._rows[:, first : self.count, end - k : end] = rows  # a sliding window has the last keys only
+
+    def read(self, n: int) -> np.ndarray | None:
+        """(h, n + 1, p + n) float16, 0 where a row is still to come; None where there is none. It may be a view."""
+        if self._stored is not None:
+            stored: np.ndarray = self._stored[:, : n + 1, : self._p + n].copy()
+            stored[:, self.count :] = 0
+            return stored
+        if self._rows is None:
+            return None
+        self._make_room(n)
+        return self._rows[:, : n + 1, : self._p + n].cpu().numpy()
+
+    def _make_room(self, n: int) -> None:
+        assert self._rows is not None
+        while n > self._room:
+            self._rows = torch.nn.functional.pad(self._rows, (0, self._room, 0, self._room))
+            self._room *= 2
 
 
 class Recorder:
@@ -43,10 +109,23 @@ class Recorder:
         alternatives: how many of the likeliest tokens to keep.
         keep: keep every row in full, else only ``received``.
         among: keep the rows among the tokens too, as means over the heads (``Continuation.among``).
+        measures: further measures of the distributions (``core.needs``).
+        layers: further layers whose rows are kept in full.
+        layer_count: how many layers the model has.
     """
 
     def __init__(
-        self, p: int, room: int, alternatives: int, keep: bool, device: torch.device, *, among: bool = False
+        self,
+        p: int,
+        room: int,
+        alternatives: int,
+        keep: bool,
+        device: torch.device,
+        *,
+        among: bool = False,
+        measures: Sequence[str] = (),
+        layers: Sequence[int] = (),
+        layer_count: int = 0,
     ) -> None:
         self.p = p
         self.ids: list[int] = []
@@ -54,9 +133,10 @@ class Recorder:
         self.device = device
         self._alternatives = alternatives
         self._room = room
-        self._keep = keep
-        self._attention: Tensor | None = None  # (h, room + 1, p + room) float16
-        self.stored: np.ndarray | None = None  # (h, rows, columns) attention that a cache served
+        self.kept = KeptRows(p, room) if keep else None
+        self.layers = {layer: KeptRows(p, room) for layer in layers}
+        self.layer_count = layer_count if layers else 0
+        self._needs = measures
         self._received = torch.zeros(room, device=device)  # (room,)
         self._waiting: list[tuple[Tensor, Tensor]] = []  # tokens () and logits (V,) not measured yet
         self._among = torch.zeros(room + 1, room, device=device) if among else None  # (room + 1, room)
@@ -138,19 +218,19 @@ class Recorder:
             highest = received(mean, first - 1 - (start - self.p), torch)
             seen = self._received[start - self.p : start - self.p + len(highest)]
             torch.maximum(seen, highest, out=seen)
-        if self._keep:
-            if self._attention is None:
-                shape = (rows.shape[0], self._room + 1, self.p + self._room)
-                self._attention = torch.zeros(shape, dtype=torch.float16, device=self.device)
-            self._attention[:, first : self.rows, begin:end] = rows
+        if self.kept is not None:
+            self.kept.put(rows)
+
+    def looked_aside(self, weights: Mapping[int, Tensor]) -> None:
+        """Record the next rows (1, h, c, keys) of the further layers, as ``looked_back`` does."""
+        for layer, kept in self.layers.items():
+            kept.put(weights[layer][0].to(self.device))
 
     def _grow(self) -> None:
         more, self._room = self._room, 2 * self._room
         self._received = torch.nn.functional.pad(self._received, (0, more))
         if self._among is not None:
             self._among = torch.nn.functional.pad(self._among, (0, more, 0, more))
-        if self._attention is not None:
-            self._attention = torch.nn.functional.pad(self._attention, (0, more, 0, more))
 
     def settle(self) -> None:
         """Measure what is waiting, so that ``entropy`` and ``logprob`` have an entry for every token."""
@@ -173,21 +253,25 @@ class Recorder:
         self.settle()
         if not self._measured:
             return np.zeros((0, self._alternatives), np.int32), np.zeros((0, self._alternatives), np.float32)
-        which, best = (torch.cat([m[i] for m in self._measured]).cpu().numpy() for i in (2, 3))
+        which = torch.cat([m.which for m in self._measured]).cpu().numpy()
+        best = torch.cat([m.best for m in self._measured]).cpu().numpy()
         return which.astype(np.int32), best.astype(np.float32)
 
     def attention(self) -> np.ndarray | None:
         """(h, n + 1, p + n) float16 from the rows known so far, 0 for those to come; None where rows are not kept."""
-        n = len(self.ids)
-        if self.stored is not None:
-            attention: np.ndarray = self.stored[:, : n + 1, : self.p + n].copy()
-            attention[:, self.rows :] = 0
-            return attention
-        if self._attention is None:
-            return None
-        while n > self._room:
-            self._grow()
-        return self._attention[:, : n + 1, : self.p + n].cpu().numpy()
+        return None if self.kept is None else self.kept.read(len(self.ids))
+
+    def attention_of_layers(self) -> dict[int, np.ndarray]:
+        """layer -> as ``attention``, of the further layers; empty where no row is there."""
+        rows = {layer: kept.read(len(self.ids)) for layer, kept in self.layers.items()}
+        return {layer: array for layer, array in rows.items() if array is not None}
+
+    def measures(self) -> dict[str, np.ndarray]:
+        """need -> (n,) float32, the further measures."""
+        self.settle()
+        if not self._measured:
+            return {need: np.zeros(0, np.float32) for need in self._needs}
+        return {need: torch.cat([m.measures[need] for m in self._measured]).cpu().numpy() for need in self._needs}
 
     def among(self) -> np.ndarray | None:
         """``Continuation.among``; None where it is not kept, and of a model without attention."""
@@ -209,13 +293,10 @@ class Recorder:
             self._grow()
         return self._received[:n]
 
-    def kept_bytes(self) -> int:
-        """Bytes of the attention kept."""
-        return 0 if self._attention is None else self._attention.nbytes
-
     def _measure(self) -> None:
         tokens, logits = zip(*self._waiting, strict=True)
-        self._measured.append(measure_distributions(torch.stack(logits), torch.stack(tokens), self._alternatives))
+        chosen = torch.stack(tokens)
+        self._measured.append(measure_distributions(torch.stack(logits), chosen, self._alternatives, self._needs))
         self._waiting = []
 
     def _transfer(self, *token: Tensor) -> None:
@@ -224,8 +305,8 @@ class Recorder:
         A ``token`` () that is not among the ids yet comes along; its id is exact in float32 below 2**24.
         """
         fresh, self._listed = self._measured[self._listed :], len(self._measured)
-        n, c = len(self.ids) + len(token), sum(len(entropy) for entropy, *_ in fresh)
-        parts = [*(one.float()[None] for one in token), *(m[0] for m in fresh), *(m[1] for m in fresh)]
+        n, c = len(self.ids) + len(token), sum(len(m.entropy) for m in fresh)
+        parts = [*(one.float()[None] for one in token), *(m.entropy for m in fresh), *(m.logprob for m in fresh)]
         values = torch.cat([*parts, self.placed_received(n)]).cpu().numpy()
         self.ids += [int(one) for one in values[: len(token)]]
         values = values[len(token) :]
@@ -264,10 +345,24 @@ class Recorder:
             attention=None if attention is None else attention.copy(),  # not a view of the whole buffer
             among=self.among(),
             hidden=self.hidden(),
+            measures=self.measures(),
+            layers={layer: rows.copy() for layer, rows in self.attention_of_layers().items()},
+            layer_count=self.layer_count,
             **rest,
         )
 
     def to_keep(self, continuation: Continuation) -> dict[str, np.ndarray]:
         """The arrays that ``continuation`` and each of its beginnings follow from, where it has ``among``."""
         arrays = {name: getattr(continuation, name) for name in _KEPT}
+        arrays |= {f"measures.{need}": values for need, values in continuation.measures.items()}
+        arrays |= {f"layers.{layer}": rows for layer, rows in continuation.layers.items()}
         return {name: array for name, array in arrays.items() if array is not None}
+
+    def restore(self, cached: Mapping[str, np.ndarray], *, attention: bool) -> Measured:
+        """Take over the rows and hidden states that ``to_keep`` gave of a draft; returns what it measured."""
+        self.kept = KeptRows(self.p, 0, cached["attention"]) if attention else None
+        self.layers = {layer: KeptRows(self.p, 0, cached[f"layers.{layer}"]) for layer in self.layers}
+        self.states = list(torch.tensor(cached["hidden"])) if "hidden" in cached else []
+        measures = {need: torch.tensor(cached[f"measures.{need}"]) for need in self._needs}
+        entropy, logprob, which, best = (torch.tensor(cached[name]) for name in _MEASURED)
+        return Measured(entropy, logprob, which, best, measures)

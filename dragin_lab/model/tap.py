@@ -56,7 +56,7 @@ class Tap:
     """
 
     kind = "registry"
-    having: list[int]  # the layers with attention
+    having: dict[int, nn.Module | None]  # the layers with attention, and their modules
 
     def __init__(self, model: Any, module: nn.Module, layer: int, heads: list[int] | None) -> None:
         self.model = model

@@ -6,8 +6,9 @@ asked for ``output_attentions``, which makes every layer keep its whole map: cor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,51 @@ def attach_tap(model: Any, layer: int | str, heads: Sequence[int] | None = None)
         raise ModelError(f"heads={shown(heads)}: {remedy}")
     module = having[index]
     tap = EagerTap(model, index, numbers) if module is None else Tap(model, module, index, numbers)
-    tap.having = list(having)
+    tap.having = having
     return tap
+
+
+@contextmanager
+def layer_rows(tap: Tap | EagerTap | NoTap, layers: Iterable[int], rows: int = 1) -> Iterator[dict[int, Tensor]]:
+    """The last query rows of further layers in the forwards inside the block, as the tap has them of its own.
+
+    layer -> (B, h, rows, keys) float32, of the latest forward; the tap's own heads. The text stays the model's own.
+    """
+    weights: dict[int, Tensor] = {}
+    if isinstance(tap, NoTap) or not (wanted := tuple(layers)):
+        yield weights
+        return
+    with ExitStack() as stack:
+        if isinstance(tap, EagerTap):
+            read = _ask_for_maps(tap, wanted, rows, stack)
+        else:
+            read = _tap_layers(tap, wanted, rows, stack)
+        hook = tap.model.register_forward_hook(lambda _, __, output: weights.update(read(output)))
+        stack.callback(hook.remove)
+        yield weights
+
+
+def _tap_layers(tap: Tap, layers: Sequence[int], rows: int, stack: ExitStack) -> Callable[[Any], dict[int, Tensor]]:
+    """Tap further layers; what reads their rows after a forward."""
+    taps: dict[int, Tap] = {}
+    for layer in layers:
+        module = tap.having[layer]
+        assert module is not None  # the tap's own layer would have none either
+        taps[layer] = Tap(tap.model, module, layer, tap.heads)
+        taps[layer].rows = rows
+        stack.callback(taps[layer].remove)
+    return lambda _: {layer: one.take() for layer, one in taps.items()}
+
+
+def _ask_for_maps(
+    tap: EagerTap, layers: Sequence[int], rows: int, stack: ExitStack
+) -> Callable[[Any], dict[int, Tensor]]:
+    """Have each forward give all maps; what reads the layers' rows of its output."""
+    asking = tap.model.register_forward_pre_hook(
+        lambda _, args, kwargs: (args, kwargs | {"output_attentions": True}), with_kwargs=True
+    )
+    stack.callback(asking.remove)
+    return lambda output: {layer: tap.read(output, rows, layer) for layer in layers}
 
 
 @contextmanager
@@ -62,8 +106,9 @@ def use_attention(model: nn.Module, implementation: str) -> Iterator[None]:
             config._attn_implementation_internal = chosen
 
 
-def read_maps(model: Any, output: Any, layer: int, having: list[int]) -> Tensor:
+def read_maps(model: Any, output: Any, layer: int, having: Iterable[int]) -> Tensor:
     """A layer's map (B, H, q, k) of an output that was asked for its attentions; ``having`` has the layers with any."""
+    having = list(having)
     maps = [one for one in getattr(output, "attentions", None) or () if one is not None]
     place = {len(layer_kinds(model.config)): layer, len(having): having.index(layer)}.get(len(maps))
     if place is None:
@@ -80,6 +125,7 @@ class NoTap:
     """Stands in for a tap on a model without attention (Mamba): there are no rows, and the logits are all."""
 
     kind, layer, heads = "none", None, None
+    having: Mapping[int, nn.Module | None] = MappingProxyType({})
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -108,7 +154,7 @@ class EagerTap:
     """The slow path: every layer keeps its whole attention map and one of them is read."""
 
     kind = "eager"
-    having: list[int]  # the layers with attention
+    having: Mapping[int, nn.Module | None]  # the layers with attention
 
     def __init__(self, model: Any, layer: int, heads: list[int] | None) -> None:
         self.model = model
@@ -128,7 +174,7 @@ class EagerTap:
         if rows == 0:
             return self.model(**inputs), None
         output = self.model(output_attentions=True, **inputs)
-        return output, self.read(output, rows)
+        return output, self.read(output, rows, self.layer)
 
     def step(self, pending: Pending, **inputs: Any) -> Any:
         """Run the model and put the last query's row into ``pending``; returns the output."""
@@ -143,9 +189,9 @@ class EagerTap:
         ready, pending.ready, pending.count = pending.ready, [], 0
         return ready
 
-    def read(self, output: Any, rows: int) -> Tensor:
-        """The rows of an output that was asked for its attentions."""
-        return pick_heads(read_maps(self.model, output, self.layer, self.having)[:, :, -rows:].float(), self.heads)
+    def read(self, output: Any, rows: int, layer: int) -> Tensor:
+        """The rows of a layer, of an output that was asked for its attentions."""
+        return pick_heads(read_maps(self.model, output, layer, self.having)[:, :, -rows:].float(), self.heads)
 
     def map_only(self, ids: Tensor) -> Tensor:
         """The whole map of some ids (B, n) by themselves: (B, h, n, n) float32."""
