@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.catalog.loops import start_episode
-from dragin_lab.core.episode import Attend, Request, SoFar, Write
+from dragin_lab.core.episode import Attend, Count, Request, SoFar, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.trace.trace import Continuation, Passage, Question, Trace
@@ -201,11 +201,15 @@ class ScriptedModel:
 
 
 class ScriptedRetriever:
-    """Finds the same passages for every query, at most k; raises what stands in their place."""
+    """Finds the same passages for every query, at most k; raises what stands in their place.
 
-    def __init__(self, *texts: str | Exception) -> None:
+    ``counts`` are the passages that hold all names of a tuple; 0 where it is not there.
+    """
+
+    def __init__(self, *texts: str | Exception, counts: dict[tuple[str, ...], int] | None = None) -> None:
         self.texts = texts or ("First passage.", "Second passage.", "Third passage.")
         self.queries: list[str] = []
+        self.counts, self.counted = counts or {}, []
 
     def provenance(self) -> dict[str, Any]:
         return {"kind": "ScriptedRetriever"}
@@ -215,7 +219,11 @@ class ScriptedRetriever:
         for text in self.texts:
             if isinstance(text, Exception):
                 raise text
-        return [Passage(str(i), "title", str(text), float(-i)) for i, text in enumerate(self.texts[:k])]
+        return [Passage(str(i), "title", str(text), 1 / (i + 1)) for i, text in enumerate(self.texts[:k])]
+
+    def count(self, names: Sequence[tuple[str, ...]]) -> list[int]:
+        self.counted += names
+        return [self.counts.get(group, 0) for group in names]
 
 
 @dataclass
@@ -242,11 +250,12 @@ def drive(
     marker: str = "▁",
     eos: str = "</s>",
     window: int | None = None,
+    counts: dict[tuple[str, ...], int] | None = None,
     all_asked: bool = True,
 ) -> Driven:
     """Run an episode on scripted answers, one request after the other; ``all_asked`` insists that none is left."""
     lm = ScriptedModel(script, looks=looks, marker=marker, eos=eos, window=window)
-    retriever = ScriptedRetriever(*passages)
+    retriever = ScriptedRetriever(*passages, counts=counts)
     trace = Trace(Question("q", question, golds), method.settings)
     asked = start_episode(method, trace, template, lm.tokenizer, window=window)
     answer: Any = None
@@ -259,6 +268,8 @@ def drive(
             answer = _finish(lm.stream(request))
         elif isinstance(request, Attend):
             answer = lm.attend(request.ids)
+        elif isinstance(request, Count):
+            answer = retriever.count(request.names)
         else:
             answer = retriever.search(request.query, request.k)
     assert not (all_asked and lm.script), f"{len(lm.script)} answers were not asked for"

@@ -19,8 +19,8 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "matplotlib"}
 #: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it may have.
 BUDGETS = {
     "trace": (1350, 7),
-    "core": (3240, 19),
-    "triggers": (700, 10),
+    "core": (3290, 19),
+    "triggers": (950, 12),
     "reference": (1100, 5),
     "catalog": (500, 4),
     "almanac": (250, 2),
@@ -28,7 +28,7 @@ BUDGETS = {
     "model": (3680, 15),
     "served": (1900, 12),
     "retrieval": (2680, 14),
-    "run": (4100, 19),
+    "run": (4120, 19),
     "study": (3900, 19),
     "views": (3800, 21),
     "widgets": (1250, 8),
@@ -36,7 +36,7 @@ BUDGETS = {
 }
 ROOMS = tuple(BUDGETS)
 ROOT = (650, 7)  # the same for the modules of the root
-LINES, FILE_LINES = 32_600, 400  # of the package, and of one file
+LINES, FILE_LINES = 32_950, 400  # of the package, and of one file
 ONE_WORD = 0.3  # the share of module-level functions whose name is one word
 #: Names that say nothing of the thing they hold, and how many variables may be called so.
 VAGUE, VAGUE_MOST = frozenset({"found", "made", "told", "said", "taken", "laid", "drawn"}), 60

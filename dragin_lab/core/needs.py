@@ -19,7 +19,7 @@ _MEASURE = re.compile(
     rf"(?:(?P<renyi>renyi):(?P<order>{_NUMBER})|(?P<fisher>fisher-rao))(?:@(?P<t>{_NUMBER}))?|self-certainty"
 )
 _LAYERS = re.compile(r"attention:(?:(?P<index>-?\d+)|middle|middle-third)")
-_OTHERS = re.compile(r"attention|received|entities|hidden(:-?\d+)?")
+_OTHERS = re.compile(r"attention|received|entities|counts|hidden(:-?\d+)?")
 _REMEDY = (
     "give a tuple of 'attention', 'attention:8', 'attention:middle', 'attention:middle-third', 'received', 'hidden', "
     "'hidden:12', 'renyi:2', 'renyi:0.5@1.5' (of temperature 1.5), 'fisher-rao', 'fisher-rao@1.5' or 'self-certainty'"

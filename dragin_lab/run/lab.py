@@ -162,11 +162,11 @@ class Lab:
     def template(self, method: Method | str, asked: PromptTemplate | None = None) -> PromptTemplate:
         """The prompt in the form that a method answers in: the lab's, else ``asked``, else the model's default.
 
-        Raises ``SettingError`` where the method needs a model with attention or a pipeline that finds entities, and
-        has none.
+        Raises ``SettingError`` where the method needs a model with attention, a pipeline that finds entities or a
+        retriever that counts, and has none.
         """
         method = as_method(method, {})
-        check_needs(method, self.model)
+        check_needs(method, self)
         template = template_for(method, self.model, self.prompt or asked)
         return template if self.layout is None else replace(template, layout=self.layout)
 

@@ -12,22 +12,23 @@ import warnings
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from dragin_lab.catalog.loops import start_episode
 from dragin_lab.checks import shown
-from dragin_lab.core.episode import Attend, Episode, Request, Retriever, Search, Write
+from dragin_lab.core.episode import Attend, Count, Episode, Request, Retriever, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.run.arguments import check_counts, has_counts
 from dragin_lab.run.lab import Lab
 from dragin_lab.text import printable
-from dragin_lab.trace.trace import Continuation, Passage, Question, Trace
+from dragin_lab.trace.trace import Continuation, Question, Trace
 
-Passages = list[Passage] | Exception
-Answer = Continuation | Passages
+Results = list[Any] | Exception  # of a retriever: passages, or counts
+Answer = Continuation | Results
 
 
 class Running:
@@ -99,7 +100,7 @@ class Server:
             running.send(attention)
         if isinstance(running.request, Write):
             self.drafts.ask(running, running.request, running.draft_seed)
-        elif isinstance(running.request, Search):
+        elif isinstance(running.request, Search | Count):
             self._searches.ask(running, running.request)
         return running.request is not None
 
@@ -158,14 +159,17 @@ class _OneDraft:
 
 
 class _Searches:
-    """Searches, ``threaded`` or in place. What is asked for while a thread searches goes out together after it."""
+    """Searches and counts, ``threaded`` or in place.
+
+    What is asked for while a thread searches goes out together after it.
+    """
 
     def __init__(self, retriever: Retriever | None, *, threaded: bool) -> None:
         self._retriever, self._threaded = retriever, threaded
-        self._waiting: list[tuple[Running, Search]] = []
-        self._under_way: tuple[list[Running], Future[list[Passages]]] | None = None
+        self._waiting: list[tuple[Running, Search | Count]] = []
+        self._under_way: tuple[list[Running], Future[list[Results]]] | None = None
 
-    def ask(self, running: Running, request: Search) -> None:
+    def ask(self, running: Running, request: Search | Count) -> None:
         self._waiting.append((running, request))
 
     def answers(self, *, wait: bool) -> list[tuple[Running, Any]]:
@@ -184,7 +188,7 @@ class _Searches:
             return
         asking, requests = zip(*self._waiting, strict=True)
         self._waiting = []
-        future: Future[list[Passages]] = Future()
+        future: Future[list[Results]] = Future()
         self._under_way = list(asking), future
 
         def search() -> None:
@@ -202,22 +206,32 @@ class _Searches:
         self._waiting = []
 
 
-def search_all(retriever: Any, requests: Sequence[Search]) -> list[Passages]:
-    """The passages of each search, or its error; all together where the retriever has ``search_many``."""
-    if len(requests) > 1 and len({request.k for request in requests}) == 1 and hasattr(retriever, "search_many"):
+def search_all(retriever: Any, requests: Sequence[Search | Count]) -> list[Results]:
+    """What each request finds, or its error; searches all together where the retriever has ``search_many``."""
+    searches = [request for request in requests if isinstance(request, Search)]
+    alike = len(searches) == len(requests) > 1 and len({search.k for search in searches}) == 1
+    if alike and hasattr(retriever, "search_many"):
         try:
-            answers = retriever.search_many([request.query for request in requests], requests[0].k)
+            answers = retriever.search_many([search.query for search in searches], searches[0].k)
             return [list(passages) for _, passages in zip(requests, answers, strict=True)]
         except Exception as error:  # noqa: BLE001 - one query may be at fault; alone, each meets its own error
             warnings.warn(f"search_many failed ({error}); the queries are sent one by one", stacklevel=2)
     return [_search_one(retriever, request) for request in requests]
 
 
-def _search_one(retriever: Any, request: Search) -> Passages:
+def _search_one(retriever: Any, request: Search | Count) -> Results:
     try:
+        if isinstance(request, Count):
+            check_counts(retriever, has_counts(retriever))
+            return list(retriever.count(request.names))
         return list(retriever.search(request.query, request.k))
     except Exception as error:  # noqa: BLE001 - belongs to the episode that asked
         return error
+
+
+def fetches(request: Request | None, trace: Trace) -> TypeGuard[Search]:
+    """Whether a request searches for a step's query; a trigger consults before its step has one."""
+    return isinstance(request, Search) and trace.steps[-1].query is not None
 
 
 # -- episodes ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from dragin_lab import __version__
 from dragin_lab.core.method import Method
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
+from dragin_lab.run.arguments import has_counts
 from dragin_lab.run.benchmark import record_episodes
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished
@@ -73,6 +74,7 @@ class Identity(NamedTuple):
     recorded: dict[str, Any]  # library, model, retriever; the same for all workers
     embedded: bool
     shown: tuple[str, str]  # model, retriever
+    counts: bool = False  # whether the retriever counts passages
 
 
 class Worker:
@@ -92,7 +94,7 @@ class Worker:
             raise ClusterError(f"{worker}: {describe_error(error)}") from error
         model = lm.provenance() | {package: version(package) for package in ("numpy", "spacy")}
         recorded = {"library": describe_library(), "model": model, "retriever": describe_retriever(retriever)}
-        return Identity(worker, recorded, lm.embedded, (repr(lm), repr(retriever)))
+        return Identity(worker, recorded, lm.embedded, (repr(lm), repr(retriever)), has_counts(retriever))
 
     def answer(
         self, questions: Sequence[Question], method: Method, asking: dict[str, Any], options: dict[str, Any]

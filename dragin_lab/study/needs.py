@@ -77,7 +77,9 @@ def score_triggers(pipeline: Pipeline) -> list[Trigger]:
     """The registered triggers that score tokens by what is captured by default, custom and fitted ones too."""
     parts = [TRIGGERS.named(name) for name in TRIGGERS.names()]
     captured = {"received"} | ({"entities"} if pipeline.finds_entities else set())
-    usable = [part for part in parts if part.judges_drafts() and captured.issuperset(part.needs)]
+    usable = [
+        part for part in parts if part.judges_drafts() and captured.issuperset(part.needs) and not part.consults()
+    ]
     return [TRIGGERS.make(part, threshold=0.0) for part in usable]
 
 
@@ -88,8 +90,9 @@ def left_out(items: Iterable[Item]) -> dict[str, str]:
     for name in TRIGGERS.names():
         part = TRIGGERS.named(name)
         missing = [need for need in part.needs if need != "received"]
-        if part.judges_drafts() and name not in scored and missing:
-            reasons[name] = f"reads {'hidden states' if 'hidden' in missing[0] else missing[0]}"
+        if part.judges_drafts() and name not in scored and (missing or part.consults()):
+            need = [*missing, "what a retriever finds"][0]
+            reasons[name] = f"reads {'hidden states' if 'hidden' in need else need}"
     return reasons
 
 

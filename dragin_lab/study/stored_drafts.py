@@ -84,7 +84,8 @@ def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
 def as_judged(trace: Trace, step: Step, method: Method) -> Draft:
     """A step's draft as a trigger sees it."""
     assert step.draft is not None
-    return Draft(step.draft, method.pipeline, trace.question.text, answer_before(trace, step.index))
+    before = answer_before(trace, step.index)
+    return Draft(step.draft, method.pipeline, trace.question.text, before, evidence=step.evidence)
 
 
 class StoredDraft:

@@ -221,7 +221,7 @@ class Replay:
         served = stored.served(watch, stop)
         if served is None:
             return None
-        judged, decision, gap = loop.judge(served, step.prompt, resumed)
+        judged, decision, gap = loop.judge(served, step.prompt, resumed, step.evidence)
         guessed = stored.guessed and served is not draft and decision.retrieve
         return _Verdict(served, judged.words, decision, gap, not guessed)
 

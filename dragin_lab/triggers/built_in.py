@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from dragin_lab.core import triggers
-from dragin_lab.triggers import call, entities, etc, plain, prefix, probe
+from dragin_lab.triggers import call, corpus, entities, etc, plain, prefix, probe, search_risk
 
-BUILT_IN = (triggers, call, etc, plain, prefix, entities, probe)
+BUILT_IN = (triggers, call, etc, plain, prefix, entities, probe, corpus, search_risk)
