@@ -52,7 +52,7 @@ class SearchRisk(Trigger):
 
     name, unit, cut = "search-risk", "sentence", "sentence"
     source = "ReaLM-Retrieve, its retrieval term alone, with a stand-in for named entities"
-    threshold: float = setting(4.0, label="entropy of the search")
+    threshold: float = setting(4.0, label="entropy of the search")  # as if 55 of 100 passages were equally good
 
     def consult(self, draft: Draft) -> Episode[Mapping[str, Any]]:
         searches = []
