@@ -21,7 +21,7 @@ def count_passages(corpus: Corpus, names: Sequence[Sequence[str]]) -> list[int]:
     Of a corpus in memory every passage is read; of a built one those that hold the index terms of all names, which its
     index finds.
     """
-    return [sum(_hold_all(passage, group) for passage in _find_candidates(corpus, group)) for group in names]
+    return [sum(holds_names(passage, group) for passage in _find_candidates(corpus, group)) for group in names]
 
 
 def _find_candidates(corpus: Corpus, names: Sequence[str]) -> Iterable[Passage]:
@@ -30,7 +30,8 @@ def _find_candidates(corpus: Corpus, names: Sequence[str]) -> Iterable[Passage]:
     return corpus.passages
 
 
-def _hold_all(passage: Passage, names: Sequence[str]) -> bool:
+def holds_names(passage: Passage, names: Sequence[str]) -> bool:
+    """Whether every name stands in a passage's title or text."""
     return all(_stands(name, passage.title) or _stands(name, passage.text) for name in names)
 
 

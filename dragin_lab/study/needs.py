@@ -45,6 +45,8 @@ RELEASED = ("rind-reference", "attention-reference", "probability-first", "proba
 #: These fire at a place, whatever the model thinks: a fact counts as looked up when the place lies between the start of
 #: its sentence and the end of its value.
 CLOCKS = (EverySentence.name, EveryN.name)
+#: Further scores of a draft's tokens by name, each (n,).
+More = Callable[[Draft], dict[str, np.ndarray]]
 SAMPLES = 1_000  # of the questions, for an interval of an area; each ranks all facts again
 
 
@@ -97,12 +99,12 @@ def left_out(items: Iterable[Item]) -> dict[str, str]:
 
 
 def score_tokens(
-    lm: LanguageModel, continuation: Continuation, pipeline: Pipeline, every: int = 16
+    lm: LanguageModel, continuation: Continuation, pipeline: Pipeline, every: int = 16, more: More = lambda draft: {}
 ) -> dict[str, np.ndarray]:
     """Every trigger's score of every token of a text, each (n,) float64.
 
     Scores of words and sentences stand on each of their tokens. ``every`` are the tokens between two strikes of the
-    clock ``every-n``.
+    clock ``every-n``; ``more`` scores by what is not captured, such as a retriever.
     """
     ids = continuation.ids.tolist()
     doubt = doubts(continuation.logprob)  # (n,)
@@ -120,16 +122,20 @@ def score_tokens(
     for start, end in pipeline.spans(continuation.text):
         starts[tokens_of(continuation, start, end)[:1]] = 1.0
     clock[::every] = 1.0
-    return {
-        "rind-reference": _on_tokens(len(continuation), words, ranges, score_words(attended, entropy, ranges)),
-        "attention-reference": _on_tokens(
-            len(continuation), words, ranges, score_words(attended, np.ones(len(words)), ranges)
-        ),
-        "probability-first": 1.0 - continuation.alternative_probs[:, 0].astype(np.float64),
-        "probability-sentence": mean_doubt,
-        EverySentence.name: starts,
-        EveryN.name: clock,
-    } | {trigger.name: trigger.score_tokens(draft) for trigger in score_triggers(pipeline)}
+    return (
+        {
+            "rind-reference": _on_tokens(len(continuation), words, ranges, score_words(attended, entropy, ranges)),
+            "attention-reference": _on_tokens(
+                len(continuation), words, ranges, score_words(attended, np.ones(len(words)), ranges)
+            ),
+            "probability-first": 1.0 - continuation.alternative_probs[:, 0].astype(np.float64),
+            "probability-sentence": mean_doubt,
+            EverySentence.name: starts,
+            EveryN.name: clock,
+        }
+        | {trigger.name: trigger.score_tokens(draft) for trigger in score_triggers(pipeline)}
+        | more(draft)
+    )
 
 
 def _on_tokens(
@@ -163,8 +169,9 @@ def _sentence_at(continuation: Continuation, spans: Sequence[tuple[int, int]], p
 
 
 def forced_items(
-    lm: LanguageModel, labelled: Labelled, template: PromptTemplate, pipeline: Pipeline, every: int = 16
-) -> tuple[list[Item], list[Item]]:
+    lm: LanguageModel, labelled: Labelled, template: PromptTemplate, pipeline: Pipeline, every: int = 16,
+    more: More = lambda draft: {},
+) -> tuple[list[Item], list[Item]]:  # fmt: skip
     """The facts and the sentences of a question's gold reasoning, scored as if the model had written them.
 
     The closing "So the answer is …" is forced too, as a trigger looks at the whole draft. A sentence's score is the
@@ -176,7 +183,7 @@ def forced_items(
     lead = continuation.text.find(labelled.reasoning)
     if lead < 0:
         raise NeedsError(f"{labelled.qid}: the tokenizer does not give the reasoning back as it was written")
-    scores = score_tokens(lm, continuation, pipeline, every)
+    scores = score_tokens(lm, continuation, pipeline, every, more)
     first_choice = continuation.alternative_ids[:, 0] == continuation.ids  # (n,)
     spans = pipeline.spans(continuation.text)
     facts = []
@@ -209,6 +216,7 @@ def free_items(
     *,
     every: int = 16,
     max_new_tokens: int = 96,
+    more: More = lambda draft: {},
 ) -> tuple[list[Item], str]:
     """The facts that the model states by itself without passages, up to its first wrong one, and how that ended.
 
@@ -219,7 +227,7 @@ def free_items(
     facts, ended = find_facts(continuation.text, labelled.facts, wordings)
     if not facts:
         return [], ended
-    scores = score_tokens(lm, continuation, pipeline, every)
+    scores = score_tokens(lm, continuation, pipeline, every, more)
     spans = pipeline.spans(continuation.text)
     items = []
     for stated in facts:
