@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ from dragin_lab.core.episode import Count, Episode, SoFar
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError, TriggerError
+from dragin_lab.run.arguments import check_needs
+from dragin_lab.run.cluster import RemoteRetriever
 from dragin_lab.run.drivers import Retrieved
+from dragin_lab.run.worker import Identity
 from dragin_lab.study.needs import left_out, score_triggers
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Passage, Trace
@@ -200,6 +204,19 @@ def test_a_retriever_without_counts_is_refused_by_name_before_anything_is_writte
     with pytest.raises(SettingError, match=r"retriever my_search does not count passages, .* count\(names\)"):
         lab.ask(QUESTION, when=when, what="question")
     assert lab.model.drafts == []
+
+
+def test_a_cluster_is_asked_by_what_its_workers_have() -> None:
+    """The process that writes the run has no retriever of its own."""
+    worker = Identity("worker 1", {"retriever": {"kind": "bm25"}}, False, ("model", "Own()"))
+    for counts in (False, True):
+        model = SimpleNamespace(identity=worker._replace(counts=counts))
+        lab = SimpleNamespace(model=model, elsewhere=True, retriever=RemoteRetriever({"kind": "bm25"}, "Own()"))
+        if counts:
+            check_needs(dl.method(when="corpus"), lab)
+            continue
+        with pytest.raises(SettingError, match=r"Own\(\) does not count passages"):
+            check_needs(dl.method(when="corpus"), lab)
 
 
 def test_a_trigger_that_consults_has_to_wait_for_a_sentence() -> None:
