@@ -20,7 +20,7 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "matplotlib"}
 BUDGETS = {
     "trace": (1350, 7),
     "core": (3290, 19),
-    "triggers": (950, 12),
+    "triggers": (960, 12),
     "reference": (1100, 5),
     "catalog": (500, 4),
     "almanac": (250, 2),

@@ -94,6 +94,10 @@ def read_evidence(trigger: Trigger, draft: Draft, key: str) -> Any:
     return draft.evidence[key]
 
 
+def _passages(count: int) -> str:
+    return "1 passage" if count == 1 else f"{count} passages"
+
+
 def _read_counts(trigger: Trigger, draft: Draft) -> dict[tuple[str, ...], int]:
     return {tuple(names): count for names, count in read_evidence(trigger, draft, "counts")}
 
@@ -136,7 +140,9 @@ class CorpusSupport(Trigger):
         reason = super().describe_hit(verdict)
         for claim, count, _ in sorted(self._grades(verdict.draft), key=lambda graded: -graded[2])[:1]:
             together = "stand together" if len(claim.names) > 1 else "stands"
-            reason += f": {' and '.join(map(repr, claim.names))} {together} in {count} passages (τ {self._tau(claim)})"
+            reason += (
+                f": {' and '.join(map(repr, claim.names))} {together} in {_passages(count)} (τ {self._tau(claim)})"
+            )
         return reason
 
     def _tau(self, claim: Claim) -> int:

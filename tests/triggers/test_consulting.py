@@ -150,7 +150,10 @@ def test_a_trace_judges_itself_again_without_a_retriever(tmp_path: Path) -> None
     lower = replay.at(threshold=0.4)
     assert lower.turns[0].change == "retrieves now"
     assert lower.queries == [QUESTION]
-    assert replay.at(ternary_tuple_threshold=2).queries == [QUESTION]
+    higher = replay.at(ternary_tuple_threshold=2)
+    assert higher.queries == [QUESTION]
+    assert higher.turns[0].decision is not None
+    assert higher.turns[0].decision.reason.endswith("'The Far Bell' and 'Bo Ek' stand together in 1 passage (τ 2)")
 
 
 def test_a_stream_tells_of_passages_that_were_fetched_and_a_branch_consults_again() -> None:
