@@ -58,6 +58,7 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf) -> f
         raise SettingError(f"{name}={shown(value)} is not a number; give one such as {name}=1.2")
     if not math.isfinite(as_number) or not low <= as_number <= high:
         limit = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+        limit = limit if math.isfinite(low) else "finite"
         raise SettingError(f"{name}={shown(value)} is out of range; it must be {limit}")
     return as_number
 

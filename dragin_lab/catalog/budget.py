@@ -102,7 +102,7 @@ class Calibration:
                 raise SettingError(
                     f"the calibration's scores are of {key}={stored!r}, the method has {key}={value!r}; calibrate it"
                 )
-        theta, reached = threshold_for(budget, self.drafts)
+        theta, reached = threshold_for(budget, self.drafts, when.declared()["threshold"].ge)
         return theta, Calibrated(str(budget), reached, self.benchmark, len(self.drafts), self.fingerprint)
 
 
@@ -119,23 +119,27 @@ def peaks(trace: Trace) -> list[np.ndarray]:
     return drafts
 
 
-def threshold_for(budget: Budget, drafts: Sequence[Sequence[np.ndarray]]) -> tuple[float, float]:
+def threshold_for(budget: Budget, drafts: Sequence[Sequence[np.ndarray]], least: float = 0.0) -> tuple[float, float]:
     """θ, and what it gives, from the peaks of each question's drafts.
 
-    Raises ``SettingError`` where even θ = 0 gives less, naming what that gives.
+    ``least`` is the lowest θ that the trigger takes, -inf where its scores may be below 0: what every score is above is
+    then just below the lowest of them. Raises ``SettingError`` where even that θ gives less, naming what it gives.
     """
     if budget.kind == "share":
-        values = np.array([part.max(initial=0.0) for question in drafts for part in question])
+        values = np.array([part.max(initial=-np.inf) for question in drafts for part in question])
         whole = len(values)
     else:
         values = np.concatenate([np.zeros(0), *(part for question in drafts for part in question)])
         whole = len(drafts)
-    most = float((values > 0).sum() / whole) if whole else 0.0
+    ranked = np.sort(values[values > least])[::-1]
+    # Peaks are stored in single precision, so the next number below the lowest is below what it was rounded from.
+    lowest = np.nextafter(np.float32(ranked[-1]), np.float32(-np.inf)) if len(ranked) else 0.0
+    bottom = least if np.isfinite(least) else float(lowest)
+    most = len(ranked) / whole if whole else 0.0
     if budget.amount > most:
-        raise SettingError(f"{budget} cannot be reached; the nearest is {budget.kind}:{most:.3g}, at θ 0")
-    ranked = np.sort(values[values > 0])[::-1]
+        raise SettingError(f"{budget} cannot be reached; the nearest is {budget.kind}:{most:.3g}, at θ {bottom:g}")
     k = round(budget.amount * whole)
     if k >= len(ranked):
-        return 0.0, most
+        return bottom, most
     theta = float(ranked[k] if k == 0 or ranked[k] == ranked[k - 1] else (ranked[k - 1] + ranked[k]) / 2)
     return theta, float((values > theta).sum() / whole)

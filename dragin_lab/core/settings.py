@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
@@ -56,14 +57,21 @@ def setting(
 ) -> Any:  # fmt: skip
     """A field of a ``Part``: its default, and what it may be (``Declaration``). None is a value where it is default.
 
-    ``kind`` is the default's own type where it is not given; the least whole number is 1, the least other number 0.
+    ``kind`` is the default's own type where it is not given. The least whole number is 1, the least other number 0,
+    or any where the default is below 0.
     """
     kind = (object if default is None else type(default)) if kind is None else kind
-    least = (1 if kind is int else 0.0) if ge is None else ge
+    least = _find_least(kind, default) if ge is None else ge
     return field(
         default=default,
         metadata={"declaration": Declaration(kind, least, choices, default is None, label, unit, top, help)},
     )
+
+
+def _find_least(kind: type, default: Any) -> float:
+    if kind is int:
+        return 1
+    return -math.inf if isinstance(default, int | float) and default < 0 else 0.0
 
 
 def title_setting(name: str) -> str:
@@ -74,7 +82,7 @@ def title_setting(name: str) -> str:
 def _declaration_of(f: Field[Any]) -> Declaration:
     """The declaration of a field; of a custom class's plain one, θ and flags alone are checked."""
     kind = float if f.name == "threshold" else bool if isinstance(f.default, bool) else object
-    own = Declaration(kind, optional=f.default is None)
+    own = Declaration(kind, _find_least(kind, f.default), optional=f.default is None)
     declared: Declaration = f.metadata.get("declaration", own)
     return declared
 
@@ -329,7 +337,7 @@ def read_form(text: str) -> tuple[str, dict[str, Any]]:
             raise SettingError(f"the settings in {text!r} cannot be read ({error}); write them as name=value") from None
     if at is not None:
         # A budget is read with its calibration set.
-        settings["threshold"] = at if ":" in at else number("threshold", at)
+        settings["threshold"] = at if ":" in at else number("threshold", at, -math.inf)
     return name, settings
 
 

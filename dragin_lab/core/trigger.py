@@ -221,7 +221,8 @@ class Trigger(Rule):
 
     def describe_silence(self, peak: float) -> str:
         """Why nothing fires."""
-        return f"no {self.unit} scores above θ {self.theta:g} (the highest: {max(peak, 0.0):.3g})"
+        highest = f" (the highest: {peak:.3g})" if np.isfinite(peak) else ""
+        return f"no {self.unit} scores above θ {self.theta:g}{highest}"
 
     def describe_hit(self, verdict: Verdict) -> str:
         """Why it fires."""
@@ -252,7 +253,7 @@ def when(
 
     Args:
         name: how it is called in ``when="margin"``, labels, tables and files.
-        threshold: θ where none is given.
+        threshold: θ where none is given. Where it is below 0, θ may be any number, else it is at least 0.
         unit: what is compared with θ: each "word", each "sentence", or the "draft".
         pool: how the tokens' scores make a unit's: "max", "mean", "min" or "sum".
         cut: where a draft that fires is cut, before its "word", its "sentence" or all of the "draft"; default the unit.
@@ -271,7 +272,7 @@ def when(
     if UNITS.index(cut) < UNITS.index(unit):
         raise SettingError(f"trigger {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
     needs = read_needs(name, needs)
-    theta = None if threshold is None else number("threshold", threshold)
+    theta = None if threshold is None else number("threshold", threshold, -np.inf)
 
     return TRIGGERS.define(
         Scored,

@@ -19,6 +19,7 @@ from dragin_lab.core.settings import Rule
 from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence, Watch, find_answer_end
 from dragin_lab.core.trigger import TRIGGERS, Trigger, Verdict
 from dragin_lab.core.triggers import Rind
+from dragin_lab.errors import SettingError
 
 PIPELINE = load_pipeline()
 
@@ -188,6 +189,33 @@ def test_a_unit_that_fires_without_a_word_above_theta_fires_at_its_highest(unit:
     verdict = TRIGGERS.make("total").judge(Draft(so_far([" Bo", " is", " far"], [0.3, 0.2, 0.6]), PIPELINE))
     assert (verdict.fires, verdict.word, verdict.peak) == (True, 2, pytest.approx(1.1))
     assert not TRIGGERS.make("total@2").judge(Draft(so_far([" Bo"], [0.3]), PIPELINE)).fires
+
+
+def test_scores_below_zero_are_held_against_a_threshold_below_zero() -> None:
+    @dataclass(frozen=True)
+    class Own(Trigger):
+        """The same as a class."""
+
+        name = "own"
+        threshold: float = -2.0
+
+        def score(self, draft: Draft) -> np.ndarray:
+            return -draft.entropy
+
+    dl.when("below", threshold=-2.0)(lambda draft: -draft.entropy)
+    draft = Draft(so_far([" Bo", " is"], [1.5, 3.0]), PIPELINE)
+    for trigger in (TRIGGERS.make("below"), Own()):
+        assert trigger.judge(draft).word == 0
+        silent = replace(trigger, threshold=-1.0)  # type: ignore[call-arg]
+        assert not silent.judge(draft).fires
+        assert silent.describe_silence(silent.judge(draft).peak) == "no word scores above θ -1 (the highest: -1.5)"
+        assert silent.describe_silence(-np.inf) == "no word scores above θ -1"
+    assert TRIGGERS.make("below@-3.5").theta == -3.5
+    assert TRIGGERS.make(str(TRIGGERS.make("below@-3.5"))).theta == -3.5
+    with pytest.raises(SettingError, match=r"threshold=-1\.0 is out of range; it must be at least 0"):
+        TRIGGERS.make("rind@-1")
+    with pytest.raises(SettingError, match="threshold='nan' is out of range; it must be finite"):
+        TRIGGERS.make("below@nan")
 
 
 def test_words_after_the_answer_are_not_judged() -> None:

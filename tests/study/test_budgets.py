@@ -59,6 +59,34 @@ def test_budgets_that_cannot_be_say_what_can() -> None:
         calibrate(dl.Lab(ScriptedModel([]), retriever=ScriptedRetriever()), ["Who?"], "fl-rag", "budget:1")
 
 
+BELOW_ZERO = [[np.array([-3.5, -1.0])], [np.array([-2.0]), np.array([-3.0, -np.inf])]]
+
+
+@pytest.mark.parametrize(
+    ("written", "theta", "reached"),
+    [("budget:0.5", -1.5, 0.5), ("budget:1", -2.5, 1.0), ("share:0.34", -1.5, 1 / 3), ("budget:2", -3.5, 2.0)],
+)
+def test_scores_below_zero_have_thresholds_below_zero(written: str, theta: float, reached: float) -> None:
+    at, gives = threshold_for(Budget.read(written), BELOW_ZERO, -np.inf)
+    assert (at, gives) == (pytest.approx(theta), pytest.approx(reached))
+    values = np.concatenate([part for question in BELOW_ZERO for part in question])
+    assert written.startswith("share") or (values > at).sum() / len(BELOW_ZERO) == gives
+    with pytest.raises(SettingError, match=r"budget:3 cannot be reached; the nearest is budget:2, at θ -3\.5"):
+        threshold_for(Budget.read("budget:3"), BELOW_ZERO, -np.inf)
+    with pytest.raises(SettingError, match=r"the nearest is budget:0, at θ 0"):
+        threshold_for(Budget.read("budget:1"), BELOW_ZERO)
+
+
+def test_a_trigger_whose_scores_are_below_zero_is_calibrated() -> None:
+    dl.when("certainty", threshold=-1.0)(lambda draft: -1 / draft.entropy)
+    lab = dl.Lab(ScriptedModel([Say(BY_BO, entropy={"Bo": 0.5}), Say(BY_BO)]), retriever=ScriptedRetriever())
+    found = calibrate(lab, ["Who?", "What?"], "dragin", "budget:1", when="certainty", what="question")
+    assert found.threshold is not None
+    assert -10 < found.threshold < -2
+    assert restore_method(json.loads(json.dumps(found.settings))) == found
+    assert dl.method(when=str(found.trigger), what="question").trigger == found.trigger
+
+
 def test_equal_scores_are_never_divided() -> None:
     theta, reached = threshold_for(Budget.read("budget:1"), [[np.array([2.0, 2.0])], [np.array([2.0])]])
     assert (theta, reached) == (2.0, 0.0)
