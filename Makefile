@@ -71,7 +71,7 @@ test-all: $(FULL)
 test-browser: $(FULL)
 	$(PYTEST) tests/browser
 
-# Not installed, only fetched: SmolLM2-135M, en_core_web_sm and MiniLM (tools/real.py).
+# Not installed, only fetched: SmolLM2-135M, en_core_web_sm, MiniLM and lm-polygraph's estimators (tools/real.py).
 real: $(FULL)
 	$(BIN)/python -m tools.real
 	$(PYTEST) --tier real tests/real tests/parity

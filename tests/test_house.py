@@ -20,7 +20,7 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "matplotlib"}
 BUDGETS = {
     "trace": (1350, 7),
     "core": (3290, 19),
-    "triggers": (960, 12),
+    "triggers": (1240, 18),
     "reference": (1100, 5),
     "catalog": (500, 4),
     "almanac": (250, 2),
@@ -36,7 +36,7 @@ BUDGETS = {
 }
 ROOMS = tuple(BUDGETS)
 ROOT = (650, 7)  # the same for the modules of the root
-LINES, FILE_LINES = 32_950, 400  # of the package, and of one file
+LINES, FILE_LINES = 33_250, 400  # of the package, and of one file
 ONE_WORD = 0.3  # the share of module-level functions whose name is one word
 #: Names that say nothing of the thing they hold, and how many variables may be called so.
 VAGUE, VAGUE_MOST = frozenset({"found", "made", "told", "said", "taken", "laid", "drawn"}), 60

@@ -3,6 +3,23 @@
 from __future__ import annotations
 
 from dragin_lab.core import triggers
-from dragin_lab.triggers import call, corpus, entities, etc, plain, prefix, probe, search_risk
+from dragin_lab.triggers import (
+    attention_score,
+    call,
+    corpus,
+    entities,
+    etc,
+    fisher_rao,
+    max_probability,
+    plain,
+    prefix,
+    probe,
+    rauq,
+    renyi,
+    search_risk,
+    self_certainty,
+)
 
-BUILT_IN = (triggers, call, etc, plain, prefix, entities, probe, corpus, search_risk)
+_UNCERTAINTY = (max_probability, renyi, fisher_rao, self_certainty, attention_score, rauq)
+_RETRIEVER = (corpus, search_risk)
+BUILT_IN = (triggers, call, etc, plain, prefix, entities, probe, *_UNCERTAINTY, *_RETRIEVER)

@@ -20,7 +20,10 @@ from dragin_lab.triggers.entities import find_names
 from dragin_lab.triggers.etc import compute_trends
 
 QUESTION = "Who directed Ma?"
-AFTER = ("entropy", "margin", "attention", "random", "prefix-entropy", "prefix-margin", "capitalised", "entropy-trend")
+AFTER = (
+    *("entropy", "margin", "attention", "random", "prefix-entropy", "prefix-margin", "capitalised", "entropy-trend"),
+    *("max-probability", "perplexity"),
+)
 TEXT = " It is by Bo Ek. He left"
 
 
