@@ -12,12 +12,19 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 from factories import make_continuation, make_prompt
+from transformers import AutoModelForCausalLM
 
-from dragin_lab.catalog.methods import TRIGGERS
+from dragin_lab.almanac import embedded_model_path
+from dragin_lab.catalog.methods import TRIGGERS, method
 from dragin_lab.core.draft import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.needs import measure_rows, resolve_layers
 from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.data.datasets import demo_questions
+from dragin_lab.data.templates import default_template
+from dragin_lab.model.load import LanguageModel
 from tools import real
 
 pytestmark = pytest.mark.real
@@ -169,3 +176,38 @@ def test_a_weight_of_zero_counts_as_theirs(polygraph: Callable[..., Estimator]) 
     assert score("attention-score", draft_of(text, 5)) == pytest.approx(expected)
     (expected,) = polygraph("rauq", "RAUQ", n_layers=LAYERS, n_heads=HEADS)(text.stats())
     assert score("rauq", draft_of(text)) == pytest.approx(expected)
+
+
+def test_what_the_embedded_model_writes_scores_as_its_own_arrays_do(polygraph: Callable[..., Estimator]) -> None:
+    """From our capture of a draft, and from one eager pass of transformers over it, arranged as theirs.
+
+    Rows are kept in half precision, so each weight is off by up to 5e-4 of itself, and its logarithm by as much.
+    """
+    lm = LanguageModel.load()
+    prompt = default_template(lm, method()).render(demo_questions()[0].text)
+    layers = ("attention:middle", "attention:middle-third")
+    written = lm.generate(Write(prompt, 25, measures=MEASURES, layers=layers))
+    p, n = len(written.prompt_ids), len(written)
+    model = AutoModelForCausalLM.from_pretrained(
+        embedded_model_path(), attn_implementation="eager", dtype=torch.float32
+    )
+    with torch.inference_mode():
+        output = model(torch.tensor([[*written.prompt_ids, *written.ids]]), output_attentions=True)
+    log_p = torch.log_softmax(output.logits[0, p - 1 : p + n - 1].double(), -1).numpy()
+    text = Text(written.ids, log_p, torch.cat(output.attentions).double().numpy())
+    sizes = {"n_layers": text.maps.shape[0], "n_heads": text.maps.shape[1]}
+    draft, stats = Draft(written, load_pipeline()), text.stats()
+    expected = {
+        "renyi": -polygraph("renyi_neg", "RenyiNeg")(stats) - np.log(log_p.shape[1]),
+        "fisher-rao": 1 - polygraph("fisher_rao", "FisherRao")(stats),
+        "self-certainty": polygraph("self_certainty", "SelfCertainty")(stats),
+        "max-probability": polygraph("max_probability", "MaximumSequenceProbability")(stats),
+        "perplexity": polygraph("perplexity", "Perplexity")(stats),
+        "rauq": polygraph("rauq", "RAUQ", **sizes)(stats),
+        "rauq(attends_to='previous')": polygraph("rauq", "RAUQ", **sizes)(text.stats(shift=1)),
+    }
+    for name, (theirs,) in expected.items():
+        assert score(name, draft) == pytest.approx(theirs, rel=1e-3), name
+    beginning = Draft(written.beginning(n - 1), load_pipeline())
+    (theirs,) = polygraph("attention_score", "AttentionScore", layer=sizes["n_layers"] // 2, gen_only=True)(stats)
+    assert score("attention-score", beginning) == pytest.approx(theirs, rel=1e-3)
