@@ -28,6 +28,7 @@ class Scale:
     note: str = ""  # which words are judged, for the legend
     unit: str = "word"  # what is compared with θ: each "word", each "sentence", or the "draft"
     second: bool = False  # whether words have the attention of a second reading, as in the reference variant
+    base: float = 0.0  # where colours and bars begin: 0, or the lowest score or θ where that is below
 
     @property
     def word_threshold(self) -> float:
@@ -35,20 +36,20 @@ class Scale:
         return self.threshold if self.unit == "word" else math.nan
 
     def levels(self, values: np.ndarray) -> np.ndarray:
-        """The level (0 to ``LEVELS``) of each value (n,); 0, the bare background, for zero and for not measured."""
+        """The level (0 to ``LEVELS``) of each value (n,); 0, the bare background, for the base and for not measured."""
         out = np.zeros(len(values), np.int64)
-        good = np.isfinite(values) & (values > 0)
+        good = np.isfinite(values) & (values > self.base)
         v = values[good].astype(np.float64)
         bounds = np.array(self.bounds()[:-1])
         out[good] = np.clip(1 + (v[:, None] > bounds[None, 1:]).sum(axis=1), 1, LEVELS)
         return out
 
     def bounds(self) -> list[float]:
-        """Where the levels end: ascending numbers from 0 to the top, or to θ where nothing lies above it."""
-        top, theta = self.top if self.top > 0 else 1.0, self.word_threshold
-        if not (math.isfinite(theta) and theta > 0):
-            return [float(b) for b in np.linspace(0, top, LEVELS + 1)]
-        below = np.linspace(0, theta, BELOW + 1)
+        """Where the levels end: ascending numbers from the base to the top, or to θ where nothing lies above it."""
+        top, theta = self.top if self.top > self.base else self.base + 1.0, self.word_threshold
+        if not (math.isfinite(theta) and theta > self.base):
+            return [float(b) for b in np.linspace(self.base, top, LEVELS + 1)]
+        below = np.linspace(self.base, theta, BELOW + 1)
         above = np.linspace(theta, top, LEVELS - BELOW + 1)[1:] if top > theta else np.zeros(0)
         return [float(b) for b in (*below, *above)]
 
@@ -87,7 +88,8 @@ def scale_of(trace: Trace) -> Scale:
             first = "sentence" if second else "word"
             note = f"Judging ends with the first {first} that fires; a darker word after it is not a hit."
         name = trace.method.get("measure") or f"{trace.method.get('when') or 'trigger'} score"
-        return Scale("score", str(name), find_largest(scored), theta, note, unit, second)
+        base = float(np.nanmin([0.0, -find_largest(-score for score in scored), theta if unit == "word" else 0.0]))
+        return Scale("score", str(name), find_largest(scored), theta, note, unit, second, base)
     continuations = trace.continuations
     products = [np.asarray(c.entropy, np.float64) * c.received for c in continuations]
     if find_largest(products) > 0:

@@ -88,11 +88,16 @@ class Axes:
     score: float
     threshold: float  # θ, NaN where there is none
     score_name: str = "score"
+    base: float = 0.0  # where the bars of scores begin
 
     @property
     def theta(self) -> float:
         """θ as a share of the score's row; below 0 where there is none."""
-        return min(self.threshold / self.score, 1) if self.score > 0 and math.isfinite(self.threshold) else -9.0
+        return min(self.share_of_score(self.threshold), 1) if math.isfinite(self.threshold) else -9.0
+
+    def share_of_score(self, value: float) -> float:
+        """How much of a full bar a score fills."""
+        return (value - self.base) / (self.score - self.base) if self.score > self.base else -9.0
 
     def attention(self, look: Look) -> float:
         """Where the attention row of a strip ends."""
@@ -128,14 +133,15 @@ def attention_of(look: Look) -> np.ndarray:
 def axes_of(looks: Sequence[Look]) -> Axes:
     """The scales of all strips of a view."""
     scored = looks[0].scale if looks and looks[0].scale.kind == "score" else None
-    theta = scored.word_threshold if scored else math.nan
+    theta, base = (scored.word_threshold, scored.base) if scored else (math.nan, 0.0)
     return Axes(
         entropy=find_largest(look.continuation.entropy + look.bounds for look in looks) or math.nan,
         received=find_largest(attention_of(look) for look in looks if not look.second_reading) or math.nan,
         read=find_largest(attention_of(look) for look in looks if look.second_reading) or math.nan,
-        score=max(scored.top, 0.0 if math.isnan(theta) else 1.25 * theta) if scored else math.nan,
+        score=max(scored.top, base if math.isnan(theta) else base + 1.25 * (theta - base)) if scored else math.nan,
         threshold=theta,
         score_name=scored.name if scored else "score",
+        base=base,
     )
 
 
@@ -194,7 +200,8 @@ def row_labels(look: Look, axes: Axes) -> list[tuple[str, str]]:
         rows.append(("attention received", f"to {short(top)}" if top > 0 else "not measured"))
     if look.judged:
         theta = f", θ {short(axes.threshold)} ┄" if axes.theta >= 0 else ""
-        rows += [("stop word", "●"), (axes.score_name, f"to {short(axes.score)}{theta}")]
+        begins = f"{short(axes.base)} " * (axes.base < 0)
+        rows += [("stop word", "●"), (axes.score_name, f"{begins}to {short(axes.score)}{theta}")]
     return rows
 
 
@@ -225,7 +232,7 @@ def render_columns(look: Look, cols: Sequence[Column], axes: Axes) -> Markup:
 def _bar_style(col: Column, axes: Axes, full: float, judged: bool) -> str:
     """The heights of a column's bars as custom properties; none for nothing."""
     shares = [("e", col.entropy, axes.entropy), ("a", col.attention, full)]
-    shares += [("s", col.score, axes.score)] if judged else []
+    shares += [("s", axes.share_of_score(col.score), 1.0)] if judged else []
     shares += [("l", col.entropy - col.apart, axes.entropy), ("d", 2 * col.apart, axes.entropy)] if col.apart else []
     heights = [(name, value / top if top > 0 else 0.0) for name, value, top in shares]
     style = ";".join(f"--{name}:{min(height, 1):.2g}" for name, height in heights if height >= 0.005)

@@ -42,6 +42,7 @@ function render({ model, el }) {
     thetaBox.hidden = own === null || own === undefined;
     if (!touched) {
       theta.value = own ?? "";
+      theta.min = own < 0 ? "" : 0;
       judge(theta, note, "");
     }
   };

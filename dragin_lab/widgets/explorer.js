@@ -126,8 +126,9 @@ function render({ model, el }) {
       const over = c.w.s !== null && data.theta !== null && c.w.s > data.theta;
       rows.push(make("h4", {}, "Its word ", make("bdi", {}, `“${c.w.t}”`)));
       if (c.w.s !== null) {
-        const scored = bar(data.score, c.w.s, Math.max(top.s, data.theta || 0), figure(c.w.s), over ? "s over" : "s");
-        if (data.theta !== null) scored.querySelector("i").style.setProperty("--t", data.theta / Math.max(top.s, data.theta, 1e-9));
+        const full = Math.max(top.s, data.theta ?? top.s) - data.base;
+        const scored = bar(data.score, c.w.s - data.base, full, figure(c.w.s), over ? "s over" : "s");
+        if (data.theta !== null) scored.querySelector("i").style.setProperty("--t", (data.theta - data.base) / Math.max(full, 1e-9));
         rows.push(scored);
       }
       const flags = [];

@@ -91,6 +91,7 @@ def explorer_data(trace: Trace, *, most: int = TOKENS) -> dict[str, Any]:
         "score": canvas.scale.name,
         "theta": _round_figure(canvas.scale.word_threshold),
         "next": "next hit ◆" if canvas.scale.unit == "word" else f"next {canvas.scale.unit} above θ",
+        "base": _round_figure(axes.base),
         "tops": {"e": _round_figure(axes.entropy), "a": _round_figure(axes.received), "s": _round_figure(axes.score)},
         "texts": texts,
         "start": next((i for i, t in enumerate(texts) if any(c["f"] or c["j"] for c in t["cells"])), 0),

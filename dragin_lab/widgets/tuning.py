@@ -112,10 +112,12 @@ class Tuner(Running):
             if known.choices:
                 none = [["", "none"]] if known.optional else []
                 out.append(control | {"value": value or "", "choices": none + [[one, one] for one in known.choices]})
-            elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(known.ge):
-                whole = isinstance(value, int)
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                whole, low = isinstance(value, int), known.ge
+                if not math.isfinite(low):
+                    low = -_round_up(max(-2 * value, find_largest(-score for score in scores)))
                 top = max(50, 2 * value) if whole else known.top or _round_up(max(2 * value, find_largest(scores)))
-                out.append(control | {"min": known.ge, "max": top, "step": 1 if whole else top / STEPS})
+                out.append(control | {"min": low, "max": top, "step": 1 if whole else (top - low) / STEPS})
         return out
 
     def _recorded(self) -> dict[str, Any]:

@@ -17,13 +17,14 @@ from dragin_lab.trace import kept
 from dragin_lab.trace.trace import Passage, Prompt, Query, Question, Step, Trace
 from dragin_lab.views import heat, heatmaps, sections
 from dragin_lab.views.heat import scale_of
-from dragin_lab.views.html import esc
+from dragin_lab.views.html import esc, short
 from dragin_lab.views.methods import align_sentences, names_of, sentence_likeness
 from dragin_lab.views.rendering import load_export_script, load_stylesheet
 from dragin_lab.views.selections import hit_spans, source_words
 from dragin_lab.views.timelines import spans_of, step_costs
 from dragin_lab.views.tokens import Look, find_extents
 from dragin_lab.views.trace import trace_html, trace_text
+from dragin_lab.widgets.explorer import explorer_data
 
 VIEWS = {
     "trace": views.trace_view,
@@ -291,6 +292,29 @@ def test_levels_show_the_threshold():
     calm = heat.Scale("score", "RIND score", 0.5, 1.0)
     assert calm.bounds()[-1] == 1.0
     assert calm.levels(np.array([0.1, 0.5, 1.0])).tolist() == [1, 3, heat.BELOW]
+
+
+@pytest.mark.parametrize("theta", [-5.0, -30.0, -1.0])
+def test_scores_below_zero_have_colours_and_bars_from_the_lowest_on(theta):
+    trace = samples.almanac_trace()
+    for step in trace.steps:
+        step.words.score = step.words.score - np.float32(20)
+    trace.method |= {"when": "self-certainty", "measure": "self-certainty score", "unit": "word", "threshold": theta}
+    scores = np.concatenate([step.words.score for step in trace.steps if step.draft is not None])
+    scale = scale_of(trace)
+    assert scale.base == pytest.approx(min(scores.min(), theta))
+    levels = scale.levels(np.array([scale.base, scores.max()]))
+    assert levels[0] == 0
+    assert (levels[1] > heat.BELOW) == (scores.max() > theta)
+    html = views.heatmap(trace).html
+    bars = [float(share) for share in re.findall(r"--s:([-\d.e]+)", html)]
+    assert bars
+    assert min(bars) >= 0 < max(bars) <= 1
+    (axis,) = {float(share) for share in re.findall(r"--t:([-\d.]+)", html)} or {-9.0}
+    assert 0 <= axis < 1
+    assert f"{short(scale.base)} to" in Reader(html).text
+    data = explorer_data(trace)
+    assert data["base"] == pytest.approx(scale.base, rel=1e-3)
 
 
 def test_several_traces_stand_in_one_document():

@@ -225,6 +225,17 @@ def test_what_a_tuner_cannot_answer_it_says_in_place(settings: dict[str, Any]) -
     assert tuner.answer["id"] == 1
 
 
+def test_scores_below_zero_are_tuned_below_zero() -> None:
+    dl.when("certainty", threshold=-1.0)(lambda draft: -1 / draft.entropy)
+    trace = ran(method(when="certainty", what="question"))
+    assert trace.retrievals_count
+    tuner = dl.tuner(trace)
+    (theta,) = tuner.data["controls"]
+    assert (theta["min"], theta["value"], theta["max"]) == (-10.0, -1.0, 1.0)
+    assert tuner.tune(threshold=-0.1)[0].turns[0].change
+    assert tuner.tune(threshold=-1)[0].whole
+
+
 def test_a_tuner_takes_answers_from_the_store() -> None:
     lab = Lab(cache=True)
     question = Question("q", "In which town was the director of The Ashen Rooftop born?", ("Hartfold",))
