@@ -18,25 +18,25 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "matplotlib"}
 
 #: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it may have.
 BUDGETS = {
-    "trace": (1350, 7),
-    "core": (3290, 19),
+    "trace": (1400, 7),
+    "core": (3320, 19),
     "triggers": (1240, 18),
     "reference": (1100, 5),
     "catalog": (500, 4),
     "almanac": (250, 2),
     "data": (1750, 12),
-    "model": (3680, 15),
+    "model": (3720, 15),
     "served": (1900, 12),
     "retrieval": (2680, 14),
-    "run": (4120, 19),
-    "study": (3910, 19),
+    "run": (4180, 19),
+    "study": (4000, 19),
     "views": (3800, 21),
     "widgets": (1250, 8),
     "cli": (2050, 12),
 }
 ROOMS = tuple(BUDGETS)
 ROOT = (650, 7)  # the same for the modules of the root
-LINES, FILE_LINES = 33_250, 400  # of the package, and of one file
+LINES, FILE_LINES = 33_500, 400  # of the package, and of one file
 ONE_WORD = 0.3  # the share of module-level functions whose name is one word
 #: Names that say nothing of the thing they hold, and how many variables may be called so.
 VAGUE, VAGUE_MOST = frozenset({"found", "made", "told", "said", "taken", "laid", "drawn"}), 60

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.episode import SoFar, Tokenizer
-from dragin_lab.core.needs import read_measure, resolve_layers
+from dragin_lab.core.needs import find_layers, find_missing, read_measure
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError
@@ -117,12 +117,12 @@ class Draft:
         "attention:8" is layer 8, "attention:-1" the last, "attention:middle" layer L // 2 of L, and
         "attention:middle-third" the layers L // 3 to ceil(2 L / 3). Only for a trigger that has it in its ``needs``.
         """
-        count, rows = self.written.layer_count, self.written.layers
-        layers = resolve_layers(need, count) if count else ()
-        if not layers or not rows.keys() >= set(layers):
+        layers = find_layers(need, self.written.layer_count)
+        if find_missing([need], self.written):
             raise SettingError(
                 f"draft.attention_of({need!r}) was not captured; define the trigger with needs=({need!r},)"
             )
+        rows = self.written.layers
         return {layer: _seal_array(rows[layer][:, 1 : len(self) + 1], np.float32) for layer in layers}
 
     # -- words and sentences ------------------------------------------------------------------------------------------

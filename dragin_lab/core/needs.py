@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dragin_lab.checks import several, shown
+from dragin_lab.core.episode import SoFar
 from dragin_lab.core.scores import fisher_rao, renyi, self_certainty, temper
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.trace import Continuation
 
 _NUMBER = r"\d+(?:\.\d+)?"
 _MEASURE = re.compile(
@@ -94,19 +96,37 @@ def measure_rows(need: str, log_p: Any, xp: ModuleType = np) -> Any:
     return renyi(log_p, measure.order, xp) if measure.kind == "renyi" else fisher_rao(log_p, xp)
 
 
-def resolve_layers(need: str, count: int) -> tuple[int, ...]:
-    """The layers that a need names, from 0 on, of a model of ``count`` layers.
+def find_layers(need: str, count: int) -> tuple[int, ...]:
+    """The layers that a need names, from 0 on, of a model of ``count`` layers; none where it has no such layer.
 
     "attention:middle" is layer L // 2 of L, "attention:middle-third" L // 3 to ceil(2 L / 3), both included and below
-    L. Raises ``SettingError`` for a layer that does not exist, and for a need that names none.
+    L. Raises ``SettingError`` for a need that names none.
     """
     match = _LAYERS.fullmatch(need)
     if match is None:
         raise SettingError(f"{shown(need)} names no layer; give such as 'attention:8' or 'attention:middle-third'")
-    if match["index"] is None:
-        thirds = range(count // 3, min(math.ceil(2 * count / 3) + 1, count))
-        return tuple(thirds) if need.endswith("third") else (count // 2,)
-    index = int(match["index"])
-    if not -count <= index < count:
+    layers = range(count)
+    if match["index"] is not None:
+        index = int(match["index"])
+        return (index % count,) if -count <= index < count else ()
+    middle = layers[count // 3 : math.ceil(2 * count / 3) + 1] if need.endswith("third") else layers[count // 2 :][:1]
+    return tuple(middle)
+
+
+def resolve_layers(need: str, count: int) -> tuple[int, ...]:
+    """As ``find_layers``; raises ``SettingError`` where there is no such layer."""
+    layers = find_layers(need, count)
+    if not layers:
         raise SettingError(f"needs={need!r}: this model has the {count} layers 0 to {count - 1}; give one of them")
-    return (index % count,)
+    return layers
+
+
+def find_missing(needs: Sequence[str], written: Continuation | SoFar) -> list[str]:
+    """Those of some needs that were not captured with what was written."""
+    held = {"received", "entities", *written.measures}
+    held |= {"attention"} if written.attention is not None else set()
+    held |= {need for need in needs if need.startswith("hidden") and written.hidden is not None}
+    for need in layers_in(needs):
+        layers = find_layers(need, written.layer_count)
+        held |= {need} if layers and written.layers.keys() >= set(layers) else set()
+    return [need for need in needs if need not in held]

@@ -29,6 +29,9 @@ from dragin_lab.trace.trace import Continuation, Passage, Query, Trace
 #: Of a trace's provenance, what may differ from the lab's: versions of programs, and how drafts were shared out.
 _FREE = frozenset({"dragin_lab", "torch", "transformers", "python", "device", "batch", "seed"})
 
+#: What of a draft a trace may lack, and its model gives again.
+_CAPTURED = ("attention", "hidden", "measures", "layers", "layer_count")
+
 
 class BranchError(DraginLabError):
     """A trace that its own method does not write again, as far as it is recorded."""
@@ -136,7 +139,7 @@ class _Branching:
         draft: Continuation = yield replace(request, prefix=ids, max_new_tokens=len(ids))
         if len(draft) < len(ids):
             raise self._strayed(f"ends its {source} after {len(draft)} of {len(ids)} tokens", step)
-        return replace(recorded, attention=draft.attention, hidden=draft.hidden)
+        return replace(recorded, **{name: getattr(draft, name) for name in _CAPTURED})
 
     def _search(self, request: Search) -> Episode[list[Passage]]:
         step = self.step
@@ -175,10 +178,12 @@ class _Branching:
 def _lacks(request: Write, recorded: Continuation, *, queried: bool) -> bool:
     """Whether something is asked for that the record does not hold: that of a slim trace, or of a saved one.
 
-    The rows of attention are read where the draft is ``queried``; hidden states by the trigger, in every draft.
+    The rows of the captured layer are read where the draft is ``queried``; all else by the trigger, in every draft.
     """
     attention = request.attention and queried and recorded.attention is None
-    return attention or (request.hidden is not None and recorded.hidden is None and len(recorded) > 0)
+    hidden = request.hidden is not None and recorded.hidden is None and len(recorded) > 0
+    layers = bool(request.layers) and not recorded.layers
+    return attention or hidden or layers or not recorded.measures.keys() >= set(request.measures)
 
 
 # -- another decision -------------------------------------------------------------------------------------------------

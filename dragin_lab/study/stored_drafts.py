@@ -10,6 +10,7 @@ import numpy as np
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import SoFar, Stop, Tokenizer
 from dragin_lab.core.method import Method
+from dragin_lab.core.needs import layers_in
 from dragin_lab.core.stops import Watch
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import DraginLabError
@@ -123,17 +124,27 @@ class StoredDraft:
             return seen
         return self._rows[n if ended else n - 1][:n]
 
-    def so_far(self, n: int, *, attention: bool = False) -> SoFar:
-        """The draft as a ``Stop`` saw it after its token n - 1, whose row of ``attention`` was not there yet."""
+    def so_far(self, n: int, needs: Sequence[str] = ()) -> SoFar:
+        """The draft as a ``Stop`` saw it after its token n - 1, whose own row of attention was not there yet.
+
+        With the rows of attention that a trigger's ``needs`` name.
+        """
         stored, end = self.stored, int(self.stored.offsets[n - 1, 1])
-        rows = None
-        if attention and stored.attention is not None:
-            rows = stored.attention[:, : n + 1, : len(stored.prompt_ids) + n].copy()
-            rows[:, n] = 0
+
+        def grown(rows: np.ndarray) -> np.ndarray:
+            seen = rows[:, : n + 1, : len(stored.prompt_ids) + n].copy()
+            seen[:, n] = 0
+            return seen
+
         return SoFar(
             stored.ids[:n].tolist(), stored.text[:end], [(int(a), int(b)) for a, b in stored.offsets[:n]],
             stored.entropy[:n].tolist(), stored.logprob[:n].tolist(), self.received(n), stored.alternative_ids[:n],
-            stored.alternative_probs[:n], rows, None if stored.hidden is None else stored.hidden[:n],
+            stored.alternative_probs[:n],
+            grown(stored.attention) if "attention" in needs and stored.attention is not None else None,
+            None if stored.hidden is None else stored.hidden[:n],
+            {need: values[:n] for need, values in stored.measures.items()},
+            {layer: grown(rows) for layer, rows in stored.layers.items()} if layers_in(needs) else {},
+            stored.layer_count,
         )  # fmt: skip
 
     def fires(self, watch: Watch) -> int | None:
@@ -141,7 +152,7 @@ class StoredDraft:
         theta = watch.trigger.theta
         assert theta is not None
         for n in range(1, len(self.stored) + 1):
-            draft = watch.draft(self.so_far(n, attention="attention" in watch.trigger.needs))
+            draft = watch.draft(self.so_far(n, watch.trigger.needs))
             fired = not watch.trigger.is_silent(draft) and self._peak(watch, n, draft) > theta
             self.guessed |= self._rows is None and "received" in vars(draft)
             if fired:

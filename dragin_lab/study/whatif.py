@@ -20,6 +20,7 @@ from dragin_lab.core.draft import Gap
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.formulators import choose_top
 from dragin_lab.core.method import Method
+from dragin_lab.core.needs import find_missing
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence
@@ -264,11 +265,10 @@ def _find_lacking(method: Method, step: Step) -> str:
     assert step.draft is not None
     if _rereads(method) and not np.isfinite(step.words.attention).all():
         return "the attention that the trigger compared with θ was"
-    if "attention" in method.trigger.needs and step.draft.attention is None:
-        return "the attention rows that the trigger reads were"
-    return "the hidden states that the trigger reads were" * (
-        method.trigger.hidden is not None and step.draft.hidden is None
-    )
+    missing = next(iter(find_missing(method.trigger.needs, step.draft)), "")
+    kinds = {"attention": "attention rows", "hidden": "hidden states", "": ""}
+    what = kinds.get(missing.partition(":")[0], f"numbers {missing!r}")
+    return f"the {what} that the trigger reads were" if what else ""
 
 
 def _returned(episode: Generator[Any, Any, T]) -> T:

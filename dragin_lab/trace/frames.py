@@ -23,7 +23,8 @@ def token_table(steps: Sequence[Step], extraction: Continuation | None) -> pd.Da
     it, ``token`` (raw vocabulary string), ``text`` (its characters; tokens that share one show the same), ``id``,
     ``entropy`` and ``logprob`` (nats), ``probability``, ``received`` (attention, head mean, max over later tokens);
     for the tokens of a draft's words ``word`` (index in ``Step.words``), ``sentence``, ``score``, ``stop`` and
-    ``hit`` of that word, missing elsewhere; and ``kept``: whether the token is part of ``Trace.text``.
+    ``hit`` of that word, missing elsewhere; and ``kept``: whether the token is part of ``Trace.text``. What a trigger
+    had measured of the whole distribution has columns of its name ("renyi:2") after these.
     """
     import pandas as pd
 
@@ -75,7 +76,8 @@ def _token_rows(
         "received": continuation.received,
         "kept": kept,
     }
-    return pd.DataFrame(columns).join(measured.reset_index(drop=True))[list(_COLUMNS)].astype(_COLUMNS)
+    table = pd.DataFrame(columns).join(measured.reset_index(drop=True))[list(_COLUMNS)].astype(_COLUMNS)
+    return table.assign(**continuation.measures)
 
 
 # -- retrievals -------------------------------------------------------------------------------------------------------
