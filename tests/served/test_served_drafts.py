@@ -253,6 +253,18 @@ def test_what_needs_attention_is_refused_by_name_before_anything_is_written(aski
         lab.model.attend([1, 2])
 
 
+@pytest.mark.parametrize("need", ["renyi:2", "fisher-rao@1.5", "self-certainty", "attention:1", "attention:middle"])
+def test_what_a_server_does_not_give_is_refused_with_what_it_gives(asking: Callable[..., Any], need: str) -> None:
+    lab, server = asking()
+    dl.when("far-reaching", threshold=1, needs=("received", need))(lambda draft: draft.entropy)
+    says = rf"needs=\('{need}',\): almanac\.gguf is behind a server, which gives .* likeliest .*'attention', 'received'"
+    with pytest.raises(SettingError, match=says):
+        lab.ask(QUESTIONS[0], "flare", variant="paper", when="far-reaching")
+    with pytest.raises(SettingError, match=says):
+        lab.model.generate(Write(PROMPT, 4, **{"layers" if "att" in need else "measures": (need,)}))
+    assert not server.asked
+
+
 def test_sampling_draws_by_the_seed(asking: Callable[..., Any]) -> None:
     lab, server = asking(loading={"sample": True})
     assert isinstance(lab.model, ServedModel)
