@@ -19,6 +19,7 @@ from dragin_lab.almanac.facts import DEGREES, Labelled
 from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
+from dragin_lab.core.needs import find_layers, find_missing, layers_in, measures_in
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
@@ -75,14 +76,28 @@ class Item:
 # -- scores -------------------------------------------------------------------------------------------------------
 
 
-def score_triggers(pipeline: Pipeline) -> list[Trigger]:
-    """The registered triggers that score tokens by what is captured by default, custom and fitted ones too."""
+def needed(lm: LanguageModel) -> dict[str, Any]:
+    """What the registered triggers need of the whole distribution and of further layers, as far as the model gives it.
+
+    "measures" and "layers", as ``LanguageModel.score`` and ``Write`` take them.
+    """
     parts = [TRIGGERS.named(name) for name in TRIGGERS.names()]
-    captured = {"received"} | ({"entities"} if pipeline.finds_entities else set())
-    usable = [
-        part for part in parts if part.judges_drafts() and captured.issuperset(part.needs) and not part.consults()
-    ]
-    return [TRIGGERS.make(part, threshold=0.0) for part in usable]
+    needs = tuple(dict.fromkeys(need for part in parts if part.judges_drafts() for need in part.needs))
+    having = set(lm.tap.having)
+    layers = {need: set(find_layers(need, lm.layer_count)) for need in layers_in(needs)}
+    return {
+        "measures": measures_in(needs),
+        "layers": tuple(n for n, named in layers.items() if named and named <= having),
+    }
+
+
+def score_triggers(pipeline: Pipeline, written: Continuation) -> list[Trigger]:
+    """The registered triggers that score tokens by what was captured with a text, custom and fitted ones too."""
+    parts = [TRIGGERS.named(name) for name in TRIGGERS.names()]
+    scored = [part for part in parts if part.judges_drafts() and not part.consults()]
+    usable = [part for part in scored if not find_missing(part.needs, written)]
+    finds = pipeline.finds_entities
+    return [TRIGGERS.make(part, threshold=0.0) for part in usable if finds or "entities" not in part.needs]
 
 
 def left_out(items: Iterable[Item]) -> dict[str, str]:
@@ -101,7 +116,7 @@ def left_out(items: Iterable[Item]) -> dict[str, str]:
 def score_tokens(
     lm: LanguageModel, continuation: Continuation, pipeline: Pipeline, every: int = 16, more: More = lambda draft: {}
 ) -> dict[str, np.ndarray]:
-    """Every trigger's score of every token of a text, each (n,) float64.
+    """Every trigger's score of every token of a text, each (n,) float64, as far as what it reads was captured.
 
     Scores of words and sentences stand on each of their tokens. ``every`` are the tokens between two strikes of the
     clock ``every-n``; ``more`` scores by what is not captured, such as a retriever.
@@ -122,20 +137,18 @@ def score_tokens(
     for start, end in pipeline.spans(continuation.text):
         starts[tokens_of(continuation, start, end)[:1]] = 1.0
     clock[::every] = 1.0
-    return (
-        {
-            "rind-reference": _on_tokens(len(continuation), words, ranges, score_words(attended, entropy, ranges)),
-            "attention-reference": _on_tokens(
-                len(continuation), words, ranges, score_words(attended, np.ones(len(words)), ranges)
-            ),
-            "probability-first": 1.0 - continuation.alternative_probs[:, 0].astype(np.float64),
-            "probability-sentence": mean_doubt,
-            EverySentence.name: starts,
-            EveryN.name: clock,
-        }
-        | {trigger.name: trigger.score_tokens(draft) for trigger in score_triggers(pipeline)}
-        | more(draft)
-    )
+    scores = {
+        "rind-reference": _on_tokens(len(continuation), words, ranges, score_words(attended, entropy, ranges)),
+        "attention-reference": _on_tokens(
+            len(continuation), words, ranges, score_words(attended, np.ones(len(words)), ranges)
+        ),
+        "probability-first": 1.0 - continuation.alternative_probs[:, 0].astype(np.float64),
+        "probability-sentence": mean_doubt,
+        EverySentence.name: starts,
+        EveryN.name: clock,
+    }
+    scores |= {trigger.name: trigger.score_tokens(draft) for trigger in score_triggers(pipeline, continuation)}
+    return scores | more(draft)
 
 
 def _on_tokens(
@@ -178,7 +191,9 @@ def forced_items(
     largest of all its tokens, so doubt about the wording counts in it.
     """
     continuation = lm.score(
-        template.render(labelled.question), f" {labelled.reasoning} So the answer is {labelled.answer}."
+        template.render(labelled.question),
+        f" {labelled.reasoning} So the answer is {labelled.answer}.",
+        **needed(lm),
     )
     lead = continuation.text.find(labelled.reasoning)
     if lead < 0:
@@ -223,7 +238,7 @@ def free_items(
     ``missing`` is here whether the value is wrong, whatever the label says. The end is one of ``find_facts``.
     """
     prompt = template.render(labelled.question)
-    continuation = lm.generate(Write(prompt, max_new_tokens, AnswerSentence(pipeline, lm.tokenizer)))
+    continuation = lm.generate(Write(prompt, max_new_tokens, AnswerSentence(pipeline, lm.tokenizer), **needed(lm)))
     facts, ended = find_facts(continuation.text, labelled.facts, wordings)
     if not facts:
         return [], ended
