@@ -44,7 +44,8 @@ def refine(model: Path, rate: float, steps: int, buffer: int, folder: Path) -> P
     run.train(decay=steps)
     export(run, folder, steps)
     refined = [*training.get("refined", ()), {"rate": rate, "steps": steps, "buffer": buffer}]
-    record = training | json.loads((folder / "training.json").read_text(encoding="utf-8")) | {"refined": refined}
+    record = training | json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    record |= {"decay": training["decay"], "refined": refined}
     (folder / "training.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return folder
 
