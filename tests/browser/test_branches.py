@@ -13,7 +13,7 @@ CELLS = [
     f"""import dragin_lab as dl
 
 lab = dl.Lab(cache=True)
-trace = lab.ask({QUESTION!r}, threshold=0.4, top_n=5, gold="Hartfold")""",
+trace = lab.ask({QUESTION!r}, threshold=0.5, top_n=5, gold="Hartfold")""",
     "explorer = dl.explore(trace, lab, step=2, token=1)\nexplorer",
 ]
 
@@ -75,7 +75,7 @@ def test_branches_from_an_alternative_and_an_edited_query(lab, browser, picture)
 
 def test_a_saved_page_walks_its_branches_and_finds_its_place_again(new_page, tmp_path, picture):
     asking = dl.Lab(cache=True)
-    trace = asking.ask(QUESTION, threshold=0.4, top_n=5, gold="Hartfold")
+    trace = asking.ask(QUESTION, threshold=0.5, top_n=5, gold="Hartfold")
     tree = dl.Branches.of([trace, asking.branch(trace, step=1, retrieve=False)])
     tree.add(asking.branch(tree[1], step=1, token=2, to=" ar"))
     page = new_page()

@@ -34,7 +34,7 @@ traces = [
     lab.ask(asked, gold=gold)
     for asked, gold in ((question, "Hartfold"), ("Who directed <b>The Crooked Carousel</b>?", ""))
 ]
-paper = lab.ask(question, variant="paper", threshold=0.4, gold="Hartfold")''',
+paper = lab.ask(question, variant="paper", threshold=0.5, gold="Hartfold")''',
     "dl.explore(paper)",
     "lab.tune(traces)",
     "lab.explore(question, others={'slow': lab.replace(retriever=Slow())})",

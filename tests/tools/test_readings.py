@@ -154,9 +154,9 @@ def test_the_reading_of_almanac_is_that_of_its_tables() -> None:
          f"whole context ({short(asked('full-context'))})",
          all(bounds(page.cell("What", f, "reference: QFS minus it"))[0] > 0.2
              for f in ("question", "last-sentence", "full-context"))),
-        (f"The sentence being written does as well, and best without its doubtful words "
-         f"({short(asked('current-without-hits'))})",
-         sure(page.cell("What", "current", "reference: QFS minus it")) == 0
+        (f"The sentence being written is close behind it ({short(asked('current'))}), and best without its doubtful "
+         f"words ({short(asked('current-without-hits'))})",
+         0 < bounds(page.cell("What", "current", "reference: QFS minus it"))[0] < 0.01
          and value(asked("current-without-hits")) == max(value(asked(f)) for f in page.table("What"))),
         ("every sentence of Almanac's reasoning names its subject",
          all("{s}" in text for texts in almanac.wordings().values() for text in texts)),

@@ -124,17 +124,21 @@ def to_llama(net: Net) -> LlamaForCausalLM:
         "pad_token_id": 0,
     }
     model = LlamaForCausalLM(LlamaConfig(**options))
-    state = {"model.embed_tokens.weight": net.embed.weight, "lm_head.weight": net.embed.weight}
-    state["model.norm.weight"] = net.norm
+    model.load_state_dict(llama_weights(net) | {"lm_head.weight": net.embed.weight})
+    return model
+
+
+def llama_weights(net: Net) -> dict[str, torch.Tensor]:
+    """The network's own weights under the names that transformers has for them."""
+    weights = {"model.embed_tokens.weight": net.embed.weight, "model.norm.weight": net.norm}
     names = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj"}
     names |= {"gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
     for number, block in enumerate(net.blocks):
         for ours, theirs in names.items():
-            state[f"model.layers.{number}.{theirs}.weight"] = getattr(block, ours).weight
-        state[f"model.layers.{number}.input_layernorm.weight"] = block.before_attention
-        state[f"model.layers.{number}.post_attention_layernorm.weight"] = block.before_mlp
-    model.load_state_dict(state)
-    return model
+            weights[f"model.layers.{number}.{theirs}.weight"] = getattr(block, ours).weight
+        weights[f"model.layers.{number}.input_layernorm.weight"] = block.before_attention
+        weights[f"model.layers.{number}.post_attention_layernorm.weight"] = block.before_mlp
+    return weights
 
 
 def give_a_start(net: Net, seed: int) -> None:

@@ -24,12 +24,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
 from dragin_lab.errors import DraginLabError
 from tools.almanac.drills import WORDS, Example
-from tools.almanac.net import FOUND, SOURCE, SUBJECT, TOPIC, Net, Shape, give_a_start, to_llama
+from tools.almanac.net import FOUND, SOURCE, SUBJECT, TOPIC, Net, Shape, give_a_start, llama_weights, to_llama
 from tools.almanac.probe import Probe
 from tools.almanac.stream import Stream
 from tools.almanac.vocabulary import EOS, make_tokenizer, save_tokenizer
@@ -208,6 +209,17 @@ class Run:
         self.step, self.buffer, self.batch, self.pieces = state["counters"]
         self.seconds, self.exposures = state["seconds"], Counter(state["exposures"])
         return True
+
+    def begin_from(self, model: Path) -> None:
+        """Take the weights and the counters of a finished model's folder; the optimizers start anew."""
+        stored = load_file(model / "model.safetensors")
+        with torch.no_grad():
+            for name, weights in llama_weights(self.net).items():
+                weights.copy_(stored[name])
+        self._copy_down()
+        training = json.loads((model / "training.json").read_text(encoding="utf-8"))
+        self.step, self.pieces, self.seconds = (training[name] for name in ("steps_done", "pieces", "seconds"))
+        self.exposures = Counter(json.loads((model / "exposures.json").read_text(encoding="utf-8")))
 
     def log_to(self, curve: Path) -> None:
         """Log to `curve` from here on, after what the run's own curve says up to the present step."""

@@ -21,7 +21,7 @@ DOCS, RUNS, RESULTS = ROOT / "docs", ROOT / "runs", ROOT / "benchmarks" / "resul
 #: The embedded model's settings by variant, chosen on development (docs/almanac.md, "Thresholds tried on development"
 #: and "Formulator").
 CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
-    "reference": {"dragin": {"threshold": 2.0, "top_n": 25}, "flare": {"threshold": 0.1}},
+    "reference": {"dragin": {"threshold": 2.8, "top_n": 15}, "flare": {"threshold": 0.05}},
     "paper": {"dragin": {"threshold": 0.2, "top_n": 5}, "flare": {"threshold": 0.6}},
 }
 

@@ -24,12 +24,11 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.run.benchmark import open_benchmark
 from dragin_lab.run.rundir import CONFIG, ENDING, PREDICTIONS, TIMINGS, TRACES, read_run
 from tools.pages.base import RUNS, parser, say
-from tools.pages.runs import PARTS, made
+from tools.pages.runs import BATCH, PARTS, made
 
 ARCHIVE = Path(__file__).parents[2] / "notebooks" / f"almanac_runs{ENDING}"
 OUTPUT = RUNS / "packaged"
 TRACED = ("wo-rag", "flare", "dragin")
-BATCH = 16  # questions side by side
 THETAS = (0.5, 1.5, 2.5, 3.0, 6.0)
 
 

@@ -24,7 +24,7 @@ WIDTH = 1060
 #: The pictures and their heights.
 HEIGHTS = {"trace": 1130, "heatmap": 1010, "methods": 900, "notebooks": 434}
 #: DRAGIN in the pictures, as in README.md's ten lines: the equations, with a query that selects among its candidates.
-DRAGIN = {"variant": "paper", "threshold": 0.4, "top_n": 5}
+DRAGIN = {"variant": "paper", "threshold": 0.5, "top_n": 5}
 #: Compared with DRAGIN side by side.
 OTHERS = ("wo-rag", "sr-rag", "fs-rag", "flare")
 #: Pages of the gallery that stand side by side in one picture, and the headings that they are scrolled to.

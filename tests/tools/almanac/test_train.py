@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from tools.almanac import train as training
 from tools.almanac.drills import WORDS, Example
 from tools.almanac.evaluate import Answerer
 from tools.almanac.net import FOUND, SOURCE, SUBJECT, TOPIC, Net, Shape, give_a_start, to_llama
-from tools.almanac.train import CheckpointError, Run, Settings, encode, main
+from tools.almanac.refine import main as refine_model
+from tools.almanac.refine import refine
+from tools.almanac.train import CheckpointError, Run, Settings, encode, export, main
 from tools.almanac.world import AlmanacError, Entity
 
 pytestmark = pytest.mark.slow
@@ -217,3 +220,26 @@ def test_what_follows_a_value_looks_back_at_it_up_to_the_next_one(tmp_path: Path
     assert ends[-1].endswith("1907.")  # and not from the question after it
     assert from_where[ends[0]].strip() == "Westhaven"
     assert from_where[ends[-1]].strip() == "1907"
+
+
+def test_a_finished_model_is_refined_at_a_low_rate(tmp_path: Path) -> None:
+    run, model = Run(TINY, tmp_path / "run"), tmp_path / "model"
+    run.train(STEPS)
+    model.mkdir()
+    run.log_to(model / "curve.jsonl")
+    export(run, model, 0)
+    assert (
+        refine_model([str(model), "--rate", "0.001", "--steps", "2", "--buffer", "7", "--export", str(tmp_path / "r")])
+        == 0
+    )
+    before, after = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "r"))
+    assert before.keys() == after.keys()
+    moved = max(float((before[name].float() - after[name].float()).abs().max()) for name in before)
+    assert 0 < moved < 0.01
+    record = json.loads((tmp_path / "r" / "training.json").read_text())
+    assert record["steps_done"] == STEPS + 2
+    assert record["refined"] == [{"rate": 0.001, "steps": 2, "buffer": 7}]
+    with pytest.raises(AlmanacError, match=r"give the folder of a trained model"):
+        refine(tmp_path / "nothing", 0.1, 2, 7, tmp_path / "s")
+    with pytest.raises(AlmanacError, match=r"--rate 2 --steps 1: give a share of the rate up to 1"):
+        refine(model, 2.0, 1, 7, tmp_path / "t")
