@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -76,6 +78,26 @@ def keep_reading(path: Path) -> str:
     if path.exists() and READING[0] in (old := path.read_text(encoding="utf-8")):
         reading = old.split(READING[0])[1].split(READING[1])[0].strip()
     return "\n".join((READING[0], reading, READING[1]))
+
+
+def put_between(path: Path, name: str, text: str) -> None:
+    """Replace what stands between ``<!-- NAME… -->`` and ``<!-- end -->`` in a file."""
+    old = path.read_text(encoding="utf-8")
+    block = _find_block(old, name, path)
+    path.write_text(old[: block.start(1)] + text + old[block.end(1) :], encoding="utf-8")
+    print(path)
+
+
+def text_between(path: Path, name: str) -> str:
+    """What ``put_between`` wrote into a file."""
+    return _find_block(path.read_text(encoding="utf-8"), name, path)[1]
+
+
+def _find_block(text: str, name: str, path: Path) -> re.Match[str]:
+    block = re.search(rf"<!-- {name}[^>]*-->\n(.*?)<!-- end -->", text, re.DOTALL)
+    if block is None:
+        sys.exit(f"{path} has no block <!-- {name} --> … <!-- end -->")
+    return block
 
 
 # -- figures and tables -----------------------------------------------------------------------------------------------

@@ -12,14 +12,13 @@ import json
 import re
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from dragin_lab.cli.app import status
 from dragin_lab.core.method import PAPERS
 from dragin_lab.data.paper import rows
 from dragin_lab.study.runs import Runs
-from tools.pages.base import DOCS, RESULTS, ROOT, bracketed, fill_blocks, fill_template
+from tools.pages.base import DOCS, RESULTS, ROOT, bracketed, fill_blocks, fill_template, put_between
 
 #: The pages with blocks of figures, by their template.
 PAGES = {
@@ -76,16 +75,6 @@ def demo_table() -> str:
     heading = next(line for line in table.splitlines() if "retrievals" in line)
     assert means is not None
     return f"{heading}\n{means[1]}"
-
-
-def put_between(path: Path, name: str, text: str) -> None:
-    """Replace what stands between ``<!-- NAME… -->`` and ``<!-- end -->`` in a file."""
-    old = path.read_text(encoding="utf-8")
-    block = re.compile(rf"(<!-- {name}[^>]*-->\n).*?(<!-- end -->)", re.DOTALL)
-    if not block.search(old):
-        sys.exit(f"{path} has no block <!-- {name} --> … <!-- end -->")
-    path.write_text(block.sub(lambda m: f"{m[1]}{text}{m[2]}", old), encoding="utf-8")
-    print(path)
 
 
 def main() -> None:
