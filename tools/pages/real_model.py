@@ -33,7 +33,19 @@ from dragin_lab.core.stops import NextExample
 from dragin_lab.data import datasets
 from dragin_lab.study import needs
 from tools import real
-from tools.pages.base import DOCS, HERE, RUNS, Row, bracketed, kept_rows, markdown_table, parser, rounded, say
+from tools.pages.base import (
+    DOCS,
+    HERE,
+    RUNS,
+    Row,
+    bracketed,
+    kept_rows,
+    markdown_table,
+    parser,
+    rounded,
+    say,
+    text_between,
+)
 
 FACTS = HERE / "known_facts.json"
 OUTPUT = RUNS / "real"
@@ -268,6 +280,7 @@ def write_page(path: Path, parts: Mapping[str, Sequence[Row]]) -> None:
         known=f"{rank_correlation(areas['known'], areas['almanac'])[0]:.2f}",
         wrong=examples_of(parts["known"], "entropy", right=False),
         unsure=examples_of(parts["known"], "entropy", right=True),
+        benchmarks=text_between(path, "benchmarks"),
     )
     path.write_text(page, encoding="utf-8")
 
