@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from run_folders import write_run
 
 import dragin_lab as dl
 from dragin_lab.data import paper
+from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.trace.trace import Passage
 from tools.pages import real_benchmarks
 from tools.pages.base import DOCS, text_between
@@ -52,6 +54,22 @@ def test_gold_passages_are_those_of_the_question_and_iirc_adds_the_one_asked_abo
     iirc = GoldPassages("iirc", asked, corpus)
     assert [(p.id, p.text) for p in iirc.search("When?", 25)] == [("p", "It was long ago."), ("2", "text 2")]
     assert iirc.provenance() != hotpotqa.provenance()
+
+
+def test_all_labs_share_one_model_and_one_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+
+    def open_model(*_: object, **__: object) -> Any:
+        opened.append(SimpleNamespace(stream=None))
+        return opened[-1]
+
+    monkeypatch.setattr(real_benchmarks, "open_model", open_model)
+    monkeypatch.setattr(real_benchmarks.dl.Corpus, "load", lambda _: dl.Corpus.from_passages([Passage("1", "T", "t")]))
+    asked = real_benchmarks.Asked(Path(), "transformers")
+    labs = [asked.lab_for(label, Benchmark("hotpotqa", (dl.Question("q", "When?"),))) for label in ("flare", "dragin")]
+    assert len(opened) == 1
+    assert {id(lab.model) for lab in labs} == {id(opened[0])}
+    assert labs[0].retriever is labs[1].retriever
 
 
 def test_a_partial_run_counts_the_questions_that_every_method_has_answered(tmp_path: Path) -> None:

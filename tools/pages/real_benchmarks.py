@@ -32,6 +32,7 @@ from dragin_lab.run.benchmark import Benchmark, open_benchmark, open_run
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.lines import MEASURES, Line, interval_of, summary
 from dragin_lab.run.rundir import read_run
+from dragin_lab.served.opening import open_model
 from dragin_lab.study.comparisons import paired
 from dragin_lab.trace.trace import Passage
 from tools import real
@@ -117,7 +118,8 @@ class Asked:
         """The model over all passages. A draft that two methods share in a block is written once."""
         loading: dict[str, Any] = {"engine": "llama.cpp"} if self.engine == "llama.cpp" else {"dtype": "float32"}
         corpus = dl.Corpus.load(datasets.data_folder() / "passages" / "psgs_w100.tsv.gz")
-        return dl.Lab(real.language_model(), corpus, cache=Cache(limit=CACHED), **loading)
+        model = open_model(str(real.language_model()), **loading)  # before any lab is made of this one: all share it
+        return dl.Lab(model, retriever=dl.BM25(corpus), cache=Cache(limit=CACHED))
 
     def lab_for(self, label: str, asked: Benchmark) -> dl.Lab:
         """The lab with the benchmark's prompt, and for the ceiling with its gold passages."""
