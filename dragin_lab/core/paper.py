@@ -315,6 +315,8 @@ class PaperLoop(Loop):
 def _explain_silence(verdict: Verdict, resumed: bool) -> str:
     """Why nothing fires."""
     trigger, words = verdict.trigger, verdict.words
+    if resumed and trigger.cut == "draft":
+        return "the draft was written again after a retrieval, and is kept"
     reason = trigger.describe_silence(verdict.peak)
     spared = (words.score > trigger.theta) & ~verdict.judged & (words.sentence == 0)  # (w,)
     if resumed and spared.any():

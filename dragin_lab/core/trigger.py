@@ -181,7 +181,7 @@ class Trigger(Rule):
         """Compare every word or unit of a draft with θ.
 
         With ``resumed`` nothing fires before the draft's first sentence has ended, so that every retrieval is followed
-        by a finished sentence. Words that begin at or after the character ``until`` are not judged. It reads nothing of
+        by a finished sentence; a trigger that cuts the whole draft does not judge it again. Words that begin at or after the character ``until`` are not judged. It reads nothing of
         the draft but what the score reads: a draft from a cache has to give the same verdict to the bit.
         """
         theta = self.theta
@@ -207,7 +207,9 @@ class Trigger(Rule):
             judged[visible[-1] if len(visible) else 0 :] = False
         if self.judges_ended_sentences:
             judged &= draft.sentence_of_word < draft.settled
-        if resumed:
+        if resumed and self.cut == "draft":
+            judged[:] = False  # or a draft that always fires would be thrown away without end
+        elif resumed:
             judged &= (draft.sentence_of_word >= 1) & (draft.settled >= 1)
         if until is not None:
             judged &= np.array([int(offsets[w.start, 0]) for w in words], dtype=int) < until

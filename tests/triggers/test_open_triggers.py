@@ -80,6 +80,16 @@ def test_a_draft_that_fires_as_a_whole_is_written_again() -> None:
     assert "Bo made" not in driven.trace.text
 
 
+@pytest.mark.parametrize("unit", ["word", "draft"])
+def test_a_trigger_that_always_fires_on_whole_drafts_comes_to_an_end(unit: str) -> None:
+    dl.when("always", threshold=0.5, unit=unit, cut="draft")(lambda draft: np.ones(len(draft)))
+    script = [Say(" Bo made it. He is old."), Say(" It is Li. So the answer is Li. He")]
+    driven = drive(dl.method(when="always", what="question"), *script, question=QUESTION)
+    assert driven.queries == [QUESTION]
+    assert driven.trace.answer == "Li"
+    assert "written again after a retrieval" in driven.trace.steps[1].decision.reason
+
+
 @pytest.mark.parametrize(
     ("written", "same"),
     [
