@@ -22,21 +22,21 @@ BUDGETS = {
     "core": (3320, 19),
     "triggers": (1240, 18),
     "reference": (1100, 5),
-    "catalog": (500, 4),
+    "catalog": (630, 5),
     "almanac": (250, 2),
     "data": (1750, 12),
     "model": (3720, 15),
     "served": (1900, 12),
     "retrieval": (2680, 14),
     "run": (4180, 19),
-    "study": (4000, 19),
-    "views": (3800, 21),
+    "study": (4220, 20),
+    "views": (3880, 22),
     "widgets": (1250, 8),
     "cli": (2050, 12),
 }
 ROOMS = tuple(BUDGETS)
 ROOT = (650, 7)  # the same for the modules of the root
-LINES, FILE_LINES = 33_500, 400  # of the package, and of one file
+LINES, FILE_LINES = 33_820, 400  # of the package, and of one file
 ONE_WORD = 0.3  # the share of module-level functions whose name is one word
 #: Names that say nothing of the thing they hold, and how many variables may be called so.
 VAGUE, VAGUE_MOST = frozenset({"found", "made", "told", "said", "taken", "laid", "drawn"}), 60

@@ -88,7 +88,8 @@ def method(
 
     ``threshold`` may be a budget: ``"budget:1.5"`` retrievals per question, or ``"share:0.3"`` of the drafts. It is
     found on ``calibration``: what ``dl.calibration(lab, questions, method)`` gives, or traces of the method without a
-    retrieval. What it was found on is recorded as ``calibrated``.
+    retrieval. ``"p:0.5"`` is the score at which a fact is missing with that probability, where the calibration has
+    labels. What it was found on is recorded as ``calibrated``.
 
     Raises ``SettingError`` for names that do not exist, values out of range, parts that make no sense together, and a
     budget that cannot be reached, naming the nearest reachable one.
@@ -282,4 +283,4 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     loop = {key: settings[key] for key in LOOP if key in settings}
     restored = method(settings["name"], variant=settings["variant"], nlp=pipeline, **parts, **loop)
     calibrated = settings.get("calibrated")
-    return restored if calibrated is None else replace(restored, calibrated=Calibrated(**calibrated))
+    return restored if calibrated is None else replace(restored, calibrated=Calibrated.read(calibrated))

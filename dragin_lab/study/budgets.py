@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.budget import NEVER, Budget, Calibration
 from dragin_lab.catalog.methods import exchange_settings
-from dragin_lab.checks import instance, number, several
+from dragin_lab.catalog.need import REGRESSIONS
+from dragin_lab.checks import choice, instance, number, several
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
@@ -20,6 +22,7 @@ from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line, interval_of, summary
 from dragin_lab.run.sweeps import run_together
 from dragin_lab.study.conditions import check_same_questions
+from dragin_lab.study.truth import find_labels, label_units
 from dragin_lab.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -29,14 +32,26 @@ BUDGETS = (0.5, 1.0, 1.5, 2.0)  # retrievals per question
 
 
 def calibration(
-    lab: Lab, questions: Any, method: Method | str, *, limit: int | None = None, batch_size: int = 1, **settings: Any
+    lab: Lab,
+    questions: Any,
+    method: Method | str,
+    *,
+    labels: Iterable[Labelled] | None = None,
+    regression: str = "isotonic",
+    limit: int | None = None,
+    batch_size: int = 1,
+    **settings: Any,
 ) -> Calibration:
     """What a method's trigger scores on ``questions`` (as for ``Lab.run``), each answered once without a retrieval.
 
     Give it to ``dl.method(threshold="budget:1.5", calibration=…)``. How often the method would retrieve at a threshold
     is read off the scores: one retrieval for each sentence that fires, or for each draft of a method that judges
-    drafts. Raises ``SettingError`` for a method without a threshold, and where no question could be answered.
+    drafts. With ``labels`` of the questions (``almanac.labels``) it serves ``threshold="p:0.5"`` too: ``regression``,
+    "isotonic" or "platt", makes probabilities of the scores. Raises ``SettingError`` for a method without a threshold,
+    and where no question could be answered.
     """
+    choice("regression", regression, REGRESSIONS)
+    known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
     instance("lab", lab, Lab, "give a dl.Lab")
     benchmark, own = as_benchmark(questions, limit), as_method(method, settings)
     if own.threshold is None:
@@ -44,20 +59,34 @@ def calibration(
     lab = lab.replace(exemplars=lab.template(own, benchmark.template))
     traces = lab.ask_many(benchmark.questions, exchange_settings(own, threshold=NEVER), batch_size=batch_size)
     place = {question.id: i for i, question in enumerate(benchmark.questions)}
-    return Calibration.of(sorted(traces, key=lambda trace: place[trace.question.id]), benchmark.name)
+    ordered = sorted(traces, key=lambda trace: place[trace.question.id])
+    scores = Calibration.of(ordered, benchmark.name)
+    if known is None:
+        return scores
+    missing = [tuple(label_units(trace, find_labels(trace, known))) for trace in ordered if trace.ended != "error"]
+    return replace(scores, missing=tuple(missing), regression=regression)
 
 
 def calibrate(
-    lab: Lab, questions: Any, method: Method | str, threshold: str, *, limit: int | None = None, **settings: Any
+    lab: Lab,
+    questions: Any,
+    method: Method | str,
+    threshold: str,
+    *,
+    labels: Iterable[Labelled] | None = None,
+    limit: int | None = None,
+    **settings: Any,
 ) -> Method:
     """The method with the threshold that a budget asks for, found on ``questions``; ``.calibrated`` says how.
 
-    Raises ``SettingError`` as ``calibration``, for a text that is no budget, and for a budget that no threshold
-    reaches, naming the nearest that one does.
+    A probability, "p:0.5", needs ``labels``. Raises ``SettingError`` as ``calibration``, for a text that is no budget,
+    and for a budget that no threshold reaches, naming the nearest that one does.
     """
-    Budget.read(threshold)  # before any question is asked
+    if Budget.read(threshold).kind == "p" and labels is None:  # before any question is asked
+        raise SettingError(f"threshold={threshold!r} is fitted on labelled drafts; give labels=almanac.labels(…)")
     own = as_method(method, settings)
-    return exchange_settings(own, threshold=threshold, calibration=calibration(lab, questions, own, limit=limit))
+    scores = calibration(lab, questions, own, labels=labels, limit=limit)
+    return exchange_settings(own, threshold=threshold, calibration=scores)
 
 
 @dataclass(frozen=True)
@@ -82,6 +111,8 @@ def transfer(method: Method, traces: Iterable[Trace]) -> Transfer:
     if method.calibrated is None:
         raise SettingError(f"method {str(method)!r} has no budget; make it with threshold='budget:1.5'")
     budget = Budget.read(method.calibrated.budget)
+    if budget.kind == "p":
+        raise SettingError(f"{budget} is a probability and no budget; study.reliability says how far it is off")
     sound = [trace for trace in traces if trace.ended != "error"]
     if not sound:
         raise SettingError("there is no trace that did not fail; a transfer error needs at least one")
