@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.catalog.budget import judged_units
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Continuation, Decision, Passage, Step, Trace, Words
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # -- facts in a text --------------------------------------------------------------------------------------------------
 
@@ -109,12 +113,13 @@ class Truth:
     """The facts that a stored draft states, as (first character of the value, whether it is missing).
 
     ``pending``: whether the fact that comes next is missing; None where none comes or nobody knows which. ``ends`` are
-    the characters at which the values end.
+    the characters at which the values end. ``wrong``: the last value is, so that nothing is known of what follows.
     """
 
     stated: tuple[tuple[int, bool], ...]
     pending: bool | None
     ends: tuple[int, ...] = ()
+    wrong: bool = False
 
     def count(self, draft: Continuation, words: Words, decision: Decision) -> Count:
         """A decision on ``draft`` with its ``words``: the sentences up to the one that fired."""
@@ -158,13 +163,18 @@ def _read_truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
     step = trace.steps[place]
     if step.draft is None:
         return None
-    before = answer_before(trace, place)
+    puts_in = bool(trace.method.get("puts_in"))  # passages stand in the answer, and the model did not write them
+    before = "".join(s.kept for s in trace.steps[:place]) if puts_in else answer_before(trace, place)
     gap = "" if step.draft.text.startswith(" ") or not before else " "
-    facts, ending = find_facts(before + gap + step.draft.text, labels.facts)
+    text, opens = step.draft.text, trace.method.get("opens")
+    if opens and opens in text:  # a value right before a call ends its sentence there
+        text = f"{text[: text.rfind(opens)].rstrip()}."
+    facts, ending = find_facts(before + gap + text, labels.facts)
     start = len(before) + len(gap)
     if any(not stated.right and stated.start < start for stated in facts):
         return None
-    in_view = {passage.id for passage in passages_in_view(trace, place)}
+    shown = [p for s in trace.steps[:place] for p in s.passages] if puts_in else passages_in_view(trace, place)
+    in_view = {passage.id for passage in shown}
 
     def is_missing(fact: Fact) -> bool:
         return fact.missing and fact.passage not in in_view
@@ -173,7 +183,7 @@ def _read_truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
     rest = labels.facts[len(facts) :]
     pending = is_missing(rest[0]) if rest and ending == "lost" else None
     places = tuple((stated.start - start, is_missing(stated.fact)) for stated in own)
-    return Truth(places, pending, tuple(stated.end - start for stated in own))
+    return Truth(places, pending, tuple(stated.end - start for stated in own), ending == "first wrong")
 
 
 def label_units(trace: Trace, labelled: Labelled | None) -> list[np.ndarray]:
@@ -228,6 +238,9 @@ class Timing:
     A retrieval is *in time* where it fires in the sentence that states a missing fact, not after its value; *delayed*
     where the value stood before the place that fired; *redundant* where nothing was missing. A missing fact without a
     retrieval in the sentence that states it is *missing*, the delayed ones among them not counted.
+
+    A call of the model itself is in time where the next fact is missing, delayed where a missing value already stands
+    in the sentence that ends with the call. A call after a wrong value is not counted, as nobody knows what it needs.
     """
 
     in_time: int = 0
@@ -238,6 +251,31 @@ class Timing:
     def __add__(self, other: Timing) -> Timing:
         return Timing(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
+    @property
+    def retrievals(self) -> int:
+        """The retrievals that were counted."""
+        return self.in_time + self.delayed + self.redundant
+
+    @property
+    def over_search(self) -> float:
+        """Of the retrievals, which part was redundant (AdaSearch, arXiv 2512.16883); NaN without one."""
+        return self.redundant / self.retrievals if self.retrievals else float("nan")
+
+    @property
+    def under_search(self) -> float:
+        """Of the missing facts, which part had no retrieval in its sentence; NaN without one."""
+        needed = self.in_time + self.delayed + self.missing
+        return self.missing / needed if needed else float("nan")
+
+
+def timing_table(timings: Mapping[str, Timing]) -> pd.DataFrame:
+    """One row for each of ``timings``, name -> ``count_timing``: retrievals, how they came, over- and under-search."""
+    import pandas as pd
+
+    columns = ["retrievals", "in_time", "delayed", "redundant", "missing", "over_search", "under_search"]
+    rows = [(name, *(getattr(timing, column) for column in columns)) for name, timing in timings.items()]
+    return pd.DataFrame(rows, columns=["method", *columns])
+
 
 def count_timing(traces: Iterable[Trace], labels: Iterable[Labelled]) -> Timing:
     """All retrievals of some traces against their labels; traces without labels are left out."""
@@ -247,9 +285,14 @@ def count_timing(traces: Iterable[Trace], labels: Iterable[Labelled]) -> Timing:
         labelled = find_labels(trace, known)
         if labelled is None:
             continue
+        opens, asked = str(trace.method.get("opens") or ""), False
         for place, (step, truth) in enumerate(zip(trace.steps, read_truths(trace, labelled), strict=True)):
             if truth is not None:
-                total += time_step(step, truth)
+                if asked:  # the first fact after a call in time had its retrieval, whatever was found
+                    truth = replace(truth, stated=truth.stated[1:], ends=truth.ends[1:])
+                counted = time_step(step, truth, opens)
+                total += counted
+                asked = bool(opens and counted.in_time)
             elif step.draft is None and step.query is not None:
                 total += _time_clock(trace, place, labelled)
     return total
@@ -265,15 +308,17 @@ def _time_clock(trace: Trace, place: int, labelled: Labelled) -> Timing:
     return Timing(in_time=1) if needed else Timing(redundant=1)
 
 
-def time_step(step: Step, truth: Truth) -> Timing:
-    """One draft's retrieval, or its missing facts, against what it states."""
+def time_step(step: Step, truth: Truth, opens: str = "") -> Timing:
+    """One draft's retrieval, or its missing facts, against what it states. ``opens`` is the mark of a model's call."""
     draft, decision = step.draft, step.decision
     if draft is None or decision is None:
         return Timing()
     ends = truth.ends or tuple(place + 1 for place, _ in truth.stated)
     missing = [(place, end) for (place, is_missing), end in zip(truth.stated, ends, strict=True) if is_missing]
-    if not decision.retrieve or decision.sentence is None:
+    if not decision.retrieve:
         return Timing(missing=len(missing))
+    if decision.sentence is None:
+        return _time_call(draft.text, truth, missing, opens)
     start, end = sentences_of(draft, step.words)[decision.sentence]
     fired = int(draft.offsets[decision.token, 0]) if decision.token is not None else start
     earlier = [stated for place, stated in missing if place < start]
@@ -284,3 +329,16 @@ def time_step(step: Step, truth: Truth) -> Timing:
         return Timing(in_time=1, missing=len(earlier) + sum(stated <= fired for stated in here))
     late = earlier + here
     return Timing(delayed=1, missing=len(late) - 1) if late else Timing(redundant=1)
+
+
+def _time_call(text: str, truth: Truth, missing: Sequence[tuple[int, int]], opens: str) -> Timing:
+    """A draft that ends in the model's call, with the (start, end) of its missing values, which stand before the call.
+
+    Whether the call is needed is read off the fact that comes next, as the draft ends before that is stated.
+    """
+    call = text.rfind(opens) if opens else len(text)
+    if truth.pending:
+        return Timing(in_time=1, missing=len(missing))
+    if missing and not re.search(r"[.?!\n]", text[missing[-1][1] : call]):
+        return Timing(delayed=1, missing=len(missing) - 1)
+    return Timing(redundant=int(not truth.wrong), missing=len(missing))

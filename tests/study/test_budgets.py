@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.study.benefit import change, effects
 from dragin_lab.study.budgets import Frontier, Point, calibrate, transfer
 from dragin_lab.study.headroom import bounds, headroom
-from dragin_lab.study.truth import Timing, Truth, count_timing, time_step
+from dragin_lab.study.truth import Timing, Truth, count_timing, time_step, timing_table
 from dragin_lab.trace.trace import Decision, Prompt, Question, Step, Words
 
 ANSWER = " Li. So the answer is Li. He"
@@ -57,34 +58,6 @@ def test_budgets_that_cannot_be_say_what_can() -> None:
         dl.method(threshold=1.5, calibration=[])
     with pytest.raises(SettingError, match="has no threshold to calibrate"):
         calibrate(dl.Lab(ScriptedModel([]), retriever=ScriptedRetriever()), ["Who?"], "fl-rag", "budget:1")
-
-
-BELOW_ZERO = [[np.array([-3.5, -1.0])], [np.array([-2.0]), np.array([-3.0, -np.inf])]]
-
-
-@pytest.mark.parametrize(
-    ("written", "theta", "reached"),
-    [("budget:0.5", -1.5, 0.5), ("budget:1", -2.5, 1.0), ("share:0.34", -1.5, 1 / 3), ("budget:2", -3.5, 2.0)],
-)
-def test_scores_below_zero_have_thresholds_below_zero(written: str, theta: float, reached: float) -> None:
-    at, gives = threshold_for(Budget.read(written), BELOW_ZERO, -np.inf)
-    assert (at, gives) == (pytest.approx(theta), pytest.approx(reached))
-    values = np.concatenate([part for question in BELOW_ZERO for part in question])
-    assert written.startswith("share") or (values > at).sum() / len(BELOW_ZERO) == gives
-    with pytest.raises(SettingError, match=r"budget:3 cannot be reached; the nearest is budget:2, at θ -3\.5"):
-        threshold_for(Budget.read("budget:3"), BELOW_ZERO, -np.inf)
-    with pytest.raises(SettingError, match=r"the nearest is budget:0, at θ 0"):
-        threshold_for(Budget.read("budget:1"), BELOW_ZERO)
-
-
-def test_a_trigger_whose_scores_are_below_zero_is_calibrated() -> None:
-    dl.when("certainty", threshold=-1.0)(lambda draft: -1 / draft.entropy)
-    lab = dl.Lab(ScriptedModel([Say(BY_BO, entropy={"Bo": 0.5}), Say(BY_BO)]), retriever=ScriptedRetriever())
-    found = calibrate(lab, ["Who?", "What?"], "dragin", "budget:1", when="certainty", what="question")
-    assert found.threshold is not None
-    assert -10 < found.threshold < -2
-    assert restore_method(json.loads(json.dumps(found.settings))) == found
-    assert dl.method(when=str(found.trigger), what="question").trigger == found.trigger
 
 
 def test_equal_scores_are_never_divided() -> None:
@@ -191,6 +164,52 @@ def test_within_a_value_is_in_time_and_after_it_is_not() -> None:
     """The second sentence begins at character 4, and its second word, which fires, at 6."""
     assert time_step(fired(1, 3), Truth(((4, True),), None, (8,))) == Timing(in_time=1)
     assert time_step(fired(1, 3), Truth(((4, True),), None, (6,))) == Timing(delayed=1)
+
+
+def test_the_models_own_calls_are_held_against_the_fact_that_comes_next() -> None:
+    """Of four calls one comes before a missing fact, one after everything was stated, one after a missing value."""
+
+    def timed(*said: str, method: str = "flare-instruct") -> Timing:
+        lab = dl.Lab(ScriptedModel([Say(text) for text in said]), retriever=ScriptedRetriever())
+        return count_timing([lab.ask(QUESTION, method)], [LABELLED])
+
+    ends = " So the answer is Li. Then he"
+    assert timed(" The film Ma was directed by [Search(director)]", f" Li.{ends}") == Timing(in_time=1)
+    assert timed(" The film Ma was directed by Li [Search(Ma)]", f".{ends}") == Timing(delayed=1)
+    assert timed(" The film Ma was directed by Li. It is [Search(Ma)]", f" old.{ends}") == Timing(
+        redundant=1, missing=1
+    )
+    assert timed(f" The film Ma was directed by Li.{ends}") == Timing(missing=1)
+    # After a wrong value nobody knows whether a call was needed, and the fact itself was missing.
+    assert timed(" The film Ma was directed by Bo. It is [Search(Ma)]", f" old.{ends}") == Timing(missing=1)
+    asks = " Yes.\nFollow up: Who directed Ma?\nIntermediate answer:"
+    again = " The film Ma was directed by Li.\nFollow up: Is Ma old?\nIntermediate answer:"
+    ended = " It is.\nSo the final answer is: Li.\nQuestion: Who"
+    assert timed(asks, again, ended, method="self-ask") == Timing(in_time=1, redundant=1)
+
+
+def test_passages_that_a_call_puts_into_the_answer_are_in_view_and_not_the_models_words() -> None:
+    call = dl.Call(opens="<find>", closes="</find>", puts_in="<p>{passages}</p>")
+    known = replace(LABELLED, facts=(replace(LABELLED.facts[0], passage="0"),))
+    said = [
+        Say(" <find>Ma</find>"),
+        Say(" Well. <find>Ma</find>"),
+        Say(" The film Ma was directed by Li. <find>Li</find>"),
+        Say(" So the answer is Li. He"),
+    ]
+    lab = dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever(REASONING))
+    trace = lab.ask(QUESTION, when=call, what="term")
+    assert REASONING in trace.steps[0].answer
+    # The first call is needed. What it found is in view of the others.
+    assert count_timing([trace], [known]) == Timing(in_time=1, redundant=2)
+
+
+def test_over_and_under_search_by_hand() -> None:
+    timings = {"asks": Timing(in_time=4, delayed=1, redundant=5, missing=3), "never": Timing(missing=2)}
+    table = timing_table(timings).set_index("method")
+    assert table.loc["asks", ["retrievals", "over_search", "under_search"]].tolist() == [10, 0.5, 3 / 8]
+    assert np.isnan(table.loc["never", "over_search"])
+    assert table.loc["never", "under_search"] == 1
 
 
 # -- bounds -----------------------------------------------------------------------------------------------------------
