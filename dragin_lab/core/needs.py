@@ -122,8 +122,8 @@ def resolve_layers(need: str, count: int) -> tuple[int, ...]:
 
 
 def find_missing(needs: Sequence[str], written: Continuation | SoFar) -> list[str]:
-    """Those of some needs that were not captured with what was written."""
-    held = {"received", "entities", *written.measures}
+    """Those of some needs that were not captured with what was written. What a trigger consults is no part of that."""
+    held = {"received", "entities", "counts", *written.measures}
     held |= {"attention"} if written.attention is not None else set()
     held |= {need for need in needs if need.startswith("hidden") and written.hidden is not None}
     for need in layers_in(needs):

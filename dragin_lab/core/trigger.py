@@ -181,8 +181,9 @@ class Trigger(Rule):
         """Compare every word or unit of a draft with θ.
 
         With ``resumed`` nothing fires before the draft's first sentence has ended, so that every retrieval is followed
-        by a finished sentence; a trigger that cuts the whole draft does not judge it again. Words that begin at or after the character ``until`` are not judged. It reads nothing of
-        the draft but what the score reads: a draft from a cache has to give the same verdict to the bit.
+        by a finished sentence; a trigger that cuts the whole draft does not judge it again. Words that begin at or
+        after the character ``until`` are not judged. It reads nothing of the draft but what the score reads: a draft
+        from a cache has to give the same verdict to the bit.
         """
         theta = self.theta
         assert theta is not None

@@ -257,7 +257,6 @@ class Step:
     prompt: Prompt | None = None  # what the draft was written after
     draft: Continuation | None = None
     words: Words = field(default_factory=Words)  # the words of `draft`
-    evidence: dict[str, Any] = field(default_factory=dict)  # what the trigger consulted before it judged: plain data
     decision: Decision | None = None
     query: Query | None = None
     passages: tuple[Passage, ...] = ()
@@ -269,6 +268,7 @@ class Step:
     answer: str = ""  # the whole answer text after this step
     notes: list[str] = field(default_factory=list)  # re-encoded ids, dropped passages, a window overrun
     seconds: dict[str, float] = field(default_factory=dict)  # by request kind: "draft", "attend", "search", "count"
+    evidence: dict[str, Any] = field(default_factory=dict)  # what the trigger consulted before it judged: plain data
 
     @property
     def draft_kept(self) -> int | None:

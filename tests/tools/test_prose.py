@@ -107,6 +107,11 @@ QUOTED = {
         "without Lucene's 33 stop words", "for 749 of 749 real questions", "lengths of fields above 40 words",
         "4 bytes times the dimension",
     ],
+    "methods.md": [
+        "lm-polygraph 0.7.0", "order 0.5, temperature 2", "1 − (2/π) arccos(Σ √p / √V), temperature 2",
+        "1 − log c_t, c_t = α p_t + (1 − α) a c_(t−1)", "a(t, t−1)", "token t−1", "α = 0.5",
+        "arXiv 2606.29959",
+    ],
     "how-to/served.md": ["r = 1 − Σp", "drawn at temperature 1"],
     "search-clusters.md": ["They ask for 1,000 hits", "tie breaker 0.5"],
     "explanation/runs.md": [
