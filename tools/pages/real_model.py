@@ -4,8 +4,9 @@
     python -m tools.pages.real_model --part known  ask one part only: known, 2wiki, strategyqa or almanac
 
 Each question has one fact for its answer. The model answers in a sentence, greedily, and the answer is right where it
-holds a gold string. A trigger's score of an answer is its highest over the answer's tokens, which is what it would hold
-against its threshold. Rows are kept in ``runs/real``.
+holds a gold string. A trigger's score of an answer is what it would hold against its threshold: its highest over the
+answer's tokens, or the sentence's where it judges sentences. Those that ask a retriever ask for the 20,000 real
+passages of ``DRAGIN_LAB_DATA``. Rows are kept in ``runs/real``.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from string import Template
 from typing import Any
 
+import numpy as np
 import spacy
 from scipy.stats import spearmanr
 
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.core.answers import normalize_answer
+from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Prompt, Write
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.stops import NextExample
+from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data import datasets
 from dragin_lab.study import needs
 from tools import real
@@ -46,11 +50,13 @@ from tools.pages.base import (
     say,
     text_between,
 )
+from tools.pages.support import TrainingCounts, consult, score_consulting
 
 FACTS = HERE / "known_facts.json"
 OUTPUT = RUNS / "real"
 NEW_TOKENS = 32
 ALMANAC_LABELS = 50  # of each of its four benchmarks
+CONSULTING = ("corpus", "search-risk")  # the triggers that ask a retriever
 
 #: How the model is shown to answer. None of these facts is asked.
 SENTENCES = (
@@ -151,6 +157,11 @@ PAIRS = (
     ("capitalised", "entropy"),
     ("probability", "probability-sentence"),
     ("entropy-trend", "entropy"),
+    ("renyi", "entropy"),
+    ("self-certainty", "entropy"),
+    ("rauq", "perplexity"),
+    ("corpus", "entropy"),
+    ("search-risk", "random"),
 )
 
 PARTS = {"known": known_facts, "2wiki": wiki_facts, "strategyqa": strategy_facts}
@@ -162,33 +173,47 @@ class Asked:
     def __init__(self) -> None:
         self.lm = dl.LanguageModel.load(real.language_model())
         self.pipeline = load_pipeline(spacy.load(real.ENGLISH.folder))
+        self.retriever = dl.BM25(dl.Corpus.load(datasets.data_folder() / "passages" / "psgs_w100.tsv.gz"))
 
     def ask(self, fact: Fact) -> Row:
         """One answer: its text, whether it is right, and every trigger's highest score over its tokens."""
         shown = YES_OR_NO if fact.part == "strategyqa" else SENTENCES
         examples = "".join(f"Question: {question}\nAnswer: {answer}\n\n" for question, answer in shown)
         prompt = Prompt(f"{examples}Question: {fact.question}\nAnswer:", {})
-        continuation = self.lm.generate(Write(prompt, NEW_TOKENS, NextExample(("\n",))))
+        continuation = self.lm.generate(Write(prompt, NEW_TOKENS, NextExample(("\n",)), **needs.needed(self.lm)))
         line = continuation.text.split("\n")[0]
         first = next(iter(self.pipeline.spans(line)), (0, len(line)))[1]
         tokens = needs.tokens_of(continuation, 0, first)
-        scores = needs.score_tokens(self.lm, continuation, self.pipeline)
+        scores = needs.score_tokens(self.lm, continuation, self.pipeline, more=self._consult)
+        answer = {name: float(values[tokens].max()) if len(tokens) else 0.0 for name, values in scores.items()}
+        sentence = Draft(continuation.beginning(int(tokens[-1]) + 1 if len(tokens) else 0), self.pipeline)
+        for trigger in needs.score_triggers(self.pipeline, continuation):
+            if trigger.unit != "word" and len(tokens):
+                answer[trigger.name] = float(trigger.score_unit(sentence))
         return {
             "kind": fact.kind,
             "question": fact.question,
             "golds": fact.golds,
             "answer": line[:first].strip(),
             "right": fact.is_right(line[:first]),
-            "scores": {name: float(values[tokens].max(initial=0)) for name, values in scores.items()},
+            "scores": answer,
         }
+
+    def _consult(self, draft: Draft) -> dict[str, np.ndarray]:
+        """The scores (n,) of the triggers that ask a retriever."""
+        asking = {name: TRIGGERS.make(name) for name in CONSULTING}
+        return {name: one.score_tokens(consult(one, draft, self.retriever)) for name, one in asking.items()}
 
 
 def almanac_rows() -> list[Row]:
     """The facts of Almanac's gold reasoning on its own model, scored as docs/almanac.md does."""
     lm, pipeline, rows = dl.LanguageModel.load(None), load_pipeline(), []
+    retriever, training = dl.BM25(dl.Corpus.load()), TrainingCounts.load()
+    more = partial(score_consulting, retriever=retriever, training=training)
     for name in datasets.BENCHMARKS:
         for labelled in almanac.labels(name, "test")[:ALMANAC_LABELS]:
-            facts, _ = needs.forced_items(lm, labelled, datasets.template(f"almanac/{name}"), pipeline)
+            prompt = datasets.template(f"almanac/{name}")
+            facts, _ = needs.forced_items(lm, labelled, prompt, pipeline, more=more)
             rows += [{"question": i.qid, "right": not i.missing, "scores": dict(i.own)} for i in facts]
     return rows
 
