@@ -56,6 +56,7 @@ FACTS = HERE / "known_facts.json"
 OUTPUT = RUNS / "real"
 NEW_TOKENS = 32
 ALMANAC_LABELS = 50  # of each of its four benchmarks
+SILENT = -1e9  # the score of an answer in which a trigger has nothing to judge, such as no name
 CONSULTING = ("corpus", "search-risk")  # the triggers that ask a retriever
 
 #: How the model is shown to answer. None of these facts is asked.
@@ -240,7 +241,9 @@ def read_part(part: str, output: Path, limit: int | None = None) -> list[Row]:
 def items_of(rows: Sequence[Row]) -> list[needs.Item]:
     """The rows as what a trigger should fire on (wrong answers) or leave alone (right ones)."""
     return [
-        needs.Item(f"{number}-{row['question']}", "", not row["right"], row["scores"])
+        needs.Item(
+            f"{number}-{row['question']}", "", not row["right"], {k: max(v, SILENT) for k, v in row["scores"].items()}
+        )
         for number, row in enumerate(rows)
     ]
 
