@@ -34,11 +34,12 @@ traces = [
     lab.ask(asked, gold=gold)
     for asked, gold in ((question, "Hartfold"), ("Who directed <b>The Crooked Carousel</b>?", ""))
 ]
-paper = lab.ask(question, variant="paper", threshold=0.5, gold="Hartfold")''',
+paper = lab.ask(question, variant="paper", threshold=0.5, gold="Hartfold")
+released = lab.ask(question, variant="reference", threshold=1.2, gold="Hartfold")''',
     "dl.explore(paper)",
     "lab.tune(traces)",
     "lab.explore(question, others={'slow': lab.replace(retriever=Slow())})",
-    "dl.compare(traces[0], paper, labels=('reference', 'paper'))",
+    "dl.compare(released, paper, labels=('reference', 'paper'))",
     "dl.explore('no such file.trace')",
 ]
 EXPLORE, TUNER, ASK, COMPARE, MISSING = range(1, 6)
