@@ -103,7 +103,8 @@ def kept(p: int = 2048, n: int = 128, h: int = 32) -> dict[str, Any]:
     recorder = Recorder(p, n, 5, True, torch.device("cpu"))
     for row in range(n + 1):
         recorder.looked_back(torch.full((1, h, 1, p + row), 1 / (p + row)))
-    return {"p": p, "n": n, "h": h, "MiB": recorder.kept_bytes() / MIB}
+    assert recorder.kept is not None
+    return {"p": p, "n": n, "h": h, "MiB": recorder.kept.nbytes / MIB}
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------

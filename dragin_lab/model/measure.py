@@ -93,6 +93,11 @@ class KeptRows:
         self._make_room(n)
         return self._rows[:, : n + 1, : self._p + n].cpu().numpy()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept on the device."""
+        return 0 if self._rows is None else self._rows.nbytes
+
     def _make_room(self, n: int) -> None:
         assert self._rows is not None
         while n > self._room:

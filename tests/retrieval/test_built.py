@@ -226,6 +226,7 @@ def damage(path: Path, draw: random.Random, *, cut: bool = False) -> None:
         data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
     else:
         del data[draw.randrange(len(data)) :]
+    path.unlink()  # an index that is still open has the old file mapped
     path.write_bytes(data)
 
 

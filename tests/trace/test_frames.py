@@ -220,6 +220,10 @@ def test_another_reason_for_the_same_decision_does_not_hide_later_steps() -> Non
     assert paths == ["steps[0].decision.reason", "steps[1].decision.reason", "steps[1].kept"]
 
 
+#: How a text was served, which is no difference between traces.
+SERVED = {"seconds", "reused", "stored", "asked_again"}
+
+
 def filled_fields(value: Any, where: str = "") -> list[tuple[Any, str, str]]:
     """Every field of a trace's dataclasses that holds something: (its owner, its name, its path)."""
     found: list[tuple[Any, str, str]] = []
@@ -227,12 +231,7 @@ def filled_fields(value: Any, where: str = "") -> list[tuple[Any, str, str]]:
         for part in fields(value):
             inner = getattr(value, part.name)
             path = f"{where}.{part.name}".strip(".")
-            if (
-                not is_dataclass(inner)
-                and inner is not None
-                and np.size(inner)
-                and part.name not in ("seconds", "reused", "stored")
-            ):
+            if not is_dataclass(inner) and inner is not None and np.size(inner) and part.name not in SERVED:
                 found.append((value, part.name, path))
             found += filled_fields(inner, path)
     elif isinstance(value, list | tuple):
@@ -263,7 +262,7 @@ def test_no_field_is_overlooked() -> None:
         object.__setattr__(owner, name, changed(getattr(owner, name)))  # frozen ones too
         assert path.split(".")[0] in trace.diff(other, arrays=True), path
     for kind in ("Continuation", "Words", "Decision", "Query", "Prompt", "Passage"):
-        names = {f.name for f in fields(getattr(dragin_lab.trace.trace, kind))} - {"seconds", "reused", "stored"}
+        names = {f.name for f in fields(getattr(dragin_lab.trace.trace, kind))} - SERVED
         assert names <= {path.split(".")[-1] for path in paths}, kind
 
 
