@@ -42,7 +42,7 @@ class Budget:
         match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None or (match[1] != "budget" and float(match[2]) > 1):
             raise SettingError(
-                f"threshold={shown(text)} is not a budget; write budget:1.5, per question, or share:0.3, or p:0.5"
+                f"threshold={shown(text)} is not a budget; write budget:1.5 (per question), share:0.3 or p:0.5"
             )
         return Budget(match[1], float(match[2]))
 

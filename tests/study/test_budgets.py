@@ -46,7 +46,7 @@ def test_budgets_that_cannot_be_say_what_can() -> None:
     with pytest.raises(SettingError, match=r"budget:3 cannot be reached; the nearest is budget:2\.5, at θ 0"):
         threshold_for(Budget.read("budget:3"), DRAFTS)
     for wrong in ("budget", "budget:-1", "share:1.5", "share:x", "p:1.5", "p:-1", "1.5"):
-        with pytest.raises(SettingError, match=r"is not a budget; write budget:1\.5, .* share:0\.3, or p:0\.5"):
+        with pytest.raises(SettingError, match=r"is not a budget; write budget:1\.5 .* share:0\.3 or p:0\.5"):
             Budget.read(wrong)
     with pytest.raises(SettingError, match="no calibration question was answered"):
         Calibration.of([])
