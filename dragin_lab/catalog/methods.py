@@ -224,7 +224,7 @@ def exchange_settings(old: Method, **settings: Any) -> Method:
     before = {key: old.settings[key] for key in required} | old.changed
     before |= {"when": type(old.trigger), "what": type(old.formulator), "variant": old.variant, "nlp": old.pipeline}
     new = method(old.name, **merge_settings(before, old.name, settings))
-    return replace(new, calibrated=old.calibrated) if new.trigger == old.trigger else new
+    return replace(new, calibrated=new.calibrated or old.calibrated) if new.trigger == old.trigger else new
 
 
 def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -90,6 +90,9 @@ def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str,
     alone = dl.method(when=f"{when}@budget:1", what="question", variant=variant, calibration=[trace])
     assert alone.calibrated is not None
     assert (alone.calibrated.budget, alone.calibrated.questions) == ("budget:1", 1)
+    # And where the θ that is found is the one that the method has already.
+    same = exchange_settings(found, threshold=alone.threshold)
+    assert exchange_settings(same, threshold="budget:1", calibration=[trace]).calibrated == alone.calibrated
 
 
 def test_scores_of_something_else_are_refused() -> None:
