@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,17 @@ from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.etc import EntropyTrend
 from dragin_lab.triggers.probe import Probe
 from tools.pages.base import Row, kept_rows, say
+from tools.pages.support import TrainingCounts, score_consulting
 
 FORMAT = 2  # of what is below runs/triggers; another number starts again
 NEW_TOKENS, TOP_N, TOP_K = 96, 25, 3  # as development has them (docs/almanac.md)
 BUDGETS = (0.5, 1.0, 1.5, 2.0)
+#: Triggers of DRAGIN's loop, by the names that they are registered under.
+IN_ONE_LOOP = (
+    "rind", "entropy", "margin", "attention", "trend", "capitalised", "random", "max-probability", "perplexity",
+    "rauq", "renyi-2", "fisher-rao", "self-certainty", "attention-score", "corpus", "search-risk",
+)  # fmt: skip
+BEFORE_THE_ANSWER = ("prefix-margin", "prefix-entropy", "corpus-question")
 BLOCK = 50  # questions that all methods answer before the next ones, so that a draft that two share is written once
 
 
@@ -145,11 +152,10 @@ class Work:
     def methods(self, fitted: dl.Trigger, probe: dl.Trigger) -> dict[str, Method]:
         """Every trigger that has a threshold, by its name on the page."""
         trend_in_one_loop()
-        in_one_loop = ("rind", "entropy", "margin", "attention", "trend", "capitalised", "random")
-        found = {name: self.method(name) for name in in_one_loop}
+        found = {name: self.method(name) for name in IN_ONE_LOOP}
         found |= {"probability": self.method(probability_in_one_loop())}
         found |= {"probe": self.method(probe), "fitted": self.method(fitted)}
-        found |= {name: self.method(name, "question", "targ") for name in ("prefix-margin", "prefix-entropy")}
+        found |= {name: self.method(name, "question", "targ") for name in BEFORE_THE_ANSWER}
         return found | {"etc": self.method("entropy-trend", "qfs-etc", "etc")}
 
     def calibrated(self, methods: Mapping[str, Method]) -> tuple[list[Run], list[str]]:
@@ -215,12 +221,13 @@ class Work:
     def items(self) -> list[needs.Item]:
         """The facts of test's gold reasoning, scored by every trigger."""
         found = []
+        consulting = partial(score_consulting, retriever=self.retriever, training=TrainingCounts.load())
         for name in datasets.BENCHMARKS:
             say(f"areas: {name}")
             prompt = datasets.template(f"almanac/{name}")
 
             def work(one: Labelled, template: Any = prompt) -> Row:
-                facts, _ = needs.forced_items(self.lm, one, template, self.pipeline)
+                facts, _ = needs.forced_items(self.lm, one, template, self.pipeline, more=consulting)
                 return {"facts": [asdict(item) for item in facts]}
 
             labels = almanac.labels(name, "test", min(self.given.needs_limit, self.given.limit))
