@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,8 +20,8 @@ from dragin_lab.study.ranking import roc_area
 from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.study.truth import find_labels, read_truths
 from dragin_lab.trace.records import fingerprint
-from dragin_lab.trace.trace import Trace
-from dragin_lab.triggers.logistic import FEATURES, HIDDEN, Logistic, define, features
+from dragin_lab.trace.trace import Question, Trace
+from dragin_lab.triggers.logistic import DEFAULT, FEATURES, HIDDEN, Logistic, define, features
 
 FORMAT: Literal[1] = 1  # of the JSON file
 LEAST = 20  # labelled traces
@@ -37,7 +38,7 @@ class Term(msgspec.Struct):
 
 
 class FittedOn(msgspec.Struct):
-    """What a trigger was fitted on: traces, tokens of both kinds, and the area on questions that were left out."""
+    """What a trigger was fitted on: answers, tokens of both kinds, and the area on questions that were left out."""
 
     traces: int
     questions: str  # a fingerprint
@@ -57,6 +58,15 @@ class TriggerFile(msgspec.Struct):
     fitted_on: FittedOn | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class LabelledDraft:
+    """A draft of the answer to a question, and for its first r tokens whether they state a missing fact: (r,) bool."""
+
+    question: Question
+    draft: Draft
+    missing: np.ndarray
+
+
 def fit_trigger(
     traces: Iterable[Trace],
     labels: Iterable[Labelled],
@@ -73,14 +83,14 @@ def fit_trigger(
     read. Take traces without retrievals, of development questions. ``nlp`` is the traces' spaCy pipeline.
 
     Args:
-        use: features, of ``triggers.logistic.FEATURES``; default all that the drafts have. "hidden" stands for every
-            component of the hidden state, where the drafts have it; it is never used unasked.
+        use: features, of ``triggers.logistic.FEATURES``; default ``triggers.logistic.DEFAULT``, which serve on another
+            model too. "hidden" stands for every component of the hidden state, where the drafts have it.
         output: a JSON file to write; ``dl.trigger`` and ``--with`` read it.
 
     Raises ``SettingError`` for fewer than 20 labelled traces, labels of one class alone, features that do not exist,
     are missing in a draft, have another shape there or are not finite.
     """
-    path = None if output is None else as_path(output)
+    path = None if output is None else as_path(output)  # before anything is computed
     known = several("labels", labels, Labelled, "give almanac.labels(...)")
     every = several("traces", traces, Trace, "give a list of traces")
     pairs = [(t, own) for t in every if t.ended != "error" and (own := find_labels(t, known)) is not None]
@@ -88,15 +98,27 @@ def fit_trigger(
         raise SettingError(
             f"{len(pairs)} traces are labelled; a trigger is fitted on {LEAST} or more: give more, or their labels"
         )
-    drafts = [(number, *draft) for number, pair in enumerate(pairs) for draft in _read_drafts(*pair, nlp)]
+    drafts = [draft for pair in pairs for draft in _read_drafts(*pair, nlp)]
     if not drafts:
         raise SettingError(
             f"none of {len(pairs)} traces states a labelled fact in a known wording; look at their texts"
         )
-    names = _choose_features(use, [draft for _, draft, _ in drafts])
-    x = np.concatenate([_measure_features(draft, names, len(missing)) for _, draft, missing in drafts])  # (m, f)
-    y = np.concatenate([missing for _, _, missing in drafts])  # (m,)
-    groups = np.concatenate([np.full(len(missing), number) for number, _, missing in drafts])  # (m,)
+    return fit_drafts(drafts, name=name, use=use, output=path)
+
+
+def fit_drafts(
+    drafts: Sequence[LabelledDraft],
+    *,
+    name: str = "fitted",
+    use: Sequence[str] | None = None,
+    output: Path | None = None,
+) -> Logistic:
+    """As ``fit_trigger``, from drafts whose tokens are labelled, however that was done."""
+    names = _choose_features(use, [labelled.draft for labelled in drafts])
+    x = np.concatenate([_measure_features(one.draft, names, len(one.missing)) for one in drafts])  # (m, f)
+    y = np.concatenate([one.missing for one in drafts])  # (m,)
+    numbers = {question: number for number, question in enumerate(dict.fromkeys(one.question for one in drafts))}
+    groups = np.concatenate([np.full(len(one.missing), numbers[one.question]) for one in drafts])  # (m,)
     if y.all() or not y.any():
         kind = "missing" if y.all() else "known"
         raise SettingError(f"all {len(y)} labelled tokens are {kind}; a trigger is fitted on tokens of both kinds")
@@ -106,14 +128,13 @@ def fit_trigger(
     model = _make_regression().fit(z, y)
     terms = [Term(n, *map(float, row)) for n, *row in zip(names, model.coef_[0], mean, scale, strict=True)]
     bias, threshold = float(model.intercept_[0]), 0.5
-    if path is not None:
-        questions = fingerprint(trace.question for trace, _ in pairs)
-        fitted_on = FittedOn(len(pairs), questions, len(y), int(y.sum()), _score_held_out(z, y, groups))
+    if output is not None:
+        fitted_on = FittedOn(len(numbers), fingerprint(numbers), len(y), int(y.sum()), _score_held_out(z, y, groups))
         record = TriggerFile(FORMAT, name, threshold, bias, terms, fitted_on)
         try:
-            write_whole(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+            write_whole(output, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
         except OSError as error:
-            raise SettingError(not_saved(path, error)) from error
+            raise SettingError(not_saved(output, error)) from error
     return define(name, [msgspec.structs.astuple(term) for term in terms], bias, threshold)
 
 
@@ -137,8 +158,8 @@ def trigger(path: str | Path) -> Logistic:
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _read_drafts(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[tuple[Draft, np.ndarray]]:
-    """The drafts of a trace that state labelled facts, with (r,) bool for their first r tokens: missing or not."""
+def _read_drafts(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[LabelledDraft]:
+    """The drafts of a trace that state labelled facts, labelled up to the last value that could be read."""
     method = restore_method(trace.method, nlp)
     for step, truth in zip(trace.steps, read_truths(trace, labelled), strict=True):
         if truth is not None and truth.stated:
@@ -148,13 +169,12 @@ def _read_drafts(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[tuple[D
             for (start, is_missing), end in zip(truth.stated, truth.ends, strict=True):
                 inside = (starts < end) & (stops > start)
                 missing[inside[: len(missing)]] = is_missing
-            yield draft, missing
+            yield LabelledDraft(trace.question, draft, missing)
 
 
 def _choose_features(use: Sequence[str] | None, drafts: Sequence[Draft]) -> list[str]:
-    """The names of the features: those asked for, else all that every draft has; hidden states one by one."""
-    attended = all(draft.written.attention is not None for draft in drafts)
-    names = [name for name in FEATURES if name != "paid" or attended] if use is None else list(use)
+    """The names of the features, hidden states one by one."""
+    names = list(DEFAULT if use is None else use)
     if "hidden" in names:
         widths = {None if draft.written.hidden is None else draft.written.hidden.shape[1] for draft in drafts}
         if len(widths) > 1 or None in widths:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.scores import doubts
+from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError
@@ -17,6 +17,7 @@ from dragin_lab.triggers.plain import margin
 
 #: A feature's name, its weight, and the mean and scale that it is standardised with.
 Term = tuple[str, float, float, float]
+LEAST_P = 1e-4  # how near to 0 or 1 a word's probability is taken
 
 
 def _token_rise(values: np.ndarray) -> np.ndarray:
@@ -28,12 +29,21 @@ def _sentence_position(draft: Draft) -> np.ndarray:
     return np.log1p(np.arange(len(draft)) - np.searchsorted(sentence, sentence))
 
 
+def _doubt_word(draft: Draft) -> np.ndarray:
+    """The log-odds that another word than a token's own stood there: log((1 - P) / P), P the word's probability."""
+    log_p = pool_words(draft.logprob, draft.word_list, "sum").clip(np.log(LEAST_P), np.log1p(-LEAST_P))  # (w,)
+    return (np.log(-np.expm1(log_p)) - log_p)[draft.word_of_token]
+
+
+def _opens_sentence(draft: Draft) -> np.ndarray:
+    """(w,) bool, whether a word is the first of its sentence."""
+    return np.diff(draft.sentence_of_word, prepend=-2) != 0
+
+
 def _is_named(draft: Draft) -> np.ndarray:
     """Whether a token's word is written like a name or a number: a digit, or a capital inside its sentence."""
-    words, sentence = draft.words, draft.sentence_of_word
-    opens = np.diff(sentence, prepend=-2) != 0  # (w,)
-    marks = [word.strip()[:1] for word in words]
-    written = [m.isdigit() or (m.isupper() and not o) for m, o in zip(marks, opens, strict=True)]
+    marks = [word.strip()[:1] for word in draft.words]
+    written = [m.isdigit() or (m.isupper() and not o) for m, o in zip(marks, _opens_sentence(draft), strict=True)]
     return np.array(written, float)[draft.word_of_token]
 
 
@@ -44,18 +54,23 @@ def _attention_paid(draft: Draft) -> np.ndarray:
 
 #: What a draft has, each (n,) float64. ``paid`` needs attention; ``hidden 17`` is a component of the hidden state.
 FEATURES: dict[str, Callable[[Draft], np.ndarray]] = {
+    "word doubt": _doubt_word,
+    "stop word": lambda draft: draft.stop_word.astype(float),
+    "opens": lambda draft: _opens_sentence(draft)[draft.word_of_token].astype(float),  # its word opens a sentence
     "entropy": lambda draft: draft.entropy,
     "entropy rise": lambda draft: _token_rise(draft.entropy),
     "doubt": lambda draft: doubts(draft.logprob),
     "margin": lambda draft: margin.function(draft),  # type: ignore[attr-defined]
     "margin rise": lambda draft: _token_rise(margin.function(draft)),  # type: ignore[attr-defined]
     "received": lambda draft: draft.received,
-    "stop word": lambda draft: draft.stop_word.astype(float),
     "name or number": _is_named,
     "position": _sentence_position,  # log(1 + tokens since the start of its sentence)
     "paid": _attention_paid,  # the share of its attention that a token pays to the draft, and not to the prompt
 }
 HIDDEN = "hidden "
+#: What a trigger is fitted on unasked. None is on a scale of its model, and fitted on one model they find what another
+#: one lacks; the others do that worse (docs/triggers.md).
+DEFAULT = ("word doubt", "stop word", "opens")
 
 
 def features(draft: Draft, names: Sequence[str]) -> np.ndarray:

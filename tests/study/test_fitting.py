@@ -21,7 +21,7 @@ from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
 from dragin_lab.study.fitting import LEAST
 from dragin_lab.trace.trace import Question
-from dragin_lab.triggers.logistic import FEATURES
+from dragin_lab.triggers.logistic import DEFAULT, FEATURES
 from dragin_lab.views import contributions
 
 Traces = tuple[list[dl.Trace], list[Labelled]]
@@ -38,13 +38,13 @@ def labelled(number: int, *, missing: bool) -> Labelled:
 
 @pytest.fixture(scope="module")
 def traces() -> Traces:
-    """Half of the texts state a value that the model could not know, and there its entropy is high."""
+    """Half of the texts state a value that the model could not know, and there it is in doubt."""
     labels = [labelled(i, missing=i % 2 == 1) for i in range(LEAST)]
     method = dl.method(when="entropy", what="question", threshold=NEVER)
     found = []
     for one in labels:
-        loud = {"Bo": 5.0} if one.facts[0].missing else {}
-        model = ScriptedModel([Say(f" {TEXT}{ENDING}", entropy=loud)])
+        loud: dict[str, Any] = {"entropy": {"Bo": 5.0}, "doubt": {"Bo": 0.9}} if one.facts[0].missing else {}
+        model = ScriptedModel([Say(f" {TEXT}{ENDING}", **loud)])
         lab = dl.Lab(model, retriever=ScriptedRetriever())
         found.append(lab.ask(Question(one.qid, one.question), method))
     return found, labels
@@ -54,8 +54,8 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path, trace
     path = tmp_path / "mine.json"
     made = dl.fit_trigger(*traces, name="mine", output=path)
     weights = {feature: weight for feature, weight, _, _ in made.terms}
-    assert set(weights) == set(FEATURES) - {"paid"}  # no attention was kept
-    assert max(weights, key=weights.__getitem__) == "entropy"
+    assert tuple(weights) == DEFAULT
+    assert max(weights, key=weights.__getitem__) == "word doubt"
     record = json.loads(path.read_text())
     assert record["fitted_on"]["traces"] == LEAST
     assert record["fitted_on"]["missing"] == LEAST // 2 * 2  # two tokens of each missing value
@@ -64,7 +64,7 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path, trace
     again = dl.trigger(path)
     assert again.settings == made.settings
     said = [
-        Say(f" {TEXT}{ENDING}", entropy={"Bo": 5.0}),
+        Say(f" {TEXT}{ENDING}", doubt={"Bo": 0.9}),
         Say(" Bo Li."),
         Say(" So the answer is Bo Li. He"),
     ]
@@ -76,7 +76,7 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path, trace
     assert "probability of a missing fact" in trace.heatmap().text + trace.heatmap().html
     trace.save(tmp_path / "a.trace")
     shown = contributions(dl.Trace.load(tmp_path / "a.trace"))
-    assert "entropy" in shown.text
+    assert "word doubt" in shown.text
     assert "could not be shown" not in shown.html
     assert "Bo has the highest score" in shown.text
     score, squares = shown.draw().axes
@@ -89,7 +89,7 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path, trace
 
 def test_contributions_add_up_to_the_score(traces: Traces) -> None:
     found, labels = traces
-    made = dl.fit_trigger(found, labels)
+    made = dl.fit_trigger(found, labels, use=[name for name in FEATURES if name != "paid"])  # no attention was kept
     from dragin_lab.core.draft import Draft
     from dragin_lab.core.sentences import load_pipeline
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_fitted_is_refused_by_name(traces: Traces) -> None:
     known = [replace(one, facts=(replace(one.facts[0], label="known", exposure="often"),)) for one in labels]
     with pytest.raises(SettingError, match="labelled tokens are known; a trigger is fitted on tokens of both kinds"):
         dl.fit_trigger(found, known)
-    with pytest.raises(SettingError, match="feature 'entropi' does not exist; one of entropy, "):
+    with pytest.raises(SettingError, match="feature 'entropi' does not exist; one of word doubt, "):
         dl.fit_trigger(found, labels, use=["entropi"])
     with pytest.raises(SettingError, match=r"hidden states have widths \['None'\]; ask with a trigger that needs"):
         dl.fit_trigger(found, labels, use=["hidden"])
@@ -116,7 +116,7 @@ def test_what_cannot_be_fitted_is_refused_by_name(traces: Traces) -> None:
     damaged = deepcopy(found)
     damaged[3].steps[0].draft.entropy[2] = np.nan  # type: ignore[union-attr]
     with pytest.raises(SettingError, match=r"feature 'entropy' is nan at token 2 \(.*Ma'\) of"):
-        dl.fit_trigger(damaged, labels)
+        dl.fit_trigger(damaged, labels, use=["entropy"])
     with pytest.raises(SettingError, match="none of 20 traces states a labelled fact"):
         dl.fit_trigger(found, [replace(one, facts=(replace(one.facts[0], subject="Xo"),)) for one in labels])
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_fitted_is_refused_by_name(traces: Traces) -> None:
         ("[]", "Expected `object`, got `array`"),
         ('{"format": 2}', r"Invalid enum value 2 - at `\$\.format`"),
         ('{"format": 1, "name": "x", "bias": 0, "threshold": 0.5, "terms": [{"feature": "y", "weight": 1, "mean": 0, '
-         '"scale": 1}]}', "feature 'y' does not exist; one of entropy"),
+         '"scale": 1}]}', "feature 'y' does not exist; one of word doubt"),
         ('{"format": 1, "name": "x", "bias": 0, "threshold": 0.5, "terms": [{"feature": "entropy", "weight": 1, '
          '"mean": 0, "scale": 0}]}', r"Expected `float` > 0.0 - at `\$\.terms\[0\]\.scale`"),
     ],
