@@ -30,8 +30,8 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.core.answers import normalize_answer
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.episode import Prompt, Write
-from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.core.episode import Prompt, SoFar, Write
+from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.stops import NextExample
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data import datasets
@@ -198,12 +198,27 @@ class Asked:
             "answer": line[:first].strip(),
             "right": fact.is_right(line[:first]),
             "scores": answer,
+            "measured": record_measured(sentence),
         }
 
     def _consult(self, draft: Draft) -> dict[str, np.ndarray]:
         """The scores (n,) of the triggers that ask a retriever."""
         asking = {name: TRIGGERS.make(name) for name in CONSULTING}
         return {name: one.score_tokens(consult(one, draft, self.retriever)) for name, one in asking.items()}
+
+
+def record_measured(draft: Draft) -> Row:
+    """What was measured on a draft's tokens, as plain data: enough for triggers that need nothing else."""
+    arrays = {name: getattr(draft, name).tolist() for name in ("offsets", "entropy", "logprob", "received")}
+    return {"text": draft.text, "alternative_probs": draft.alternative_probs[:, :2].tolist()} | arrays
+
+
+def restore_draft(measured: Row, pipeline: Pipeline) -> Draft:
+    """The draft of ``record_measured``; its ids are not kept."""
+    text, offsets, entropy, logprob = (measured[name] for name in ("text", "offsets", "entropy", "logprob"))
+    received, alternatives = (np.array(measured[name]) for name in ("received", "alternative_probs"))
+    written = SoFar([0] * len(offsets), text, offsets, entropy, logprob, received, alternative_probs=alternatives)
+    return Draft(written, pipeline)
 
 
 def almanac_rows() -> list[Row]:

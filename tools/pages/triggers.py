@@ -34,9 +34,10 @@ from dragin_lab.study.headroom import Headroom, bounds
 from dragin_lab.trace.trace import Trace
 from tools.pages.base import DOCS, ROOT, RUNS, Row, kept_rows, parser, say
 from tools.pages.triggers_page import HEADROOM_AT, Audit, Results, write_page, write_tables
-from tools.pages.triggers_work import NEW_TOKENS, Run, Work
+from tools.pages.triggers_work import NEW_TOKENS, TOP_K, Run, Work
 
 BYTE_LEVEL = str(ROOT / "tests" / "parity" / "models" / "almanac-prototype")
+ASKING_THEMSELVES = ("flare-instruct", "self-ask")
 FIXED_THETA = 1.0  # what the Dynamic RAG Toolbox has for every model
 
 
@@ -55,6 +56,7 @@ def compared(work: Work, given: argparse.Namespace) -> Results | None:
         for name in ("rind", "fitted")
         if name in own
     ]
+    extra += [Run(name, nothing, dl.method(name, top_k=TOP_K)) for name in ASKING_THEMSELVES]
     runs += extra
     if given.part:
         work.answer(runs, given.part)

@@ -173,7 +173,9 @@ class Work:
                     row["unreached"].append(f"{name}: {error}")
             return row
 
-        rows = kept_rows(self.folder / "calibrated.jsonl", list(methods), work)
+        folder = self.folder / "calibrated"
+        folder.mkdir(exist_ok=True)
+        rows = [row for name in methods for row in kept_rows(folder / f"{name}.jsonl", [name], work)]
         runs = [
             Run(row["name"], one["budget"], self._at(methods[row["name"]], one)) for row in rows for one in row["runs"]
         ]
