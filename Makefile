@@ -110,6 +110,7 @@ lint: $(FULL)
 docs: $(FULL)
 	$(BIN)/python -m tools.pages.architecture
 	$(BIN)/python -m tools.pages.pictures
+	$(BIN)/python -m tools.pages.pictures real
 	$(BIN)/python -m tools.pages.figures
 	$(BIN)/python -m tools.pages.performance
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dragin_lab.core.method import PAPERS
+from tools.pages.pictures import mended_trace
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,6 +25,22 @@ def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert names["trace"].ended == "answered"
     assert (tmp_path / "first.trace").is_file()
     assert "method.variant: 'paper' → 'reference'" in capsys.readouterr().out
+
+
+def test_what_the_second_picture_is_said_to_show_is_in_its_trace() -> None:
+    trace = mended_trace()
+    step = trace.steps[0]
+    fired = step.words.text[int(step.words.hit.argmax())].strip()
+    draft, kept = step.draft.text, step.draft.text[: step.draft.text.index(fired)]
+    assert f'RIND fires at "{fired}" before\nthe name' in README
+    assert "its draft names David Lean" in README
+    assert draft.index(fired) < draft.index("David Lean")
+    assert trace.question.golds == ("George Pearson",)
+    assert trace.answer in step.passages[0].text
+    assert "answer becomes George Pearson" in README
+    assert trace.scores["em"]
+    assert trace.text.startswith(kept.rstrip())
+    assert (len(step.passages), trace.retrievals_count) == (1, 1)
 
 
 def test_the_tutorial_runs_and_what_it_says_of_its_figures_is_true(

@@ -1,7 +1,10 @@
-"""Write the pictures that README.md and docs/views.md show: views of the demo as a browser draws them, light and dark.
+"""Write the pictures that README.md and docs/views.md show, as a browser draws them, light and dark.
 
-Needs chromium (or Chrome) on the PATH. ``python -m tools.pages.pictures`` asks the embedded model.
-``python -m tools.pages.pictures notebooks`` draws only the pages of docs/gallery, which tools/pages/gallery.py made.
+    python -m tools.pages.pictures              views of the demo, asking the embedded model
+    python -m tools.pages.pictures real         the trace of notebook 11 in which a retrieval mends SmolLM2's draft
+    python -m tools.pages.pictures notebooks    pages of docs/gallery, which tools/pages/gallery.py made
+
+Needs chromium (or Chrome) on the PATH.
 """
 
 from __future__ import annotations
@@ -15,14 +18,14 @@ from pathlib import Path
 import dragin_lab as dl
 from dragin_lab import views
 from dragin_lab.data.datasets import demo_questions
-from tools.pages.base import DOCS
+from tools.pages.base import DOCS, ROOT
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-sync")
 FLAGS += ("--disable-background-networking", "--disable-component-update", "--force-device-scale-factor=1.5")
 WIDTH = 1060
 #: The pictures and their heights.
-HEIGHTS = {"trace": 1130, "heatmap": 1010, "methods": 900, "notebooks": 434}
+HEIGHTS = {"trace": 1130, "real": 838, "heatmap": 1010, "methods": 900, "notebooks": 434}
 #: DRAGIN in the pictures, as in README.md's ten lines: the equations, with a query that selects among its candidates.
 DRAGIN = {"variant": "paper", "threshold": 0.5, "top_n": 5}
 #: Compared with DRAGIN side by side.
@@ -69,6 +72,13 @@ def selects(trace: dl.Trace) -> bool:
     return all(not step.query.chosen.all() for step in trace.steps if step.query is not None)
 
 
+def mended_trace() -> dl.Trace:
+    """The packaged trace of notebook 11 in which a passage mends what SmolLM2 invented."""
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.unpack_archive(ROOT / "notebooks" / "real_traces.zip", scratch)
+        return dl.Trace.load(Path(scratch) / "mended.trace")
+
+
 def shoot(program: str, page: Path, picture: Path, height: int, *, dark: bool) -> None:
     with tempfile.TemporaryDirectory() as profile:
         window = f"--window-size={WIDTH},{height}"
@@ -112,6 +122,9 @@ def shoot_all(pages: dict[str, str]) -> None:
 def main() -> None:
     if sys.argv[1:] == ["notebooks"]:
         shoot_all({"notebooks": notebooks_page()})
+        return
+    if sys.argv[1:] == ["real"]:
+        shoot_all({"real": views.trace_html(mended_trace(), full_page=True)})
         return
     traces = telling_traces()
     pages = {
