@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tools.pages import real_model
+from tools.pages import real_model, single_facts
 from tools.pages.base import Row
-from tools.pages.real_model import Fact
+from tools.pages.single_facts import Fact
 
 PAGE = Path(__file__).parents[2] / "docs" / "real-model.md"
 
 
 def test_four_hundred_facts_are_asked_once_each_in_several_wordings() -> None:
-    facts = list(real_model.known_facts())
+    facts = list(single_facts.known_facts())
     assert len(facts) >= 400
     assert [q for q, n in Counter(fact.question for fact in facts).items() if n > 1] == []
-    shown = {question for question, _ in (*real_model.SENTENCES, *real_model.YES_OR_NO)}
+    shown = {question for question, _ in (*single_facts.SENTENCES, *single_facts.YES_OR_NO)}
     assert shown.isdisjoint(fact.question for fact in facts)
     openings = {kind: {f.question.split(" ")[0] for f in facts if f.kind == kind} for kind in ("capital", "symbol")}
     assert all(len(words) > 1 for words in openings.values()), openings
@@ -61,7 +61,17 @@ def test_a_finding_holds_where_both_models_put_two_triggers_in_the_same_order(mo
 
 def test_the_page_counts_what_was_asked() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    asked = len(list(real_model.known_facts()))
+    asked = len(list(single_facts.known_facts()))
     right = int(re.search(rf"\*\*known facts\*\* \| \*\*(\d+)\*\* \| \*\*{asked}\*\*", page)[1])  # type: ignore[index]
     kinds = re.findall(r"^\| (capital|author|symbol|maker|year|currency|continent) \| (\d+) \| (\d+) \|$", page, re.M)
     assert (sum(int(r) for _, r, _ in kinds), sum(int(n) for *_, n in kinds)) == (right, asked)
+
+
+def test_the_page_says_first_what_the_paper_does_not() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    lessons = page.split("## What the paper does not say\n\n")[1].split("\n\n")[0].splitlines()
+    assert len(lessons) >= 3
+    areas = {m[1]: m[2] for m in re.finditer(r"^\| `([^`]+)` \| ([\d.]+ \[[^\]]+\])", page, re.M)}
+    stated = re.findall(r"`([^`]+)` \((\d[^)]+)\)", " ".join(lessons[:2]))
+    assert len(stated) >= 3
+    assert [(name, areas[name]) for name, _ in stated] == stated

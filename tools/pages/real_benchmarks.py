@@ -44,6 +44,7 @@ BLOCK = 10  # as many are written side by side
 DTYPE = "bfloat16"  # what the model was trained in; half of float32's time where the processor has it
 TABLE_1 = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin")
 CEILING = "gold"
+END_MARK = "<|im_end|>"  # of the model's chat template; the released code decodes it into the text
 CACHED = 2**28  # bytes of drafts and attention maps
 MOST_GOLD = 25  # passages; a question of StrategyQA has up to 23
 TITLES = {
@@ -204,6 +205,12 @@ def compare(answered: Mapping[str, Mapping[str, Sequence[Line]]], first: str, se
     return f"`{first}` is {said} `{second}` (F1 {bracketed(test.difference, test.low, test.high, sign=True)})"
 
 
+def count_marks(answered: Mapping[str, Mapping[str, Sequence[Line]]], label: str) -> str:
+    """In how many of a method's texts a chat's end mark stands."""
+    texts = [line["text"] for lines in answered.values() for line in lines[label]]
+    return f"{sum(END_MARK in text for text in texts)} of {len(texts)} texts of `{label}`"
+
+
 #: Whose F1 is compared in a sentence.
 PAIRS = (
     (CEILING, "wo-rag"), (CEILING, "dragin"), ("dragin", "sr-rag"), ("dragin", "fs-rag"),
@@ -226,6 +233,8 @@ def write_section(answered: Mapping[str, Mapping[str, Sequence[Line]]], engine: 
         total=sum(counts.values()),
         pooled=pooled_table(answered),
         findings=[compare(answered, *pair) for pair in PAIRS],
+        end_mark=END_MARK,
+        marked=[count_marks(answered, label) for label in ("dragin, reference", "dragin")],
         ceilings={TITLES[name]: summary(lines[CEILING])["em"] for name, lines in answered.items()},
         alone={TITLES[name]: summary(lines["wo-rag"])["em"] for name, lines in answered.items()},
         tables={TITLES[name]: result_table(lines) for name, lines in answered.items()},

@@ -12,10 +12,8 @@ passages of ``DRAGIN_LAB_DATA``. Rows are kept in ``runs/real``.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
@@ -28,7 +26,6 @@ from scipy.stats import spearmanr
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.core.answers import normalize_answer
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Prompt, SoFar, Write
 from dragin_lab.core.sentences import Pipeline, load_pipeline
@@ -50,96 +47,14 @@ from tools.pages.base import (
     say,
     text_between,
 )
+from tools.pages.single_facts import PARTS, SENTENCES, YES_OR_NO, Fact
 from tools.pages.support import TrainingCounts, consult, score_consulting
 
-FACTS = HERE / "known_facts.json"
 OUTPUT = RUNS / "real"
 NEW_TOKENS = 32
 ALMANAC_LABELS = 50  # of each of its four benchmarks
 SILENT = -1e9  # the score of an answer in which a trigger has nothing to judge, such as no name
 CONSULTING = ("corpus", "search-risk")  # the triggers that ask a retriever
-
-#: How the model is shown to answer. None of these facts is asked.
-SENTENCES = (
-    ("Who wrote The Secret Garden?", "The Secret Garden was written by Frances Hodgson Burnett."),
-    ("What is the chemical symbol of osmium?", "The chemical symbol of osmium is Os."),
-    ("In which year was the Suez Canal opened?", "The Suez Canal was opened in 1869."),
-    ("Which river flows through Vienna?", "The river that flows through Vienna is the Danube."),
-)
-YES_OR_NO = (
-    ("Can penguins fly?", "No."),
-    ("Is the Sahara larger than Belgium?", "Yes."),
-    ("Could Mozart have met Napoleon's parents?", "Yes."),
-    ("Would a vegan eat an omelette?", "No."),
-)
-#: How 2WikiMultihopQA's relations are asked, with the subject in the braces.
-RELATIONS = {
-    "director": "Who directed the film {}?",
-    "date of birth": "When was {} born?",
-    "date of death": "When did {} die?",
-    "father": "Who was the father of {}?",
-    "mother": "Who was the mother of {}?",
-    "spouse": "Who was married to {}?",
-    "place of birth": "Where was {} born?",
-    "place of death": "Where did {} die?",
-    "place of burial": "Where was {} buried?",
-    "country of citizenship": "Of which country was {} a citizen?",
-    "country of origin": "From which country is {}?",
-    "country": "In which country is {}?",
-    "publication date": "In which year was {} published?",
-    "inception": "In which year was {} founded?",
-    "educated at": "Where was {} educated?",
-    "performer": "Who performed {}?",
-    "composer": "Who composed the music of {}?",
-    "employer": "Who employed {}?",
-    "has part": "Who was a member of {}?",
-    "cause of death": "What did {} die of?",
-    "presenter": "Who presented {}?",
-    "child": "Who was a child of {}?",
-    "award received": "Which award did {} receive?",
-}
-_YEAR = re.compile(r"\b\d{4}\b")
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A question whose answer is one fact, and the strings that make an answer right."""
-
-    part: str
-    kind: str
-    question: str
-    golds: tuple[str, ...]
-
-    def is_right(self, answer: str) -> bool:
-        """Whether the answer holds a gold string: whole words, and letters as they are written for a symbol."""
-        if self.kind == "symbol":
-            return any(re.search(rf"\b{gold}\b", answer) for gold in self.golds)
-        text = f" {normalize_answer(answer)} "
-        return any(f" {normalize_answer(gold)} " in text for gold in self.golds)
-
-
-def known_facts() -> Iterator[Fact]:
-    """Widely known facts, in several wordings."""
-    for kind, group in json.loads(FACTS.read_text(encoding="utf-8")).items():
-        wordings = group["questions"]
-        for number, (subject, golds) in enumerate(group["facts"].items()):
-            yield Fact("known", kind, wordings[number % len(wordings)].format(subject), tuple(golds))
-
-
-def wiki_facts() -> Iterator[Fact]:
-    """The evidence triples of 2WikiMultihopQA's questions; a date's year alone is enough."""
-    path = datasets.data_folder() / "2wikimultihopqa" / "dev.json"
-    for row in json.loads(path.read_text(encoding="utf-8")):
-        for subject, relation, value in row["evidences"]:
-            golds = (value, *_YEAR.findall(value)) if relation.startswith("date") else (value,)
-            yield Fact("2wiki", relation, RELATIONS[relation].format(subject), golds)
-
-
-def strategy_facts() -> Iterator[Fact]:
-    """StrategyQA's questions, to be answered by yes or no."""
-    for question in datasets.load("strategyqa"):
-        yield Fact("strategyqa", "yes or no", question.text, tuple(question.golds))
-
 
 #: What a table calls the parts.
 TITLES = {
@@ -164,8 +79,6 @@ PAIRS = (
     ("corpus", "entropy"),
     ("search-risk", "random"),
 )
-
-PARTS = {"known": known_facts, "2wiki": wiki_facts, "strategyqa": strategy_facts}
 
 
 class Asked:
@@ -317,6 +230,7 @@ def write_page(path: Path, parts: Mapping[str, Sequence[Row]]) -> None:
         right_words=f"{mean_words(both, right=True):.1f}",
         wrong_words=f"{mean_words(both, right=False):.1f}",
         on_strategy=", ".join(f"`{name}`" for name, row in areas["strategyqa"].items() if row.low > 0.5) or "none",
+        lessons="\n".join(f"- {lesson}" for lesson in list_lessons(areas, parts["known"])),
         findings="\n".join(f"- {finding}" for finding in find_differences(areas)),
         correlation=f"{correlation:.2f}",
         shared=shared,
@@ -326,6 +240,36 @@ def write_page(path: Path, parts: Mapping[str, Sequence[Row]]) -> None:
         benchmarks=text_between(path, "benchmarks"),
     )
     path.write_text(page, encoding="utf-8")
+
+
+def list_lessons(areas: Mapping[str, Mapping[str, needs.Row]], known: Sequence[Row]) -> list[str]:
+    """What a reader of the paper cannot know from it, each with its figures; ``known`` are the known facts alone."""
+
+    def area(name: str, part: str = "facts") -> str:
+        row = areas[part][name]
+        return bracketed(row.area, row.low, row.high)
+
+    def order(first: str, second: str) -> str:
+        a, b = areas["facts"][first], areas["facts"][second]
+        return "ahead of" if a.low > b.high else "behind" if a.high < b.low else "not clearly apart from"
+
+    entropy = {right: [row["scores"]["entropy"] for row in known if row["right"] is right] for right in (True, False)}
+    sure = fmean(value < np.median(entropy[True]) for value in entropy[False])
+    yes_no = areas["strategyqa"]
+    above = [name for name, row in yes_no.items() if row.low > 0.5]
+    return [
+        f"**Probability against RIND.** `probability` ({area('probability')}) is {order('probability', 'rind')} `rind` "
+        f"({area('rind')}) and {order('probability', 'entropy')} `entropy` ({area('entropy')}). It needs no attention "
+        "and no whole distribution.",
+        f"**Attention beside entropy.** `rind` is {order('rind', 'entropy')} `entropy`, which is one of its factors. "
+        f"Attention alone has {area('attention')}. The released code's RIND ({area('rind-reference')}) is "
+        f"{order('rind-reference', 'entropy')} `entropy`.",
+        f"**Yes or no.** On StrategyQA `rind` has {area('rind', 'strategyqa')}, and {len(above)} of {len(yes_no)} "
+        "triggers are above 0.5 by their interval. After an answer of one word hardly a token is left that could "
+        'attend to it, and "no" is a stop word.',
+        f"**Sure and wrong.** {sure:.0%} of the wrong answers to known facts have a lower entropy than half of the "
+        "right ones. A threshold that is low enough for them retrieves for half or more of what the model knows.",
+    ]
 
 
 def find_differences(areas: Mapping[str, Mapping[str, needs.Row]]) -> list[str]:
