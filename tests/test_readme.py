@@ -43,6 +43,13 @@ def test_what_the_second_picture_is_said_to_show_is_in_its_trace() -> None:
     assert (len(step.passages), trace.retrievals_count) == (1, 1)
 
 
+def test_the_table_of_limits_counts_what_smollm2_was_asked() -> None:
+    page = (ROOT / "docs" / "real-model.md").read_text(encoding="utf-8")
+    asked = re.search(r"Over all (\d+) questions", page)
+    assert asked
+    assert f"| {asked[1]} questions of the paper's four benchmarks (`docs/real-model.md`) |" in README
+
+
 def test_the_tutorial_runs_and_what_it_says_of_its_figures_is_true(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

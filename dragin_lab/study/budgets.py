@@ -60,11 +60,17 @@ def calibration(
     traces = lab.ask_many(benchmark.questions, exchange_settings(own, threshold=NEVER), batch_size=batch_size)
     place = {question.id: i for i, question in enumerate(benchmark.questions)}
     ordered = sorted(traces, key=lambda trace: place[trace.question.id])
-    scores = Calibration.of(ordered, benchmark.name)
     if known is None:
-        return scores
-    missing = [tuple(label_units(trace, find_labels(trace, known))) for trace in ordered if trace.ended != "error"]
-    return replace(scores, missing=tuple(missing), regression=regression)
+        return Calibration.of(ordered, benchmark.name)
+    return label_calibration(ordered, known, benchmark.name, regression=regression)
+
+
+def label_calibration(
+    traces: Sequence[Trace], labels: Sequence[Labelled], benchmark: str = "", *, regression: str = "isotonic"
+) -> Calibration:
+    """The scores of traces of one method without retrievals, with what labels say of each. Errors as for its ``of``."""
+    missing = [tuple(label_units(trace, find_labels(trace, labels))) for trace in traces if trace.ended != "error"]
+    return replace(Calibration.of(traces, benchmark), missing=tuple(missing), regression=regression)
 
 
 def calibrate(

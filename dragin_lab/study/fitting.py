@@ -98,7 +98,7 @@ def fit_trigger(
         raise SettingError(
             f"{len(pairs)} traces are labelled; a trigger is fitted on {LEAST} or more: give more, or their labels"
         )
-    drafts = [draft for pair in pairs for draft in _read_drafts(*pair, nlp)]
+    drafts = [draft for pair in pairs for draft in label_drafts(*pair, nlp)]
     if not drafts:
         raise SettingError(
             f"none of {len(pairs)} traces states a labelled fact in a known wording; look at their texts"
@@ -158,7 +158,7 @@ def trigger(path: str | Path) -> Logistic:
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _read_drafts(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[LabelledDraft]:
+def label_drafts(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[LabelledDraft]:
     """The drafts of a trace that state labelled facts, labelled up to the last value that could be read."""
     method = restore_method(trace.method, nlp)
     for step, truth in zip(trace.steps, read_truths(trace, labelled), strict=True):

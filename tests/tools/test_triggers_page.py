@@ -8,7 +8,7 @@ from pathlib import Path
 from dragin_lab.core.formulators import DEFAULT_TOP_N
 from dragin_lab.core.trigger import TRIGGERS
 from tools.pages import triggers, triggers_work
-from tools.pages.triggers_page import FORMULAS
+from tools.pages.triggers_page import DRAWN, FORMULAS
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,10 +20,12 @@ def test_every_trigger_of_the_page_has_its_formula_and_its_place() -> None:
     assert triggers_work.TOP_N == DEFAULT_TOP_N  # with which notebook 10 asks
     work = triggers_work.Work.__new__(triggers_work.Work)
     work.variant = "paper"
-    methods = work.methods(TRIGGERS.make("entropy"), TRIGGERS.make("prefix-entropy"))
+    stand_ins = [TRIGGERS.make(name) for name in ("entropy", "prefix-entropy", "renyi")]
+    methods = work.methods(*stand_ins)
     assert set(methods) == set(FORMULAS)
-    assert len(methods) >= 10
-    assert len({str(method) for method in methods.values()}) == len(methods) - 1  # the stand-in for the fitted one
+    assert set(DRAWN) < set(FORMULAS)
+    assert len(methods) >= 20
+    assert len({str(method) for method in methods.values()}) == len(methods) - 1  # entropy's stand-in
 
 
 def test_the_files_of_notebook_10_are_of_one_run() -> None:

@@ -1,15 +1,13 @@
-"""Does the corpus see the changed facts, which the model states without doubt?
-
-    python -m tools.pages.support --limit 50    so many questions with a changed fact, and as many without one
+"""Does the corpus see the changed facts, which the model states without doubt? For docs/triggers.md.
 
 On Almanac's labelled facts: the areas of ``corpus`` by the passages that are searched and by what training taught, and
-of ``search-risk``, beside those of every other trigger. Printed as a table in Markdown.
+of ``search-risk``, beside those of every other trigger.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +25,7 @@ from dragin_lab.run.serving import search_all
 from dragin_lab.study import needs
 from dragin_lab.trace.trace import Passage
 from tools.almanac.world import World, build_world, memory, text_of
-from tools.pages.base import bracketed, markdown_table, parser, say
+from tools.pages.base import bracketed, markdown_table
 
 #: What ``corpus`` is called with the counts of training; ``corpus`` itself counts in the passages that are searched.
 IN_TRAINING = "corpus, training"
@@ -111,15 +109,13 @@ def support_views(forced: Sequence[needs.Item], written: Sequence[needs.Item]) -
     ]
 
 
-def support_table(forced: Sequence[needs.Item], written: Sequence[needs.Item], *, samples: int = needs.SAMPLES) -> str:
-    """The ROC areas of every trigger with 95 % intervals, questions resampled, as a table in Markdown."""
-    views = support_views(forced, written)
-    columns = [view.rows(samples) for view in views]
-    head = ["trigger", *(view.title for view in views)]
+def support_table(columns: Mapping[str, Mapping[str, needs.Row]], names: Sequence[str]) -> str:
+    """The areas of the triggers ``names`` by column, with 95 % intervals, as a table in Markdown."""
     rows = [
-        [f"`{name}`", *(bracketed(of[name].area, of[name].low, of[name].high) for of in columns)] for name in columns[0]
+        [f"`{name}`", *(bracketed(of[name].area, of[name].low, of[name].high) for of in columns.values())]
+        for name in names
     ]
-    return markdown_table(head, rows)
+    return markdown_table(["trigger", *columns], rows)
 
 
 def choose_labels(limit: int) -> list[Labelled]:
@@ -135,35 +131,12 @@ def _spread(labels: Sequence[Labelled], limit: int) -> list[Labelled]:
     return [labels[place] for place in places]
 
 
-def measure_items(labels: Iterable[Labelled]) -> tuple[list[needs.Item], list[needs.Item]]:
-    """The facts of the gold reasoning, and those that the embedded model states without passages, all scored."""
-    lm, retriever, training = dl.LanguageModel.load(), dl.BM25(dl.Corpus.load()), TrainingCounts.load()
-    alone, wordings = make_method("wo-rag"), almanac.wordings()
-    forced: list[needs.Item] = []
-    written: list[needs.Item] = []
-    for number, labelled in enumerate(labels, 1):
-        template = dl.Lab(lm, exemplars=datasets.template(f"almanac/{labelled.benchmark}")).template(alone)
-
-        def more(draft: Draft) -> dict[str, np.ndarray]:
-            return score_consulting(draft, retriever, training)
-
-        forced += needs.forced_items(lm, labelled, template, alone.pipeline, more=more)[0]
-        written += needs.free_items(lm, labelled, template, alone.pipeline, wordings, more=more)[0]
-        if number % 20 == 0:
-            say(f"{number} questions")
+def measure_question(
+    lm: dl.LanguageModel, labelled: Labelled, more: needs.More
+) -> tuple[list[needs.Item], list[needs.Item]]:
+    """The facts of a question's gold reasoning, and those that the model states without passages, all scored."""
+    alone = make_method("wo-rag")
+    template = dl.Lab(lm, exemplars=datasets.template(f"almanac/{labelled.benchmark}")).template(alone)
+    forced, _ = needs.forced_items(lm, labelled, template, alone.pipeline, more=more)
+    written, _ = needs.free_items(lm, labelled, template, alone.pipeline, almanac.wordings(), more=more)
     return forced, written
-
-
-def main() -> None:
-    command = parser(__doc__)
-    command.add_argument("--limit", type=int, default=50, help="questions with a changed fact, and without one")
-    forced, written = measure_items(choose_labels(command.parse_args().limit))
-    for name, items in (("gold text", forced), ("own text", written)):
-        changed = sum(item.degree == "changed" for item in items)
-        known = sum(item.degree not in ("changed", "never") for item in items)
-        say(f"{name}: {len(items)} facts, {changed} changed and {known} known, {sum(i.missing for i in items)} to find")
-    print(support_table(forced, written))
-
-
-if __name__ == "__main__":
-    main()

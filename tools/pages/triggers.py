@@ -26,18 +26,23 @@ from filelock import FileLock
 import dragin_lab as dl
 from dragin_lab.catalog.budget import Calibration
 from dragin_lab.catalog.methods import exchange_settings
+from dragin_lab.catalog.need import REGRESSIONS
 from dragin_lab.core.method import Method
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
+from dragin_lab.study import needs
 from dragin_lab.study.fitting import LEAST
 from dragin_lab.study.headroom import Headroom, bounds
 from dragin_lab.trace.trace import Trace
 from tools.pages.base import DOCS, ROOT, RUNS, Row, kept_rows, parser, say
-from tools.pages.triggers_page import HEADROOM_AT, Audit, Results, write_page, write_tables
-from tools.pages.triggers_work import NEW_TOKENS, TOP_K, Run, Work
+from tools.pages.transfer import ALMANAC, ELSEWHERE, REAL, halves, real_answers, real_areas, run_tests, score_answers
+from tools.pages.triggers_page import HEADROOM_AT, Audit, Results, make_sections, write_page, write_tables
+from tools.pages.triggers_work import FITS, NEW_TOKENS, TOP_K, Run, Work
 
 BYTE_LEVEL = str(ROOT / "tests" / "parity" / "models" / "almanac-prototype")
 ASKING_THEMSELVES = ("flare-instruct", "self-ask")
+BESIDE_CALLS = ("rind", "entropy", "fitted")  # calibrated to one retrieval, for comparison
+BY_PROBABILITY = ("rind", "entropy", "max-probability", "fitted")
 FIXED_THETA = 1.0  # what the Dynamic RAG Toolbox has for every model
 
 
@@ -45,8 +50,11 @@ def compared(work: Work, given: argparse.Namespace) -> Results | None:
     """Everything that the page says of one model; None where only a part was asked for."""
     nothing = float("nan")
     with FileLock(work.folder / "calibrated.lock"):  # another process may answer another part
-        methods = work.methods(work.fitted(), work.probe())
+        transferred = work.transferred()
+        fitted, elsewhere = transferred[ALMANAC]["default"], transferred[REAL]["default"]
+        methods = work.methods(fitted, work.probe(), elsewhere)
         runs, unreached = work.calibrated(methods)
+        even = {name: work.probabilities(methods[name]) for name in BY_PROBABILITY}
     oracle, gold = bounds(work.labels("test"))
     own = {run.name: run for run in runs if run.budget == HEADROOM_AT}
     extra = [Run("wo-rag", nothing, dl.method("wo-rag", max_new_tokens=NEW_TOKENS))]
@@ -57,19 +65,22 @@ def compared(work: Work, given: argparse.Namespace) -> Results | None:
         if name in own
     ]
     extra += [Run(name, nothing, dl.method(name, top_k=TOP_K)) for name in ASKING_THEMSELVES]
+    extra += [Run(f"{name} p", nothing, even[name][REGRESSIONS[0]][0]) for name in BY_PROBABILITY]
     runs += extra
     if given.part:
         work.answer(runs, given.part)
         return None
     lines, seconds = work.answer(runs)
-    by_name = {run.name: (run, part) for run, part in zip(runs, lines, strict=True) if run.budget in (HEADROOM_AT,)}
+    at_budget = {run.name: (run, part) for run, part in zip(runs, lines, strict=True) if run.budget == HEADROOM_AT}
     single = {run.name: (run, part) for run, part in zip(runs, lines, strict=True) if run.budget != run.budget}
     headrooms = {}
     for name in ("rind", "fitted"):
-        if name in by_name:
-            four = [by_name[name], single["oracle"], single[f"{name} gold"], single["oracle gold"]]
+        if name in at_budget:
+            four = [at_budget[name], single["oracle"], single[f"{name} gold"], single["oracle gold"]]
             headrooms[name] = Headroom(tuple(r.method for r, _ in four), tuple(part for _, part in four))
-    items = work.items()
+    items, answers = work.items(), real_answers()
+    asked = score_answers(halves(answers)[1], transferred[ALMANAC].values())
+    own_choice = {name: single[name] for name in ASKING_THEMSELVES} | {name: at_budget[name] for name in BESIDE_CALLS}
     return Results(
         model=work.provenance,
         pipeline=work.pipeline.name,
@@ -79,12 +90,22 @@ def compared(work: Work, given: argparse.Namespace) -> Results | None:
         frontier=work.frontier(runs, lines, unreached),
         without=single["wo-rag"][1],
         oracle=single["oracle"][1],
-        timings={name: work.timing(run) for name, (run, _) in by_name.items()},
-        at_budget={name: part for name, (_, part) in by_name.items()},
+        timings={name: work.timing(run) for name, (run, _) in at_budget.items()},
+        at_budget={name: part for name, (_, part) in at_budget.items()},
         headrooms=headrooms,
         facts=items,
-        record=json.loads((work.folder / "fitted.json").read_text()),
+        record=json.loads((work.folder / FITS / "fitted.json").read_text()),
         seconds=dict(seconds),
+        real=real_areas(answers, fitted, elsewhere),
+        tests=(
+            *run_tests(ALMANAC, REAL, asked),
+            *run_tests(REAL, ALMANAC, needs.own_view(items)),
+        ),
+        real_test=asked,
+        support=work.support(),
+        reliability={name: {r: result for r, (_, result) in by.items()} for name, by in even.items()},
+        by_probability={n: (even[n][REGRESSIONS[0]][0].threshold, single[f"{n} p"][1]) for n in BY_PROBABILITY},
+        calls={name: (work.timing(run), part) for name, (run, part) in own_choice.items()},
     )
 
 
@@ -98,13 +119,16 @@ def audit(given: argparse.Namespace) -> tuple[list[Audit], dict[str, str]]:
         work = Work(given, folder, "reference")
         tokenizer, rind = work.lm.tokenizer, work.method("rind", threshold=FIXED_THETA)
         own = tokenizer.marker
-        try:
-            budget = exchange_settings(
-                rind, threshold=f"budget:{HEADROOM_AT:g}", calibration=Calibration.of(work.drafts(rind))
-            )
-            thetas[work.lm.name] = f"{budget.threshold:.3g}"
-        except SettingError as error:
-            thetas[work.lm.name] = f"none ({error})"
+
+        def calibrated(form: str, work: Work = work, rind: Method = rind) -> Row:
+            scores = Calibration.of(work.drafts(rind))
+            try:
+                return {"theta": f"{exchange_settings(rind, threshold=form, calibration=scores).threshold:.3g}"}
+            except SettingError as error:
+                return {"theta": f"none ({error})"}
+
+        (row,) = kept_rows(work.folder / "audit-theta.jsonl", [f"budget:{HEADROOM_AT:g}"], calibrated)
+        thetas[work.lm.name] = row["theta"]
 
         def measured(marker: str, work: Work = work, own: str = own, rind: Method = rind) -> Row:
             say(f"audit: {work.lm.name}, marker {marker}")
@@ -160,10 +184,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if found is None:
         return
     audits, thetas = audit(given)
+    sections = make_sections(found, given.page.parent / "pictures")
     if given.tables is not None:
-        write_tables(given.tables / "almanac_triggers.json", found)
-        copyfile(work.folder / "fitted.json", given.tables / "almanac_fitted.json")
-    write_page(given.page, replace(found, audits=audits, thetas=thetas))
+        write_tables(given.tables / "almanac_triggers.json", found, sections)
+        copyfile(work.folder / FITS / "fitted.json", given.tables / "almanac_fitted.json")
+        copyfile(work.folder / FITS / f"{ELSEWHERE}.json", given.tables / "smollm2_fitted.json")
+    write_page(given.page, replace(found, audits=audits, thetas=thetas), sections)
     say(f"wrote {given.page}")
 
 

@@ -6,42 +6,75 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from dragin_lab.core.trigger import Trigger
-from dragin_lab.run.lines import Line, summary
+from dragin_lab.run.lines import Line
 from dragin_lab.study import needs
 from dragin_lab.study.benefit import change
-from dragin_lab.study.budgets import Frontier
+from dragin_lab.study.budgets import BUDGETS, Frontier
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.headroom import ROWS, Headroom
+from dragin_lab.study.reliability import Reliability
 from dragin_lab.study.truth import Timing
 from dragin_lab.views import frontier as drawn
 from tools.pages.base import bracketed, fill_template, keep_reading, markdown_table, rounded
+from tools.pages.transfer import ELSEWHERE, RIVALS, Test
+from tools.pages.triggers_sections import (
+    call_section,
+    corpus_section,
+    exact_match,
+    probability_section,
+    transfer_section,
+)
 
 BUDGETS_SHOWN = (1.0, 1.5)  # retrievals per question
 HEADROOM_AT = 1.0
 SAMPLES = 1_000  # of the questions, for an interval of an area
 #: name on the page -> (formula, what it needs beyond the distribution of each token).
 FORMULAS = {
-    "rind": ("entropy × attention received, scaled by sentence; stop words out", "a second forward pass, attention"),
+    "rind": ("entropy × attention received; stop words out", "attention"),
     "entropy": ("H", "–"),
     "margin": ("p2 / p1", "–"),
     "attention": ("largest attention received; stop words out", "attention"),
-    "trend": ("\\|M_k\\| of H's second difference, over content words", "spaCy's content words"),
-    "probability": ("mean 1 − p of the sentence; the rest is written again", "–"),
+    "probability": ("1 − p", "–"),
     "capitalised": ("1 − exp(mean log p) of runs of capitals and numbers", "–"),
     "random": ("a number drawn for each word", "–"),
+    "max-probability": ("Σ −log p of the sentence", "–"),
+    "perplexity": ("mean −log p of the sentence", "–"),
+    "rauq": ("mean −log of p carried on by a(t, t−1), by layer", "attention of a third of the layers"),
+    "renyi-2": ("−log Σ p²", "–"),
+    "fisher-rao": ("1 − (2/π) arccos(Σ √p / √V), at temperature 2; `renyi` ranks alike", "–"),
+    "self-certainty": ("mean over V of log p, + log V", "–"),
+    "attention-score": ("−Σ log a(t, t) of the sentence", "attention of the middle layer"),
+    "corpus": ("passages with the sentence's names together, graded", "counts of the index"),
+    "search-risk": ("entropy of the scores for “What is NAME?”", "a search for each name"),
     "probe": ("w · h + b, fitted as below (Probing-RAG, arXiv 2410.13339)", "hidden states, labelled drafts once"),
     "fitted": ("logistic regression, below", "labelled drafts, once"),
+    "fitted-smollm2": ("the same, fitted on SmolLM2's answers", "right and wrong answers of another model"),
     "prefix-margin": ("mean p2 / p1 of the first 20 tokens, once", "–"),
     "prefix-entropy": ("mean H of the first 20 tokens, once", "–"),
-    "etc": ("second difference of H × attention paid; ETC's own loop", "a second forward pass, attention"),
+    "corpus-question": ("mean count of the question's names, once", "counts of the index"),
+    "etc": ("\\|M_k\\| of H's second difference, over content words", "spaCy's content words"),
 }
 #: name on the page -> the score of ``needs`` that it compares with θ, where that has another name.
 SCORES = {"etc": "entropy-trend"}
+#: Those in the pictures, as more lines cannot be told apart.
+DRAWN = (
+    "rind",
+    "entropy",
+    "margin",
+    "max-probability",
+    "capitalised",
+    "corpus",
+    "etc",
+    "fitted",
+    "fitted-smollm2",
+    "random",
+)
 
 
 @dataclass(frozen=True)
@@ -77,43 +110,64 @@ class Results:
     facts: Sequence[needs.Item]
     record: Mapping[str, Any]  # of the fitted trigger
     seconds: Mapping[str, float]  # CPU seconds over all budgets
+    real: Mapping[str, needs.Row]  # areas on SmolLM2's single facts
+    tests: Sequence[Test]  # fitted on one model, tested on the other
+    real_test: Sequence[needs.Item]  # the answers of SmolLM2 that nothing was fitted on
+    support: tuple[Sequence[needs.Item], Sequence[needs.Item]]  # facts of gold reasonings, and of the model's texts
+    reliability: Mapping[str, Mapping[str, Reliability]]  # by trigger and regression
+    by_probability: Mapping[str, tuple[float | None, Sequence[Line]]]  # θ at p = 0.5, and what it answers
+    calls: Mapping[str, tuple[Timing, Sequence[Line]]]
     audits: Sequence[Audit] = ()
     thetas: Mapping[str, str] = field(default_factory=dict)  # model -> RIND's at HEADROOM_AT
 
 
-def write_page(path: Path, found: Results) -> None:
+def write_page(path: Path, found: Results, single: Mapping[str, Mapping[str, Any]]) -> None:
     """Write the page and its pictures; the reading that stands in the page there is kept."""
     (path.parent / "pictures").mkdir(parents=True, exist_ok=True)
     pictures = {}
+    drawn_points = Frontier(tuple(point for point in found.frontier.points if point.name in DRAWN))
     for cost, name in (("retrievals", "triggers.png"), ("tokens", "triggers-tokens.png")):
-        drawing = drawn(found.frontier, cost=cost)
+        drawing = drawn(drawn_points, cost=cost)
         pictures[f"against_{cost}"] = drawing.save(path.parent / "pictures" / name).name
-    told = found.record["fitted_on"]
+    fitted_on = found.record["fitted_on"]
     parts = {
         "setting": _setting(found),
         "reading": keep_reading(path),
         "budget": f"{HEADROOM_AT:g}",
         "table": _table(found),
-        "without": _exact_of(found.without),
-        "oracle": f"{_exact_of(found.oracle)}, {fmean(line['retrievals'] for line in found.oracle):.2f} retrievals",
+        "without": exact_match(found.without),
+        "oracle": f"{exact_match(found.oracle)}, {fmean(line['retrievals'] for line in found.oracle):.2f} retrievals",
         "unreached": "\n".join(f"- {said}" for said in found.frontier.unreached) or "Every budget was reached.",
         **pictures,
-        "fitted": f"{told['traces']} development drafts with {told['tokens']:,} tokens, {told['missing']:,} of them of "
-        "a value that the model could not know; "
-        f"ROC area {told['area']:.3f} over tokens of questions left out of the fit",
+        "fitted": f"{fitted_on['traces']} development drafts with {fitted_on['tokens']:,} tokens, "
+        f"{fitted_on['missing']:,} of them of a value that the model could not know; ROC area {fitted_on['area']:.3f} "
+        "over tokens of questions left out of the fit",
         "weights": _weights(found.record["terms"]),
-        "against": _against_rind(found.frontier),
+        "against": _against_rivals(found.frontier),
         "headroom": _headroom(found),
         "retrievals": _retrievals(found),
         "audited": str(found.audits[0].questions) if found.audits else "0",
         "audit": _audit(found.audits),
+        **single,
+        "silent": [name for name, lines in found.at_budget.items() if not any(line["retrievals"] for line in lines)],
         "thetas": ", ".join(f"`{model}` {theta}" for model, theta in found.thetas.items()),
     }
     path.write_text(fill_template("triggers.md.jinja", **parts), encoding="utf-8")
 
 
-def write_tables(path: Path, found: Results) -> None:
-    """Write what notebook 10 reads: the frontier, the headroom, and the questions on which the fitted trigger parts."""
+def make_sections(found: Results, pictures: Path) -> dict[str, dict[str, Any]]:
+    """What the sections on single questions say, as text and as rows; ``pictures`` is the folder of their picture."""
+    pictures.mkdir(parents=True, exist_ok=True)
+    return {
+        "corpus": corpus_section(*found.support),
+        "probability": probability_section(found.reliability, found.by_probability, pictures),
+        "calls": call_section(found.calls),
+        "transfer": transfer_section(found.tests, found.real_test),
+    }
+
+
+def write_tables(path: Path, found: Results, single: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write what notebook 10 reads: the frontier, the headroom, the questions on which the fitted trigger parts, …"""
     rooms = {
         name: {"rows": [row | {"method": label} for label, row in zip(ROWS, _records(room.table), strict=True)]}
         | {"parts": room.parts}
@@ -124,6 +178,12 @@ def write_tables(path: Path, found: Results) -> None:
     points = {f"{n:g}": _records(found.frontier.at(n)) for n in BUDGETS_SHOWN}
     record = {"questions": found.questions, "model": found.model["weights_sha256"], "variant": "paper"}
     record |= {"frontier": _records(found.frontier.table), "at": points, "headroom": rooms, "parting": parting}
+    for name, section in single.items():
+        record[name] = {key: section[key] for key in ("rows", "results") if key in section}
+    record["triggers"] = [
+        {"trigger": name, "almanac": almanac and almanac.area, "smollm2": real and real.area}
+        for name, almanac, real in _both_areas(found)
+    ]
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
@@ -151,10 +211,10 @@ def _setting(found: Results) -> str:
 def _table(found: Results) -> str:
     at = {retrievals: _by_name(found.frontier.at(retrievals)) for retrievals in BUDGETS_SHOWN}
     moved = found.frontier.table
-    areas, own = _areas(found.facts), _areas(needs.own_view(found.facts))
+    areas, both = _areas(found.facts), {name: areas for name, *areas in _both_areas(found)}
     rows = []
     for name, when in found.methods.items():
-        score = SCORES.get(name, name)
+        own, real = both[name]
         mine = moved[(moved["method"] == name) & (moved["budget"] > 0)]
         runs = max(len(mine), 1)
         rows.append(
@@ -162,8 +222,9 @@ def _table(found: Results) -> str:
                 f"`{name}`",
                 *FORMULAS[name],
                 when.source,
-                _interval(areas.get(score)),
-                _interval(own.get(score)),
+                _interval(areas.get(SCORES.get(name, name))),
+                _interval(own),
+                _interval(real),
                 *(_exact(at[retrievals][name]) for retrievals in BUDGETS_SHOWN),
                 rounded(float(mine["transfer"].abs().mean())) if len(mine) else "–",
                 _tokens(at[HEADROOM_AT][name]),
@@ -171,8 +232,25 @@ def _table(found: Results) -> str:
             ]
         )
     shown = [f"exact match at {retrievals:g}" for retrievals in BUDGETS_SHOWN]
-    head = ("trigger", "formula", "needs", "source", "area, forced", "area, own view", *shown, "transfer error")
+    head = (
+        "trigger",
+        "formula",
+        "needs",
+        "source",
+        "area, forced",
+        "area, own view",
+        "area, SmolLM2",
+        *shown,
+        "transfer error",
+    )
     return markdown_table((*head, "tokens at 1", "CPU ms"), rows)
+
+
+def _both_areas(found: Results) -> list[tuple[str, needs.Row | None, needs.Row | None]]:
+    """Of each trigger its name, its area on Almanac in its own view, and that on SmolLM2's single facts."""
+    own = _areas(needs.own_view(found.facts))
+    names = found.methods
+    return [(name, own.get(SCORES.get(name, name)), found.real.get(SCORES.get(name, name))) for name in names]
 
 
 def _by_name(table: Any) -> dict[str, Any]:
@@ -181,11 +259,6 @@ def _by_name(table: Any) -> dict[str, Any]:
 
 def _exact(row: Any) -> str:
     return bracketed(row["em"], row["em_low"], row["em_high"])
-
-
-def _exact_of(lines: Sequence[Line]) -> str:
-    found = summary(lines)
-    return bracketed(found["em"], found["em_low"], found["em_high"])
 
 
 def _tokens(row: Any) -> str:
@@ -209,18 +282,39 @@ def _weights(terms: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table(("feature", "weight, per standard deviation"), rows)
 
 
-def _against_rind(frontier: Frontier) -> str:
-    rows = []
-    for retrievals in BUDGETS_SHOWN:
-        ours, theirs = (frontier.mixed(name, retrievals) for name in ("fitted", "rind"))
-        if ours is None or theirs is None:
-            rows.append([f"{retrievals:g}", "–", "–"])
-            continue
-        test = paired(ours, theirs)
-        rows.append(
-            [f"{retrievals:g}", bracketed(test.difference, test.low, test.high, sign=True), test.p.removeprefix("= ")]
-        )
-    return markdown_table(("retrievals per question", "exact match, fitted − RIND", "p"), rows)
+def _against_rivals(frontier: Frontier) -> dict[str, str]:
+    """Exact match of the fitted triggers minus that of RIND and of entropy, at each budget, and what that says."""
+    rows, sentences = [], []
+    for name, rival in product(("fitted", ELSEWHERE), RIVALS):
+        pairs = {n: [frontier.mixed(one, n) for one in (name, rival)] for n in BUDGETS}
+        tests = {n: paired(*pair) for n, pair in pairs.items() if pair[0] is not None and pair[1] is not None}
+        cells = [bracketed(t.difference, t.low, t.high, sign=True) for t in tests.values()]
+        rows.append([f"`{name}` − `{rival}`", *cells, *["–"] * (len(BUDGETS) - len(cells))])
+        if name == ELSEWHERE:
+            ahead = ", ".join(f"{n:g}" for n, test in tests.items() if test.low > 0) or "no budget"
+            behind = ", ".join(f"{n:g}" for n, test in tests.items() if test.high < 0) or "no budget"
+            sentences.append(f"ahead of `{rival}` at {ahead} and behind it at {behind}")
+    same, asked = _count_same(frontier, "fitted", ELSEWHERE)
+    return {
+        "table": markdown_table(("difference", *(f"exact match at {n:g}" for n in BUDGETS)), rows),
+        "verdict": f"By intervals clear of 0, `{ELSEWHERE}` is {'; '.join(sentences)}. It gives the same answers as "
+        f"`fitted` in {same} of {asked} cases, budgets times questions.",
+    }
+
+
+def _count_same(frontier: Frontier, first: str, second: str) -> tuple[int, int]:
+    """How many texts two methods have in common at the same budgets, and of how many."""
+    texts = {
+        name: [
+            line["text"]
+            for point in frontier.points
+            if point.name == name and point.budget
+            for line in point.predictions
+        ]
+        for name in (first, second)
+    }
+    pairs = list(zip(texts[first], texts[second], strict=True))
+    return sum(a == b for a, b in pairs), len(pairs)
 
 
 def _headroom(found: Results) -> str:

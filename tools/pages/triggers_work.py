@@ -22,6 +22,7 @@ from dragin_lab import almanac
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.budget import NEVER, Calibrated, Calibration
 from dragin_lab.catalog.methods import exchange_settings
+from dragin_lab.catalog.need import REGRESSIONS
 from dragin_lab.core.method import Method
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import load_pipeline
@@ -30,37 +31,28 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import Benchmark, open_run
 from dragin_lab.run.lines import Line
 from dragin_lab.study import needs
-from dragin_lab.study.budgets import Frontier, Point
-from dragin_lab.study.fitting import fit_trigger
-from dragin_lab.study.truth import Timing, count_timing
+from dragin_lab.study.budgets import BUDGETS, Frontier, Point, label_calibration
+from dragin_lab.study.fitting import fit_trigger, label_drafts
+from dragin_lab.study.reliability import Reliability, measure_reliability
+from dragin_lab.study.truth import Timing, count_timing, find_labels
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Trace
-from dragin_lab.triggers.etc import EntropyTrend
 from dragin_lab.triggers.probe import Probe
 from tools.pages.base import Row, kept_rows, say
-from tools.pages.support import TrainingCounts, score_consulting
+from tools.pages.support import TrainingCounts, choose_labels, measure_question, score_consulting
+from tools.pages.transfer import ALMANAC, ELSEWHERE, REAL, fit_sets, halves, real_answers
 
 FORMAT = 2  # of what is below runs/triggers; another number starts again
 NEW_TOKENS, TOP_N, TOP_K = 96, 25, 3  # as development has them (docs/almanac.md)
-BUDGETS = (0.5, 1.0, 1.5, 2.0)
 #: Triggers of DRAGIN's loop, by the names that they are registered under.
 IN_ONE_LOOP = (
-    "rind", "entropy", "margin", "attention", "trend", "capitalised", "random", "max-probability", "perplexity",
+    "rind", "entropy", "margin", "attention", "capitalised", "random", "max-probability", "perplexity",
     "rauq", "renyi-2", "fisher-rao", "self-certainty", "attention-score", "corpus", "search-risk",
 )  # fmt: skip
 BEFORE_THE_ANSWER = ("prefix-margin", "prefix-entropy", "corpus-question")
+FITS = "transfer"  # the folder of the fitted triggers
+SUPPORT_LABELS = 60  # test questions with a changed fact, and as many without one
 BLOCK = 50  # questions that all methods answer before the next ones, so that a draft that two share is written once
-
-
-def trend_in_one_loop() -> type[dl.Trigger]:
-    """ETC's formula as a trigger of DRAGIN's loop, where ``entropy-trend`` brings ETC's own."""
-
-    @dl.when("trend", threshold=1.3, source="ETC §3 (arXiv 2511.09980), in DRAGIN's loop")
-    def trend(draft: dl.Draft) -> Any:
-        """Entropy's second difference turns (ETC's formula)."""
-        return EntropyTrend().score(draft)
-
-    return trend
 
 
 def probability_in_one_loop() -> type[dl.Trigger]:
@@ -107,11 +99,11 @@ class Work:
         """The labels of a split of Almanac's questions, of all benchmarks."""
         return [one for name in datasets.BENCHMARKS for one in almanac.labels(name, split)]
 
-    def drafts(self, method: Method, *, retrieving: bool = False) -> Iterator[Trace]:
-        """Development's questions answered, benchmark by benchmark; without a retrieval where nobody asks for any."""
+    def drafts(self, method: Method, *, retrieving: bool = False, split: str = "dev") -> Iterator[Trace]:
+        """Questions of a split answered, benchmark by benchmark; without a retrieval where nobody asks for any."""
         asked = method if retrieving else exchange_settings(method, threshold=NEVER)
         for name in datasets.BENCHMARKS:
-            questions = self._dev(name)
+            questions = self._dev(name) if split == "dev" else self._test(name)
             traces = list(self._labs[name].ask_many(questions, asked, batch_size=self.given.batch_size))
             place = {question.id: i for i, question in enumerate(questions)}
             yield from sorted(traces, key=lambda trace: place[trace.question.id])
@@ -119,27 +111,34 @@ class Work:
     def _dev(self, name: str) -> Sequence[dl.Question]:
         return almanac.questions(name, "dev")[: self.given.dev_limit]
 
+    def _test(self, name: str) -> Sequence[dl.Question]:
+        return almanac.questions(name, "test")[: self.given.limit]
+
     @cached_property
     def _labs(self) -> dict[str, dl.Lab]:
         return {name: self.lab(name) for name in datasets.BENCHMARKS}
 
     # -- the triggers that are fitted ---------------------------------------------------------------------------------
 
-    def fitted(self) -> dl.Trigger:
-        """The fitted trigger, from its file where it was fitted before."""
-        return self._fit("fitted", self.method("rind"), None)
+    def transferred(self) -> dict[str, dict[str, dl.Trigger]]:
+        """Triggers by the model they were fitted on and by their features: Almanac's drafts, SmolLM2's answers."""
+        known = self.labels("dev")
+        pairs = [(trace, find_labels(trace, known)) for trace in self.drafts(self.method("rind"))]
+        drafts = [draft for trace, own in pairs if own is not None for draft in label_drafts(trace, own, None)]
+        fit, _ = halves(real_answers())
+        return {
+            ALMANAC: fit_sets(ALMANAC, drafts, self.folder / FITS),
+            REAL: fit_sets(REAL, [answer.label() for answer in fit], self.folder / FITS),
+        }
 
     def probe(self) -> dl.Trigger:
-        """The linear probe, fitted as the other one is, on hidden states alone."""
-        silent = Probe(weights=(0.0,) * self.lm.model.config.hidden_size)  # so that the drafts keep their hidden states
-        return self._fit("linear-probe", self.method(silent), ["hidden"])
-
-    def _fit(self, name: str, method: Method, use: Sequence[str] | None) -> dl.Trigger:
-        path = self.folder / f"{name}.json"
+        """A linear probe, fitted on development's hidden states alone, from its file where it was fitted before."""
+        path = self.folder / "linear-probe.json"
         if path.exists():
             return dl.trigger(path)
-        say(f"fit {name}: development's drafts")
-        return fit_trigger(self.drafts(method), self.labels("dev"), name=name, use=use, output=path)
+        silent = Probe(weights=(0.0,) * self.lm.model.config.hidden_size)  # so that the drafts keep their hidden states
+        drafts = self.drafts(self.method(silent))
+        return fit_trigger(drafts, self.labels("dev"), name="linear-probe", use=["hidden"], output=path)
 
     # -- methods at budgets -------------------------------------------------------------------------------------------
 
@@ -149,12 +148,11 @@ class Work:
         shared = {"variant": self.variant, "max_new_tokens": NEW_TOKENS, "top_k": TOP_K}
         return dl.method(name, when=when, what=what, **shared | words | settings)
 
-    def methods(self, fitted: dl.Trigger, probe: dl.Trigger) -> dict[str, Method]:
+    def methods(self, fitted: dl.Trigger, probe: dl.Trigger, elsewhere: dl.Trigger) -> dict[str, Method]:
         """Every trigger that has a threshold, by its name on the page."""
-        trend_in_one_loop()
         found = {name: self.method(name) for name in IN_ONE_LOOP}
         found |= {"probability": self.method(probability_in_one_loop())}
-        found |= {"probe": self.method(probe), "fitted": self.method(fitted)}
+        found |= {"probe": self.method(probe), "fitted": self.method(fitted), ELSEWHERE: self.method(elsewhere)}
         found |= {name: self.method(name, "question", "targ") for name in BEFORE_THE_ANSWER}
         return found | {"etc": self.method("entropy-trend", "qfs-etc", "etc")}
 
@@ -195,7 +193,7 @@ class Work:
         seconds: Counter[str] = Counter()
         for name in benchmarks or datasets.BENCHMARKS:
             timed = Timed(self.folder / f"seconds.{name}.json")
-            questions = tuple(almanac.questions(name, "test")[: self.given.limit])
+            questions = tuple(self._test(name))
             asked = Benchmark(f"almanac/{name}", questions, split="test", limit=self.given.limit)
             lab, folder = self.lab(name), self.folder / "test" / name
             with ExitStack() as stack:
@@ -220,16 +218,46 @@ class Work:
         folders = [self.folder / "test" / name / _folder(run) / "traces" for name in datasets.BENCHMARKS]
         return count_timing((Trace.load(path) for folder in folders for path in folder.iterdir()), self.labels("test"))
 
+    def probabilities(self, method: Method) -> dict[str, tuple[Method, Reliability]]:
+        """By regression, fitted on development: the method at ``p:0.5``, and how right probabilities are on test."""
+        fit, test = (
+            label_calibration(list(self.drafts(method, split=split)), self.labels(split), f"almanac {split}")
+            for split in ("dev", "test")
+        )
+        results = {}
+        for regression in REGRESSIONS:
+            scores = replace(fit, regression=regression)
+            even = exchange_settings(method, threshold="p:0.5", calibration=scores)
+            assert even.calibrated is not None
+            assert even.calibrated.need is not None
+            results[regression] = even, measure_reliability(even.calibrated.need, test)
+        return results
+
+    def support(self) -> tuple[list[needs.Item], list[needs.Item]]:
+        """The facts of gold reasonings and of the model's own texts, half of them of questions with a changed fact."""
+
+        def work(labelled: Labelled) -> Row:
+            forced, written = measure_question(self.lm, labelled, self.consulting)
+            return {"forced": [asdict(item) for item in forced], "written": [asdict(item) for item in written]}
+
+        labels = choose_labels(min(SUPPORT_LABELS, self.given.limit))
+        rows = kept_rows(self.folder / "support.jsonl", labels, work)
+        return tuple([needs.Item(**item) for row in rows for item in row[kind]] for kind in ("forced", "written"))
+
+    @cached_property
+    def consulting(self) -> needs.More:
+        """The scores of the triggers that ask the retriever."""
+        return partial(score_consulting, retriever=self.retriever, training=TrainingCounts.load())
+
     def items(self) -> list[needs.Item]:
         """The facts of test's gold reasoning, scored by every trigger."""
         found = []
-        consulting = partial(score_consulting, retriever=self.retriever, training=TrainingCounts.load())
         for name in datasets.BENCHMARKS:
             say(f"areas: {name}")
             prompt = datasets.template(f"almanac/{name}")
 
             def work(one: Labelled, template: Any = prompt) -> Row:
-                facts, _ = needs.forced_items(self.lm, one, template, self.pipeline, more=consulting)
+                facts, _ = needs.forced_items(self.lm, one, template, self.pipeline, more=self.consulting)
                 return {"facts": [asdict(item) for item in facts]}
 
             labels = almanac.labels(name, "test", min(self.given.needs_limit, self.given.limit))
