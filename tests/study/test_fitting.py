@@ -21,7 +21,7 @@ from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
 from dragin_lab.study.fitting import LEAST
 from dragin_lab.trace.trace import Question
-from dragin_lab.triggers.logistic import DEFAULT, FEATURES
+from dragin_lab.triggers.logistic import DEFAULT
 from dragin_lab.views import contributions
 
 Traces = tuple[list[dl.Trace], list[Labelled]]
@@ -89,7 +89,7 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path, trace
 
 def test_contributions_add_up_to_the_score(traces: Traces) -> None:
     found, labels = traces
-    made = dl.fit_trigger(found, labels, use=[name for name in FEATURES if name != "paid"])  # no attention was kept
+    made = dl.fit_trigger(found, labels, use=[*DEFAULT, "entropy", "received", "position"])
     from dragin_lab.core.draft import Draft
     from dragin_lab.core.sentences import load_pipeline
 
