@@ -32,7 +32,7 @@ def test_what_the_second_picture_is_said_to_show_is_in_its_trace() -> None:
     step = trace.steps[0]
     fired = step.words.text[int(step.words.hit.argmax())].strip()
     draft, kept = step.draft.text, step.draft.text[: step.draft.text.index(fired)]
-    assert f'RIND fires at "{fired}" before\nthe name' in README
+    assert f'RIND fires at "{fired}" before the name' in README
     assert "its draft names David Lean" in README
     assert draft.index(fired) < draft.index("David Lean")
     assert trace.question.golds == ("George Pearson",)
