@@ -135,6 +135,7 @@ def write_page(path: Path, found: Results, single: Mapping[str, Mapping[str, Any
         "reading": keep_reading(path),
         "budget": f"{HEADROOM_AT:g}",
         "table": _table(found),
+        "formulas": _formula_table(found.methods),
         "without": exact_match(found.without),
         "oracle": f"{exact_match(found.oracle)}, {fmean(line['retrievals'] for line in found.oracle):.2f} retrievals",
         "unreached": "\n".join(f"- {said}" for said in found.frontier.unreached) or "Every budget was reached.",
@@ -213,15 +214,13 @@ def _table(found: Results) -> str:
     moved = found.frontier.table
     areas, both = _areas(found.facts), {name: areas for name, *areas in _both_areas(found)}
     rows = []
-    for name, when in found.methods.items():
+    for name in found.methods:
         own, real = both[name]
         mine = moved[(moved["method"] == name) & (moved["budget"] > 0)]
         runs = max(len(mine), 1)
         rows.append(
             [
                 f"`{name}`",
-                *FORMULAS[name],
-                when.source,
                 _interval(areas.get(SCORES.get(name, name))),
                 _interval(own),
                 _interval(real),
@@ -232,18 +231,13 @@ def _table(found: Results) -> str:
             ]
         )
     shown = [f"exact match at {retrievals:g}" for retrievals in BUDGETS_SHOWN]
-    head = (
-        "trigger",
-        "formula",
-        "needs",
-        "source",
-        "area, forced",
-        "area, own view",
-        "area, SmolLM2",
-        *shown,
-        "transfer error",
-    )
+    head = ("trigger", "area, forced", "area, own view", "area, SmolLM2", *shown, "transfer error")
     return markdown_table((*head, "tokens at 1", "CPU ms"), rows)
+
+
+def _formula_table(methods: Mapping[str, Trigger]) -> str:
+    rows = [(f"`{name}`", *FORMULAS[name], trigger.source) for name, trigger in methods.items()]
+    return markdown_table(("trigger", "formula", "needs beyond p", "source"), rows)
 
 
 def _both_areas(found: Results) -> list[tuple[str, needs.Row | None, needs.Row | None]]:
