@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -9,7 +10,16 @@ from typing import Any
 from dragin_lab.catalog.budget import Budget, Calibrated, Calibration
 from dragin_lab.checks import choice, count
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
-from dragin_lab.core.method import LOOP, METHODS, PAPERS, VARIANTS, Method, default_top_k, required_settings
+from dragin_lab.core.method import (
+    LOOP,
+    METHODS,
+    PAPERS,
+    VARIANTS,
+    Method,
+    check_label,
+    default_top_k,
+    required_settings,
+)
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.settings import Entry, Part, Registry, Rule
 from dragin_lab.core.trigger import TRIGGERS, Trigger, when
@@ -73,6 +83,7 @@ def method(
     top_k: int | None = None,
     nlp: Any = None,
     calibration: Calibration | Iterable[Trace] | None = None,
+    label: str = "",
     **settings: Any,
 ) -> Method:
     """A method by name, with any part or setting exchanged.
@@ -84,7 +95,8 @@ def method(
     ``variant="paper"`` is the papers' equations, ``"reference"`` the authors' released code to the letter, for its own
     methods, with its own settings (docs/reference-behaviour.md). ``max_new_tokens`` bounds a draft and the answer
     (default 64; more where the model asks by itself). ``top_k`` is the number of passages per retrieval (default 3; 2
-    for the paper variant of ``flare``). ``nlp`` is any spaCy pipeline that finds sentences.
+    for the paper variant of ``flare``). ``nlp`` is any spaCy pipeline that finds sentences. ``label`` is what tables
+    and run folders call it, such as ``"mine"``.
 
     ``threshold`` may be a budget: ``"budget:1.5"`` retrievals per question, or ``"share:0.3"`` of the drafts. It is
     found on ``calibration``: what ``dl.calibration(lab, questions, method)`` gives, or traces of the method without a
@@ -122,6 +134,7 @@ def method(
         max_new_tokens=count("max_new_tokens", trigger.length if max_new_tokens is None else max_new_tokens),
         top_k=count("top_k", default_top_k(name, variant) if top_k is None else top_k),
         pipeline=load_pipeline(nlp),
+        own_label=check_label(label) if label else "",
         calibrated=calibrated,
     )
 
@@ -223,6 +236,9 @@ def exchange_settings(old: Method, **settings: Any) -> Method:
     required = required_settings(old.trigger) + required_settings(old.formulator)
     before = {key: old.settings[key] for key in required} | old.changed
     before |= {"when": type(old.trigger), "what": type(old.formulator), "variant": old.variant, "nlp": old.pipeline}
+    if old.own_label:  # what is exchanged tells it from the method that the label is of
+        changes = "".join(f" {key}={value}" for key, value in settings.items() if value != old.settings.get(key))
+        before["label"] = re.sub(r"[^\w .=+-]+", "_", old.own_label + changes)[:60].strip()
     new = method(old.name, **merge_settings(before, old.name, settings))
     return replace(new, calibrated=new.calibrated or old.calibrated) if new.trigger == old.trigger else new
 
@@ -281,6 +297,7 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
                 f"{registry.noun} {name!r} has changed since the trace was written; define it as it was to replay it"
             )
     loop = {key: settings[key] for key in LOOP if key in settings}
-    restored = method(settings["name"], variant=settings["variant"], nlp=pipeline, **parts, **loop)
+    label = settings.get("label", "")
+    restored = method(settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop)
     calibrated = settings.get("calibrated")
     return restored if calibrated is None else replace(restored, calibrated=Calibrated.read(calibrated))

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from dragin_lab.checks import shown
 from dragin_lab.core.draft import Gap
 from dragin_lab.core.settings import Part, Registry, setting
 from dragin_lab.core.words import Word, character_words
@@ -36,8 +37,31 @@ class Formulator(Part):
 
     def query(self, gap: Gap) -> Query:
         """The query for a gap."""
-        text = self.text(gap).strip()
+        text = self.text(gap)
+        text = text.strip() if isinstance(text, str) else text
         return Query(text, text, note=gap.note if self.reads_hits else "")
+
+
+def formulate(formulator: Formulator, gap: Gap) -> Query:
+    """The query of a formulator for a gap; what your own gives is checked.
+
+    Raises ``TriggerError`` where it fails, or gives no text, an empty one or one longer than ``LONGEST_QUERY``.
+    """
+    if formulator.built_in:
+        return formulator.query(gap)
+    who = f"query formulator {formulator.name!r}"
+    try:
+        query = formulator.query(gap)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise TriggerError(f"{who} failed at {gap.sentence[:60]!r}: {type(error).__name__}: {error}") from error
+    text = getattr(query, "text", query)
+    if not isinstance(query, Query) or not isinstance(text, str) or not text.strip():
+        raise TriggerError(f"{who} returned {shown(text)} at {gap.sentence[:60]!r}; return a text to search for")
+    if len(text) > LONGEST_QUERY:
+        raise TriggerError(f"{who} returned {len(text):,} characters; cut its query to {LONGEST_QUERY:,}")
+    return query
 
 
 FORMULATORS: Registry[Formulator] = Registry("what", Formulator, "dragin_lab.whats")
@@ -55,33 +79,13 @@ def what(name: str, *, source: str = "") -> Callable[[Callable[..., str]], type[
 
 @dataclass(frozen=True)
 class Written(Formulator):
-    """A formulator around a function of a gap; what a custom function gives is checked."""
+    """A formulator around a function of a gap."""
 
     function = staticmethod(lambda gap: gap.sentence)
     parameters: ClassVar[tuple[str, ...]] = ()
 
     def text(self, gap: Gap) -> str:
-        settings = {key: getattr(self, key) for key in self.parameters}
-        if self.built_in:
-            return self.function(gap, **settings)
-        try:
-            text = self.function(gap, **settings)
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise TriggerError(
-                f"query formulator {self.name!r} failed at {gap.sentence[:60]!r}: {type(error).__name__}: {error}"
-            ) from error
-        if not isinstance(text, str) or not text.strip():
-            raise TriggerError(
-                f"query formulator {self.name!r} returned {text!r} at {gap.sentence[:60]!r}; "
-                "return a text to search for"
-            )
-        if len(text) > LONGEST_QUERY:
-            raise TriggerError(
-                f"query formulator {self.name!r} returned {len(text):,} characters; cut its query to {LONGEST_QUERY:,}"
-            )
-        return text
+        return self.function(gap, **{key: getattr(self, key) for key in self.parameters})
 
 
 @FORMULATORS.define(Written, "question", source="DRAGIN Table 1 (SR-RAG)", needs=frozenset())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dragin_lab.core.episode import Episode
+from dragin_lab.core.formulators import formulate
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.stops import FirstSentence
 from dragin_lab.core.triggers import Clock
@@ -31,7 +32,7 @@ class DraginLoop(PaperLoop):
             if gap is None:
                 self.keep(step, draft, len(draft.text))
                 continue
-            yield from self.fetch(step, self.method.formulator.query(gap))
+            yield from self.fetch(step, formulate(self.method.formulator, gap))
             assert step.decision.cut is not None
             self.keep(step, draft, step.decision.cut, ended=False)  # Eq. 6
 
@@ -51,7 +52,7 @@ class SentenceLoop(PaperLoop):
             if gap is None:
                 self.keep(step, draft, self.method.pipeline.first_end(draft.text))
                 continue
-            yield from self.fetch(step, self.method.formulator.query(gap))
+            yield from self.fetch(step, formulate(self.method.formulator, gap))
             step.discarded = draft.text
             yield from self.write_sentence(step)
 
@@ -119,4 +120,4 @@ class ClockLoop(SentenceLoop):
         written = step.continuation
         end = len(written.text) if step.continuation_kept is None else step.continuation_kept
         gap = self.gap_at_end(written, step.passages_prompt, (0, end), answer=self.text)
-        return self.method.formulator.query(gap)
+        return formulate(self.method.formulator, gap)

@@ -7,8 +7,10 @@ from dataclasses import MISSING, dataclass, field, fields
 from hashlib import sha256
 from typing import Any, ClassVar
 
+from dragin_lab.checks import shown, text
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.settings import Rule
+from dragin_lab.errors import SettingError
 from dragin_lab.text import without_secrets
 
 VARIANTS = ("paper", "reference")
@@ -57,6 +59,7 @@ class Method:
     max_new_tokens: int  # bounds a draft, and the answer
     top_k: int  # passages per retrieval
     pipeline: Pipeline = field(default_factory=load_pipeline)
+    own_label: str = ""  # how its user calls it, in tables and in the names of run folders
     calibrated: Any = field(default=None, compare=False)  # a ``budget.Calibrated``: where θ is from, if from a budget
 
     rules: ClassVar[tuple[type[Rule], ...]] = (Rule,)  # the classes of triggers that its loop can run
@@ -71,6 +74,7 @@ class Method:
         own = {part.name: part.fingerprint for part in (self.trigger, self.formulator) if part.fingerprint}
         parts = self.trigger.settings | self.formulator.settings
         calibrated = {"calibrated": self.calibrated.record} if self.calibrated is not None else {}
+        calibrated |= {"label": self.own_label} if self.own_label else {}
         return loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name} | calibrated
 
     @property
@@ -121,7 +125,12 @@ class Method:
 
     @property
     def label(self) -> str:
-        """A short name that tells methods apart and fits into a path: "dragin", "dragin-reference-threshold=0.8"."""
+        """A short name that tells methods apart and fits into a path: "dragin", "dragin-reference-threshold=0.8".
+
+        Where its user gave it a label, that.
+        """
+        if self.own_label:
+            return self.own_label
         parts = [self.name] + [self.variant] * (self.variant != VARIANTS[0])
         return "-".join(parts + [_shorten_setting(f"{key}={value}") for key, value in self.changed.items()])
 
@@ -129,14 +138,25 @@ class Method:
         return self.label
 
 
+def check_label(label: str) -> str:
+    """A label of the user's for a method. Raises ``SettingError`` for a built-in method's name, and for odd ones."""
+    if label in METHODS:
+        raise SettingError(f"label={label!r} is the name of a built-in method; choose another label")
+    if not re.fullmatch(r"\w[\w .=+-]{0,59}", text("label", label)) or label != label.strip():
+        raise SettingError(
+            f"label={shown(label)} cannot name a method; use up to 60 letters, digits, spaces and . - = +"
+        )
+    return label
+
+
 def required_settings(part: Any) -> list[str]:
     """The names of the settings that have no default."""
     return [f.name for f in fields(part) if f.default is MISSING and f.default_factory is MISSING]
 
 
-def _shorten_setting(text: str) -> str:
-    short = re.sub(r"[^\w.=,+-]+", "_", text)
-    return short if len(short) <= _LONGEST else f"{short[:20]}-{sha256(text.encode()).hexdigest()[:8]}"
+def _shorten_setting(written: str) -> str:
+    short = re.sub(r"[^\w.=,+-]+", "_", written)
+    return short if len(short) <= _LONGEST else f"{short[:20]}-{sha256(written.encode()).hexdigest()[:8]}"
 
 
 def run_label(method: Method, retriever: str | None = None) -> str:

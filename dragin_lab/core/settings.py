@@ -7,7 +7,6 @@ Settings that have their default are left out, and reading the form back gives a
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import math
 import re
@@ -16,11 +15,16 @@ from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Generic, TypeVar
 
-from dragin_lab.checks import choice, count, flag, number, shown, text
+from dragin_lab.checks import choice, count, flag, instance, number, shown
+from dragin_lab.core.fingerprints import fingerprint_class, is_built_in
 from dragin_lab.core.needs import hidden_in
 from dragin_lab.errors import SettingError
 
 P = TypeVar("P", bound="Part")
+
+#: What a method and its record call something of their own, beside the attributes of a part's base.
+_RESERVED = ("variant", "when", "what", "max_new_tokens", "top_k", "nlp", "calibration", "label", "measure", "unit",
+             "defined", "pipeline", "calibrated")  # fmt: skip
 
 _FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*(?:@\s*(\S+))?\s*", re.DOTALL)
 
@@ -122,12 +126,12 @@ class Part:
     @property
     def built_in(self) -> bool:
         """Whether it comes with the package."""
-        return _is_built_in(type(self))
+        return is_built_in(type(self))
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits over the source of a custom definition; "" for what is built in."""
-        return "" if self.built_in else _fingerprint_source(getattr(type(self), "function", type(self)))
+        """Sixteen hexadecimal digits over a custom definition and what it closes over; "" for what is built in."""
+        return "" if self.built_in else fingerprint_class(type(self))
 
     def __str__(self) -> str:
         changed = {key: value for key, value in self.changed.items() if key != "threshold"}
@@ -207,18 +211,34 @@ class Registry(Generic[P]):
 
     def add(self, part: type[P]) -> type[P]:
         """Enter a class under its name. It replaces your own of that name; built-in names cannot be replaced."""
-        if not re.fullmatch(r"[A-Za-z][\w-]*", part.name):
-            raise SettingError(f"{part.name!r} cannot name a {self.noun}; use letters, digits and -, such as 'margin'")
+        self._check_class(part)
         known = self._parts.get(part.name)
-        if not _is_built_in(part) and known is not None and _is_built_in(known):
+        if not is_built_in(part) and known is not None and is_built_in(known):
             raise SettingError(f"{part.name!r} is a built-in {self.noun}; choose another name")
         self._parts[part.name] = part
         return part
+
+    def _check_class(self, part: type[P]) -> None:
+        """Raise ``SettingError`` for a custom class that cannot be named, written down or told from another one."""
+        where = f"the {self.noun} {part.__name__}"
+        if not part.name:
+            raise SettingError(f"{where} has no name; write one in its class, such as name = 'margin'")
+        if not re.fullmatch(r"[A-Za-z][\w-]*", part.name):
+            raise SettingError(f"{part.name!r} cannot name a {self.noun}; use letters, digits and -, such as 'margin'")
+        if is_built_in(part):
+            return
+        own = {name for name, hint in inspect.get_annotations(part).items() if "ClassVar" not in str(hint)}
+        if own and "__dataclass_fields__" not in vars(part):
+            raise SettingError(f"{where} has settings; write @dataclass(frozen=True) above its class")
+        for f in fields(part):
+            if f.name in own:
+                _check_setting(f"the setting {f.name!r} of {where}", f.name, f.default, self.base)
 
     def define(
         self, base: type[P], name: str, *, settings: dict[str, Field[Any]] | None = None, **attributes: Any
     ) -> Callable[[Callable[..., Any]], type[P]]:
         """Enter what a function makes: a subclass of ``base`` (``part_of_function``)."""
+        instance("name", name, str, f"write @dl.{self.kind}('margin') above the function, with a name of your own")
         return lambda function: self.add(part_of_function(function, base, name, settings=settings or {}, **attributes))
 
     def __iter__(self) -> Iterator[str]:
@@ -263,10 +283,9 @@ class Registry(Generic[P]):
         own_class = given if isinstance(given, type) else type(given)
         if self.closed and issubclass(own_class, Part) and own_class not in self._parts.values():
             raise SettingError(f"{self.kind}={own_class.name!r}: {self.closed}")
-        if isinstance(given, self.base):
-            return type(given), given.settings
-        if isinstance(given, type) and issubclass(given, self.base):
-            return given, {}
+        if issubclass(own_class, self.base):
+            self._check_class(own_class)
+            return own_class, given.settings if isinstance(given, self.base) else {}
         raise SettingError(
             f"{self.kind}={shown(given)} is not a {self.noun}; pass a name such as {next(iter(self._parts))!r}, "
             f"or a @dl.{self.kind} function"
@@ -319,22 +338,23 @@ class Registry(Generic[P]):
         return setting in {"n", *(part.shorthand for part in self._parts.values())}
 
 
-def read_form(text: str) -> tuple[str, dict[str, Any]]:
+def read_form(form: str) -> tuple[str, dict[str, Any]]:
     """Name and settings of a written form. Raises ``SettingError`` for a text that is not one."""
-    match = _FORM.fullmatch(text)
+    match = _FORM.fullmatch(form)
     if match is None:
-        raise SettingError(f"{shown(text)} cannot be read; write it as name, name@0.6 or name(setting=20)@0.6")
+        raise SettingError(f"{shown(form)} cannot be read; write it as name, name@0.6 or name(setting=20)@0.6")
     name, inside, at = match.groups()
     settings: dict[str, Any] = {}
     if inside:
         try:
             call = ast.parse(f"f({inside})", mode="eval").body
-            assert isinstance(call, ast.Call)
-            if call.args:
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+                raise ValueError("there is more than one call in it")
+            if call.args or any(keyword.arg is None for keyword in call.keywords):
                 raise ValueError("settings are given by name")
             settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
         except (SyntaxError, ValueError) as error:
-            raise SettingError(f"the settings in {text!r} cannot be read ({error}); write them as name=value") from None
+            raise SettingError(f"the settings in {form!r} cannot be read ({error}); write them as name=value") from None
     if at is not None:
         # A budget is read with its calibration set.
         settings["threshold"] = at if ":" in at else number("threshold", at, -math.inf)
@@ -348,8 +368,6 @@ def part_of_function(
 
     Raises ``SettingError`` for a parameter without a default and one that is called like a setting of ``settings``.
     """
-    if not text("name", name).strip() or "\0" in name:
-        raise SettingError(f"name={name!r}: give a name, such as 'margin'")
     where = f"{getattr(function, '__name__', function)!r}"
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -358,12 +376,15 @@ def part_of_function(
     if not parameters:
         raise SettingError(f"the function {where} takes no argument; its first one is what it looks at")
     for parameter in parameters[1:]:
+        if parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL):
+            raise SettingError(f"the parameter {parameter} of {where} cannot be a setting; name each, with a default")
         if parameter.default is inspect.Parameter.empty:
             raise SettingError(
                 f"the parameter {parameter.name!r} of {where} has no default; write {parameter.name}=..."
             )
         if parameter.name in settings:
             raise SettingError(f"the parameter {parameter.name!r} of {where} is called like a setting; rename it")
+        _check_setting(f"the parameter {parameter.name!r} of {where}", parameter.name, parameter.default, base)
     of_function = {parameter.name: field(default=parameter.default) for parameter in parameters[1:]}
     part = make_dataclass(
         "".join(word.capitalize() for word in re.split(r"[-_]", name)) or "Own",
@@ -372,28 +393,27 @@ def part_of_function(
         frozen=True,
         namespace={"function": staticmethod(function), "parameters": tuple(of_function), "name": name, **attributes},
     )
-    part.__module__ = function.__module__ or "__main__"  # None where code was executed without a module
-    part.__doc__ = function.__doc__
-    if function.__name__.isidentifier():  # under which the built-in ones are found again when they are unpickled
-        part.__name__ = part.__qualname__ = function.__name__
+    inner = getattr(function, "func", function)  # of a partial function
+    part.__module__ = inner.__module__ or "__main__"  # None where code was executed without a module
+    part.__doc__ = inner.__doc__
+    own_name = getattr(inner, "__name__", "")
+    if own_name.isidentifier():  # under which the built-in ones are found again when they are unpickled
+        part.__name__ = part.__qualname__ = own_name
     return part
 
 
-def _is_built_in(part: type[Part]) -> bool:
-    return part.__module__.startswith("dragin_lab.")
+def _check_setting(what: str, name: str, default: Any, base: type) -> None:
+    """Raise ``SettingError`` for a setting that would stand for something else, or that no file could hold."""
+    if name in _RESERVED or hasattr(base, name):
+        raise SettingError(f"{what} would take the place of an attribute that every {base.__name__} has; rename it")
+    if default is not MISSING and not _is_savable(default):
+        raise SettingError(
+            f"{what} has {shown(default)} as its default, which can change or cannot be saved; give a number, a text, "
+            "True, False, None or a tuple of these"
+        )
 
 
-def _fingerprint_source(thing: Any) -> str:
-    if (code := getattr(thing, "__code__", None)) is not None:
-        text = repr((code.co_code, code.co_names, _code_constants(code), thing.__defaults__))
-    else:
-        try:
-            text = inspect.getsource(thing)
-        except (OSError, TypeError):
-            text = repr(sorted(vars(thing)))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _code_constants(code: Any) -> list[Any]:
-    """The constants of a function's code, its inner functions' too, without the docstring's and addresses."""
-    return [[*_code_constants(one), one.co_code] if hasattr(one, "co_code") else one for one in code.co_consts[1:]]
+def _is_savable(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_savable, value))
+    return value is None or type(value) in (bool, int, float, str)

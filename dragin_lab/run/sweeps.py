@@ -107,6 +107,9 @@ def run_methods(
     chosen = list(dict.fromkeys(methods))
     if any(method.retrieves for method in chosen) and finds_nothing(lab, asked):
         warnings.warn(f"the embedded passages hold nothing on {asked.name}; give a corpus (--corpus)", stacklevel=3)
+    labels = [method.label for method in chosen]
+    if same := next((label for label in labels if labels.count(label) > 1), ""):
+        raise SettingError(f"two methods are called {same!r}; give each a label of its own")
     folders = [run_folder(lab, method, asked, output) for method in chosen]
     for method, folder in zip(chosen, folders, strict=True):  # before any work is done
         check_run(lab, method, asked, folder, traces=options.get("traces"))

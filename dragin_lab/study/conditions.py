@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+from dragin_lab.catalog.methods import METHODS, VARIANTS, method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import PEAK, Line, Timing
 from dragin_lab.run.rundir import TIMINGS, RunRecord, read_lines
@@ -22,22 +23,32 @@ _NAMED = 3  # ids and methods that a message names
 
 
 def tell_apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A name for each of some settings: ``dragin``, or ``dragin, θ 1.2`` where others are called ``dragin`` too.
+    """A name for each of some settings: ``dragin``, or ``dragin θ 1.2`` where others are called ``dragin`` too.
 
-    Settings are added in their own order until the names differ; those that are the same in all are numbered:
-    ``dragin #2``.
+    A method as it is built in keeps its own name, and one with a label has that. To the others settings are added, in
+    their own order, until the names differ; those that are the same in all are numbered: ``dragin #2``.
     """
-    names = [str(own.get("name", "unnamed")) for own in settings]
+    names = [str(own.get("label") or own.get("name", "unnamed")) for own in settings]
+    kept = {at for at, own in enumerate(settings) if "label" in own or _is_plain(own)}
     keys = dict.fromkeys(key for own in settings for key, value in own.items() if not isinstance(value, dict))
     for key in keys:
-        for name in {name for name in names if names.count(name) > 1}:
+        for name in {name for at, name in enumerate(names) if names.count(name) > 1 and at not in kept}:
             values = {at: settings[at].get(key) for at, other in enumerate(names) if other == name}
             plain = all(isinstance(value, str) for value in values.values())  # a text needs no label
             label = "" if plain else "θ " if key == "threshold" else f"{key.replace('_', ' ')} "
             for at, value in values.items() if len(set(map(str, values.values()))) > 1 else ():
-                names[at] += f", {label}{f'{value:.3g}' if isinstance(value, float) else value}"
+                if at not in kept:
+                    names[at] += f" {label}{f'{value:.3g}' if isinstance(value, float) else value}"
     numbered = ((name, names[: at + 1].count(name)) for at, name in enumerate(names))
     return [f"{name} #{number}" if names.count(name) > 1 else name for name, number in numbered]
+
+
+def _is_plain(own: Mapping[str, Any]) -> bool:
+    """Whether recorded settings are those of a built-in method, just as its name gives them."""
+    if own.get("name") not in METHODS or own.get("variant") != VARIANTS[0] or "when" not in own:
+        return False
+    usual = method(str(own["name"])).settings
+    return all(own.get(key, value) == value for key, value in usual.items() if key != "pipeline")
 
 
 def name_runs(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -76,7 +87,7 @@ def check_same_questions(runs: Mapping[str, Mapping[str, Line]]) -> None:
             qid, other, known, line = differing[0]
             entry = next(entry for entry in _ASKED if known.get(entry) != line.get(entry))
             raise SettingError(
-                f"{other} and {name} are not of the same questions: {_list_first([qid for qid, *_ in differing])} "
+                f"{other!r} and {name!r} are not of the same questions: {_list_first([qid for qid, *_ in differing])} "
                 f"differ{'s' if len(differing) == 1 else ''}, for {qid!r} the {entry} is {known.get(entry)!r:.80} and "
                 f"{line.get(entry)!r:.80}; give runs of the same file"
             )

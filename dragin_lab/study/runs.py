@@ -178,7 +178,9 @@ class Runs:
         first, second = (frame[frame["method"] == name] for name in (a, b))
         both = first.index.intersection(second.index)
         if not len(both):
-            raise SettingError(f"{a} and {b} have no question with a gold answer in common; run them on the same ones")
+            raise SettingError(
+                f"{a!r} and {b!r} have no question with a gold answer in common; run them on the same ones"
+            )
         first, second = first.loc[both], second.loc[both]
         won, lost = first["right"] & ~second["right"], second["right"] & ~first["right"]
         leads: dict[str, dict[str, int]] = {}
@@ -272,7 +274,7 @@ class Runs:
         text("qid", qid)
         answered = [key for key in at if qid in self._lines.get(key, ())]
         if len(answered) != 1:
-            what = "is in several data sets; name one" if answered else f"was not answered by {method}"
+            what = "is in several data sets; name one" if answered else f"was not answered by {method!r}"
             raise SettingError(f"question {qid!r} {what}; ids are in .questions")
         return self._by[answered[0]], self._lines[answered[0]][qid]
 

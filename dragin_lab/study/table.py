@@ -138,6 +138,14 @@ class Table:
                 frame[column] = numbers.astype("float64")
         return frame
 
+    def latex(self) -> str:
+        """The table for LaTeX, with the package booktabs."""
+        return self.show("latex")
+
+    def markdown(self) -> str:
+        """The table in Markdown."""
+        return self.show("markdown")
+
     def show(self, form: str = "text", *, width: int | None = None) -> str:
         """The table in one of ``FORMATS``; as text it is folded between columns to at most ``width`` characters.
 

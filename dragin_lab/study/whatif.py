@@ -18,7 +18,7 @@ from dragin_lab.catalog.methods import exchange_settings, restore_method
 from dragin_lab.checks import instance, shown
 from dragin_lab.core.draft import Gap
 from dragin_lab.core.episode import Tokenizer
-from dragin_lab.core.formulators import choose_top
+from dragin_lab.core.formulators import choose_top, formulate
 from dragin_lab.core.method import Method
 from dragin_lab.core.needs import find_missing
 from dragin_lab.core.paper import PaperLoop
@@ -239,8 +239,8 @@ class Replay:
             reads = method.formulator.reads_attention
             if reads and (method.variant == "reference" or verdict.draft.attention is None):
                 return _chosen_again(method, step, verdict)
-            if method.variant == "paper":
-                return method.formulator.query(place), ""
+            if isinstance(place, Gap):
+                return formulate(method.formulator, place), ""
             query = _returned(method.formulator.query(place))
         except NotStoredError as error:
             if _same_place(step, verdict.decision) and method.top_n == self.method.top_n and _same_hits(step, verdict):

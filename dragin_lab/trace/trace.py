@@ -212,9 +212,9 @@ class Trace:
         return _views().attention_map(self, step=step, lm=lm, head=head, max_words=max_words)
 
     def __repr__(self) -> str:
-        count = self.counters
+        count, name = self.counters, self.method.get("label") or self.method.get("name", "?")
         return (
-            f"Trace({self.method.get('name', '?')}/{self.method.get('variant', '?')}, {self.question.text[:60]!r}, "
+            f"Trace({name}/{self.method.get('variant', '?')}, {self.question.text[:60]!r}, "
             f"answer={self.answer[:40]!r}, retrievals={count['retrievals']}, tokens={count['generated']}, {self.ended})"
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dragin_lab.core.draft import Gap
 from dragin_lab.core.episode import Episode
+from dragin_lab.core.formulators import formulate
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.trace.trace import Continuation, Decision, Query, Step
 from dragin_lab.triggers.call import PASSAGES, Call, CallMade
@@ -100,7 +101,7 @@ class CallLoop(PaperLoop):
 
     def _query(self, step: Step, draft: Continuation, match: re.Match[str]) -> Query:
         """What the call asks for, or what another formulator makes of the gap where it stands."""
-        query: Query = self.method.formulator.query(self._gap(step, draft, match))
+        query = formulate(self.method.formulator, self._gap(step, draft, match))
         if query.text.strip():
             return query
         return Query(self.question, self.question, note="the question: there is nothing else to ask for")

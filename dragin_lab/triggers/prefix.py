@@ -8,6 +8,7 @@ import numpy as np
 
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Episode
+from dragin_lab.core.formulators import formulate
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
@@ -73,10 +74,11 @@ class PrefixLoop(PaperLoop):
         step.words = verdict.words
         if gap is None:
             step.decision.certain = True  # no longer draft would be looked at
-            self.keep(step, draft, len(draft.text), ended=draft.closed)
+            all_written = len(draft) >= self.method.max_new_tokens
+            self.keep(step, draft, len(draft.text), ended=draft.closed or all_written)
         else:
             step.discarded = draft.text
-            yield from self.fetch(step, self.method.formulator.query(gap))
+            yield from self.fetch(step, formulate(self.method.formulator, gap))
         while self.running:
             turn = self.new_step() if gap is None else step
             continuation = yield from self.write_on(turn, None)

@@ -300,12 +300,12 @@ def test_sweep_over_thresholds_and_query_lengths(command: Command, tmp_path: Pat
     ran = command("sweep", *paper, "--threshold", "1,9")
     assert ran.code == cli.DONE, ran.err
     assert [row[:4] for row in rows(ran.out)] == [
-        ["dragin, θ 1", "1.000", "1.000", "1.00"], ["dragin, θ 9", "0.000", "0.500", "0.00"],
+        ["dragin θ 1", "1.000", "1.000", "1.00"], ["dragin θ 9", "0.000", "0.500", "0.00"],
     ]  # fmt: skip
     assert command("sweep", *paper, "--threshold", "9,1").code == cli.DONE
     assert len(scripted.asked) == 6  # nothing was asked twice
     ran = command("sweep", "--method", "fl-rag", "--top-n", "5,8", "--dataset", "one", "--output", tmp_path)
-    assert [row[0] for row in rows(ran.out)] == ["fl-rag, top n 5", "fl-rag, top n 8"]
+    assert [row[0] for row in rows(ran.out)] == ["fl-rag top n 5", "fl-rag top n 8"]
     assert {m.folder.name for m in find_runs(tmp_path)} >= {"fl-rag-top_n=5", "fl-rag-top_n=8"}
 
 

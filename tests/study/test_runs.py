@@ -170,7 +170,7 @@ def test_where_takes_a_mask_and_refuses_nonsense(runs: dl.Runs) -> None:
 def test_methods_of_one_name_are_told_apart(tmp_path: Path) -> None:
     write_run(tmp_path, "dragin", "mine", A, threshold=1.0)
     write_run(tmp_path, "dragin", "mine", B, threshold=1.5)
-    assert dl.Runs.load(tmp_path).names == ("dragin, θ 1", "dragin, θ 1.5")
+    assert dl.Runs.load(tmp_path).names == ("dragin θ 1", "dragin θ 1.5")
     folder = write_run(tmp_path, "dragin", "mine", A, threshold=1.5, label="again")
     with pytest.raises(SettingError, match="of the same settings; give one of the two"):
         dl.Runs.load(tmp_path)

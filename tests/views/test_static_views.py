@@ -587,8 +587,8 @@ def test_names_say_what_differs_and_no_more():
     one, two = samples.almanac_trace(), samples.almanac_trace("paper")
     three = dataclasses.replace(one, method=one.method | {"threshold": 0.8})
     assert names_of([one, samples.baseline_trace("wo-rag")]) == ["dragin", "wo-rag"]
-    assert names_of([one, two]) == ["dragin, reference", "dragin, paper"]
-    assert names_of([one, two, three]) == ["dragin, reference, θ 1.2", "dragin, paper", "dragin, reference, θ 0.8"]
+    assert names_of([one, two]) == ["dragin reference", "dragin paper"]
+    assert names_of([one, two, three]) == ["dragin reference θ 1.2", "dragin paper", "dragin reference θ 0.8"]
     assert names_of([one, one]) == ["dragin #1", "dragin #2"]
 
 

@@ -1,0 +1,138 @@
+"""Your own triggers and query formulators: their settings, what tells two definitions apart, what a class needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dragin_lab as dl
+from dragin_lab.core.settings import read_form
+from dragin_lab.errors import SettingError, TriggerError
+
+QUESTION = "In which town was the director of The Ashen Rooftop born?"
+
+
+@pytest.mark.parametrize("name", ["length", "cut", "form", "unit", "pool", "theta", "judge", "top_k", "nlp", "label"])
+def test_a_setting_that_stands_for_something_else_is_refused(name: str) -> None:
+    source = f"lambda draft, {name}=5: draft.entropy"
+    with pytest.raises(SettingError, match=f"'{name}'.*rename it"):
+        dl.when("own", threshold=1.0)(eval(source))
+
+
+def test_a_formulator_cannot_have_a_setting_called_text() -> None:
+    with pytest.raises(SettingError, match=r"'text'.*rename it"):
+        dl.what("own")(eval("lambda gap, text='x': text"))
+
+
+@pytest.mark.parametrize("default", [[1], {"a": 1}, {1}, object(), np.zeros(2), np.float64(1)])
+def test_a_default_that_can_change_or_cannot_be_saved_is_refused(default: Any) -> None:
+    def score(draft: Any, scale: Any = default) -> Any:
+        return draft.entropy
+
+    with pytest.raises(SettingError, match=r"'scale' of 'score'.*can change or cannot be saved"):
+        dl.when("own")(score)
+
+
+def make_scaled(scale: Any, name: str = "scaled") -> Any:
+    @dl.when(name, threshold=1.0)
+    def scaled(draft: Any) -> np.ndarray:
+        """Entropy times a number from outside."""
+        return draft.entropy * np.asarray(scale)
+
+    return scaled()
+
+
+@pytest.mark.parametrize(("one", "other"), [(1.0, 2.0), ([1.0], [2.0]), (np.zeros(3), np.ones(3)), ("1", "2")])
+def test_what_a_definition_closes_over_tells_it_from_another(one: Any, other: Any) -> None:
+    assert make_scaled(one).fingerprint == make_scaled(one).fingerprint
+    assert make_scaled(one).fingerprint != make_scaled(other).fingerprint
+
+
+def test_helpers_partials_and_globals_count_and_comments_do_not() -> None:
+    def define(text: str, **outside: Any) -> str:
+        scope: dict[str, Any] = {"__name__": "__main__", **outside}
+        exec(text, scope)
+        return str(dl.when("own")(scope["score"])(threshold=1.0).fingerprint)
+
+    text = "def half(x): return x / 2\ndef score(draft): return half(draft.entropy) * SCALE"
+    assert define(text, SCALE=1) != define(text, SCALE=2)
+    assert define(text, SCALE=1) != define(text.replace("/ 2", "/ 3"), SCALE=1)
+    one, other = (dl.when("own")(partial(_weighted, weight=w))(threshold=1.0).fingerprint for w in (1, 2))
+    assert one != other
+
+
+def _weighted(draft: Any, weight: float) -> Any:
+    return draft.entropy * weight
+
+
+def test_a_changed_closure_does_not_replay_another_verdict() -> None:
+    trace = dl.Lab().ask(QUESTION, when=make_scaled(1.0), what="question")
+    make_scaled(2.0)
+    with pytest.raises(SettingError, match="'scaled' has changed since the trace was written"):
+        dl.Replay(trace)
+
+
+def test_a_class_needs_a_name_and_dataclass_for_its_settings() -> None:
+    class Nameless(dl.Trigger):
+        pass
+
+    class Undecorated(dl.Trigger):
+        name = "undecorated"
+        threshold: float = 0.5
+
+    with pytest.raises(SettingError, match="Nameless has no name; write one in its class"):
+        dl.method(when=Nameless)
+    with pytest.raises(SettingError, match="Undecorated has settings; write @dataclass"):
+        dl.method(when=Undecorated)
+
+
+@pytest.mark.parametrize("gives", [None, "", " ", 3, ["a"]])
+def test_a_formulator_class_is_checked_as_a_function_is(gives: Any) -> None:
+    @dataclass(frozen=True)
+    class Odd(dl.Formulator):
+        name = "odd"
+
+        def text(self, gap: Any) -> Any:
+            return gives
+
+    with pytest.raises(TriggerError, match=r"query formulator 'odd' (returned|failed)"):
+        dl.Lab().ask(QUESTION, when=make_scaled(100.0), what=Odd, threshold=0.0)
+
+
+def test_without_brackets_the_error_says_how_to_write_it() -> None:
+    with pytest.raises(SettingError, match=r"write @dl.when\('margin'\)"):
+        dl.when(lambda draft: draft.entropy)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", ["margin(beta=2)+f(x=2)", "margin(**{'beta': 1})", "margin(1)", "margin(beta=x)"])
+def test_a_form_that_is_not_one_call_with_names_is_refused(form: str) -> None:
+    with pytest.raises(SettingError, match="cannot be read"):
+        read_form(form)
+
+
+@pytest.mark.parametrize("most", [1, 5, 20, 21])
+def test_targ_ends_where_its_first_tokens_are_all_that_may_be_written(most: int) -> None:
+    trace = dl.Lab().ask(QUESTION, "targ", max_new_tokens=most, threshold=1.0)
+    assert trace.ended in ("length", "answered"), trace.error
+    assert sum(len(step.continuation or ()) + len(step.draft or ()) for step in trace.steps) <= most
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_label_names_the_method_and_comes_back_from_a_trace() -> None:
+    method = dl.method("dragin", threshold=0.7, label="mine")
+    assert (method.label, method.settings["label"]) == ("mine", "mine")
+    trace = dl.Lab().ask(QUESTION, method)
+    assert dl.Replay(trace).method == method
+    assert repr(trace).startswith("Trace(mine/paper")
+
+
+@pytest.mark.parametrize("label", ["dragin", "flare", "a,b", "a/b", " a", "x" * 61, 3])
+def test_odd_labels_and_those_of_built_in_methods_are_refused(label: Any) -> None:
+    with pytest.raises(SettingError, match="label="):
+        dl.method(label=label)
