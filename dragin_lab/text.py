@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ def printable(text: object) -> str:
 def _picture(match: re.Match[str]) -> str:
     code = ord(match[0])
     return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+
+
+def compose(text: str) -> str:
+    """Text in Unicode's composed form (NFC), in which canonically equivalent texts are equal (UAX 15)."""
+    return unicodedata.normalize("NFC", text)
 
 
 def split_credentials(address: str) -> tuple[str, str]:

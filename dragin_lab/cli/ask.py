@@ -31,6 +31,7 @@ from dragin_lab.cli.outputs import (
     warn_of_overrun,
 )
 from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.text import compose
 
 if TYPE_CHECKING:
     from dragin_lab.run.benchmark import Benchmark
@@ -115,7 +116,7 @@ def ask(
 
 def find_question(benchmark: Benchmark, qid: str) -> Question:
     """The question of that id. Raises ``SettingError`` with the nearest id where there is none."""
-    questions = {question.id: question for question in benchmark.questions}
+    questions, qid = {question.id: question for question in benchmark.questions}, compose(qid)
     if qid not in questions:
         near = difflib.get_close_matches(qid, questions, n=1) or list(questions)[:1]
         raise SettingError(f"{benchmark.name} has no question {qid!r}; did you mean {near[0]!r}?")

@@ -25,6 +25,7 @@ from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN
 from dragin_lab.data.questions import check_ids, is_own, read_questions
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
+from dragin_lab.text import compose
 from dragin_lab.trace.trace import Question
 
 #: The file of each benchmark's evaluation questions, as released (reference-behaviour §6, "Data").
@@ -127,7 +128,7 @@ def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
         support = record.get("supporting_facts") if isinstance(record, dict) else None
         if isinstance(support, list) and isinstance(record.get("_id"), str):
             facts = [fact for fact in support if isinstance(fact, list) and fact]
-            titles[record["_id"]] = tuple(dict.fromkeys(str(fact[0]) for fact in facts))
+            titles[record["_id"]] = tuple(dict.fromkeys(compose(str(fact[0])) for fact in facts))
     return titles
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from dragin_lab.errors import DataError, MissingPackageError, SettingError
 from dragin_lab.files import as_path
+from dragin_lab.text import compose
 from dragin_lab.trace.trace import Question
 
 Record = Mapping[str, Any]
@@ -268,9 +269,9 @@ def text_of(placed: Placed, name: str, value: Any) -> str:
 
 
 def question_at(place: str, id: str, text: str, golds: tuple[str, ...]) -> Question:
-    """A question of a file. Raises ``DataError`` with its place for what ``Question`` refuses."""
+    """A question of a file; its id in composed form. Raises ``DataError`` with its place where ``Question`` refuses."""
     try:
-        return Question(id, text, golds)
+        return Question(compose(id), text, golds)
     except SettingError as error:
         raise DataError(f"{place}: {error}") from None
 

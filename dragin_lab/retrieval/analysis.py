@@ -1,8 +1,9 @@
 """From text to index terms, for passages and queries alike: tantivy's analysis for English, in memory and on disk.
 
-The plural s of an acronym is removed ("MSCs"; Snowball's stemmer keeps it where a word has no vowel). Words are runs of
-letters and digits in lower case, without Lucene's 33 stop words and the "s" of a possessive, stemmed by Snowball's
-English stemmer.
+Canonically equivalent texts have the same terms (Unicode UAX 15). Each ideograph, each Hiragana and each run of
+Katakana is a term (UAX 29, as in Elasticsearch's standard tokenizer). Other words are runs of letters and digits in
+lower case, without Lucene's 33 stop words and the "'s" of a possessive, stemmed by Snowball's English stemmer. The
+plural s of an acronym is removed ("MSCs"; the stemmer keeps it where a word has no vowel).
 """
 
 from __future__ import annotations
@@ -14,29 +15,42 @@ from typing import Any
 
 from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
-#: Name of the analysis in fingerprints; change it whenever a text may give other terms.
-NAME = "english-2"
+from dragin_lab.text import compose
 
-_POSSESSIVE = "s"
+#: Name of the analysis in fingerprints; change it whenever a text may give other terms.
+NAME = "english-3"
+
 _LONGEST = 255  # bytes of a word; longer ones, such as encoded pictures, are left out
 #: What ``fingerprint`` analyses: stems, possessives, joined words, numbers, other scripts.
 _SAMPLE = (
     "The U.S. directors' generalizations possibly sky, Wajda’s 1,000.5 re-elected O'Brien's e_mail dying technology "
-    "café ΣΊΣΥΦΟΣ İstanbul Москвы שלום العربية 東京タワー ภาษาไทย 한국어 ﬁlm naïve x86 H2O DNAs MSCs"
+    "café ΣΊΣΥΦΟΣ İstanbul Москвы שלום العربية 東京タワー ภาษาไทย 한국어 ﬁlm naïve x86 H2O DNAs MSCs "
+    "cafe\u0301 Galaxy S 北京の333メートル"
 )
-_ACRONYMS = re.compile(r"s\b(?<=[A-Z]{2}s)")
+#: The apostrophes are those of Lucene's possessive filter.
+_POSSESSIVES, _ACRONYMS = re.compile(r"['’＇](?<=\w.)[sS]\b"), re.compile(r"s\b(?<=[A-Z]{2}s)")
+#: Han and Hiragana, one by one, and runs of Katakana.
+_EAST_ASIAN = re.compile(
+    "[\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]|[\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f]+"
+)
+
+
+def separate_words(text: str) -> str:
+    """A text in composed form (NFC), with spaces around the words of scripts that are written without any."""
+    return text if text.isascii() else _EAST_ASIAN.sub(r" \g<0> ", compose(text))
 
 
 def prepare_text(text: str) -> str:
-    """A text without the plural s of acronyms, as ``build_analyzer`` needs it."""
-    return _ACRONYMS.sub("", text)
+    """``separate_words`` without possessives and the plural s of acronyms, as ``build_analyzer`` needs it."""
+    return _ACRONYMS.sub("", _POSSESSIVES.sub("", separate_words(text)))
 
 
 def build_analyzer() -> Any:
     """The analysis as a ``tantivy.TextAnalyzer``, for ``prepare_text`` texts."""
     chain = TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(_LONGEST + 1))
     chain = chain.filter(Filter.lowercase()).filter(Filter.stopword("english"))
-    return chain.filter(Filter.custom_stopword([_POSSESSIVE])).filter(Filter.stemmer("english")).build()
+    return chain.filter(Filter.stemmer("english")).build()
 
 
 _ANALYZER = build_analyzer()
@@ -46,7 +60,7 @@ def terms(text: str) -> list[str]:
     """The index terms of a text, in order, with repetitions.
 
     >>> terms("The U.S. directors' films, and Wajda's café")
-    ['u', 'director', 'film', 'wajda', 'café']
+    ['u', 's', 'director', 'film', 'wajda', 'café']
     """
     index_terms: list[str] = _ANALYZER.analyze(prepare_text(text))
     return index_terms

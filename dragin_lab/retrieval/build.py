@@ -28,7 +28,7 @@ from dragin_lab.retrieval import analysis, stored
 from dragin_lab.retrieval.analysis import prepare_text
 from dragin_lab.retrieval.sources import Row, Source, find_source, long_passage, long_warning
 from dragin_lab.retrieval.stored import INDEX, TEXT, TITLE, Stored, json_line, write_manifest
-from dragin_lab.text import printable
+from dragin_lab.text import compose, printable
 
 #: Bytes that tantivy collects before it writes a segment; with the merging of segments they determine the peak.
 _HEAP = 128 << 20
@@ -168,12 +168,12 @@ class _Added:
         self.fingerprint.update(line)
         document = self._document()  # its methods take a third of the time of its constructor
         document.add_integer("row", len(self.ids))
-        document.add_text("id", row.id)
+        document.add_text("id", id := compose(row.id))
         document.add_bytes("passage", line)
         document.add_text(TITLE, prepare_text(row.title))
         document.add_text(TEXT, prepare_text(row.text))
         self._add(document)
-        self.ids.append(hash(row.id))
+        self.ids.append(hash(id))
         if long_passage(row):
             self.long += 1
             self.first_long = self.first_long or row
@@ -187,7 +187,7 @@ class _Added:
             return
         seen: dict[str, str] = {}
         for row in source.rows(lambda count: None):
-            if hash(row.id) in twice and (first := seen.setdefault(row.id, row.place)) != row.place:
+            if hash(id := compose(row.id)) in twice and (first := seen.setdefault(id, row.place)) != row.place:
                 raise CorpusError(
                     f"{row.place}: the id {row.id!r} was used before, at {first}; give every passage its own"
                 )

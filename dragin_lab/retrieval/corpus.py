@@ -17,7 +17,7 @@ from dragin_lab.files import as_path
 from dragin_lab.retrieval.build import build_corpus
 from dragin_lab.retrieval.sources import Row, as_rows, find_source, long_passage, long_warning
 from dragin_lab.retrieval.stored import Stored, is_stored, json_line
-from dragin_lab.text import printable
+from dragin_lab.text import compose, printable
 from dragin_lab.trace.trace import Passage
 
 _AT_ONCE = 4096  # passages read together
@@ -126,8 +126,8 @@ class Corpus(Sequence[Passage]):
         return self.passages.folder if isinstance(self.passages, Stored) else None
 
     def get(self, id: str) -> Passage:
-        """The passage with this id; ``KeyError`` where there is none."""
-        return self[self._row_of(id)]
+        """The passage with this id, in any canonically equivalent form; ``KeyError`` where there is none."""
+        return self[self._row_of(compose(id))]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -152,7 +152,7 @@ def _index_rows(rows: Iterable[Row], source: str) -> tuple[list[Passage], dict[s
     places: list[str] = []  # only messages need them
     long: list[Row] = []
     for row in rows:
-        if (first := position.setdefault(row.id, len(passages))) != len(passages):
+        if (first := position.setdefault(compose(row.id), len(passages))) != len(passages):
             raise CorpusError(
                 f"{row.place}: the id {row.id!r} was used before, at {places[first]}; give every passage its own"
             )

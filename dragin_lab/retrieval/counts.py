@@ -17,6 +17,7 @@ def count_passages(corpus: Corpus, names: Sequence[Sequence[str]]) -> list[int]:
 
     A name stands where its words do, side by side, in the same case, with any white space between them, and with no
     letter, digit or underscore next to either end: "Rosa Tal" does not stand in "Rosa Talquil", nor "1905" in "19051".
+    Texts are compared in composed form, and an ideograph is a word (``analysis.separate_words``).
 
     Of a corpus in memory every passage is read; of a built one those that hold the index terms of all names, which its
     index finds.
@@ -26,7 +27,8 @@ def count_passages(corpus: Corpus, names: Sequence[Sequence[str]]) -> list[int]:
 
 def _find_candidates(corpus: Corpus, names: Sequence[str]) -> Iterable[Passage]:
     if isinstance(corpus.passages, Stored):
-        return corpus.passages.holding(dict.fromkeys(term for name in names for term in analysis.terms(name)))
+        terms = dict.fromkeys(term for name in names for term in analysis.terms(name))
+        return corpus.passages.holding(term for term in terms if term != "s")  # of a possessive it is not indexed
     return corpus.passages
 
 
@@ -36,7 +38,8 @@ def holds_names(passage: Passage, names: Sequence[str]) -> bool:
 
 
 def _stands(name: str, text: str) -> bool:
-    words = name.split()
+    text = analysis.separate_words(text)
+    words = analysis.separate_words(name).split()
     return bool(words) and all(word in text for word in words) and _phrase(tuple(words)).search(text) is not None
 
 

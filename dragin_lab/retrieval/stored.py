@@ -136,7 +136,7 @@ class Stored:
             yield self.passage(address)
 
     def row_of(self, id: str) -> int:
-        """The row of the passage with this id; ``KeyError`` where there is none."""
+        """The row of the passage with this id, in composed form; ``KeyError`` where there is none."""
         from tantivy import Query
 
         self.check_unchanged()

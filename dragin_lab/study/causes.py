@@ -30,6 +30,7 @@ from dragin_lab.data.datasets import gold_titles
 from dragin_lab.errors import DataError
 from dragin_lab.run.lines import readable
 from dragin_lab.study.truth import StatedFact, find_facts
+from dragin_lab.text import compose
 from dragin_lab.trace.kept import arrivals, origins
 from dragin_lab.trace.trace import Passage, Trace
 
@@ -236,12 +237,12 @@ def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str]
     if not closed and any(_holds_value(text, gold) for gold in golds):
         return Cause("wrong conclusion", f"the text says {golds[0]!r}, the answer is {answer[:60]!r}")
     passages = [passage for _, step in view.arrivals for passage in step.passages]
-    lacking = [title for title in titles if title not in {passage.title for passage in passages}]
+    lacking = [title for title in titles if title not in {compose(passage.title) for passage in passages}]
     if titles and not lacking:
         return Cause("value not copied", f"{difference}; all {len(titles)} gold passages were found")
     if titles:
         what = f"{difference}; gold passage {lacking[0]!r}"
-        return _judge_absence(view, lambda passage: passage.title == lacking[0], 0, len(text), what, search)
+        return _judge_absence(view, lambda passage: compose(passage.title) == lacking[0], 0, len(text), what, search)
     if closed or not view.arrivals:
         searches = view.trace.provenance.get("retriever", {}) is not None  # None for a method that never does
         if not view.arrivals and searches:

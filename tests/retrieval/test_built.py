@@ -329,6 +329,31 @@ def test_equal_scores_are_in_corpus_order_however_many_there_are(tmp_path: Path)
     assert tantivy.search("the of", 3) == tantivy.search("unheard", 3) == []
 
 
+SCRIPTS = [
+    ("zh", "北京", "北京是中华人民共和国的首都，市长是殷勇。", "北京的市长是谁？"),
+    ("ja", "東京タワー", "東京タワーの高さは333メートルです。", "東京タワーは何メートルですか？"),
+    ("nfd", "Beyonce\u0301", "A singer from Zürich.", "Who is Beyonc\u00e9?"),
+    ("nfc", "H\u00e1j\u00ed\u010dek", "A river of Prague.", "Where is the Ha\u0301ji\u0301c\u030cek?"),
+    ("one-letter", "Galaxy S", "A phone of 2010.", "Is the Galaxy S a phone?"),
+    ("another", "Galaxy Z", "A phone.", "What is the Galaxy Z?"),
+]
+
+
+def test_every_script_and_both_forms_of_an_accent_are_found_in_memory_and_on_disk(tmp_path: Path) -> None:
+    memory = Corpus.from_passages(Passage(id, title, text) for id, title, text, _ in SCRIPTS)
+    for retriever in (BM25(memory), Tantivy(on_disk(memory, tmp_path))):
+        assert [retriever.search(query, 1)[0].id for *_, query in SCRIPTS] == [id for id, *_ in SCRIPTS]
+
+
+def test_an_id_is_the_same_in_both_forms_of_an_accent(tmp_path: Path) -> None:
+    rows = [{"id": "Beyonce\u0301", "text": "one"}, {"id": "Beyonc\u00e9", "text": "two"}]
+    for corpus in (Corpus.load(rows[:1]), Corpus.build(rows[:1], tmp_path / "built")):
+        assert corpus.get(rows[0]["id"]) == corpus.get(rows[1]["id"]) == Passage(rows[0]["id"], "", "one")
+    for read in (Corpus.load, lambda twice: Corpus.build(twice, tmp_path / "twice")):
+        with pytest.raises(CorpusError, match=r"row 2: the id .* was used before, at list, row 1"):
+            read(rows)
+
+
 def test_provenance_and_names(folder: Path) -> None:
     tantivy = open_retriever(None, folder)
     facts = tantivy.provenance()  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ TEXTS = (
     ("The Bell", "It was made by Rosa\nTalquil, in 19051 parts."),
     ("rosa talquil", "A rose; the MSCs of Rosa Tal, and U.S. films."),
     ("Nothing", "Rosa met Bo Talquil in Rom."),
+    ("東京タワー", "Ren\u00e9's Model S in 東京."),
 )
 CASES = {
     ("Rosa Talquil",): 2,  # any white space between its words; in the same case
@@ -38,6 +39,10 @@ CASES = {
     ("MSCs",): 1,
     ("U.S.",): 1,
     ("The",): 1,  # a word that the index does not hold
+    ("Rene\u0301",): 1,  # in either form of the accent
+    ("s", "Talquil"): 1,  # also of a possessive
+    ("東京", "S"): 1,  # an ideograph is a word
+    ("京タ",): 0,
     ("Nobody",): 0,
     ("Rom", "Nobody"): 0,
     ("",): 0,
@@ -56,9 +61,8 @@ def test_names_are_counted_by_passages_in_memory_and_on_disk(tmp_path: Path) -> 
         assert Dense.count(SimpleNamespace(corpus=either), list(CASES)) == list(CASES.values())  # type: ignore[arg-type]
 
 
-_WORD = st.sampled_from(
-    ["Bo", "bo", "Ek", "Ek's", "the", "U.S", "MSCs", "1,000", "e_mail", "Wajda’s", "-", "film", "films"]
-)
+_WORDS = "Bo bo Ek Ek's the U.S MSCs 1,000 e_mail Wajda’s - s S Rene\u0301 Ren\u00e9 東京 京 film films"
+_WORD = st.sampled_from(_WORDS.split())
 _TEXT = st.lists(_WORD, min_size=1, max_size=6).map(" ".join)
 
 
