@@ -1,9 +1,10 @@
-"""Dense retrieval: passages and queries as vectors of length 1; FAISS finds the nearest by inner product.
+"""Dense retrieval: passages and queries as vectors; FAISS finds those of the largest inner product.
 
 The vectors come from SGPT as the paper uses it (Table 7), or from a model of sentence-transformers. SGPT (Muennighoff,
 2022) averages the last hidden states of a decoder, each weighted by its position from 1, so that later tokens, which
 have seen more, count more. Its models for search read a query between [ and ], and a passage between { and }. So does
-the DRAGIN authors' ``src/retriever.py``.
+the DRAGIN authors' ``src/retriever.py``. A vector has length 1, unless its model was made for the dot product. Texts
+are read in composed form (NFC).
 
 ``Dense.build`` encodes a corpus in blocks and writes each at once, so that a killed encoding resumes where it stopped
 and ends with the same bytes. A search compares the query with every passage.
@@ -29,11 +30,11 @@ from dragin_lab.retrieval.bm25 import check_number
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.counts import count_passages
 from dragin_lab.retrieval.stored import ABOUT, INDEXES, read_manifest, write_manifest
-from dragin_lab.text import printable
+from dragin_lab.text import compose, printable
 from dragin_lab.trace.trace import Passage
 
 #: Version of a folder's layout; any other is refused.
-FORMAT = 3
+FORMAT = 4
 _AGAIN = "build it again with 'dragin-lab corpus index --force'"
 VECTORS, PROGRESS = "vectors.f32", "encoding.partial.json"
 _BLOCK = 256  # passages that are sorted by length and encoded together
@@ -41,7 +42,7 @@ _HUGE = 1 << 20  # tokenizers without a limit name an astronomical one
 
 
 class Dense:
-    """A ``Retriever``: the passages whose vectors are nearest to the query's; scores are cosines.
+    """A ``Retriever``: the passages whose vectors are nearest to the query's, by the encoder's similarity.
 
     Get one with ``open``, ``build`` or ``load``. Needs ``faiss`` (the extra ``dense``).
     """
@@ -125,7 +126,7 @@ class Dense:
         return cls(corpus, encoder, _map_vectors(source / VECTORS, len(corpus), encoder.dimension), about)
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """At most k passages, nearest first, with their cosines; equal ones in corpus order."""
+        """At most k passages, nearest first, with their similarity; equal ones in corpus order."""
         return self.search_many([query], k)[0]
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
@@ -137,9 +138,9 @@ class Dense:
         vectors = self.encoder.encode_queries(list(queries))  # (queries, dimension)
         scores, rows = faiss.knn(vectors, self._vectors, k, metric=faiss.METRIC_INNER_PRODUCT)  # (queries, k) each
         results: list[list[Passage]] = []
-        for vector, cosines, nearest in zip(vectors, scores.tolist(), rows.tolist(), strict=True):
-            # a query without a vector gives no passages, as its cosines would mean nothing
-            hits = [(-cosine, row) for cosine, row in zip(cosines, nearest, strict=True) if vector.any() and row >= 0]
+        for vector, similar, nearest in zip(vectors, scores.tolist(), rows.tolist(), strict=True):
+            # a query without a vector gives no passages, as its scores would mean nothing
+            hits = [(-score, row) for score, row in zip(similar, nearest, strict=True) if vector.any() and row >= 0]
             results.append([replace(self.corpus[row], score=-negative) for negative, row in sorted(hits)])
         return results
 
@@ -229,28 +230,29 @@ QUERY, PASSAGE = ("[", "]"), ("{", "}")
 
 
 class Encoder:
-    """Turns texts into vectors of length 1."""
+    """Turns texts into vectors, of length 1 where their similarity is the cosine and not the dot product."""
 
     name: str
     dimension: int
+    similarity = "cosine"
     facts: dict[str, Any]  # further ones of its provenance
 
     def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
-        """(texts, dimension) float32, each row of length 1; zeros for a text without a finite vector."""
+        """(texts, dimension) float32; zeros for a text without a finite vector."""
         raise NotImplementedError
 
     def encode_queries(self, queries: list[str]) -> np.ndarray:
         """``encode`` one by one: a batch changes the last bits, and a query's vector must not depend on the others."""
-        vectors = [self.encode([query], query=True) for query in queries]
+        vectors = [self.encode([compose(query)], query=True) for query in queries]
         return np.concatenate(vectors) if vectors else np.zeros((0, self.dimension), np.float32)
 
     def encode_passages(self, passages: list[Passage]) -> np.ndarray:
         """``encode`` title, space and text, as in the BEIR benchmark."""
-        return self.encode([f"{p.title} {p.text}".strip() for p in passages], query=False)
+        return self.encode([compose(f"{p.title} {p.text}".strip()) for p in passages], query=False)
 
     def provenance(self) -> dict[str, Any]:
         """All that the vectors depend on, as plain data."""
-        return {"model": self.name} | self.facts | {"dimension": self.dimension}
+        return {"model": self.name} | self.facts | {"dimension": self.dimension, "similarity": self.similarity}
 
 
 def open_encoder(model: str, device: str | None = None) -> Encoder:
@@ -341,7 +343,7 @@ class SGPT(Encoder):
 
 
 class SentenceEncoder(Encoder):
-    """A model of sentence-transformers, with its own prompts for queries and passages."""
+    """A model of sentence-transformers, with its own prompts for queries and passages and its own similarity."""
 
     def __init__(self, source: str, name: str, device: Any) -> None:
         try:
@@ -356,7 +358,9 @@ class SentenceEncoder(Encoder):
             raise ModelError(f"{name} cannot be loaded by sentence-transformers: {str(error)[:300]}") from error
         from dragin_lab.model.sources import hash_weights
 
-        self.name = name
+        self.name, self.similarity = name, str(self.model.similarity_fn_name)
+        if self.similarity not in ("cosine", "dot"):
+            raise ModelError(f"{name} compares vectors by {self.similarity}; use an encoder made for cosine or dot")
         self.dimension = int(self.model.encode(["."], show_progress_bar=False).shape[1])
         self.facts = {
             "weights_sha256": hash_weights(self.model, []),
@@ -366,7 +370,8 @@ class SentenceEncoder(Encoder):
 
     def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
         read = self.model.encode_query if query else self.model.encode_document
-        return scale_rows(np.asarray(read(texts, show_progress_bar=False, convert_to_numpy=True), np.float32))
+        vectors = np.asarray(read(texts, show_progress_bar=False, convert_to_numpy=True), np.float32)
+        return scale_rows(vectors, unit=self.similarity == "cosine")
 
 
 def pool_weighted(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -380,10 +385,10 @@ def pool_weighted(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.einsum("npd,np->nd", hidden, weights).astype(np.float32)
 
 
-def scale_rows(vectors: np.ndarray) -> np.ndarray:
-    """Rows scaled to length 1, float32; rows that are zero or not finite become zeros."""
+def scale_rows(vectors: np.ndarray, *, unit: bool = True) -> np.ndarray:
+    """Rows as float32, scaled to length 1 where ``unit``; rows that are zero or not finite become zeros."""
     with np.errstate(invalid="ignore", over="ignore"):
         lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # (texts, 1)
     sound = np.isfinite(lengths) & (lengths > 0)
-    scaled = np.where(sound, vectors, 0.0) / np.where(sound, lengths, 1.0)
-    return scaled.astype(np.float32)
+    divisors = np.where(sound & unit, lengths, 1.0)
+    return (np.where(sound, vectors, 0.0) / divisors).astype(np.float32)

@@ -14,7 +14,8 @@ import transformers as tf
 from scripts import loaded
 
 from dragin_lab.errors import MissingPackageError, ModelError
-from dragin_lab.retrieval.dense import SGPT, SentenceEncoder, open_encoder, scale_rows
+from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.retrieval.dense import SGPT, Dense, SentenceEncoder, open_encoder, scale_rows
 from dragin_lab.trace.trace import Passage
 
 TEXTS = ["Ann Lee was born in the city of Ulm.", "a", "", "The film Elm Road was directed by Ann Lee in 1946. " * 3]
@@ -121,6 +122,7 @@ def test_provenance_names_the_weights(folder: Path, tmp_path: Path) -> None:
 def test_rows_of_length_one_and_what_cannot_be_one() -> None:
     vectors = scale_rows(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]], np.float32))
     np.testing.assert_allclose(vectors, [[0.6, 0.8], [0, 0], [0, 0], [0, 0]], rtol=1e-6)
+    np.testing.assert_array_equal(scale_rows(np.array([[3.0, 4.0], [np.nan, 1.0]]), unit=False), [[3, 4], [0, 0]])
 
 
 @pytest.mark.parametrize(("name", "says"), [("/nowhere/model", "no folder"), ("", "it is empty")])
@@ -132,8 +134,8 @@ def test_what_is_no_model_is_refused(name: str, says: str) -> None:
 # -- sentence-transformers --------------------------------------------------------------------------------------------
 
 
-def sentence_model(folder: Path) -> Path:
-    """A tiny random BERT of sentence-transformers, mean pooling."""
+def sentence_model(folder: Path, similarity: str | None = None) -> Path:
+    """A tiny random BERT of sentence-transformers, mean pooling, made for a similarity."""
     st = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra: dense)")
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
@@ -146,7 +148,10 @@ def sentence_model(folder: Path) -> Path:
     lm_tiny.byte_level().save_pretrained(folder / "bert")
     words = Transformer(str(folder / "bert"), max_seq_length=64)
     model = st.SentenceTransformer(
-        modules=[words, Pooling(32, pooling_mode="mean")], prompts={"query": "ask: ", "document": ""}, device="cpu"
+        modules=[words, Pooling(32, pooling_mode="mean")],
+        prompts={"query": "ask: ", "document": ""},
+        similarity_fn_name=similarity,
+        device="cpu",
     )
     model.save(str(folder / "whole"))
     return folder / "whole"
@@ -162,7 +167,24 @@ def test_a_model_of_sentence_transformers_is_read_as_it_reads_itself(tmp_path: P
     passages = encoder.encode_passages([Passage("1", "Elm", "Road")])
     np.testing.assert_allclose(passages, encoder.model.encode(["Elm Road"], normalize_embeddings=True), atol=1e-5)
     assert encoder.provenance()["pooling"].startswith("sentence-transformers ")
-    assert encoder.dimension == 32
+    assert (encoder.dimension, encoder.provenance()["similarity"]) == (32, "cosine")
+
+
+def test_a_model_made_for_dot_products_ranks_as_it_ranks_itself(tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
+    encoder = open_encoder(str(sentence_model(tmp_path, "dot")), "cpu")
+    passages = [Passage(str(i), "", text) for i, text in enumerate(TEXTS) if text]
+    hits = Dense.build(Corpus.from_passages(passages), encoder, tmp_path / "index").search("Who?", len(passages))
+    texts = [p.text for p in passages]
+    own = encoder.model.similarity(encoder.model.encode_query(["Who?"]), encoder.model.encode_document(texts))[0]
+    assert [hit.text for hit in hits] == [texts[i] for i in own.argsort(descending=True)]
+    assert hits[0].score == pytest.approx(float(own.max()), rel=1e-5)
+    assert encoder.provenance()["similarity"] == "dot"
+
+
+def test_an_encoder_of_another_similarity_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="compares vectors by euclidean; use an encoder made for cosine or dot"):
+        open_encoder(str(sentence_model(tmp_path, "euclidean")), "cpu")
 
 
 def test_without_the_library_it_says_what_to_install(
@@ -192,8 +214,6 @@ def test_a_real_encoder_ranks_scifact(tmp_path: Path) -> None:
     if not data.exists():
         pytest.skip("no SciFact: set DRAGIN_LAB_DATA to the folder that holds scifact/")
     pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
-    from dragin_lab.retrieval.dense import Dense
-
     benchmark = loaded("benchmarks/real_questions.py")
     vectors = benchmark.scifact(data, lambda corpus: Dense.build(corpus, open_encoder(model), tmp_path / "index"))
     values = vectors["ndcg"]

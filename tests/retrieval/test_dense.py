@@ -20,7 +20,7 @@ from dragin_lab.retrieval import dense
 from dragin_lab.retrieval.build import build_corpus
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, index_folder
+from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, index_folder, open_encoder
 from dragin_lab.retrieval.stored import ABOUT
 from dragin_lab.study.paper_tables import table
 from dragin_lab.trace.trace import Passage
@@ -79,6 +79,13 @@ def test_equal_passages_stand_in_corpus_order(tmp_path: Path) -> None:
     ]
 
 
+def test_both_forms_of_an_accent_have_one_vector(tmp_path: Path) -> None:
+    corpus = Corpus.from_passages([Passage("a", "Rene\u0301", "a film"), Passage("b", "Bo", "a film")])
+    names = ["Ren\u00e9", "Rene\u0301"]
+    hits = Dense.build(corpus, open_encoder("almanac"), tmp_path).search_many(names, 2)
+    assert hits[0] == hits[1]
+
+
 def test_provenance_says_what_was_searched(corpus: Corpus, tmp_path: Path) -> None:
     opened = Dense.build(corpus, WordEncoder(), tmp_path)
     facts = opened.provenance()
@@ -116,7 +123,7 @@ def test_an_index_of_something_else_is_refused(corpus: Corpus, tmp_path: Path) -
         Dense.build(corpus, WordEncoder(weights="1" * 64), tmp_path)
     about = json.loads((tmp_path / ABOUT).read_text())
     (tmp_path / ABOUT).write_text(json.dumps(about | {"format": 0}))
-    with pytest.raises(CorpusError, match="built with format 0, and this is 3"):
+    with pytest.raises(CorpusError, match="built with format 0, and this is 4"):
         Dense.load(tmp_path, corpus, WordEncoder())
     (tmp_path / ABOUT).write_text(json.dumps(about | {"zeros": 2}))
     with pytest.raises(CorpusError, match="does not match its own checksum"):
