@@ -232,8 +232,8 @@ def test_a_collection_of_another_corpus_or_analysis_or_version_is_refused(
     refused(filled, "corpus_fingerprint", "(built, 240 passages)", "--force", corpus=other)
     with pytest.raises(SearchServerError, match=r"was filled with corpus_fingerprint .*240 passages.*--force"):
         fill(filled, other, progress=False)
-    monkeypatch.setattr(analysis, "NAME", "english-3")
-    refused(filled, "was filled with analysis 'english-2' (built, 240 passages), and this is 'english-3'")
+    monkeypatch.setattr(analysis, "NAME", "english-0")
+    refused(filled, "was filled with analysis 'english-3' (built, 240 passages), and this is 'english-0'")
     monkeypatch.undo()
     monkeypatch.setattr(milvus, "FORMAT", 4)
     refused(filled, "was filled with format 3 (built, 240 passages), and this is 4")
