@@ -60,8 +60,9 @@ def load(
             everywhere, and a larger sample contains every smaller one.
         fields: the names of the fields of rows of questions, where they differ: "question=q,answer=gold".
 
-    Gold answers: 2WikiMultihopQA the answer, then the aliases of its ``answer_id``; IIRC each span, or the bare value
-    without its unit; StrategyQA yes or no. IIRC questions without an answer are left out (reference-behaviour §6).
+    Gold answers: 2WikiMultihopQA the answer, then the aliases and demonyms of its ``answer_id`` (the DRAGIN authors
+    leave demonyms out); IIRC each span, or the bare value without its unit; StrategyQA yes or no. IIRC questions
+    without an answer are left out (reference-behaviour §6).
 
     Raises:
         DataError: the file, the record and the field that is wrong; an id that was used before; a name or split that

@@ -36,14 +36,9 @@ def read_records(path: Path) -> list[Placed]:
         records = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start + 1} is not UTF-8; fetch the file again") from None
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path}, line {error.lineno}: is not JSON ({error.msg}); mend it, or fetch the file again"
-        ) from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists in lists
-        raise DataError(f"{path}: is not JSON that can be read ({str(error)[:100]})") from None
+    except (ValueError, RecursionError) as error:  # also for other bytes than UTF-8, and for a number too long
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise DataError(f"{path}{line}: is not JSON in UTF-8 ({str(error)[:100]}); fetch the file again") from None
     if not isinstance(records, list) or not records:
         raise DataError(f"{path}: holds no list of records; give a question file as its authors released it")
     return [(f"{path}, record {number}", record) for number, record in enumerate(records, 1)]
@@ -72,16 +67,17 @@ class Aliases(Struct):
 
     Q_id: str
     aliases: list[str]
+    demonyms: list[str] = []
 
 
 def read_aliases(path: Path) -> dict[str, list[str]]:
-    """id -> names, from 2WikiMultihopQA's JSON lines."""
+    """id -> names and demonyms, both golds in its own evaluation script, from 2WikiMultihopQA's JSON lines."""
     if not path.is_file():
         raise DataError(f"{path}: cannot be read (no such file); 2WikiMultihopQA's answers need it")
     names: dict[str, list[str]] = {}
     for place, _, record in json_rows(path):
         line = convert_record(place, record, Aliases, DataError)
-        names.setdefault(line.Q_id, []).extend(line.aliases)
+        names.setdefault(line.Q_id, []).extend(line.aliases + line.demonyms)
     return names
 
 

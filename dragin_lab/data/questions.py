@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import json
+import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +35,9 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
         fields: the names of the fields where they are not ``question``, ``answers`` (or ``answer``) and ``id``, and
             what separates several answers in one text: ``"question=q,answer=gold,separator=|"`` or a mapping.
 
-    A missing id is made from the row. A question without an answer is asked but not scored, with a warning where no
-    question has one. Raises ``DataError`` with the place and field that is wrong.
+    Answers may be a list, also one written as text, and MuSiQue's ``answer_aliases`` are answers too. A missing id is
+    made from the row. A question without an answer is asked but not scored, with a warning. Raises ``DataError`` with
+    the place and field that is wrong.
     """
     chosen = tabular.parse_fields(fields, FIELDS)
     rows = list(tabular.read_rows(source))
@@ -40,12 +45,13 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
         shown = source if isinstance(source, str | Path) else type(source).__name__
         raise DataError(f"{shown}: holds no question")
     questions = check_ids((placed.place, _read_question(placed, chosen)) for placed in rows)
-    if not any(question.golds for question in questions):
-        warnings.warn(
-            f"no question has an answer, so none is scored; {tabular.list_fields(rows[-1])}, "
-            "as in --fields answer=COLUMN",
-            stacklevel=3,
-        )
+    unscored = [row.place for row, question in zip(rows, questions, strict=True) if not question.golds]
+    if len(unscored) == len(rows):
+        remedy = f"so none is scored; {tabular.list_fields(rows[-1])}, as in --fields answer=COLUMN"
+        warnings.warn(f"no question has an answer, {remedy}", stacklevel=3)
+    elif unscored:
+        why = "so they are not scored; pandas reads texts such as NA as missing, unless keep_default_na=False"
+        warnings.warn(f"{len(unscored)} of {len(rows)} have no answer, {unscored[0]} first, {why}", stacklevel=3)
     return questions
 
 
@@ -76,20 +82,36 @@ def _read_question(placed: Placed, fields: Mapping[str, str]) -> Question:
     if not text:
         raise DataError(f"{placed.place}: the question is empty")
     id = str(placed.number) if values["id"] is None else tabular.text_of(placed, "id", values["id"])
-    golds = () if values["answer"] is None else _read_golds(placed, values["answer"], fields.get("separator"))
+    aliases = tabular.pick_value(placed, "aliases", ("answer_aliases",), {})
+    golds = () if values["answer"] is None else _read_golds(placed, values["answer"], aliases, fields.get("separator"))
     return tabular.question_at(placed.place, id, text, golds)
 
 
-def _read_golds(placed: Placed, value: Any, separator: str | None) -> tuple[str, ...]:
-    """The answers in a list, or in a text that a separator splits; each once."""
-    if isinstance(value, str):
-        values: Iterable[Any] = value.split(separator) if separator else [value]
-    else:
-        listed = (
-            value.tolist() if hasattr(value, "tolist") else value
-        )  # an array, which pandas makes of lists in parquet
-        values = listed if isinstance(listed, list | tuple) else [listed]
+def _read_golds(placed: Placed, answer: Any, aliases: Any, separator: str | None) -> tuple[str, ...]:
+    """The answers and their aliases; each once."""
+    values = [one for of in (answer, aliases) if of is not None for one in _list_answers(of, separator)]
     golds = [tabular.text_of(placed, "answer", one).strip() for one in values]
     if not any(golds):
         raise DataError(f"{placed.place}: the answer is empty; give at least one text that counts as right")
     return tuple(dict.fromkeys(gold for gold in golds if gold))
+
+
+def _list_answers(value: Any, separator: str | None) -> Sequence[Any]:
+    """The answers in a list, also one written as text (PopQA), or in a text that a separator splits."""
+    if isinstance(value, str):
+        value = value.split(separator) if separator else _parse_list(value)
+    elif hasattr(value, "tolist"):  # an array, which pandas makes of lists in parquet
+        value = value.tolist()
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _parse_list(text: str) -> Any:
+    """The list of texts that JSON, Python or numpy wrote; any other text as it is."""
+    if text.lstrip().startswith(("[", "(")):
+        commas = re.sub(r"""(['"])\s+(?=['"])""", r"\1, ", text)  # which numpy leaves out
+        for parse, written in ((json.loads, text), (ast.literal_eval, commas)):
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                values = parse(written)
+                if isinstance(values, list | tuple) and (not values or any(isinstance(one, str) for one in values)):
+                    return values
+    return text

@@ -10,6 +10,7 @@ import gzip
 import json
 import math
 import numbers
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ _LONGEST_FIELD = 8 << 20
 #: Bytes of a line; a longer one is refused before it is read into memory.
 LONGEST_LINE = 64 << 20
 _LINES_AT_ONCE = 1000  # between two reports of progress
+_QUOTING = "where a text holds quotation marks, quote the whole field and double the quotes inside it"
 _NOT_ROWS = (str, bytes, Mapping, numbers.Number)
 ACCEPTED = (
     f"a {', '.join(JSON_LINES + TABLES + PARQUET)} file, a folder saved by datasets, {HUB}NAME[#SPLIT], a DataFrame, a "
@@ -126,32 +128,45 @@ def json_rows(path: Path, advance: Advance = lambda count: None) -> Iterator[Pla
 
 
 def _read_table(path: Path, advance: Advance) -> Iterator[Placed]:
-    """Rows below a header, separated by commas or tabs and quoted as CSV writers do."""
+    """Rows below a header, separated by commas or tabs and quoted as CSV writers do.
+
+    A quotation mark that is part of a text hides the rows up to the next one. So a row whose every line could be one is
+    refused between tabs and warned of between commas; between tabs other rows over several lines are warned of too.
+    """
     tabs = ".tsv" in path.name.lower()
+    between = "\t" if tabs else ","
+    folded: list[str] = []
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))  # for the whole process, and only ever raised
-    reader = csv.reader(read_lines(path, advance), delimiter="\t" if tabs else ",", strict=True)
+    reader = csv.reader(read_lines(path, advance), delimiter=between, strict=True)
     names: list[str] = []
     begun, count = 1, 0  # the line on which the current record starts; the records so far
     try:
         for fields in reader:
-            place, begun = f"{path}, line {begun}", reader.line_num + 1
+            place, several, begun = f"{path}, line {begun}", reader.line_num > begun, reader.line_num + 1
             if not fields:
                 continue
             if not names:
                 names = fields
             elif len(fields) == len(names):
+                if several:
+                    widths = {line.count(between) + 1 for line in between.join(fields).split("\n")}
+                    hides = widths == {len(names)} and len(names) > 1
+                    if hides and tabs:
+                        raise DataError(f"{place}: its quotation mark hides the rows after it; {_QUOTING}")
+                    folded += [place] if hides or tabs else []
                 count += 1
                 yield Placed(place, count, dict(zip(names, fields, strict=True)))
             else:
-                between = "tabs" if tabs else "commas"
+                marks = "tabs" if tabs else "commas"
                 raise DataError(
-                    f"{place}: has {len(fields)} fields between {between} and not {len(names)} as the first line; "
-                    f"quote fields that hold {between} or line ends"
+                    f"{place}: has {len(fields)} fields between {marks} and not {len(names)} as the first line; "
+                    f"quote fields that hold {marks} or line ends"
                 )
+        if folded:
+            warnings.warn(f"{folded[0]}: a row over several lines, {len(folded)} in all; {_QUOTING}", stacklevel=2)
     except csv.Error as error:
         raise DataError(
-            f"{path}, line {begun}: a field is not closed or not quoted as CSV writers do ({error}); quote the whole "
-            "field and double the quotes inside it"
+            f"{path}, line {begun}: a field is not closed or not quoted as CSV writers do ({error}); {_QUOTING}"
         ) from None
 
 
@@ -179,16 +194,19 @@ def _read_parquet(path: Path, advance: Advance) -> Iterator[Placed]:
 def _read_objects(source: Any) -> Iterator[Placed]:
     """The rows of a DataFrame, a data set, or an iterable of dictionaries."""
     name = type(source).__name__
-    if hasattr(source, "itertuples"):  # a DataFrame
-        columns = [str(column) for column in source.columns]
-        records: Iterable[Any] = (dict(zip(columns, row, strict=True)) for row in source.itertuples(index=False))
-    else:
-        records = source
-    for number, record in enumerate(records, 1):
+    for number, record in enumerate(list_records(source) if hasattr(source, "itertuples") else source, 1):
         place = f"{name}, row {number}"
         if not isinstance(record, Mapping):
             raise DataError(f"{place}: is {type(record).__name__} {str(record)[:40]!r}; every row is a dictionary")
         yield Placed(place, number, record)
+
+
+def list_records(frame: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a DataFrame by column; an index that has a name is a column too."""
+    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    frame = frame.reset_index(named) if named else frame
+    columns = [str(column) for column in frame.columns]
+    return (dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False))
 
 
 def _read_data_set(source: str | Path) -> Iterator[Placed]:
@@ -244,19 +262,18 @@ def pick_value(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[
     None where there is none, and for missing values (NaN, pandas' NA). Raises ``DataError`` where the record lacks a
     field named in ``fields``.
     """
-    record, key = placed.record, fields.get(name)
+    record = placed.record
+    key = fields.get(name) or next((key for key in usual if key in record), None)
     if key is None:
-        for key in usual:
-            if key in record:
-                break
-        else:
-            return None
-    elif key not in record:
-        raise DataError(f"{placed.place}: has no field {key!r} ({name}); {list_fields(placed)}")
-    value = record[key]
-    if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value)):
         return None
-    return value
+    if key not in record:
+        raise DataError(f"{placed.place}: has no field {key!r} ({name}); {list_fields(placed)}")
+    return None if is_missing(record[key]) else record[key]
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is one of pandas' for what is missing."""
+    return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value))
 
 
 def text_of(placed: Placed, name: str, value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import tracemalloc
@@ -41,11 +42,11 @@ def aliases(folder: Path, *lines: Any) -> None:
     write(folder, "id_aliases.json", "\n".join(json.dumps(line) for line in lines))
 
 
-def test_2wiki_golds_are_the_answer_and_its_aliases(tmp_path: Path) -> None:
-    aliases(tmp_path, {"Q_id": "Q1", "aliases": ["Elm Road", "The Elm Road"], "demonyms": []})
+def test_2wiki_golds_are_the_answer_its_aliases_and_demonyms(tmp_path: Path) -> None:
+    aliases(tmp_path, {"Q_id": "Q1", "aliases": ["Elm Road", "The Elm Road"], "demonyms": ["Elmer"]})
     path = write(tmp_path, "dev.json", [TWOWIKI, TWOWIKI | {"_id": "a2", "answer": "yes", "answer_id": None}])
     first, second = load(path)
-    assert first.golds == ("Elm Road", "The Elm Road")
+    assert first.golds == ("Elm Road", "The Elm Road", "Elmer")
     assert (first.id, first.text) == ("a1", "Which film?")
     assert second.golds == ("yes",)
 
@@ -173,6 +174,50 @@ def test_custom_questions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "golds"),
+    [
+        ('["politician", "head of state"]', ("politician", "head of state")),
+        (" ['it\\'s', \"Bo's\", 1]", ("it's", "Bo's", "1")),
+        ("('a', 'b')", ("a", "b")),
+        ("['a' 'b c'\n 'd']", ("a", "b c", "d")),  # as numpy writes it
+        ("[0, 1]", ("[0, 1]",)),  # an interval
+        ("['Til Tuesday]", ("['Til Tuesday]",)),
+        ("[sic]", ("[sic]",)),
+    ],
+)
+def test_a_list_of_answers_may_be_written_as_text(tmp_path: Path, text: str, golds: tuple[str, ...]) -> None:
+    path = tmp_path / "popqa.tsv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, delimiter="\t").writerows([("question", "possible_answers"), ("Who?", text)])
+    assert load(path, fields="answer=possible_answers")[0].golds == golds
+    assert load([{"question": "Who?", "answer": text}], fields="separator=;")[0].golds == (text.strip(),)
+
+
+def test_aliases_of_an_answer_are_answers() -> None:
+    row = {"question": "Where?", "answer": "United States", "answer_aliases": ["USA", "United States"]}
+    rows = [row, row | {"answer_aliases": []}, row | {"answer_aliases": None}, row | {"answer_aliases": '["US"]'}]
+    golds = [("United States", "USA"), ("United States",), ("United States",), ("United States", "US")]
+    assert [q.golds for q in load(rows)] == golds
+
+
+def test_an_index_with_a_name_is_a_column() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": ["q7", "q9"], "question": ["Who?", "When?"], "answer": ["Ada", "1850"]})
+    wanted = load(frame)
+    assert [q.id for q in wanted] == ["q7", "q9"]
+    assert load(frame.set_index("id")) == load(frame.set_index(["id", "question"])) == wanted
+    assert load(frame.set_index(frame["answer"])) == wanted  # a column too
+    assert [q.id for q in load(frame.drop(columns="id"))] == ["1", "2"]
+
+
+def test_a_question_has_one_id_in_both_forms_of_an_accent() -> None:
+    rows = [{"id": id, "question": "Who?", "answer": "Ada"} for id in ("e\u0301", "\u00e9")]
+    assert load(rows[:1])[0].id == "\u00e9"
+    with pytest.raises(DataError, match=r"row 2: the id .* was used before"):
+        load(rows)
+
+
+@pytest.mark.parametrize(
     ("rows", "message"),
     [
         (["{"], r"own\.jsonl, line 1: is not JSON"),
@@ -180,6 +225,8 @@ def test_custom_questions(tmp_path: Path) -> None:
         (["[1]"], "line 1: is a JSON list; every line is one JSON object"),
         ([{"question": "Who?", "answer": True}], "the answer is bool 'True'; it must be a text"),
         ([{"question": "Who?", "answers": []}], "the answer is empty; give at least one"),
+        ([{"question": "Who?", "answer": "[]"}], "the answer is empty; give at least one"),
+        ([{"question": "Who?", "answer": '["a", null]'}], "the answer is NoneType"),
         ([{"question": "Who?", "answers": ["a", None]}], "the answer is NoneType"),
         ([{"question": "Who?", "answer": "a", "answers": ["a"]}], "both 'answer' and 'answers'"),
         ([{"id": 1.5, "question": "Who?", "answer": "a"}], "the id is float '1.5'"),
@@ -327,6 +374,10 @@ def test_questions_without_an_answer_are_asked_and_a_warning_says_so(tmp_path: P
     with pytest.warns(UserWarning, match="no question has an answer, so none is scored; its fields are"):
         read = datasets.load(path)
     assert [question.golds for question in read] == [(), ()]
+    path.write_text('{"question": "Who?", "answer": "Ada"}\n{"question": "When?", "answer": null}\n')
+    with pytest.warns(UserWarning, match=r"1 of 2 have no answer, .*line 2 first, .*keep_default_na=False"):
+        read = datasets.load(path)
+    assert [question.golds for question in read] == [("Ada",), ()]
     with pytest.raises(DataError, match="say which is which"):
         datasets.load(path, fields="answer=answer")
     path.write_text('{"question": "Who?", "answer": "Li"}\n{"question": "When?"}\n')

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -204,7 +205,8 @@ def test_a_passage_of_100_000_words_is_read_and_announced_once(tmp_path: Path) -
     assert corpus.get("2").text == text
 
 
-field = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=20)
+letter = st.characters(exclude_categories=["Cs"], exclude_characters="\0\r")
+field = st.text(letter, max_size=20).filter(lambda s: not {"\t", "\n"} <= set(s))  # whose lines may be rows
 filled = field.filter(lambda s: bool(s.strip()))
 
 
@@ -213,6 +215,31 @@ def test_tables_read_what_a_csv_writer_wrote(rows: list[tuple[str, str, str]], t
     folder = tmp_path_factory.mktemp("tables")
     for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
         assert plain(Corpus.load(write_table(folder / "c.tsv", rows, quoting))) == rows
+
+
+def test_a_quotation_mark_of_a_text_does_not_hide_rows_in_silence(tmp_path: Path) -> None:
+    rows = [("id", "text", "title"), ("1", '"Alpha begins', "A"), ("2", 'and Beta ends"', "B"), ("3", "Gamma", "C")]
+    for mark, name in (("\t", "c.tsv"), (",", "c.csv")):
+        path = written(tmp_path / name, "\n".join(map(mark.join, rows)))
+        if mark == "\t":
+            refusal(path, "line 2: its quotation mark hides the rows after it", "double the quotes")
+            continue
+        with pytest.warns(UserWarning, match=r"c\.csv, line 2: a row over several lines, 1 in all; where a text"):
+            assert [p.id for p in Corpus.load(path)] == ["1", "3"]  # as CSV has it
+
+
+def test_a_field_over_two_lines_is_warned_of_between_tabs_and_usual_between_commas(tmp_path: Path) -> None:
+    rows = [("id", "text", "title"), ("1", "one\ntwo", ""), ("2", "three", ""), ("3", "four\n\nfive", "")]
+    for mark, name in (("\t", "c.tsv"), (",", "c.csv")):
+        with (tmp_path / name).open("w", newline="") as file:
+            csv.writer(file, delimiter=mark, lineterminator="\n").writerows(rows)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert plain(Corpus.load(tmp_path / name)) == rows[1:]
+        lines = [str(one.message) for one in caught]
+        assert [line.partition("; ")[0] for line in lines] == [
+            f"{tmp_path / name}, line 2: a row over several lines, 2 in all"
+        ] * (mark == "\t")
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
