@@ -15,13 +15,16 @@ import numpy as np
 from dragin_lab.checks import Filled, convert_record
 from dragin_lab.checks import number as as_number
 from dragin_lab.checks import text as as_text
+from dragin_lab.data import tabular
 from dragin_lab.errors import DraginLabError, SearchServerError, SettingError
+from dragin_lab.text import compose
 from dragin_lab.trace.trace import Passage
 
 #: The seconds that a search may take, repetitions included, and the environment variable that changes them.
 TIMEOUT, TIMEOUT_VARIABLE = 60, "DRAGIN_LAB_SEARCH_TIMEOUT"
 _ACCEPTED = (
-    "a list of dl.Passage, of texts, of (title, text) pairs, or of dictionaries with text and maybe id, title, score"
+    "a list of dl.Passage, of texts, of (title, text) pairs, or of dictionaries with text and maybe id, title, score; "
+    "or a DataFrame with such columns"
 )
 
 
@@ -64,11 +67,15 @@ class _Result(msgspec.Struct):
 
 
 def as_passages(answer: Any, k: int, name: str, query: str) -> list[Passage]:
-    """The first k passages of a user's retriever's answer; ``RetrieverError`` for an answer of another kind."""
+    """The first k passages of a user's retriever's answer; ``RetrieverError`` for an answer of another kind.
+
+    A set has no order, and a Series with a text in its index is a row, not a list of passages.
+    """
     where = f"retriever {name} answered {query[:80]!r}"
-    if isinstance(answer, str | bytes | Mapping | Passage) or not isinstance(answer, Iterable):
+    row = hasattr(answer, "iloc") and "text" in answer.index
+    if row or isinstance(answer, str | bytes | Mapping | Passage | set | frozenset) or not isinstance(answer, Iterable):
         raise RetrieverError(f"{where} with {type(answer).__name__} {str(answer)[:60]!r}; it must be {_ACCEPTED}")
-    results = islice(answer, k)
+    results = islice(tabular.list_records(answer) if hasattr(answer, "itertuples") else answer, k)
     passages = [_as_passage(result, f"{where}: result {number}") for number, result in enumerate(results, 1)]
     _check_ids(passages, where, RetrieverError)
     return passages
@@ -97,7 +104,8 @@ def _as_passage(result: Any, where: str) -> Passage:
         case [str(title), str(text)]:
             record = {"title": title, "text": text}
         case Mapping():
-            record = {key: value.item() if isinstance(value, np.generic) else value for key, value in result.items()}
+            plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in result.items()}
+            record = {key: None if tabular.is_missing(value) else value for key, value in plain.items()}
         case _:
             raise RetrieverError(f"{where} is {type(result).__name__} {str(result)[:60]!r}; it must be in {_ACCEPTED}")
     row = convert_record(f"{where}, {str(result)[:60]!r}", record, _Result, RetrieverError, f"; give {_ACCEPTED}")
@@ -112,6 +120,6 @@ def _as_passage(result: Any, where: str) -> Passage:
 
 
 def _check_ids(passages: Sequence[Passage], where: str, error: type[DraginLabError]) -> None:
-    ids = [passage.id for passage in passages]
+    ids = [compose(passage.id) for passage in passages]
     if twice := next((id for id in ids if ids.count(id) > 1), None):
         raise error(f"{where} with the id {twice!r} twice; give every passage its own")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from answering import DRAGIN, AnsweringModel, questions, recorded
 
@@ -58,10 +59,24 @@ def test_what_is_plainly_meant_is_taken() -> None:
     assert answering([]).search("q", 3) == []
 
 
+def test_a_dataframe_is_its_rows() -> None:
+    frame = pd.DataFrame({"id": [7, 8, 9], "title": ["T", None, math.nan], "text": ["one", "two", "three"]})
+    wanted = [("7", "T", "one"), ("8", "", "two")]
+    for answer in (frame, frame.set_index("id"), frame.set_index(["id", "title"]), frame.to_dict("records")):
+        assert [(p.id, p.title, p.text) for p in answering(answer).search("q", 2)] == wanted
+    assert [p.text for p in answering(frame["text"]).search("q", 2)] == ["one", "two"]
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         ("a text", "with str 'a text'; it must be a list of dl.Passage"),
+        ({"one", "two"}, "with set"),
+        (frozenset({"one"}), "with frozenset"),
+        ({"text": ["one", "two"]}, "with dict"),
+        (pd.Series({"id": "1", "text": "one"}), "with Series"),
+        (pd.DataFrame({"contents": ["one"]}), "Object missing required field `text`"),
+        (pd.DataFrame({"text": ["one"], "title": [3]}), "got `int` - at `title`"),
         (None, "with NoneType"),
         ({"text": "one"}, "with dict"),
         ([3], "result 1 is int '3'"),
