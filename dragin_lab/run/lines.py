@@ -138,13 +138,13 @@ def interval_of(measure: str, values: Numbers) -> Interval:
 
 
 def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``em``, ``em_low``, ``em_high`` and so on.
+    """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``scored``, ``em``, ``em_low``, ``em_high`` and so on.
 
-    ``n`` counts the episodes that did not fail; em and f1 are over those of them that have gold answers. NaN where
-    there is nothing to take the mean of.
+    ``n`` counts the episodes that did not fail; em and f1 are over those of them that have gold answers, ``scored``.
+    NaN where there is nothing to take the mean of.
     """
     sound = [line for line in predictions if line["ended"] != "error"]
-    means: dict[str, float] = {"n": len(sound)}
+    means: dict[str, float] = {"n": len(sound), "scored": sum(line["em"] is not None for line in sound)}
     for name in MEASURES:
         values = [line[name] for line in sound if line[name] is not None]
         mean = interval_of(name, values) if values else None

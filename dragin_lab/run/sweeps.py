@@ -45,7 +45,7 @@ class Sweep:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row per value (pandas.DataFrame): setting, value, n, then means per question with their 95 % intervals.
+        """One row per value (pandas.DataFrame): setting, value, n, scored, then means per question with 95 % intervals.
 
         em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see ``lines.summary``.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -87,7 +87,7 @@ def means_table(records: Mapping[At, RunRecord], lines: Mapping[At, Mapping[str,
         runs = [record for (_, method), record in records.items() if method == name]
         rows.append(Row((name + _incomplete(runs),), tuple(cells[name])))
     title = ", ".join(datasets) if len(datasets) < 4 else f"{len(datasets)} data sets"
-    about = _about(records.values(), {len(answered) for answered in lines.values()}, base)
+    about = _about(records.values(), [list(answered.values()) for answered in lines.values()], base)
     about += differing_conditions(records) + never_fired(records)
     return Table(0, f"{title}: means per question", ("method",), tuple(columns), rows, about, compared_with=base)
 
@@ -103,14 +103,22 @@ def _incomplete(records: list[RunRecord]) -> str:
     return f" ({', '.join(remarks)})" if remarks else ""
 
 
-def _about(records: Iterable[RunRecord], counts: set[int], base: str) -> list[str]:
-    n = f"{min(counts):,}" + (f" to {max(counts):,}" if len(counts) > 1 else "")
-    lines = [f"n = {n} question{'' if n == '1' else 's'}; {INTERVALS}"]
+def _about(records: Iterable[RunRecord], answers: Sequence[Sequence[Line]], base: str) -> list[str]:
+    n = _span([len(lines) for lines in answers])
+    scored = _span([sum(line["em"] is not None for line in lines) for lines in answers])
+    part = "" if scored in (n, "0") else f", {scored} of them scored"
+    lines = [f"n = {n} question{'' if n == '1' else 's'}{part}; {INTERVALS}"]
     if "strategyqa" in [record.config["template"].get("answer_rule") for record in records]:
         lines.append("unreadable answers to yes-or-no questions count as no, as in the released code")
     if base:
         lines.append(comparing(base, "test (EM: McNemar, exact; else by permutation)"))
     return lines
+
+
+def _span(counts: Sequence[int]) -> str:
+    """The smallest and the largest count, as text."""
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 # -- one method against another --------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def test_summary_leaves_out_what_failed_and_what_has_no_gold() -> None:
     line = {"em": 1.0, "f1": 1.0, "retrievals": 2, "tokens": 10, "ended": "answered"}
     failed = line | {"em": None, "f1": None, "retrievals": 0, "tokens": 0, "ended": "error"}
     found = summary([line, line | {"em": 0.0, "f1": 0.5, "tokens": 20}, line | {"em": None, "f1": None}, failed])
-    assert (found["n"], found["em"], found["f1"], found["retrievals"]) == (3, 0.5, 0.75, 2)
+    assert (found["n"], found["scored"], found["em"], found["f1"], found["retrievals"]) == (3, 2, 0.5, 0.75, 2)
     assert found["tokens"] == pytest.approx(40 / 3)
     assert (found["em_low"], found["em_high"]) == (pytest.approx(0.0945, abs=1e-4), pytest.approx(0.9055, abs=1e-4))
     assert math.isnan(found["retrievals_low"])  # both retrieved twice, and nothing says how often another would

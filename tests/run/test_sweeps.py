@@ -17,8 +17,8 @@ from dragin_lab.run.rundir import find_runs
 from dragin_lab.run.sweeps import Sweep, read_sweep
 
 COLUMNS = [
-    "setting", "value", "n", "em", "em_low", "em_high", "f1", "f1_low", "f1_high", "retrievals", "retrievals_low",
-    "retrievals_high", "tokens",
+    "setting", "value", "n", "scored", "em", "em_low", "em_high", "f1", "f1_low", "f1_high", "retrievals",
+    "retrievals_low", "retrievals_high", "tokens",
 ]  # fmt: skip
 
 
@@ -33,9 +33,9 @@ def test_a_table_with_a_row_a_value() -> None:
     found = over(threshold=[1, 9])
     table = found.table
     assert list(table.columns) == COLUMNS
-    assert table[["setting", "value", "n", "em", "retrievals"]].to_numpy().tolist() == [
-        ["threshold", 1.0, 3, 1.0, 1.0],
-        ["threshold", 9.0, 3, 0.0, 0.0],
+    assert table[["setting", "value", "n", "scored", "em", "retrievals"]].to_numpy().tolist() == [
+        ["threshold", 1.0, 3, 3, 1.0, 1.0],
+        ["threshold", 9.0, 3, 3, 0.0, 0.0],
     ]
     assert table["em_low"].tolist() == pytest.approx([0.4385, 0.0], abs=1e-4)  # Wilson's interval of 3 of 3
     assert (table["tokens"] > 5).all()

@@ -48,6 +48,16 @@ def test_a_file_of_ones_own_has_a_table_in_every_form(runs: dl.Runs) -> None:
         assert "0.75" in shown
 
 
+def test_a_table_says_over_how_many_questions_its_scores_are_means(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "dragin", "mine", A)
+    assert "n = 4 questions; brackets" in str(dl.Runs.load(tmp_path).table())
+    change_line(folder, 1, gold=[], em=None, f1=None, precision=None, recall=None)
+    assert "n = 4 questions, 3 of them scored; brackets" in str(dl.Runs.load(tmp_path).table())
+    write_run(tmp_path, "flare", "mine", (1.0, 0.0, None, None))  # two of which failed
+    change_line(tmp_path / "mine" / "flare", 1, gold=[], em=None, f1=None, precision=None, recall=None)
+    assert "n = 4 questions, 1 to 3 of them scored; brackets" in str(dl.Runs.load(tmp_path).table())
+
+
 def test_no_sample_without_spread_has_an_interval_without_width(tmp_path: Path) -> None:
     write_run(tmp_path, "dragin", "mine", (0.0,) * 5, retrievals=[1] * 5)
     write_run(tmp_path, "flare", "mine", (1.0,) * 5, retrievals=[1] * 5)
