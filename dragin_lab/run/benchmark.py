@@ -27,9 +27,9 @@ from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished, Line, record_of, search_error
 from dragin_lab.run.rundir import CONFIG, FORMAT, RunStoppedError
 from dragin_lab.run.runwriter import RunFolder, RunInMemory, check_settings
-from dragin_lab.run.serving import describe_retriever
+from dragin_lab.run.serving import describe_error, describe_model, describe_retriever, render_chat
 from dragin_lab.trace.records import fingerprint
-from dragin_lab.trace.trace import Question
+from dragin_lab.trace.trace import Passage, Question
 
 _QUESTIONS = "give a benchmark, or a list of texts, of Question or of dictionaries with question and answer"
 _SPLITS = ("train", "dev", "test")
@@ -211,7 +211,7 @@ def finds_nothing(lab: Lab, asked: Benchmark) -> bool:
 
 def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | None = None) -> dict[str, Any]:
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
-    model, template = dict(lab.model.provenance()), lab.template(method, asked.template)
+    model, template = describe_model(lab.model), lab.template(method, asked.template)
     retriever: Any = lab.retriever_for(method)
     # A cluster's workers name all libraries that they compute with; the process that writes may have others.
     computed_with = ("python", "torch", "transformers", "numpy", "spacy")
@@ -225,6 +225,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
         "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
         | template.described
         | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]}
+        | ({"rendered": rendered} if (rendered := _render_template(lab, template)) else {})
         | ({"chosen": template.chosen} if template.chosen else {}),
         "dataset": {
             "name": asked.name,
@@ -239,6 +240,18 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
         "device": model.pop("device", None),
         "versions": {"dragin_lab": __version__, "numpy": version("numpy"), "spacy": version("spacy")} | versions,
     }
+
+
+def _render_template(lab: Lab, template: PromptTemplate) -> str:
+    """What code that is not this package's makes of a short prompt: a chat template, or a layout of your own."""
+    if template.layout == "chat" or template.shape.task:
+        return str(lab.model.identity.chat if lab.elsewhere else render_chat(lab.model))
+    if not callable(template.layout):
+        return ""
+    try:
+        return template.render("Who?", " Bo", [Passage("1", "Bo", "Bo is a film.")]).text
+    except Exception as error:  # noqa: BLE001 - it may know its own questions alone
+        return describe_error(error)
 
 
 def record_episodes(

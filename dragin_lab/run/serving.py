@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeGuard
 
@@ -290,6 +291,23 @@ def _describe_lab(lab: Lab, method: Method, template: PromptTemplate) -> dict[st
 def describe_retriever(retriever: Any) -> dict[str, Any] | None:
     """What a retriever records of itself (``provenance``); None for none."""
     return None if retriever is None else dict(retriever.provenance())
+
+
+def describe_model(lm: Any) -> dict[str, Any]:
+    """What a model records of itself (``provenance``), with the hash of its tokenizer and the ids that end a text."""
+    identity = getattr(lm, "identity", None)
+    known = identity() if callable(identity) else {}  # a cluster's workers have recorded both
+    return dict(lm.provenance()) | {key: known[key] for key in ("tokenizer_sha256", "eos") if key in known}
+
+
+def render_chat(lm: Any) -> str:
+    """A short talk as the model's chat template writes it; "" where it has none or refuses the turns."""
+    tokenizer: Any = getattr(lm, "tokenizer", None)
+    if not getattr(tokenizer, "chats", False):
+        return ""
+    with suppress(SettingError):
+        return str(tokenizer.chat([("user", "Who?"), ("assistant", "Bo."), ("user", "When?")]))
+    return ""
 
 
 def describe_error(error: Exception) -> str:

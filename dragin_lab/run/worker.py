@@ -20,7 +20,7 @@ from dragin_lab.run.arguments import has_counts
 from dragin_lab.run.benchmark import record_episodes
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished
-from dragin_lab.run.serving import describe_error, describe_retriever
+from dragin_lab.run.serving import describe_error, describe_model, describe_retriever, render_chat
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.trace import Question
 
@@ -75,6 +75,7 @@ class Identity(NamedTuple):
     embedded: bool
     shown: tuple[str, str]  # model, retriever
     counts: bool = False  # whether the retriever counts passages
+    chat: str = ""  # ``render_chat``
 
 
 class Worker:
@@ -92,9 +93,10 @@ class Worker:
             lm, retriever = self.lab.model, self.lab.retriever if self.recipe.searches else None
         except Exception as error:
             raise ClusterError(f"{worker}: {describe_error(error)}") from error
-        model = lm.provenance() | {package: version(package) for package in ("numpy", "spacy")}
+        model = describe_model(lm) | {package: version(package) for package in ("numpy", "spacy")}
         recorded = {"library": describe_library(), "model": model, "retriever": describe_retriever(retriever)}
-        return Identity(worker, recorded, lm.embedded, (repr(lm), repr(retriever)), has_counts(retriever))
+        shown = (repr(lm), repr(retriever))
+        return Identity(worker, recorded, lm.embedded, shown, has_counts(retriever), render_chat(lm))
 
     def answer(
         self, questions: Sequence[Question], method: Method, asking: dict[str, Any], options: dict[str, Any]

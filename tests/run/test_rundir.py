@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,13 +19,14 @@ from run_folders import read_config, write_config, write_run
 from scripted import ScriptedRetriever
 
 from dragin_lab.catalog.methods import exchange_settings, method
+from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import ModelError, SearchServerError, SettingError
 from dragin_lab.run import runwriter
 from dragin_lab.run.benchmark import Benchmark, run_config
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import encode
 from dragin_lab.run.rundir import FORMAT, RunError, RunStoppedError, read_run, trace_name
-from dragin_lab.run.runwriter import RunFolder
+from dragin_lab.run.runwriter import RunFolder, check_settings
 from dragin_lab.trace.trace import Passage, Question
 
 KEYS = [
@@ -166,6 +168,50 @@ def test_a_method_that_shows_a_form_is_recorded_with_its_own_exemplars(tmp_path:
     template = run_config(Lab(lm, retriever=ScriptedRetriever()), how, Benchmark("a", ()))["template"]
     assert template["form"] == "self-ask"
     assert "Follow up:" in template["exemplars"][0]["rationale"]
+
+
+class Chatting(AnsweringModel):
+    """A model with a hash of its tokenizer, and a chat template that writes ``mark`` before the assistant."""
+
+    def __init__(self, mark: str = "BOT:", sha: str = "0" * 64) -> None:
+        super().__init__()
+        self.sha = sha
+        talk = "\n".join
+        self.tokenizer = SimpleNamespace(chats=True, chat=lambda turns: talk(f"{r}: {t}" for r, t in turns) + mark)
+
+    def identity(self) -> dict[str, Any]:
+        return self.provenance() | {"tokenizer_sha256": self.sha, "eos": [2], "threads": 4}
+
+
+def settings_of(lm: Any, **options: Any) -> dict[str, Any]:
+    return run_config(Lab(lm, retriever=ScriptedRetriever(), **options), DRAGIN, Benchmark("a", ()))
+
+
+def test_a_run_is_not_continued_with_another_tokenizer_or_prompt(tmp_path: Path) -> None:
+    def refused(before: dict[str, Any], now: dict[str, Any]) -> str:
+        write_config(tmp_path, before)
+        check_settings(tmp_path, before)
+        with pytest.raises(RunError, match="holds a run of other settings") as caught:
+            check_settings(tmp_path, now)
+        return str(caught.value)
+
+    chat = settings_of(Chatting(), layout="chat")
+    said = refused(chat, settings_of(Chatting("ROBOT:"), layout="chat"))
+    assert "template.rendered:" in said
+    assert "ROBOT:" in said
+    assert "model.tokenizer_sha256:" in refused(chat, settings_of(Chatting(sha="1" * 64), layout="chat"))
+    plain = settings_of(Chatting())
+    assert "rendered" not in plain["template"]
+    assert plain == settings_of(Chatting("ROBOT:"))  # whose chat template writes none of its prompts
+    assert (plain["model"]["eos"], plain["model"].get("threads")) == ([2], None)
+    marks = iter("ab")
+
+    def own(question: str, passages: Any, tail: str) -> str:
+        return f"{next(marks)}{question}{tail}"
+
+    one, other = (settings_of(Chatting(), exemplars=PromptTemplate(layout=own)) for _ in range(2))
+    assert "template.rendered: 'aWho? Bo' → 'bWho? Bo'" in refused(one, other)
+    assert settings_of(Chatting(), exemplars=PromptTemplate(layout=own))["template"]["rendered"] == "StopIteration: "
 
 
 # -- going on ---------------------------------------------------------------------------------------------------------
