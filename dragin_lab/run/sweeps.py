@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +42,11 @@ class Sweep:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The values, in the order they were given."""
-        return tuple(method.settings[self.setting] for method in self.methods)
+        """The values, in the order they were given; triggers or formulators of one name in their written form."""
+        values = tuple(method.settings[self.setting] for method in self.methods)
+        if self.setting in ("when", "what") and len(set(values)) < len(values):
+            return tuple(str(one.trigger if self.setting == "when" else one.formulator) for one in self.methods)
+        return values
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -55,7 +60,8 @@ class Sweep:
             {"setting": self.setting, "value": value} | summary(lines)
             for value, lines in zip(self.values, self.predictions, strict=True)
         ]
-        return pd.DataFrame(rows).drop(columns=["tokens_low", "tokens_high"])
+        table = pd.DataFrame(rows).drop(columns=["tokens_low", "tokens_high"])
+        return table if on_a_scale(self.values) else table.assign(value=pd.Series(self.values, dtype=object))
 
     def __repr__(self) -> str:
         return f"Sweep({self.methods[0].name}, {self.setting} in {list(self.values)}, {self.benchmark})"
@@ -167,11 +173,16 @@ def read_sweep(method: Method | str, settings: Mapping[str, Any]) -> tuple[str, 
         raise SettingError(f"{setting} has no values to sweep over; give at least one, such as {setting}=[5, 25]")
     fixed = {key: value for key, value in settings.items() if key != setting}
     methods = tuple(dict.fromkeys(as_method(method, fixed | {setting: value}) for value in values))
-    if methods[0].settings.get(setting) is None:
-        one = methods[0]
+    one = methods[0]
+    if setting not in one.settings or (setting == "threshold" and one.threshold is None):
         raise SettingError(f"{setting} has no meaning for method {one.name!r} with what={one.formulator.name!r}")
     return setting, methods
 
 
+def on_a_scale(values: Iterable[Any]) -> bool:
+    """Whether all values are finite numbers, and so stand on an axis of numbers; a text, a bool or None does not."""
+    return all(isinstance(one, Real) and not isinstance(one, bool) and math.isfinite(one) for one in values)
+
+
 def _is_several(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)

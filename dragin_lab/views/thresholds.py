@@ -11,9 +11,11 @@ import numpy as np
 from dragin_lab.checks import text
 from dragin_lab.core.settings import title_setting
 from dragin_lab.errors import SettingError
-from dragin_lab.views.figures import BLUE, INK, SOFT, draw_panels, label_points, make_figure
+from dragin_lab.run.sweeps import on_a_scale
+from dragin_lab.views.figures import BLUE, INK, SOFT, clip_label, draw_panels, label_points, make_figure
 from dragin_lab.views.frame import View, make_message
-from dragin_lab.views.html import count, num, short, write_call
+from dragin_lab.views.html import count, num, write_call
+from dragin_lab.views.sections import setting_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,26 +35,33 @@ _PAPER = {"threshold": "value", "num": "retrievals", "#num": "retrievals"}
 def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = None, title: str = "") -> View:
     """EM, F1 and retrievals against the value of a setting, a panel each, with their intervals.
 
+    Numbers stand on an axis; texts, bools and None stand beside one another, in the order of the rows.
+
     ``table`` is a sweep, or its table: one row per value with ``value``, ``em``, ``f1``, ``retrievals`` and, where
     there are intervals, the same with ``_low`` and ``_high``; ``setting`` names what was swept, ``n`` counts questions.
     ``paper`` (``threshold`` or ``value`` with any of ``em``, ``f1``, ``num`` or ``retrievals``) has panels beside
     them, on the same scale of quality or cost but with values of its own, as a θ of one model means something else for
-    another. Raises ``SettingError`` for missing columns, ``MissingPackageError`` without matplotlib.
+    another. Raises ``SettingError`` for missing columns and for ``paper`` beside another setting than its own,
+    ``MissingPackageError`` without matplotlib.
     """
     rows = _table_rows(table, ("value", *MEASURES))
     if not len(rows):
         return make_message("Threshold sweep", "This sweep has no rows yet: nothing was run, or every value failed.")
     published, setting = _paper_rows(paper), _setting_name(rows)
     numbers = _interval_table(rows, {"value": setting}, MEASURES)
-    alt = _span_text(rows, MEASURES, f"{setting} from {short(rows['value'].min())} to {short(rows['value'].max())}")
+    values = [_name_value(value) for value in rows["value"]]
+    over = f"from {values[0]} to {values[-1]}" if on_a_scale(rows["value"]) else f"in {', '.join(values)}"
+    alt = _span_text(rows, MEASURES, f"{setting} {over}")
     if published is not None:
+        if (own := _setting_name(published)) != setting:
+            raise SettingError(f"paper= has values of {own}, and this sweep goes over {setting}; leave paper= out")
         columns = {"value": setting} | {name: f"{NAMES[name]}, paper" for name in MEASURES if name in published}
         numbers = numbers.merge(published[list(columns)].astype(float).rename(columns=columns), on=setting, how="outer")
         alt += " The paper's values stand beside them."
     return make_figure(
         text("title", title) or f"Quality and retrievals against {setting}{_question_count(rows)}",
         partial(_draw_sweep, rows, published, setting), alt=alt, table=numbers, numbers="The numbers",
-        about="Bands are 95 % intervals." if "em_low" in rows else "",
+        about=f"{'Bands' if on_a_scale(rows['value']) else 'Lines'} are 95 % intervals." if "em_low" in rows else "",
         code=write_call("threshold_sweep", "table", "" if paper is None else "paper=paper", title=title),
     )  # fmt: skip
 
@@ -67,17 +76,27 @@ def _draw_sweep(rows: pd.DataFrame, published: pd.DataFrame | None, setting: str
     drawing, panels = draw_panels(titles, width, height=190, least=width // most, most=most)
     for (name, source), panel in zip(cells, panels, strict=True):
         frame = source.dropna(subset=[name]) if name in source else source.head(0)
-        values, places = frame.get(name, frame["value"]), frame["value"]
-        panel.plot(places, values, marker="o" if source is rows else "D", color=BLUE if source is rows else SOFT)
-        _draw_band(panel, frame, "value", name)
-        for at in sorted({0, len(frame) // 2, len(frame) - 1}) if len(frame) else ():
+        values, places, scaled = frame.get(name, frame["place"]), frame["place"], on_a_scale(source["value"])
+        look = {"marker": "o", "color": BLUE} if source is rows else {"marker": "D", "color": SOFT}
+        panel.plot(places, values, linestyle="-" if scaled else "", **look)
+        if scaled:
+            _draw_band(panel, frame, "place", name)
+        elif f"{name}_low" in frame:
+            panel.vlines(places, frame[f"{name}_low"], frame[f"{name}_high"], color=BLUE, alpha=0.35, linewidth=1)
+        named = sorted({0, len(frame) // 2, len(frame) - 1} & set(range(len(frame)))) if scaled else range(len(frame))
+        for at in named:
             panel.annotate(
                 f"{values.iloc[at]:.2f}", (places.iloc[at], values.iloc[at]), xytext=(0, 8),
                 textcoords="offset points", ha="center", size=11, color=INK,
             )  # fmt: skip
         measured = [one.filter(items=[name, f"{name}_high"]).to_numpy(float).ravel() for one in sources]
         highest = float(np.nanmax([0.0, *np.concatenate(measured)]))  # an interval may be missing
-        panel.set(xlabel=setting, ylim=(0, 1.15 * highest or 1), xticks=places.iloc[[0, -1]] if len(frame) else ())
+        panel.set(xlabel=setting, ylim=(0, 1.15 * highest or 1))
+        if scaled:
+            panel.set_xticks(places.iloc[named[:: max(len(named) - 1, 1)]])
+        else:
+            labels = [clip_label(_name_value(value), 18) for value in frame["value"]]
+            panel.set_xticks(places, labels, rotation=90 if 8 * sum(map(len, labels)) > width // most else 0)
         panel.margins(x=0.14)
     return drawing
 
@@ -191,7 +210,13 @@ def _table_rows(table: Any, needed: Sequence[str]) -> pd.DataFrame:
     if missing and len(rows):
         there = ", ".join(map(str, rows.columns)) or "none"
         raise SettingError(f"the table lacks the column {missing[0]!r}; it has {there}")
-    return rows.sort_values("value") if "value" in rows else rows
+    if "setting" in rows and rows["setting"].nunique() > 1:
+        raise SettingError(f"the table goes over {' and '.join(rows['setting'].unique())}; draw one setting at a time")
+    if "value" not in rows:
+        return rows
+    if on_a_scale(rows["value"]):
+        return rows.sort_values("value").assign(place=lambda ordered: ordered["value"])
+    return rows.assign(place=range(len(rows)))
 
 
 def _paper_rows(paper: Any) -> pd.DataFrame | None:
@@ -219,7 +244,7 @@ def _interval_table(rows: pd.DataFrame, leading: dict[str, str], measures: Seque
 def _point_labels(rows: pd.DataFrame) -> list[str]:
     """What a row's point is called: by its ``name``, else its ``method``, else its value; both where names repeat."""
     key = next((name for name in ("name", "method") if name in rows), None)
-    values = [f"{_setting_name(rows)} {short(value)}" for value in rows["value"]] if "value" in rows else None
+    values = [f"{_setting_name(rows)} {_name_value(value)}" for value in rows["value"]] if "value" in rows else None
     if key is None:
         return values or [str(row) for row in rows.index]
     names = [str(name) for name in rows[key]]
@@ -230,6 +255,10 @@ def _point_labels(rows: pd.DataFrame) -> list[str]:
 
 def _setting_name(rows: pd.DataFrame) -> str:
     return title_setting(str(rows["setting"].iloc[0]) if "setting" in rows else "threshold")
+
+
+def _name_value(value: Any) -> str:
+    return "None" if value is None else setting_text(value)
 
 
 def _axis_name(name: str) -> str:

@@ -65,11 +65,34 @@ def test_values_of_other_settings() -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "values"),
+    [
+        ({"what": ["qfs", "full-context"]}, ["qfs", "full-context"]),
+        ({"what": ["qfs(top_n=5)", "qfs"]}, ["qfs(top_n=5)", "qfs"]),
+        ({"when": ["rind@0.2", "rind@0.4", "entropy"]}, ["rind@0.2", "rind@0.4", "entropy@3"]),
+        ({"scale": [None, "sentence", None]}, [None, "sentence"]),
+        ({"what": "last-n", "top_n": [3, None]}, [3, None]),
+        ({"what": "last-n", "top_n": [None]}, [None]),
+        ({"what": "last-n", "top_n": [5, 3, 5]}, [5, 3]),
+    ],
+)
+def test_a_sweep_goes_over_texts_and_over_none_anywhere(settings: dict[str, Any], values: list[Any]) -> None:
+    lab = Lab(AnsweringModel(), retriever=ScriptedRetriever())
+    swept = lab.sweep(questions(1), "dragin", progress=False, **settings)
+    assert list(swept.values) == values == swept.table["value"].tolist()
+    assert str(values[0]) in swept._repr_html_()
+    assert repr(values) in repr(swept)
+
+
+@pytest.mark.parametrize(
     ("name", "values", "says"),
     [
         ("dragin", {"threshold": 1.0}, "none has a list of values"),
         ("dragin", {"threshold": [1], "top_n": [1]}, "threshold, top_n has a list"),
         ("dragin", {"threshold": []}, "threshold has no values"),
+        ("dragin", {"threshold": {"rind": 1}}, "none has a list of values"),
+        ("dragin", {"what": "full-context", "top_n": [None, 3]}, "top_n has no meaning for method 'dragin'"),
+        ("wo-rag", {"threshold": [None]}, "threshold has no meaning for method 'wo-rag'"),
         ("dragin", {"threshold": [1, -1]}, "threshold=-1 is out of range"),
         ("sr-rag", {"threshold": [1]}, "no meaning for when='once'"),
         ("sr-rag", {"top_n": [1]}, "top_n has no meaning for method 'sr-rag'"),

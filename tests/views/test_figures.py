@@ -154,6 +154,32 @@ def test_a_sweep_object_and_tables_without_intervals_will_do():
     assert unknown["EM"].get_ylim() == pytest.approx((0, 1.15 * 0.328))
 
 
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (["qfs", "full-context", "last-n"], ["qfs", "full-context", "last-n"]),
+        ([None, 25, 5], ["None", "25", "5"]),
+        ([0.5, None, 0.1], ["0.5", "None", "0.1"]),
+        ([True, False, True], ["True", "False", "True"]),
+        (["a", None, 1.5], ["a", "None", "1.5"]),
+    ],
+)
+def test_values_that_are_no_numbers_stand_beside_one_another_as_given(values, names):
+    table = sweep_table().assign(setting="what", value=pd.Series(values, dtype=object))
+    figure = views.threshold_sweep(table)
+    panel = panels_of(figure)["EM"]
+    assert [label.get_text() for label in panel.get_xticklabels()] == names
+    assert [line.get_linestyle() for line in panel.get_lines()] == ["None"], "no line leads from a text to another"
+    assert panel.get_lines()[0].get_ydata().tolist() == table["em"].tolist()
+    assert f"over what in {', '.join(names)}" in str(figure)
+    assert [f"what {name}" in str(views.cost_quality(table)) for name in names] == [True] * 3
+
+
+def test_one_value_is_drawn():
+    panel = panels_of(views.threshold_sweep(sweep_table()[:1]))["EM"]
+    assert (panel.get_xticks().tolist(), len(panel.texts)) == ([1.4], 1)
+
+
 def test_tables_that_cannot_be_drawn_say_what_is_wrong():
     with pytest.raises(SettingError, match="lacks the column 'em'"):
         views.threshold_sweep(sweep_table().drop(columns="em"))
@@ -161,6 +187,10 @@ def test_tables_that_cannot_be_drawn_say_what_is_wrong():
         views.threshold_sweep([1])
     with pytest.raises(SettingError, match="lacks the column 'value'"):
         views.threshold_sweep(sweep_table(), paper=PAPER[["em"]])
+    with pytest.raises(SettingError, match="paper= has values of θ, and this sweep goes over top n; leave paper= out"):
+        views.threshold_sweep(sweep_table(setting="top_n"), paper=PAPER)
+    with pytest.raises(SettingError, match="goes over threshold and top_n; draw one setting at a time"):
+        views.threshold_sweep(sweep_table(setting=["threshold", "top_n", "top_n"]))
     with pytest.raises(SettingError, match="lacks the column 'method'"):
         views.frontier(sweep_table())
     for view in (views.threshold_sweep(sweep_table()[:0]), views.cost_quality(pd.DataFrame())):
