@@ -62,6 +62,19 @@ def json_in_html(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
+def write_compared(value: float, limit: float) -> tuple[str, str]:
+    """A measured value and the limit that it is compared with, with as many digits as keep their order.
+
+    Three digits of the value and six of the limit where these do: ("0.31", "0.25"), but ("0.2504", "0.25").
+    """
+    for digits in range(3, 18):
+        texts = f"{value:.{digits}g}", f"{limit:.{max(digits, 6)}g}"
+        shown, bound = map(float, texts)
+        if (shown > bound, shown < bound) == (value > limit, value < limit):
+            break
+    return texts
+
+
 def csv_text(frame: pd.DataFrame, *, index: bool = False) -> str:
     """A DataFrame as CSV in which no text is a formula: one that begins with = + - @ gets an apostrophe before it.
 

@@ -20,6 +20,7 @@ from dragin_lab.core.needs import read_needs
 from dragin_lab.core.scores import pool_values, pool_words
 from dragin_lab.core.settings import Registry, Rule, setting
 from dragin_lab.errors import SettingError, TriggerError
+from dragin_lab.text import write_compared
 from dragin_lab.trace.trace import Words
 
 UNITS, POOLS = ("word", "sentence", "draft"), ("max", "mean", "min", "sum")
@@ -218,21 +219,23 @@ class Trigger(Rule):
 
     # -- reasons, as views show them ----------------------------------------------------------------------------------
 
-    def describe_score(self, value: float) -> str:
+    def describe_score(self, score: str) -> str:
         """What a score is called in a reason: "scores 2.69"."""
-        return f"scores {value:.3g}"
+        return f"scores {score}"
 
     def describe_silence(self, peak: float) -> str:
         """Why nothing fires."""
-        highest = f" (the highest: {peak:.3g})" if np.isfinite(peak) else ""
-        return f"no {self.unit} scores above θ {self.theta:g}{highest}"
+        highest, theta = write_compared(peak, float(self.theta or 0.0))
+        return f"no {self.unit} scores above θ {theta}" + (f" (the highest: {highest})" if np.isfinite(peak) else "")
 
     def describe_hit(self, verdict: Verdict) -> str:
         """Why it fires."""
+        value = float(verdict.score[verdict.word]) if self.unit == "word" else verdict.peak
+        score, theta = write_compared(value, float(self.theta or 0.0))
         if self.unit != "word":
-            return f"the {self.unit} {self.describe_score(verdict.peak)} ({self.pool}), above θ {self.theta:g}"
+            return f"the {self.unit} {self.describe_score(score)} ({self.pool}), above θ {theta}"
         word = verdict.words.text[verdict.word] or verdict.draft.written.tokens[verdict.token]  # type: ignore[union-attr]
-        return f"{word!r} {self.describe_score(float(verdict.words.score[verdict.word]))}, above θ {self.theta:g}"
+        return f"{word!r} {self.describe_score(score)}, above θ {theta}"
 
 
 TRIGGERS: Registry[Trigger] = Registry("when", Trigger, "dragin_lab.whens")

@@ -96,8 +96,8 @@ class Probability(Trigger):
     def measure_words(self, draft: Draft, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.full(len(highest), np.nan), pool_words(draft.entropy, draft.word_list, "max")
 
-    def describe_score(self, value: float) -> str:
-        return f"has 1 - p = {value:.3g}"
+    def describe_score(self, score: str) -> str:
+        return f"has 1 - p = {score}"
 
     def describe_silence(self, peak: float) -> str:
         return f"every token has 1 - p of at most θ {self.theta:g}"

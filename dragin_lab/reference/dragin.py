@@ -15,6 +15,7 @@ from dragin_lab.core.stops import FirstSentence
 from dragin_lab.core.triggers import Clock
 from dragin_lab.reference.measures import assign_tokens, assign_words, merge_words
 from dragin_lab.reference.rules import Reader, ReferenceMethod, ReleasedDraft, ReleasedGap
+from dragin_lab.text import write_compared
 from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Words
 
 #: The note of a query whose rule flags no words.
@@ -194,8 +195,8 @@ class ReferenceLoop(ReleasedLoop):
         peaks = tuple(scores.peaks)
         fired = next((i for i, peak in enumerate(peaks) if peak > rule.theta), None)
         if fired is None:
-            highest = max((peak for peak in peaks if not np.isnan(peak)), default=0.0)
-            reason = f"no sentence scores above θ {rule.theta:g} (the highest: {highest:.3g})"
+            highest, theta = write_compared(max((p for p in peaks if not np.isnan(p)), default=0.0), rule.theta)
+            reason = f"no sentence scores above θ {theta} (the highest: {highest})"
             return table, Decision(False, reason, peaks=peaks), None
         start, stop = draft.ranges[fired]
         hits = scores.words[fired] > rule.theta  # (m,)

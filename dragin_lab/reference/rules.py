@@ -26,6 +26,7 @@ from dragin_lab.reference.measures import (
     receive_attention,
     score_words,
 )
+from dragin_lab.text import write_compared
 from dragin_lab.trace.trace import Continuation, Query
 
 _CLOSED = (
@@ -129,7 +130,8 @@ class Probability(Reader):
         return Scores(words, peaks, unseen, pool_words(draft.continuation.entropy, draft.words, "mean"))
 
     def explain(self, number: int, peak: float, word: str | None) -> str:
-        return f"sentence {number + 1} has 1 - p of {peak:.3g} ({self.sentence_solver}), above θ {self.theta:g}"
+        shown, theta = write_compared(peak, self.threshold)
+        return f"sentence {number + 1} has 1 - p of {shown} ({self.sentence_solver}), above θ {theta}"
 
 
 @RULES.add
@@ -153,7 +155,8 @@ class Rind(Reader):
         return ~contain_any(words, pipeline.content_words(sentence)) if self.check_content_words else None
 
     def explain(self, number: int, peak: float, word: str | None) -> str:
-        return f"{word!r} in sentence {number + 1} scores {peak:.3g}, above θ {self.theta:g}"
+        shown, theta = write_compared(peak, self.threshold)
+        return f"{word!r} in sentence {number + 1} scores {shown}, above θ {theta}"
 
 
 # -- what -------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from dragin_lab.run.change import JUDGING, Change, find_text, read_change
 from dragin_lab.run.drivers import Stream, finish_stream, kind_of, serve
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import Running, Server, fetches, open_episode
+from dragin_lab.text import write_compared
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Continuation, Passage, Query, Trace
 
@@ -239,8 +240,8 @@ class _Overruled(Trigger):
         if self._flipped is None or not self._flipped.retrieve:
             return reason
         word = verdict.words.text[verdict.word]
-        score = self.describe_score(float(verdict.words.score[verdict.word]))
-        return f"the branch retrieves here, at {word!r}, which {score}; θ is {self.theta:g}"
+        score, theta = write_compared(float(verdict.score[verdict.word]), float(self.theta or 0.0))
+        return f"the branch retrieves here, at {word!r}, which {self.describe_score(score)}; θ is {theta}"
 
     def describe_silence(self, peak: float) -> str:
         reason = super().describe_silence(peak) if np.isfinite(peak) else "nothing else is judged"

@@ -11,6 +11,7 @@ from dragin_lab.catalog.methods import METHODS, VARIANTS, method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import PEAK, Line, Timing
 from dragin_lab.run.rundir import TIMINGS, RunRecord, read_lines
+from dragin_lab.text import write_compared
 
 #: A run of more questions than this in which the trigger never fired is warned of.
 FEW = 20
@@ -114,10 +115,11 @@ def never_fired(records: Mapping[At, RunRecord]) -> list[str]:
             continue
         timings = read_lines(record.folder / TIMINGS, Timing)[0].values()
         peaks = [line[PEAK] for line in timings if line.get(PEAK) is not None]
-        highest = f"; the highest was {max(peaks):.3g}" if peaks else ""
+        peak, limit = write_compared(max(peaks, default=theta), theta)
+        highest = f"; the highest was {peak}" if peaks else ""
         lines.append(
             f"warning: {name} never retrieved: no score in {len(sound):,} questions ({dataset}) was above the "
-            f"threshold of {theta:g}{highest}. Choose it by what it costs: "
+            f"threshold of {limit}{highest}. Choose it by what it costs: "
             'dl.method(..., threshold="budget:1.5", calibration=...)'
         )
     return lines

@@ -12,6 +12,7 @@ from math import isfinite
 
 import numpy as np
 
+from dragin_lab.text import write_compared
 from dragin_lab.trace.trace import Continuation, Decision, Words
 from dragin_lab.views.heat import Scale, token_words
 from dragin_lab.views.html import num, percent, short
@@ -89,9 +90,10 @@ class Unit:
     def verdict(self) -> str:
         """``0.446 > θ 0.3``."""
         if not isfinite(self.score):
-            return "not scored"
-        sign = "" if math.isnan(self.threshold) else f" {'>' if self.above else '≤'} θ {short(self.threshold)}"
-        return short(self.score) + sign
+            return "not scored" if math.isnan(self.score) else "not judged"
+        if math.isnan(self.threshold):
+            return short(self.score)
+        return f" {'>' if self.above else '≤'} θ ".join(write_compared(self.score, self.threshold)).replace("-", "−")
 
     def __str__(self) -> str:
         return f"{self.name}: {self.verdict}"

@@ -218,6 +218,27 @@ def test_scores_below_zero_are_held_against_a_threshold_below_zero() -> None:
         TRIGGERS.make("below@nan")
 
 
+@pytest.mark.parametrize(
+    ("score", "theta", "reason"),
+    [
+        (0.31, 0.25, "'Bo' scores 0.31, above θ 0.25"),
+        (0.2504, 0.25, "'Bo' scores 0.2504, above θ 0.25"),
+        (0.25 + 1e-12, 0.25, "'Bo' scores 0.250000000001, above θ 0.25"),
+        (2.0, 1.9999999, "'Bo' scores 2, above θ 1.9999999"),
+        (-0.4996, -0.5, "'Bo' scores -0.4996, above θ -0.5"),
+        (0.2496, 0.25, "no word scores above θ 0.25 (the highest: 0.2496)"),
+        (1.996, 1.9999, "no word scores above θ 1.9999 (the highest: 1.996)"),
+        (0.25, 0.25, "no word scores above θ 0.25 (the highest: 0.25)"),
+        (-0.50004, -0.5, "no word scores above θ -0.5 (the highest: -0.50004)"),
+    ],
+)
+def test_a_reason_has_the_digits_that_tell_a_score_from_the_threshold(score: float, theta: float, reason: str) -> None:
+    dl.when("level", threshold=-9.0)(lambda draft: draft.entropy)
+    trigger = replace(TRIGGERS.make("level"), threshold=theta)  # type: ignore[call-arg]
+    verdict = trigger.judge(Draft(so_far([" Bo", " is"], [score, -9.0]), PIPELINE, ended=True))
+    assert (trigger.describe_hit(verdict) if verdict.fires else trigger.describe_silence(verdict.peak)) == reason
+
+
 def test_words_after_the_answer_are_not_judged() -> None:
     draft = Draft(so_far([" Bo", " is", " Li"], [0.1, 0.1, 9.0]), PIPELINE)
     trigger = Rind(threshold=0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 import view_samples as samples
 from view_states import Reader
@@ -17,6 +18,7 @@ from dragin_lab.views import sections
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import esc
 from dragin_lab.views.selections import source_words
+from dragin_lab.views.tokens import Unit
 from dragin_lab.widgets.asking import AskLive, _judged_draft
 from dragin_lab.widgets.explorer import explorer_data
 
@@ -77,6 +79,21 @@ def test_the_colour_of_words_has_no_jump_at_a_threshold_that_no_word_is_compared
     steps = [b - a for a, b in zip(scale.bounds(), scale.bounds()[1:], strict=False)]
     assert steps == pytest.approx([steps[0]] * len(steps))
     assert 'class="theta"' not in views.heatmap(judged("draft", 1.7)).html
+
+
+@pytest.mark.parametrize(
+    ("score", "theta", "verdict"),
+    [
+        (0.446, 0.3, "0.446 > θ 0.3"),
+        (0.2504, 0.25, "0.2504 > θ 0.25"),
+        (-0.5004, -0.5, "−0.5004 ≤ θ −0.5"),
+        (0.446, np.nan, "0.446"),
+        (-np.inf, 0.3, "not judged"),
+        (np.nan, 0.3, "not scored"),
+    ],
+)
+def test_a_unit_has_as_many_digits_as_tell_its_score_from_the_threshold(score, theta, verdict):
+    assert Unit("draft", 0, 1, score, theta).verdict == verdict
 
 
 @pytest.mark.parametrize("unit", ["sentence", "draft"])
