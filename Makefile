@@ -95,7 +95,6 @@ bench: $(FULL)
 	$(BIN)/python benchmarks/real_questions.py --out benchmarks/results/real_questions.json
 	$(BIN)/python benchmarks/corpus.py --passages 100000
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
-	$(BIN)/python benchmarks/search_clusters.py
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/served.py
 	$(BIN)/python benchmarks/gpu.py

@@ -30,7 +30,6 @@ _WHERE = {
     "Exemplar": "core.prompts",
     "Lab": "run.lab",
     "LanguageModel": "model.load",
-    "Milvus": "retrieval.milvus",
     "Passage": "trace.trace",
     "Prompt": "trace.trace",
     "PromptTemplate": "core.prompts",

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 #: Control characters, half characters, and what reverses the order in which a terminal or a page shows the rest.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 #: What stands before the credentials in an address: the kind of a retriever or corpus, and the scheme of a URL.
-_BEFORE_CREDENTIALS = re.compile(
-    r"(?:(?:elasticsearch|milvus|dense|hub):)?(?:(?:[a-z][a-z0-9+.-]*:)?//)?", re.IGNORECASE
-)
+_BEFORE_CREDENTIALS = re.compile(r"(?:(?:elasticsearch|dense|hub):)?(?:(?:[a-z][a-z0-9+.-]*:)?//)?", re.IGNORECASE)
 
 
 def printable(text: object) -> str:

@@ -44,7 +44,7 @@ class Odd:
 TEXTS = [
     "", "  ", "\0", "a\0b/c", "Who \ud800?", "~no-such-user/x", "nowhere/x.jsonl", "/dev/null", "banana", "x" * 300,
     "rind@nan", "rind(", "rind(threshold=", "qfs(n=-1)", "-1", f"ann:{SECRET}@[::1/x",
-    *(f"{kind}http://ann:{SECRET}@[::1/x" for kind in ("", "milvus:", "elasticsearch:")),
+    *(f"{kind}http://ann:{SECRET}@[::1/x" for kind in ("", "elasticsearch:")),
     "elasticsearch:http://127.0.0.1:99999999", "1e999", "0.5,", ",", "{x", "dense:",
     "\u0663", "(" * 5000,
 ]  # fmt: skip
@@ -206,7 +206,6 @@ def entries(offline: Path) -> list[Entry]:
         Entry("almanac.exemplars", almanac.exemplars, {"name": "iirc"}),
         Entry("almanac.default_exemplars", almanac.default_exemplars, {"form": "reasoning"}),
         Entry("Elasticsearch", dl.Elasticsearch, {"address": "no address"}),
-        Entry("Milvus", dl.Milvus, {"address": "no address"}),
     ]  # fmt: skip
 
 

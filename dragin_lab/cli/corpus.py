@@ -79,7 +79,7 @@ def build(source: str, out: str, fields: str | None, expect: int | None, force: 
 @corpus.command(short_help="Check that a corpus is whole.")
 @click.argument("folder")
 @click.option("--full", is_flag=True, help="Read every passage, and compare the fingerprint of all.")
-@click.option("--retriever", "spec", metavar="SPEC", help="Ask this one too: bm25, dense:MODEL, milvus:URI …")
+@click.option("--retriever", "spec", metavar="SPEC", help="Ask this one too: bm25, dense:MODEL …")
 @debug_option
 def check(folder: str, full: bool, spec: str | None) -> None:
     """Check that the corpus in FOLDER is whole, and that a search finds what it must.
@@ -129,21 +129,20 @@ def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
     "spec",
     metavar="SPEC",
     required=True,
-    help="dense:MODEL, where MODEL is a folder, a Hugging Face id, or almanac; or milvus:URI.",
+    help="dense:MODEL, where MODEL is a folder, a Hugging Face id, or almanac.",
 )
-@click.option("--model", help="milvus: fill it with the vectors of this model (as in dense:MODEL), not for BM25.")
 @click.option("--device", help="dense: cpu or cuda; default the first GPU, else the CPU.")
 @click.option("--force", is_flag=True, help="Build it again, even if there is an index already.")
 @debug_option
-def index(folder: str, spec: str, device: str | None, force: bool, model: str | None) -> None:
-    """Build the index of CORPUS, a folder of 'dragin-lab corpus build', in that folder; or fill Milvus with it.
+def index(folder: str, spec: str, device: str | None, force: bool) -> None:
+    """Build the index of CORPUS, a folder of 'dragin-lab corpus build', in that folder.
 
     BM25 needs none: a built corpus is its own index.
 
     An index that was killed, interrupted or ran out of disk continues where it stopped when this is run again.
     """
     check_corpus(folder)
-    build_index(folder, spec, device=device, force=force, model=model)
+    build_index(folder, spec, device=device, force=force)
 
 
 def build_index(corpus: str, spec: str, **options: object) -> None:

@@ -90,7 +90,7 @@ corpus_option = join_options(
 )  # fmt: skip
 retriever_option = click.option(
     "--retriever", metavar="SPEC", panel="Passages",
-    help="bm25, tantivy, dense:MODEL, milvus:URI, elasticsearch:URL. Default tantivy where built, else bm25.",
+    help="bm25, tantivy, dense:MODEL, elasticsearch:URL. Default tantivy where built, else bm25.",
 )  # fmt: skip
 layout_option = click.option(
     "--layout", type=Name(LAYOUTS), default="dragin", show_default=True, panel="Prompt",

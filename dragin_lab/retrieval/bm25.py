@@ -2,28 +2,15 @@
 
 They share analysis, formula and statistics, and equal scores come in corpus order. Field lengths are exact in memory;
 tantivy rounds those above 40 terms to one byte, as Lucene does, so close scores may change places there.
-
-For servers that search sparse vectors, BM25 is an inner product. With a tie breaker c of 0 to 1, the score of
-``best_fields`` is
-
-    max(title, text) + c min(title, text) = max(title + c text, c title + text)
-
-and the BM25 of title and text are sums over the query's terms. So a passage's vector holds what each term adds to the
-score of each field. A query is searched twice, once with the title weighted 1 and the text c, once the other way round,
-and the larger of the two inner products is the passage's score; the best k of both searches include the best k of all.
-A dimension is a hash of field and term. Weights are float32: passages whose scores differ by less than one part in a
-million may be in another order than ``BM25``'s.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
@@ -200,53 +187,3 @@ class Tantivy(_Lexical):
             parts = [(Occur.Should, Query.boost_query(part, counts[term])) for term, part in terms.items()]
             fields.append(Query.boolean_query(parts))
         return Query.disjunction_max_query(fields, tie_breaker=TIE_BREAKER)
-
-
-# -- as sparse vectors ------------------------------------------------------------------------------------------------
-
-
-Sparse = dict[int, float]  # dimension -> weight
-PARTS = ("title", "text")
-#: The dimension used for a passage without terms, as servers refuse an empty vector.
-NOTHING = 0
-
-
-@lru_cache(maxsize=1 << 18)
-def dimension(field: str, term: str) -> int:
-    """1 to 2**32 - 2, the same on every machine; of a million terms, one in 4,300 shares its dimension with another."""
-    digest = hashlib.blake2b(f"{field} {term}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") % ((1 << 32) - 2) + 1
-
-
-def query_vectors(query: str) -> tuple[Sparse, Sparse]:
-    """The query's term counts with the title weighted 1, and with the text weighted 1; empty where it has no term."""
-    counts = Counter(analysis.terms(query))
-
-    def vector(led: str) -> Sparse:
-        weight = {field: 1.0 if field == led else TIE_BREAKER for field in PARTS}
-        return {dimension(field, term): weight[field] * n for field in PARTS for term, n in counts.items()}
-
-    return vector("title"), vector("text")
-
-
-class Weigher:
-    """Makes the vectors of passages; reads all of them once, to count how many hold each term."""
-
-    def __init__(self, passages: Iterable[Passage]) -> None:
-        self._holders: dict[str, Counter[str]] = {field: Counter() for field in PARTS}
-        self._length, self._count = dict.fromkeys(PARTS, 0), 0
-        for self._count, passage in enumerate(passages, 1):
-            for field in PARTS:
-                terms = analysis.terms(getattr(passage, field))
-                self._holders[field].update(set(terms))
-                self._length[field] += len(terms)
-
-    def vector(self, passage: Passage) -> Sparse:
-        """What each term adds to the score of each field."""
-        vector: Sparse = {}
-        for field in PARTS:
-            terms = analysis.terms(getattr(passage, field))
-            norm = K1 * (1 - B + B * len(terms) * self._count / max(self._length[field], 1))
-            for term, tf in Counter(terms).items():
-                vector[dimension(field, term)] = idf(self._count, self._holders[field][term]) * tf / (tf + norm)
-        return vector or {NOTHING: 1.0}

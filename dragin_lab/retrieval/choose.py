@@ -1,4 +1,4 @@
-"""The retriever that a text names (``bm25``, ``dense:MODEL``, ``milvus:URI`` …), or one made from a user's object."""
+"""The retriever that a text names (``bm25``, ``dense:MODEL`` …), or one made from a user's object."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 #: Passages up to which BM25 in memory is quick and small; larger corpora are better built.
 IN_MEMORY = 200_000
 #: What follows the colon; "" where nothing does.
-KINDS = {"bm25": "", "tantivy": "", "dense": "MODEL", "milvus": "URI", "elasticsearch": "URL"}
+KINDS = {"bm25": "", "tantivy": "", "dense": "MODEL", "elasticsearch": "URL"}
 SPECS = tuple(kind + (f":{address}" if address else "") for kind, address in KINDS.items())
 #: The package that each needs, its import name, and the extra that installs it.
-_NEEDS = {"dense": ("faiss-cpu", "faiss", "dense"), "milvus": ("pymilvus", "pymilvus", "cluster")}
+_NEEDS = {"dense": ("faiss-cpu", "faiss", "dense")}
 
 
 class Spec(NamedTuple):
@@ -68,12 +68,8 @@ def open_retriever(
     kind, address = read_spec(spec) if spec is not None else ("", "")
     from dragin_lab.retrieval.corpus import Corpus
 
-    is_open = isinstance(corpus, Corpus) or (corpus is None and kind in ("milvus", "elasticsearch"))
+    is_open = isinstance(corpus, Corpus) or (corpus is None and kind == "elasticsearch")
     passages: Any = corpus if is_open else Corpus.load(corpus, fields=fields)
-    if kind == "milvus":
-        from dragin_lab.retrieval.milvus import Milvus
-
-        return Milvus(address, passages)
     if kind == "elasticsearch":
         from dragin_lab.retrieval.elasticsearch import Elasticsearch
 
@@ -97,37 +93,24 @@ def open_retriever(
 
 
 def build_index(
-    spec: str, corpus: Any, *, model: str | None = None, device: str | None = None, force: bool = False,
-    progress: bool | None = None,
-) -> Any:  # fmt: skip
+    spec: str, corpus: Any, *, device: str | None = None, force: bool = False, progress: bool | None = None
+) -> Any:
     """Build the index that a retriever searches, or resume building it, and open it.
 
     Args:
-        spec: ``dense:MODEL`` or ``milvus:URI``.
+        spec: ``dense:MODEL``.
         device: of the encoder; see ``open_encoder``.
-        model: fill Milvus with this model's vectors instead of BM25's.
         force: begin again, whatever index is there.
 
     Raises ``SettingError`` for a retriever without an index of its own, ``CorpusError`` as ``Dense.build`` does.
     """
     kind, address = read_spec(spec)
-    if model is not None and kind != "milvus":
-        raise SettingError(f"model={model!r}: is for milvus:URI; write dense:{model} for an index beside the corpus")
-    if kind not in ("dense", "milvus"):
-        raise SettingError(f"{kind} needs no index of its own; one of dense:MODEL, milvus:URI")
+    if kind != "dense":
+        raise SettingError(f"{kind} needs no index of its own; give dense:MODEL")
     from dragin_lab.retrieval.corpus import Corpus
-    from dragin_lab.retrieval.dense import open_encoder
+    from dragin_lab.retrieval.dense import Dense, open_encoder
 
-    passages = Corpus.load(corpus)
-    if kind == "dense":
-        from dragin_lab.retrieval.dense import Dense
-
-        return Dense.build(passages, open_encoder(address, device), force=force, progress=progress)
-    from dragin_lab.retrieval.milvus import Milvus, fill
-
-    encoder = None if model is None else open_encoder(model, device)
-    fill(address, passages, encoder=encoder, opened=model, force=force, progress=progress)
-    return Milvus(address, passages, encoder=encoder)
+    return Dense.build(Corpus.load(corpus), open_encoder(address, device), force=force, progress=progress)
 
 
 # -- a retriever of your own ------------------------------------------------------------------------------------------

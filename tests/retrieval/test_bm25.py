@@ -13,7 +13,7 @@ from scripts import loaded
 
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.analysis import terms
-from dragin_lab.retrieval.bm25 import BM25, NOTHING, Sparse, Weigher, dimension, query_vectors
+from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.trace.trace import Passage
 
@@ -149,42 +149,6 @@ def test_refuses_a_senseless_number_of_passages(bm25: BM25, k: object) -> None:
 def test_refuses_settings_outside_their_range(setting: dict[str, float]) -> None:
     with pytest.raises(SettingError, match=next(iter(setting))):
         BM25(Corpus.from_passages(PASSAGES), **setting)
-
-
-# -- as inner products of sparse vectors ------------------------------------------------------------------------------
-
-
-def product(a: Sparse, b: Sparse) -> float:
-    return sum(weight * b[place] for place, weight in a.items() if place in b)
-
-
-@given(
-    rows=st.lists(st.tuples(st.just("") | text, text.map("x {}".format)), min_size=1, max_size=8),
-    query=st.just("") | text,
-)
-def test_the_larger_product_is_the_score(rows: list[tuple[str, str]], query: str) -> None:
-    corpus = Corpus.from_passages(Passage(str(i), *row) for i, row in enumerate(rows))
-    weigher, asked = Weigher(corpus), query_vectors(query)
-    expected = {passage.id: passage.score for passage in BM25(corpus).search(query, len(corpus))}
-    for passage in corpus:
-        score = max(product(led, weigher.vector(passage)) for led in asked)
-        assert score == pytest.approx(expected.get(passage.id, 0.0), rel=1e-9)
-
-
-def test_a_dimension_is_the_same_everywhere_and_no_term_has_that_of_nothing() -> None:
-    assert [dimension("text", term) for term in ("cat", "電影")] == [1760188421, 1005245797]
-    assert all(0 < dimension("title", f"term{i}") <= 2**32 - 2 for i in range(2000))
-    assert NOTHING == 0
-
-
-def test_a_query_counts_its_terms_and_a_passage_without_any_has_a_vector_that_none_meets() -> None:
-    cat, dog = ((dimension("title", term), dimension("text", term)) for term in ("cat", "dog"))
-    title_led, text_led = query_vectors("Cats cat, the dog")
-    assert title_led == {cat[0]: 2.0, cat[1]: 1.0, dog[0]: 1.0, dog[1]: 0.5}
-    assert text_led == {cat[0]: 1.0, cat[1]: 2.0, dog[0]: 0.5, dog[1]: 1.0}
-    assert query_vectors("the of") == ({}, {})
-    passages = [Passage("1", "The", "of the"), Passage("2", "A cat", "cat")]
-    assert Weigher(passages).vector(passages[0]) == {NOTHING: 1.0}
 
 
 # -- real data --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import run_label
 from dragin_lab.errors import DraginLabError
-from dragin_lab.retrieval import elasticsearch, milvus
+from dragin_lab.retrieval import elasticsearch
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.worker import Recipe
@@ -17,16 +17,14 @@ PASSWORDS = [f"s3cret{mark}more" for mark in ("", "/", "@", "//", "#", "?", ":")
 ADDRESSES = [f"{scheme}ann:{password}@host:9200/wiki" for scheme in ("http://", "") for password in PASSWORDS]
 
 
-@pytest.mark.parametrize("kind", ["", "elasticsearch:", "milvus:", "dense:", "hub:"])
+@pytest.mark.parametrize("kind", ["", "elasticsearch:", "dense:", "hub:"])
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_credentials_end_at_the_last_at_sign(kind: str, address: str) -> None:
     scheme, _, rest = address.rpartition("ann:")
     assert split_credentials(kind + address) == (f"ann:{rest.rpartition('@')[0]}", f"{kind}{scheme}host:9200/wiki")
 
 
-@pytest.mark.parametrize(
-    "name", ["/data/me@home/p.jsonl", "org/model@v2", "dense:org/model@v2", "milvus:./me@home/a:b@c.db", "bm25", ""]
-)
+@pytest.mark.parametrize("name", ["/data/me@home/p.jsonl", "org/model@v2", "dense:org/model@v2", "bm25", ""])
 def test_a_name_with_an_at_sign_is_no_address(name: str) -> None:
     assert split_credentials(name) == ("", name)
 
@@ -34,7 +32,7 @@ def test_a_name_with_an_at_sign_is_no_address(name: str) -> None:
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_neither_a_lab_nor_a_recipe_nor_a_refusal_shows_a_password(address: str) -> None:
     shown = [without_secrets(address), run_label(method("dragin"), f"elasticsearch:{address}")]
-    for kind in ("elasticsearch:", "milvus:", ""):
+    for kind in ("elasticsearch:", ""):
         lab, recipe = Lab(retriever=kind + address), Recipe(retriever=kind + address, corpus=address)
         shown += [repr(lab), repr(lab.replace(seed=1)), repr(Lab(corpus=address)), repr(recipe)]
     refused = (
@@ -43,8 +41,6 @@ def test_neither_a_lab_nor_a_recipe_nor_a_refusal_shows_a_password(address: str)
         lambda: open_retriever("bm25", address),
         lambda: elasticsearch.Address.parse(address.replace("/wiki", "/a,b")),
         lambda: elasticsearch.Address.parse(address.replace("/wiki", "?x=1")),
-        lambda: milvus.Address.parse(f"{address}#a-b"),
-        lambda: milvus.Address.parse(f"{address}?x=1"),
     )
     for refuse in refused:
         with pytest.raises(DraginLabError) as caught:
@@ -58,5 +54,3 @@ def test_a_password_is_sent_as_it_was_written(password: str) -> None:
     address = elasticsearch.Address.parse(f"elasticsearch:http://ann:{password}@host:9200/wiki")
     plain = elasticsearch.Address.parse(f"http://ann:{password.translate({47: '%2F', 64: '%40'})}@host:9200/wiki")
     assert (str(address), address.secret) == ("http://host:9200/wiki", plain.secret)
-    there = milvus.Address.parse(f"milvus:http://ann:{password}@host/base#dense")
-    assert (str(there), there.token) == ("milvus:http://host:19530/base#dense", f"ann:{password}")
