@@ -12,7 +12,6 @@ import nbformat
 import papermill
 import pytest
 
-from dragin_lab.retrieval.sources import WORDS
 from dragin_lab.trace.trace import Trace
 
 BOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
@@ -93,40 +92,6 @@ def test_what_may_change_stands_in_one_cell_that_papermill_reads(path: Path) -> 
 
 def _names(target: ast.expr) -> list[str]:
     return [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
-
-
-#: What holds a digit and is no figure: code, links, tables of the paper, and the level of intervals.
-NO_FIGURE = re.compile(r"`[^`]*`|\[[^\]]*\]\([^)]*\)|Tables? \d(, \d)*( and \d)?|95 %|BM25|Llama2-13b|SmolLM2")
-#: Sentences with a figure, and the figure.
-FIGURES = {"longer texts are cut into passages of {} words.": WORDS}
-TIMES = {1: "once", 2: "twice", 3: "three times"}
-#: What a first cell says of how often its notebook asks, with the method that is called so often.
-COUNTED = {"00_tour": ("asked {} and once more by `generate`", "ask"), "01_rind_heatmap": ("asked {}.", "ask")}
-
-
-@each
-def test_prose_states_no_figure_that_is_not_the_codes(path: Path) -> None:
-    for cell in nbformat.read(path, as_version=4).cells:
-        if cell.cell_type == "markdown":
-            prose = NO_FIGURE.sub("", cell.source)
-            for sentence, figure in FIGURES.items():
-                prose = prose.replace(sentence.format(figure), "")
-            assert re.findall(r"[^\n]*\d[^\n]*", prose) == []
-
-
-@each
-def test_a_cost_is_counted_and_never_timed(path: Path) -> None:
-    """How long an answer takes is the machine's; how many there are is the notebook's."""
-    notebook = nbformat.read(path, as_version=4)
-    cost = notebook.cells[0].source.split("*Cost*: ")[1]
-    assert re.findall(r"second|minute|hour|cores", cost) == []
-    if path.stem in COUNTED:
-        sentence, name = COUNTED[path.stem]
-        calls = [
-            node for cell in code(notebook) for node in ast.walk(ast.parse(cell.source))
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
-        ]  # fmt: skip
-        assert sentence.format(TIMES[len(calls)]) in cost
 
 
 @each

@@ -1,8 +1,7 @@
 """Thresholds by budget: retrievals per question, or the share of drafts that retrieve (TARG, arXiv 2511.09803).
 
 A budget is written ``budget:1.5`` or ``share:0.3``. Its threshold is found on a calibration set, from the scores of
-texts that the method wrote there without retrieving. ``p:0.5`` asks for a probability instead: the score at which what
-is judged lacks information that often, by labels (``catalog.need``).
+texts that the method wrote there without retrieving.
 """
 
 from __future__ import annotations
@@ -15,23 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.catalog.need import Need
 from dragin_lab.checks import convert_record, shown
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.records import Step, fingerprint
 from dragin_lab.trace.trace import Trace
 
-_FORM = re.compile(r"(budget|share|p):(\d+(?:\.\d*)?|\.\d+)")
+_FORM = re.compile(r"(budget|share):(\d+(?:\.\d*)?|\.\d+)")
 NEVER = 1e12  # a threshold that no score is above
 
 
 @dataclass(frozen=True)
 class Budget:
-    """``amount`` retrievals per question ("budget"), or the ``amount`` of drafts that retrieve, 0 to 1 ("share").
-
-    Of kind "p" it is the probability, 0 to 1, from which on a retrieval is worth it.
-    """
+    """``amount`` retrievals per question ("budget"), or the ``amount`` of drafts that retrieve, 0 to 1 ("share")."""
 
     kind: str
     amount: float
@@ -41,9 +36,7 @@ class Budget:
         """A budget from its written form. Raises ``SettingError`` for any other text."""
         match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None or (match[1] != "budget" and float(match[2]) > 1):
-            raise SettingError(
-                f"threshold={shown(text)} is not a budget; write budget:1.5 (per question), share:0.3 or p:0.5"
-            )
+            raise SettingError(f"threshold={shown(text)} is not a budget; write budget:1.5 (per question) or share:0.3")
         return Budget(match[1], float(match[2]))
 
     def __str__(self) -> str:
@@ -55,16 +48,15 @@ class Calibrated:
     """Where a threshold is from: the budget, what it gives by the stored scores, and whose scores they are."""
 
     budget: str
-    reached: float  # of a probability: the share of the labelled sentences or drafts that are above θ
+    reached: float
     benchmark: str
     questions: int
     fingerprint: str  # of the questions, their gold answers included
-    need: Need | None = None  # the probabilities that "p:0.5" was read off
 
     @property
     def record(self) -> dict[str, Any]:
         """The same as plain data, which ``read`` takes."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
+        return asdict(self)
 
     @staticmethod
     def read(record: Any) -> Calibrated:
@@ -80,9 +72,6 @@ class Calibration:
     fingerprint: str
     method: dict[str, Any]  # its settings, as a trace records them
     drafts: tuple[tuple[np.ndarray, ...], ...]  # question -> draft -> one number per sentence, or for the whole draft
-    #: In the same order, where labels were given: 1 where a fact is missing, 0 where none is, NaN where nobody knows.
-    missing: tuple[tuple[np.ndarray, ...], ...] | None = None
-    regression: str = "isotonic"  # or "platt": how scores become probabilities
 
     @staticmethod
     def of(traces: Iterable[Trace], benchmark: str = "") -> Calibration:
@@ -109,8 +98,7 @@ class Calibration:
     def threshold(self, when: Trigger, variant: str, budget: Budget) -> tuple[float, Calibrated]:
         """θ of a trigger for a budget, and where it is from.
 
-        Raises ``SettingError`` for a trigger that the scores are not of, and as ``threshold_for``; for a probability as
-        ``labelled``, ``Need.fit`` and ``Need.score_at``.
+        Raises ``SettingError`` for a trigger that the scores are not of, and as ``threshold_for``.
         """
         settings = {"when": when.name, "variant": variant} | when.settings
         for key, value in settings.items():
@@ -119,51 +107,21 @@ class Calibration:
                 raise SettingError(
                     f"the calibration's scores are of {key}={stored!r}, the method has {key}={value!r}; calibrate it"
                 )
-        need = None
-        if budget.kind == "p":
-            scores, missing, _ = self.labelled()
-            need = Need.fit(scores, missing, self.regression)
-            theta = need.score_at(budget.amount)
-            reached = float((scores > theta).mean())
-        else:
-            theta, reached = threshold_for(budget, self.drafts, when.declared()["threshold"].ge)
-        return theta, Calibrated(str(budget), reached, self.benchmark, len(self.drafts), self.fingerprint, need)
-
-    def labelled(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What labels know of: scores (m,), whether a fact is missing (m,) bool, and the number of the question (m,).
-
-        Raises ``SettingError`` where no labels were given.
-        """
-        if self.missing is None:
-            raise SettingError(
-                "a probability is fitted on labelled drafts; give calibration=dl.calibration(lab, questions, method, "
-                "labels=almanac.labels(…))"
-            )
-        rows = [
-            (number, *row)
-            for number, (drafts, labels) in enumerate(zip(self.drafts, self.missing, strict=True))
-            for draft, label in zip(drafts, labels, strict=True)
-            for row in zip(draft, label, strict=True)
-        ]
-        questions, scores, missing = np.array(rows, np.float64).reshape(-1, 3).T  # (m,) each
-        known = ~np.isnan(missing)  # (m,)
-        return scores[known], missing[known] > 0, questions[known].astype(int)
+        theta, reached = threshold_for(budget, self.drafts, when.declared()["threshold"].ge)
+        return theta, Calibrated(str(budget), reached, self.benchmark, len(self.drafts), self.fingerprint)
 
 
 def peaks(trace: Trace) -> list[np.ndarray]:
     """What is compared with θ in each draft of a trace without retrievals: one number per sentence, or per draft."""
-    return [judged_units(step)[0] for step in trace.steps if step.draft is not None and step.decision is not None]
+    return [_peaks_of(step) for step in trace.steps if step.draft is not None and step.decision is not None]
 
 
-def judged_units(step: Step) -> tuple[np.ndarray, np.ndarray]:
-    """What is compared with θ in a draft: (u,) float64, and (u,) the number of the sentence; -1 for the whole draft."""
+def _peaks_of(step: Step) -> np.ndarray:
     assert step.decision is not None
     words, score = step.words, step.words.score.astype(np.float64)  # (w,)
     numbers = np.unique(words.sentence[words.sentence >= 0])  # (s,)
     compared = np.array(step.decision.peaks or [score[words.sentence == n].max() for n in numbers])  # (u,)
-    sentences = numbers if len(compared) == len(numbers) else np.full(len(compared), -1)  # (u,)
-    finite = np.isfinite(compared)  # (u,)
-    return compared[finite], sentences[finite]
+    return compared[np.isfinite(compared)]
 
 
 def threshold_for(budget: Budget, drafts: Sequence[Sequence[np.ndarray]], least: float = 0.0) -> tuple[float, float]:

@@ -100,8 +100,7 @@ def method(
 
     ``threshold`` may be a budget: ``"budget:1.5"`` retrievals per question, or ``"share:0.3"`` of the drafts. It is
     found on ``calibration``: what ``dl.calibration(lab, questions, method)`` gives, or traces of the method without a
-    retrieval. ``"p:0.5"`` is the score at which a fact is missing with that probability, where the calibration has
-    labels. What it was found on is recorded as ``calibrated``.
+    retrieval. What it was found on is recorded as ``calibrated``.
 
     Raises ``SettingError`` for names that do not exist, values out of range, parts that make no sense together, and a
     budget that cannot be reached, naming the nearest reachable one.

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.budget import NEVER, Budget, Calibration
 from dragin_lab.catalog.methods import exchange_settings
-from dragin_lab.catalog.need import REGRESSIONS
-from dragin_lab.checks import choice, instance, number, several
+from dragin_lab.checks import instance, number, several
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
@@ -22,7 +20,6 @@ from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line, interval_of, summary
 from dragin_lab.run.sweeps import run_together
 from dragin_lab.study.conditions import check_same_questions
-from dragin_lab.study.truth import find_labels, label_units
 from dragin_lab.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -36,8 +33,6 @@ def calibration(
     questions: Any,
     method: Method | str,
     *,
-    labels: Iterable[Labelled] | None = None,
-    regression: str = "isotonic",
     limit: int | None = None,
     batch_size: int = 1,
     **settings: Any,
@@ -46,12 +41,8 @@ def calibration(
 
     Give it to ``dl.method(threshold="budget:1.5", calibration=…)``. How often the method would retrieve at a threshold
     is read off the scores: one retrieval for each sentence that fires, or for each draft of a method that judges
-    drafts. With ``labels`` of the questions (``almanac.labels``) it serves ``threshold="p:0.5"`` too: ``regression``,
-    "isotonic" or "platt", makes probabilities of the scores. Raises ``SettingError`` for a method without a threshold,
-    and where no question could be answered.
+    drafts. Raises ``SettingError`` for a method without a threshold, and where no question could be answered.
     """
-    choice("regression", regression, REGRESSIONS)
-    known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
     instance("lab", lab, Lab, "give a dl.Lab")
     benchmark, own = as_benchmark(questions, limit), as_method(method, settings)
     if own.threshold is None:
@@ -59,18 +50,7 @@ def calibration(
     lab = lab.replace(exemplars=lab.template(own, benchmark.template))
     traces = lab.ask_many(benchmark.questions, exchange_settings(own, threshold=NEVER), batch_size=batch_size)
     place = {question.id: i for i, question in enumerate(benchmark.questions)}
-    ordered = sorted(traces, key=lambda trace: place[trace.question.id])
-    if known is None:
-        return Calibration.of(ordered, benchmark.name)
-    return label_calibration(ordered, known, benchmark.name, regression=regression)
-
-
-def label_calibration(
-    traces: Sequence[Trace], labels: Sequence[Labelled], benchmark: str = "", *, regression: str = "isotonic"
-) -> Calibration:
-    """The scores of traces of one method without retrievals, with what labels say of each. Errors as for its ``of``."""
-    missing = [tuple(label_units(trace, find_labels(trace, labels))) for trace in traces if trace.ended != "error"]
-    return replace(Calibration.of(traces, benchmark), missing=tuple(missing), regression=regression)
+    return Calibration.of(sorted(traces, key=lambda trace: place[trace.question.id]), benchmark.name)
 
 
 def calibrate(
@@ -79,19 +59,17 @@ def calibrate(
     method: Method | str,
     threshold: str,
     *,
-    labels: Iterable[Labelled] | None = None,
     limit: int | None = None,
     **settings: Any,
 ) -> Method:
     """The method with the threshold that a budget asks for, found on ``questions``; ``.calibrated`` says how.
 
-    A probability, "p:0.5", needs ``labels``. Raises ``SettingError`` as ``calibration``, for a text that is no budget,
-    and for a budget that no threshold reaches, naming the nearest that one does.
+    Raises ``SettingError`` as ``calibration``, for a text that is no budget, and for a budget that no threshold
+    reaches, naming the nearest that one does.
     """
-    if Budget.read(threshold).kind == "p" and labels is None:  # before any question is asked
-        raise SettingError(f"threshold={threshold!r} is fitted on labelled drafts; give labels=almanac.labels(…)")
+    Budget.read(threshold)  # before any question is asked
     own = as_method(method, settings)
-    scores = calibration(lab, questions, own, labels=labels, limit=limit)
+    scores = calibration(lab, questions, own, limit=limit)
     return exchange_settings(own, threshold=threshold, calibration=scores)
 
 
@@ -117,8 +95,6 @@ def transfer(method: Method, traces: Iterable[Trace]) -> Transfer:
     if method.calibrated is None:
         raise SettingError(f"method {str(method)!r} has no budget; make it with threshold='budget:1.5'")
     budget = Budget.read(method.calibrated.budget)
-    if budget.kind == "p":
-        raise SettingError(f"{budget} is a probability and no budget; study.reliability says how far it is off")
     sound = [trace for trace in traces if trace.ended != "error"]
     if not sound:
         raise SettingError("there is no trace that did not fail; a transfer error needs at least one")

@@ -11,11 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dragin_lab.almanac import wordings as almanac_wordings
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.catalog.budget import judged_units
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Continuation, Decision, Passage, Step, Trace, Words
 
@@ -184,35 +181,6 @@ def _read_truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
     pending = is_missing(rest[0]) if rest and ending == "lost" else None
     places = tuple((stated.start - start, is_missing(stated.fact)) for stated in own)
     return Truth(places, pending, tuple(stated.end - start for stated in own), ending == "first wrong")
-
-
-def label_units(trace: Trace, labelled: Labelled | None) -> list[np.ndarray]:
-    """For what is compared with θ in each draft (``budget.judged_units``) 1 where a missing fact is stated, else 0.
-
-    NaN where nobody knows: without labels, after the last value that could be read, and in a draft that states no fact.
-    One (u,) float64 per draft, in the order of ``budget.peaks``.
-    """
-    truths = [None] * len(trace.steps) if labelled is None else read_truths(trace, labelled)
-    return [
-        _label_step(step, truth)
-        for step, truth in zip(trace.steps, truths, strict=True)
-        if step.draft is not None and step.decision is not None
-    ]
-
-
-def _label_step(step: Step, truth: Truth | None) -> np.ndarray:
-    assert step.draft is not None
-    _, sentences = judged_units(step)  # (u,)
-    labels = np.full(len(sentences), np.nan)  # (u,)
-    if truth is None or not truth.stated:
-        return labels
-    spans = sentences_of(step.draft, step.words)
-    for unit, number in enumerate(sentences):
-        start, end = (0, len(step.draft.text) + 1) if number < 0 else spans[number]
-        inside = [missing for place, missing in truth.stated if start <= place < end]
-        if inside or start < truth.ends[-1]:
-            labels[unit] = any(inside)
-    return labels
 
 
 def answer_before(trace: Trace, place: int) -> str:

@@ -1,11 +1,10 @@
 """Views of traces, sweeps and ground truth: pure functions that take a trace or a table and return a ``View``.
 
 ``heatmap``, ``selections``, ``timeline``, ``side_by_side`` and ``replayed`` are HTML and CSS alone. ``attention_map``,
-``contributions``, ``threshold_sweep``, ``cost_quality``, ``frontier``, ``needs_curves``, ``score_distributions`` and
-``reliability_diagram`` are figures: SVG by matplotlib, with their numbers as a table. All show in a notebook, in a
-saved page and, as text, in a terminal. ``view.save`` writes a page that opens offline, or a figure as a picture,
-``save_html`` several views as one page; ``browse_page`` is the explorer of whole runs. In a notebook and on a page each
-view has an export button.
+``contributions``, ``threshold_sweep``, ``cost_quality``, ``frontier``, ``needs_curves`` and ``score_distributions`` are
+figures: SVG by matplotlib, with their numbers as a table. All show in a notebook, in a saved page and, as text, in a
+terminal. ``view.save`` writes a page that opens offline, or a figure as a picture, ``save_html`` several views as one
+page; ``browse_page`` is the explorer of whole runs. In a notebook and on a page each view has an export button.
 """
 
 from dragin_lab.views.attention import attention_map
@@ -17,7 +16,6 @@ from dragin_lab.views.frame import View
 from dragin_lab.views.heatmaps import heatmap
 from dragin_lab.views.methods import side_by_side
 from dragin_lab.views.needs import needs_curves, score_distributions
-from dragin_lab.views.reliability import reliability_diagram
 from dragin_lab.views.replays import replayed
 from dragin_lab.views.selections import selections
 from dragin_lab.views.thresholds import cost_quality, frontier, threshold_sweep
@@ -34,7 +32,6 @@ __all__ = [
     "frontier",
     "heatmap",
     "needs_curves",
-    "reliability_diagram",
     "replayed",
     "save_html",
     "score_distributions",

@@ -1,4 +1,4 @@
-"""Thresholds by budget, the timing of retrievals, the bounds from labels, and what retrieving changed."""
+"""Thresholds by budget, and the timing of retrievals."""
 
 from __future__ import annotations
 
@@ -12,18 +12,28 @@ from factories import make_continuation
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.catalog.budget import NEVER, Budget, Calibration, peaks, threshold_for
 from dragin_lab.catalog.methods import exchange_settings, restore_method
-from dragin_lab.errors import SettingError, TriggerError
-from dragin_lab.study.benefit import change, effects
+from dragin_lab.errors import SettingError
 from dragin_lab.study.budgets import Frontier, Point, calibrate, transfer
-from dragin_lab.study.headroom import bounds, headroom
 from dragin_lab.study.truth import Timing, Truth, count_timing, time_step, timing_table
-from dragin_lab.trace.trace import Decision, Prompt, Question, Step, Words
+from dragin_lab.trace.trace import Decision, Prompt, Step, Words
 
 ANSWER = " Li. So the answer is Li. He"
+QUESTION = "Who directed Ma?"
+REASONING = "The film Ma was directed by Li."
+LABELLED = Labelled(
+    qid="1",
+    benchmark="b",
+    split="dev",
+    type="t",
+    question=QUESTION,
+    knowledge="unknown",
+    reasoning=REASONING,
+    answer="Li",
+    facts=(Fact("f", "Ma", "director", "Li", 28, 30, "unknown", "never", None, "p"),),
+)
 DRAFTS = [[np.array([0.5, 3.0])], [np.array([2.0]), np.array([1.0, 0.2])]]  # two questions, three drafts
 
 
@@ -45,8 +55,8 @@ def test_a_threshold_by_hand(written: str, theta: float, reached: float) -> None
 def test_budgets_that_cannot_be_say_what_can() -> None:
     with pytest.raises(SettingError, match=r"budget:3 cannot be reached; the nearest is budget:2\.5, at θ 0"):
         threshold_for(Budget.read("budget:3"), DRAFTS)
-    for wrong in ("budget", "budget:-1", "share:1.5", "share:x", "p:1.5", "p:-1", "1.5"):
-        with pytest.raises(SettingError, match=r"is not a budget; write budget:1\.5 .* share:0\.3 or p:0\.5"):
+    for wrong in ("budget", "budget:-1", "share:1.5", "share:x", "p:0.5", "1.5"):
+        with pytest.raises(SettingError, match=r"is not a budget; write budget:1\.5 .* or share:0\.3"):
             Budget.read(wrong)
     with pytest.raises(SettingError, match="no calibration question was answered"):
         Calibration.of([])
@@ -213,77 +223,3 @@ def test_over_and_under_search_by_hand() -> None:
     assert table.loc["asks", ["retrievals", "over_search", "under_search"]].tolist() == [10, 0.5, 3 / 8]
     assert np.isnan(table.loc["never", "over_search"])
     assert table.loc["never", "under_search"] == 1
-
-
-# -- bounds -----------------------------------------------------------------------------------------------------------
-
-QUESTION = "Who directed Ma?"
-REASONING = "The film Ma was directed by Li."
-LABELLED = Labelled(
-    qid="1",
-    benchmark="b",
-    split="dev",
-    type="t",
-    question=QUESTION,
-    knowledge="unknown",
-    reasoning=REASONING,
-    answer="Li",
-    facts=(Fact("f", "Ma", "director", "Li", 28, 30, "unknown", "never", None, "p"),),
-)
-WORDINGS = {"director": ("The film {s} was directed by {v}.",)}
-
-
-def test_the_bounds_fire_at_the_missing_fact_and_ask_for_its_passage() -> None:
-    when, what = bounds([LABELLED], WORDINGS)
-    method = dl.method(when=when, what=what)
-    model = ScriptedModel([Say(" The film Ma was directed by Bo. He"), Say(" Li. So the answer is Li. He")])
-    trace = dl.Lab(model, retriever=ScriptedRetriever()).ask(Question("1", QUESTION, ("Li",)), method)
-    assert trace.queries == [REASONING]
-    assert (trace.answer, trace.scores["em"]) == ("Li", 1.0)
-    with pytest.raises(TriggerError, match="'Who\\?' has no labels"):
-        dl.Lab(ScriptedModel([Say(" Bo.")]), retriever=ScriptedRetriever()).ask("Who?", method)
-    with pytest.raises(SettingError, match="there are no labels"):
-        bounds([])
-
-
-def test_what_retrieving_changed() -> None:
-    def line(qid: str, em: float, retrievals: int) -> dict[str, Any]:
-        return {"qid": qid, "em": em, "retrievals": retrievals}
-
-    alone = [line("a", 0, 0), line("b", 1, 0), line("c", 1, 0), line("d", 0, 0)]
-    found = change([line("a", 1, 1), line("b", 0, 2), line("c", 1, 1), line("d", 1, 0)], alone)
-    assert (found.helped, found.harmed, found.right, found.wrong, found.asked) == (1, 1, 1, 0, 3)
-    assert found.gain is not None
-    assert found.gain.mean == 0
-    assert change([line("d", 1, 0)], alone).gain is None
-    with pytest.raises(SettingError, match="question 'e' was not answered without"):
-        change([line("e", 1, 1)], alone)
-
-
-BY_BO = " It is by Bo. So the answer is Bo. He"
-#: What is written, and what is written on without each retrieval.
-WITH_IT = [BY_BO, " Li. It was Ed. So the answer is Li. He", " Al. So the answer is Li. He"]
-WITHOUT = [BY_BO, " Li. It was Ed. So the answer is Li. He"]
-
-
-def test_each_retrieval_is_held_against_writing_on_without_it() -> None:
-    said, alone = ([Say(text, entropy={"Bo": 9.0, "Ed": 9.0}) for text in part] for part in (WITH_IT, WITHOUT))
-    model = ScriptedModel(said)
-    lab = dl.Lab(model, retriever=ScriptedRetriever())
-    trace = lab.ask(Question("1", "Who?", ("Li",)), dl.method(when="entropy@2", what="question"))
-    assert trace.retrievals_count == len(alone)
-    model.script = list(alone)
-    found = effects(lab, trace)
-    assert [(one.number, one.pair) for one in found] == [(1, (True, False)), (2, (True, True))][: len(alone)]
-    assert found[-1].with_it is trace
-    with pytest.raises(SettingError, match=r"'Who\?' has no score; give a trace with a gold answer"):
-        effects(lab, dl.Trace(Question("1", "Who?"), trace.method))
-
-
-@pytest.mark.slow
-def test_the_headroom_of_the_embedded_model() -> None:
-    questions = almanac.questions("2wikimultihopqa", "dev")[:4]
-    labels = almanac.labels("2wikimultihopqa", "dev")
-    found = headroom(dl.Lab(cache=True), questions, labels, "dragin", variant="paper")
-    assert len(found.table) == 4
-    assert sum(found.parts.values()) == pytest.approx(1 - found.table["em"][0])

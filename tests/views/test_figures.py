@@ -20,7 +20,6 @@ from dragin_lab import views
 from dragin_lab.errors import MissingPackageError, SettingError, ViewError
 from dragin_lab.study import ranking
 from dragin_lab.study.needs import Item
-from dragin_lab.study.reliability import bin_probabilities
 from dragin_lab.study.table import Cell, Row, Table
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import figures
@@ -54,19 +53,12 @@ def make_items(n: int = 60) -> list[Item]:
     return items
 
 
-def make_reliability(bins: str = "equal-count"):
-    rng = np.random.default_rng(5)
-    p = rng.beta(0.6, 1.2, 400)
-    return bin_probabilities(p, rng.random(400) < p**1.3, np.arange(400) // 2, bins=bins, samples=50)
-
-
 DRAWN = {
     "sweep": lambda: views.threshold_sweep(sweep_table(), paper=PAPER),
     "cost": lambda: views.cost_quality(sweep_table(name=["a", "b", "<b> $x$"])),
     "frontier": lambda: views.frontier(sweep_table(method=["a", "b", "a"])),
     "needs": lambda: views.needs_curves(make_items(), thresholds={"entropy": 3.0}),
     "scores": lambda: views.score_distributions(make_items(), thresholds={"entropy": 3.0}),
-    "reliability": lambda: views.reliability_diagram({"rind": make_reliability()}),
     "attention": lambda: views.attention_map(factories.make_trace()),
 }
 
@@ -313,23 +305,6 @@ def test_ground_truth_of_one_kind_gives_a_message():
             assert says in str(draw(items))
     with pytest.raises(SettingError, match="no trigger 'none'"):
         views.needs_curves(make_items(), triggers=["none"])
-
-
-# -- reliability ------------------------------------------------------------------------------------------------------
-
-
-def test_a_bin_stands_where_its_probability_meets_what_is_missing():
-    result = make_reliability()
-    figure = views.reliability_diagram({"rind": result, "wide": make_reliability("equal-width")})
-    assert f"ECE {result.ece:.3f}" in " ".join(panels_of(figure))
-    assert f"rind {result.ece:.3f} [" in figure.html
-    panel = panels_of(figure)[f"rind, ECE {result.ece:.3f}"]
-    diagonal, points, *_ = panel.get_lines()
-    assert diagonal.get_xydata().tolist() == [[0, 0], [1, 1]]
-    assert points.get_xydata() == pytest.approx(result.table[["probability", "missing"]].to_numpy())
-    assert max(bar.get_height() for bar in panel.patches) == pytest.approx(0.2)
-    with pytest.raises(SettingError, match="there is no result to show"):
-        views.reliability_diagram({})
 
 
 # -- attention --------------------------------------------------------------------------------------------------------
