@@ -169,7 +169,9 @@ def _write_trace(runs: Runs, folder: Path, root: Path) -> None:
     rows = rows[(rows["retrievals"] > 0) & (rows["ended"] != "error")]
     if len(rows):
         row = rows.sort_values(["em", "others"], ascending=[False, True], kind="stable").iloc[0]
-        trace = shown.trace(row["qid"], row["method"])
+        trace = shown.kept_trace(shown.records[0], row["qid"])
+        if trace is None:
+            return
         trace.save(root / "dragin.trace")
         write_page(trace, root / "dragin.html")
         echo(f"\nOpen {root / 'dragin.html'}: {trace!r}")

@@ -20,7 +20,7 @@ from dragin_lab.files import as_path
 @debug_option
 def show(trace: str, qid: str | None, name: str | None, html: str | None) -> None:
     """Print a stored TRACE, or write it as a page that opens offline. Of a run's folder, list the traces, or print
-    that of one question; where it was not kept, the question is answered again with the run's settings.
+    that of one question.
     """
     from dragin_lab.trace.trace import Trace
 

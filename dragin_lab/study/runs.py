@@ -15,7 +15,6 @@ from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, instance, several, text
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
-from dragin_lab.run.again import answer_again
 from dragin_lab.run.lines import SCORES, Line, Timing, own_metrics, readable, value_of
 from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_lines, warn_of_damage
 from dragin_lab.study.causes import CAUSES, Cause, Judge
@@ -72,7 +71,6 @@ class Runs:
         self._last: tuple[Any, Trace | None] = (None, None)
         self._judges: dict[str, Judge] = {}
         self._causes: dict[tuple[Path, str], Cause | None] = {}
-        self._opened: dict[str, Any] = {}  # models and passages of runs that are asked again
 
     @classmethod
     def load(cls, paths: str | Path | Iterable[str | Path], *, labels: Iterable[Labelled] = ()) -> Runs:
@@ -253,7 +251,7 @@ class Runs:
             raise SettingError(f"no question matches {chosen if isinstance(chosen, str) else 'the mask'}")
         runs = Runs(self.records, labels=self._labels)
         runs._chosen, runs._selection = frozenset(keys), selection
-        runs._judges, runs._causes, runs._opened = self._judges, self._causes, self._opened
+        runs._judges, runs._causes = self._judges, self._causes
         return runs
 
     def _query(self, text: str) -> pd.DataFrame:
@@ -281,12 +279,12 @@ class Runs:
     # -- traces and causes --------------------------------------------------------------------------------------------
 
     def trace(self, qid: str, method: str, dataset: str | None = None) -> Trace:
-        """The trace of an answer: as it was kept, else made again with the recorded settings, with a note.
-
-        Raises ``RunError`` where the model or the passages are not those of the run any more.
-        """
-        record, line = self.record(qid, method, dataset)
-        return self.kept_trace(record, qid) or answer_again(record, line, self._opened)
+        """The trace of an answer. Raises ``RunError`` where the run kept none."""
+        record, _ = self.record(qid, method, dataset)
+        trace = self.kept_trace(record, qid)
+        if trace is None:
+            raise RunError(f"{record.folder}: no trace of {qid!r} was kept; answer the question again, with --traces")
+        return trace
 
     def kept_trace(self, record: RunRecord, qid: str) -> Trace | None:
         """A trace as the run kept it; None where it kept none, or one that is damaged, which a warning names.

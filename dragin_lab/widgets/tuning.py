@@ -16,9 +16,10 @@ import traitlets
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.checks import instance, several
+from dragin_lab.core.method import Method
 from dragin_lab.core.settings import title_setting
-from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.run.again import from_cache
+from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
+from dragin_lab.run.cached import CacheAlone, is_cacheable
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import describe_error
 from dragin_lab.study.stored_drafts import fits
@@ -169,7 +170,7 @@ class Tuner(Running):
             key = (place, repr(outcome.method.settings))
             timely = place == first or time.perf_counter() < until
             if timely and not outcome.whole and key not in self._looked_up:
-                self._looked_up[key] = from_cache(self.lab, outcome.trace, outcome.method)
+                self._looked_up[key] = _ask_cache(self.lab, outcome.trace, outcome.method)
             more |= not outcome.whole and key not in self._looked_up
             answered[place] = replace(outcome, answered=self._looked_up.get(key))
         return answered, more
@@ -256,3 +257,20 @@ def _round_up(value: float) -> float:
     """The next of 1, 2, 5 times a power of ten at or above a value, so that a slider ends at a round number."""
     power = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
     return next(m * power for m in (1, 2, 4, 5, 8, 10) if m * power >= value * (1 - 1e-9))
+
+
+def _ask_cache(lab: Lab, trace: Trace, method: Method) -> Trace | None:
+    """The episode of a trace's question with another method, out of the lab's cache; None where that lacks a draft.
+
+    None, too, where the trace was made with another model, prompt or retriever than the lab's.
+    """
+    if lab.cache is None or not is_cacheable(lab.model):
+        return None
+    try:
+        answered = lab.replace(model=CacheAlone(lab.model, lab.cache), retriever=lab.retriever_for(method)).ask(
+            trace.question, method
+        )
+    except DraginLabError:  # not cached, or an episode that fails: its answer is not known
+        return None
+    same = ("weights_sha256", "template", "retriever", "seed")
+    return answered if all(answered.provenance.get(key) == trace.provenance.get(key) for key in same) else None

@@ -14,7 +14,6 @@ from dragin_lab.almanac import questions
 from dragin_lab.catalog.methods import method as make
 from dragin_lab.cli import run as cli_run
 from dragin_lab.run.drivers import Retrieved, TokenWritten
-from dragin_lab.run.rundir import RunError
 from dragin_lab.run.worker import Recipe, Worker
 
 QUESTIONS = questions("2wikimultihopqa", "test")[:3]
@@ -106,11 +105,3 @@ def test_the_command_line_gives_workers_engine_and_tokenizer(monkeypatch: pytest
     options = dict.fromkeys((*names, *cli_run.POOL)) | {"engine": "llama.cpp", "tokenizer": "almanac"}
     recipe = cli_run._open_cluster(options, searches=True)
     assert (recipe.engine, recipe.tokenizer) == ("llama.cpp", "almanac")
-
-
-def test_an_answer_that_a_server_gave_is_not_written_again_by_another_engine(lab: dl.Lab, tmp_path: Path) -> None:
-    runs = lab.run(QUESTIONS[:1], FLARE, output=tmp_path, traces=False, progress=False)
-    with pytest.raises(
-        RunError, match=r"almanac\.gguf wrote behind a server, and a run does not record where.*--traces"
-    ):
-        runs.trace(QUESTIONS[0].id, runs.names[0])
