@@ -80,7 +80,7 @@ def table(runs: tuple[str, ...], form: str, columns: str | None, compare: str | 
 @click.argument("first", metavar="METHOD")
 @click.argument("second", metavar="METHOD")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--where", metavar="TEXT", help="Only questions that match, such as 'sr-rag wrong' or 'retrievals > 2'.")
+@click.option("--where", metavar="TEXT", help="Only questions that match, such as 'em < 1 and retrievals > 2'.")
 @columns_option
 @format_option
 @debug_option
@@ -96,7 +96,7 @@ def compare(first: str, second: str, runs: tuple[str, ...], where: str | None, f
 @click.command(short_help="Write a page to explore runs in: which questions, why wrong, side by side.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--html", metavar="FILE", help="Write the page to this file; default runs.html.", default="runs.html")
-@click.option("--where", metavar="TEXT", help="Only questions that match, such as 'dragin wrong and flare right'.")
+@click.option("--where", metavar="TEXT", help="Only questions that match, such as 'em < 1 and retrievals > 2'.")
 @debug_option
 def browse(runs: tuple[str, ...], html: str, where: str | None) -> None:
     """Write one page that opens offline: every question of the RUNs with the outcome and the cause by each method, to

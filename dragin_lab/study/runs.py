@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.checks import choice, instance, several, text
+from dragin_lab.checks import choice, several, shown, text
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.lines import SCORES, Line, Timing, own_metrics, readable, value_of
@@ -21,15 +21,7 @@ from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.conditions import check_same_questions, differing_conditions, name_runs
 from dragin_lab.study.run_tables import Comparison, means_table
-from dragin_lab.study.selection import (
-    ANSWER_COLUMNS,
-    OF_ANSWERS,
-    OUTCOMES,
-    Selection,
-    find_names,
-    flag_questions,
-    read_sentence,
-)
+from dragin_lab.study.selection import ANSWER_COLUMNS, Selection, find_names
 from dragin_lab.study.table import Table
 from dragin_lab.text import csv_text
 
@@ -215,53 +207,24 @@ class Runs:
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
-    def where(self, chosen: str | pd.Series) -> Runs:
-        """The same runs on some of their questions.
+    def where(self, expression: str) -> Runs:
+        """The same runs on the questions of the rows for which a pandas expression over ``questions`` is true.
 
-        ``chosen`` is a sentence about methods (``"dragin wrong and flare right"``; ``OUTCOMES`` and the causes, with
-        and, or, not and brackets), an expression over ``questions`` (``"retrievals > 2 and method == 'dragin'"``), or a
-        mask over its rows. A question is chosen where one of its rows is.
+        ``runs.where("em < 1 and retrievals > 2")``; one after the other for what two methods did:
+        ``runs.where("method == 'dragin' and not right").where("method == 'flare' and right")``.
 
-        Raises ``SettingError`` for what cannot be read, and where no question is left.
+        Raises ``SettingError`` for an expression that cannot be read, and where no question is left.
         """
-        selection = self._selection
-        if isinstance(chosen, str):
-            judged: set[str] = set()
-
-            def flags(name: str, word: str) -> pd.Series:
-                judged.update([name] if word in (*OF_ANSWERS, *CAUSES) else [])
-                return flag_questions(self.questions if word in CAUSES else self.outcomes, name, word)
-
-            keys = read_sentence(chosen, self.names, (*OUTCOMES, *CAUSES), flags)
-            if keys is None:
-                keys = _keys_of(self._query(chosen))
-                judged.update(self.names if find_names(chosen) & {*ANSWER_COLUMNS, *self.metrics} else ())
-            selection = selection.and_by(chosen, judged)
-        else:
-            frame = self.outcomes
-            remedy = "give a sentence, an expression, or a mask made from .questions"
-            instance("chosen", chosen, type(frame["qid"]), remedy)
-            if len(chosen) != len(frame):
-                raise SettingError(
-                    f"a mask of {len(chosen)} rows does not go with {len(frame)}; make it from .questions"
-                )
-            selection = selection.and_by("a mask", ())
-            keys = _keys_of(frame[chosen.fillna(False).to_numpy(dtype=bool)])
-        if not keys:
-            raise SettingError(f"no question matches {chosen if isinstance(chosen, str) else 'the mask'}")
+        frame = self.outcomes if find_names(text("expression", expression)) <= {*self.outcomes} else self.questions
+        rows = frame[_evaluate(frame, expression)]
+        if rows.empty:
+            raise SettingError(f"no question matches {expression}")
         runs = Runs(self.records, labels=self._labels)
-        runs._chosen, runs._selection = frozenset(keys), selection
+        runs._chosen = frozenset(zip(rows["dataset"], rows["qid"], strict=True))
+        judged = rows["method"] if find_names(expression) & {*ANSWER_COLUMNS, *self.metrics} else ()
+        runs._selection = self._selection.and_by(expression, judged)
         runs._judges, runs._causes = self._judges, self._causes
         return runs
-
-    def _query(self, text: str) -> pd.DataFrame:
-        try:
-            return self.questions.query(text)
-        except Exception as error:  # noqa: BLE001 - pandas raises whatever an expression meets
-            raise SettingError(
-                f"{text!r} cannot be read ({error}); methods are {', '.join(self.names)}, valid predicates of one are "
-                f"{', '.join(OUTCOMES)} or a cause; columns are those of .questions"
-            ) from None
 
     def _method(self, name: str) -> str:
         return choice("method", name, self.names)
@@ -350,5 +313,18 @@ class Runs:
         return self.table().show("html")
 
 
-def _keys_of(rows: pd.DataFrame) -> set[Key]:
-    return set(zip(rows["dataset"], rows["qid"], strict=True))
+def _evaluate(frame: pd.DataFrame, expression: str) -> pd.Series:
+    """Which rows of ``frame`` an expression is true for; a missing value counts as false."""
+    from pandas.errors import UndefinedVariableError
+
+    try:
+        mask = frame.eval(expression)
+        return mask.astype("boolean").fillna(False).astype(bool)
+    except UndefinedVariableError as error:
+        choice("column", str(error).split("'")[1], frame.columns)
+        raise
+    except Exception as error:  # noqa: BLE001 - pandas raises whatever an expression meets
+        raise SettingError(
+            f"{shown(expression)} cannot be read ({shown(str(error))}); write an expression over "
+            f"{', '.join(frame.columns)}, such as 'em < 1 and retrievals > 2'"
+        ) from None
