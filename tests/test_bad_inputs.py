@@ -173,7 +173,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("tuner", dl.tuner, {"traces": [trace], "labels": labels}),
         Entry("tuner", dl.tuner, {"traces": [trace], "lab": lab}),
         Entry("lab.explore", lab.explore, {"question": "Who?", "others": {"b": lab}}),
-        Entry("browse", dl.browse, {"runs": "good", "at": None}),
+        Entry("browse", dl.browse, {"runs": "good"}),
         Entry("compare", dl.compare, {"a": trace, "b": trace, "labels": ("a", "b")}),
         Entry("trace_html", views.trace_html, {"trace": trace, "max_tokens": 9, "full_page": False}),
         Entry("save_html", save_page, {"path": "a.html", "view": trace, "title": "a"}),

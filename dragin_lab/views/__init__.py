@@ -4,7 +4,7 @@
 ``contributions``, ``threshold_sweep``, ``cost_quality``, ``frontier``, ``needs_curves`` and ``score_distributions`` are
 figures: SVG by matplotlib, with their numbers as a table. All show in a notebook, in a saved page and, as text, in a
 terminal. ``view.save`` writes a page that opens offline, or a figure as a picture, ``save_html`` several views as one
-page; ``browse_page`` is the explorer of whole runs. In a notebook and on a page each view has an export button.
+page; ``browse_page`` is the explorer of whole runs.
 """
 
 from dragin_lab.views.attention import attention_map

@@ -24,7 +24,7 @@ from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.views.figures import INK, SOFT, clip_label, draw_panels, make_figure, new_drawing
 from dragin_lab.views.frame import View, make_message, open_trace
 from dragin_lab.views.heat import scale_of
-from dragin_lab.views.html import count, write_call
+from dragin_lab.views.html import count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,8 +102,7 @@ def attention_map(
         words, reader = written_map(shown_trace, *kept, max_words), shown_trace.provenance
         where = f"step {kept[0].index + 1}"
     where += f", layer {reader['layer']}" if reader.get("layer") is not None else ""
-    call = write_call("attention_map", "trace", "" if lm is None else "lm=lm", step=step, head=head)
-    return _map_figure(words, head, clip_label(shown_trace.question.text, 81), where, call)
+    return _map_figure(words, head, clip_label(shown_trace.question.text, 81), where)
 
 
 def _kept_attention(step: Step) -> tuple[Continuation, Prompt] | None:
@@ -196,7 +195,7 @@ def _fit_words(words: list[tuple[str, Word]], most: int) -> list[tuple[str, Word
 # -- the figure -------------------------------------------------------------------------------------------------------
 
 
-def _map_figure(words: WordMap, head: int | None, title: str, where: str, code: str = "") -> View:
+def _map_figure(words: WordMap, head: int | None, title: str, where: str) -> View:
     if head is not None and not (isinstance(head, int | np.integer) and head in words.heads):
         raise SettingError(f"head={shown(head)} was not captured; give one of {', '.join(map(str, words.heads))}")
     name = f"mean of {count(len(words.heads), 'head')}" if head is None else f"head {head}"
@@ -208,7 +207,7 @@ def _map_figure(words: WordMap, head: int | None, title: str, where: str, code: 
     return make_figure(
         title, partial(_draw_maps, words, paid), about="; ".join(notes),
         alt=f"Attention of {count(len(words.rows), 'word')} to {count(len(words.columns), 'word')}, {name}.",
-        table=_value_table(words, paid), numbers=f"Attention paid, {name}", code=code,
+        table=_value_table(words, paid), numbers=f"Attention paid, {name}",
     )  # fmt: skip
 
 

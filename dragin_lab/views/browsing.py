@@ -6,7 +6,7 @@ in a notebook.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 from markupsafe import Markup
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.checks import instance
 from dragin_lab.run.lines import Line, readable
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.study.causes import CAUSES
@@ -30,13 +29,10 @@ from dragin_lab.views.rendering import read_asset, render_template
 PASSAGE_CHARS = 900  # of a passage in the page
 
 
-def browse_page(runs: Runs | str | Path | Iterable[str | Path], *, at: Mapping[str, str] | None = None) -> View:
-    """The explorer as a view: ``save`` writes the page. Arguments and errors as for ``Runs.load``.
-
-    ``at`` is what it shows first, as "Copy as code" writes it: ``{"by": "dragin:right;flare:wrong", "text": "born"}``.
-    """
+def browse_page(runs: Runs | str | Path | Iterable[str | Path]) -> View:
+    """The explorer as a view: ``save`` writes the page. Arguments and errors as for ``Runs.load``."""
     loaded = runs if isinstance(runs, Runs) else Runs.load(runs)
-    data = Markup(json_in_html(browse_data(loaded, at)))
+    data = Markup(json_in_html(browse_data(loaded)))
     card = partial(render_template, "browse.html", data=data, script=Markup(load_browse_script()), table=loaded.table())
     return _make_card(loaded, card, lambda: str(loaded.table()))
 
@@ -53,13 +49,12 @@ def _make_card(runs: Runs, card: Callable[[], str], text: Callable[[], str]) -> 
 
 
 def load_browse_script() -> str:
-    """What draws the explorer: ``browse(root, data, saved)``."""
+    """What draws the explorer: ``browse(root, data)``."""
     return read_asset("views/templates/common.js") + read_asset("views/templates/browse.js")
 
 
-def browse_data(runs: Runs, at: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Everything that the explorer shows, as plain data, and ``at``, what it shows first; passages once each."""
-    instance("at", {} if at is None else at, Mapping, "give what the explorer's Copy as code writes")
+def browse_data(runs: Runs) -> dict[str, Any]:
+    """Everything that the explorer shows, as plain data; passages once each."""
     passages: dict[tuple[str, str, str], int] = {}
     questions = []
     for dataset in runs.datasets:
@@ -79,7 +74,7 @@ def browse_data(runs: Runs, at: Mapping[str, str] | None = None) -> dict[str, An
                 }
             )  # fmt: skip
     return {
-        "at": dict(at or {}), "methods": list(runs.names), "sets": list(runs.datasets), "causes": CAUSES,
+        "methods": list(runs.names), "sets": list(runs.datasets), "causes": CAUSES,
         "questions": questions,
         "passages": [[id, printable(title), printable(clip(text, PASSAGE_CHARS)[0])] for id, title, text in passages],
     }  # fmt: skip

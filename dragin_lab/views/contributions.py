@@ -15,7 +15,7 @@ from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.logistic import Logistic
 from dragin_lab.views.figures import AMBER, BLUE, INK, SOFT, clip_label, make_figure, new_drawing
 from dragin_lab.views.frame import View, make_message, open_trace
-from dragin_lab.views.html import clip, count, num, short, write_call
+from dragin_lab.views.html import clip, count, num, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ def contributions(trace: Trace | str | Path) -> View:
     return make_figure(
         clip(shown.question.text, 80)[0], partial(_draw_matrix, rows, weights, trigger.threshold), about=about,
         alt=f"{highest['word']} has the highest score, {num(highest['score'])}; what adds most to it is {strongest}.",
-        table=rows.drop(columns="hit"), numbers="The numbers", code=write_call("contributions", "trace"),
+        table=rows.drop(columns="hit"), numbers="The numbers",
     )  # fmt: skip
 
 

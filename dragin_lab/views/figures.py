@@ -102,12 +102,11 @@ def make_figure(
     alt: str,
     table: pd.DataFrame,
     numbers: str,
-    code: str = "",
 ) -> Figure:
     """A figure with its numbers under it.
 
     ``alt`` says in a sentence what the picture shows, ``numbers`` names ``table``, whose numbers are shown with three
-    decimals, ``code`` is the call that makes the figure. Raises ``MissingPackageError`` without matplotlib.
+    decimals. Raises ``MissingPackageError`` without matplotlib.
     """
     with use_style():
         pictures = [_inline_svg(draw(width), width, title) for width in (WIDE, NARROW)]
@@ -115,7 +114,7 @@ def make_figure(
     text = "\n\n".join(filter(None, [title, about, alt, rows.to_string(index=False, max_rows=MAX_ROWS)]))
     context = {"title": title, "about": about, "alt": alt, "pictures": pictures, "table": rows, "numbers": numbers}
     card = partial(render_template, "figure.html", **context)
-    html, plain = frame_card("The figure", card, lambda: text, ("figure",), code)
+    html, plain = frame_card("The figure", card, lambda: text, ("figure",))
     return Figure(title, html, plain, about, draw)
 
 

@@ -12,12 +12,12 @@ from dragin_lab.errors import SettingError, ViewError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.html import clip, esc, printable, show_or_explain
-from dragin_lab.views.rendering import load_export_script, load_stylesheet, render_macro, wrap_page
+from dragin_lab.views.rendering import load_stylesheet, render_macro, wrap_page
 
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """A view. A notebook shows ``html`` with an export button, ``print`` gives ``text``.
+    """A view. A notebook shows ``html``, ``print`` gives ``text``.
 
     ``save`` writes a page that opens offline.
     """
@@ -27,7 +27,7 @@ class View:
     text: str
 
     def _repr_html_(self) -> str:
-        return f"{self.html}<script>{load_export_script()}</script>"
+        return self.html
 
     def __repr__(self) -> str:
         return f"View({self.title!r}, {len(self.html):,} characters of HTML; print() it for text, .save() it as a page)"
@@ -55,9 +55,9 @@ def save_page(path: str | Path, title: str, body: str) -> Path:
 
 
 def frame_card(
-    what: str, card: Callable[[], str], text: Callable[[], str], css: tuple[str, ...] = (), code: str = ""
+    what: str, card: Callable[[], str], text: Callable[[], str], css: tuple[str, ...] = ()
 ) -> tuple[str, str]:
-    """A card's HTML in its frame, and the text that stands in for it; ``code`` is the call that makes it, for copying.
+    """A card's HTML in its frame, and the text that stands in for it.
 
     The text comes first in the HTML: where a notebook is not trusted and its styles are dropped, it is what shows.
     An error in ``card`` or ``text`` is shown in its place. ``css`` names style sheets beside the common one.
@@ -73,16 +73,13 @@ def frame_card(
     style = show_or_explain("The style", lambda: f"<style>{load_stylesheet(*css)}</style>", lambda: "")
     # Each sheet holds for cards of its name alone, as several views stand on one page.
     names = " ".join(["dl", *(f"v-{name}" for name in css)])
-    call = f' data-code="{esc(code)}"' if code else ""
     card_html = f'<pre class="alt">{shown}</pre>{style}<div class="{names}" hidden>{inner}</div>'
-    return f'<div class="dl-out"{call}>{card_html}</div>', plain[0] if plain else ""
+    return f'<div class="dl-out">{card_html}</div>', plain[0] if plain else ""
 
 
-def make_view(
-    what: str, name: str, asked: str, card: Callable[[], str], text: Callable[[], str], *css: str, code: str = ""
-) -> View:
-    """One view in its frame; ``asked`` is the question that it is about, ``code`` the call that makes it."""
-    html, plain = frame_card(what, card, text, css, code)
+def make_view(what: str, name: str, asked: str, card: Callable[[], str], text: Callable[[], str], *css: str) -> View:
+    """One view in its frame; ``asked`` is the question that it is about."""
+    html, plain = frame_card(what, card, text, css)
     return View(f"{clip(asked, 80)[0]} – {name}", html, plain)
 
 

@@ -26,7 +26,7 @@ from dragin_lab.trace.trace import Continuation, Step, Trace
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
 from dragin_lab.views.frame import View, open_trace
 from dragin_lab.views.heat import find_largest
-from dragin_lab.views.html import class_attribute, esc, printable, short, write_call
+from dragin_lab.views.html import class_attribute, esc, printable, short
 from dragin_lab.views.rendering import GEM, render_template
 from dragin_lab.views.tokens import Cell, Look, Unit, show_spaces
 from dragin_lab.views.trace import draw_trace
@@ -46,12 +46,10 @@ def heatmap(trace: Trace | str | Path, *, max_tokens: int = MAX_TOKENS, sensitiv
     that holds no readable trace gives its message in place. Raises ``SettingError`` for another trace's sensitivity.
     """
     max_tokens = count("max_tokens", max_tokens)
-    first = "trace" if sensitivity is None else "trace, sensitivity=result"
-    call = write_call("heatmap", first, max_tokens=None if max_tokens == MAX_TOKENS else max_tokens)
     card = partial(_fill_template, most=max_tokens, sensitivity=sensitivity)
     if sensitivity is not None and open_trace(trace).fingerprint != sensitivity.trace.fingerprint:
         raise SettingError("the sensitivity is another trace's; draw views.heatmap(result.trace, sensitivity=result)")
-    return draw_trace("RIND heatmap", trace, card, "strip", call=call)
+    return draw_trace("RIND heatmap", trace, card, "strip")
 
 
 def _fill_template(trace: Trace, most: int, sensitivity: Sensitivity | None) -> str:

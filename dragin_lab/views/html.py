@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -60,16 +59,6 @@ def class_attribute(*names: str, **flags: object) -> Markup:
     """A ``class`` attribute of these names and of the flags that are true; nothing where there is none."""
     given = " ".join([name for name in names if name] + [name for name, on in flags.items() if on])
     return Markup(f' class="{given}"' if given else "")
-
-
-def write_call(name: str, *names: str, **values: Any) -> str:
-    """The call that makes a view, for copying: ``views.heatmap(trace, max_tokens=60)``; None and "" are left out."""
-    given = [
-        f"{key}={value!r}"
-        for key, value in values.items()
-        if not (value is None or (isinstance(value, str) and not value))
-    ]
-    return f"views.{name}({', '.join([*filter(None, names), *given])})"
 
 
 def show_or_explain(what: str, render: Callable[[], str], fallback: Callable[[], str]) -> Markup:

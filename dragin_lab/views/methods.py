@@ -17,7 +17,7 @@ from dragin_lab.study.conditions import tell_apart
 from dragin_lab.trace.kept import arrivals, cut_off, origins
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views.frame import View, make_view, open_traces
-from dragin_lab.views.html import clip, count, printable, write_call
+from dragin_lab.views.html import clip, count, printable
 from dragin_lab.views.rendering import render_template
 
 MAX_TRACES = 16
@@ -84,8 +84,7 @@ def side_by_side(traces: Iterable[Trace | str | Path], *, labels: Sequence[str] 
         raise SettingError(f"{len(opened)} traces cannot be compared; give 1 to {MAX_TRACES} of one question")
     columns = read_columns(opened, labels)
     card, text = partial(_fill_template, "methods.html", columns), partial(_fill_template, "methods.txt", columns)
-    call = write_call("side_by_side", "traces", labels=labels)
-    return make_view("The comparison", "methods", opened[0].question.text, card, text, "methods", code=call)
+    return make_view("The comparison", "methods", opened[0].question.text, card, text, "methods")
 
 
 def comparison_card(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> str:

@@ -16,7 +16,7 @@ from dragin_lab.study import ranking
 from dragin_lab.study.needs import CLOCKS, Item, left_out
 from dragin_lab.views.figures import AMBER, BLUE, INK, SOFT, draw_panels, make_figure, new_drawing
 from dragin_lab.views.frame import View, make_message
-from dragin_lab.views.html import count, short, write_call
+from dragin_lab.views.html import count, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +101,6 @@ def needs_curves(
         partial(_draw_curves, curves, float(labels.mean())),
         about=" ".join(filter(None, remarks)), alt=f"Area under the ROC: {areas}.",
         table=table[["trigger", *COLUMNS]], numbers="Thresholds along the curves",
-        code=write_call("needs_curves", "items", triggers=triggers, thresholds=thetas or None, title=title),
     )  # fmt: skip
 
 
@@ -164,7 +163,6 @@ def score_distributions(
         text("title", title) or "Scores of known and of missing facts", partial(_draw_scores, scores, labels, thetas),
         about=" ".join(filter(None, remarks)), alt=f"Median scores: {', '.join(medians)}.",
         table=table, numbers="Quantiles of the scores",
-        code=write_call("score_distributions", "items", triggers=triggers, thresholds=thetas or None, title=title),
     )  # fmt: skip
 
 

@@ -100,13 +100,6 @@ def load_stylesheet(*more: str) -> str:
     return re.sub(r" ?([{};,>]) ?", r"\1", css).strip()
 
 
-@cache
-def load_export_script() -> Markup:
-    """The script that gives each view on a page its export button, without comments and indents."""
-    lines = (line.strip() for line in read_asset("views/templates/export.js").splitlines())
-    return Markup("\n".join(line for line in lines if line and not line.startswith("//")))
-
-
 def read_asset(path: str) -> str:
     """A style sheet or script of the package."""
     return resources.files("dragin_lab").joinpath(path).read_text(encoding="utf-8")
@@ -114,4 +107,4 @@ def read_asset(path: str) -> str:
 
 def wrap_page(title: str, body: str) -> str:
     """One complete document around a view, to be opened from a file."""
-    return render_template("page.html", title=title, body=Markup(body), exporter=load_export_script()) + "\n"
+    return render_template("page.html", title=title, body=Markup(body)) + "\n"

@@ -19,7 +19,7 @@ from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS
 from dragin_lab.views.frame import View, make_view, open_traces
 from dragin_lab.views.heat import Scale, find_largest, scale_of
-from dragin_lab.views.html import count, num, write_call
+from dragin_lab.views.html import count, num
 from dragin_lab.views.rendering import render_template
 from dragin_lab.views.tokens import Look, share_out
 
@@ -47,8 +47,7 @@ def replayed(
     replays = [Replay(t, find_labels(t, known), tokenizer=tokenizer, nlp=nlp) for t in opened]
     outcomes = [r.at(**settings) for r in replays]
     card, text = partial(replay_card, outcomes), partial(replay_text, outcomes)
-    call = write_call("replayed", "traces", "" if known is None else "labels", **settings)
-    return make_view("The replay", "replay", opened[0].question.text, card, text, "replay", code=call)
+    return make_view("The replay", "replay", opened[0].question.text, card, text, "replay")
 
 
 def replay_card(outcomes: Sequence[Outcome], chosen: int = 0) -> str:

@@ -18,7 +18,7 @@ from dragin_lab.trace.trace import Query, Step, Trace
 from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.frame import View
 from dragin_lab.views.heat import scale_of
-from dragin_lab.views.html import clip, write_call
+from dragin_lab.views.html import clip
 from dragin_lab.views.rendering import render_template
 from dragin_lab.views.tokens import judged_units
 from dragin_lab.views.trace import draw_trace
@@ -39,8 +39,7 @@ def selections(trace: Trace | str | Path, *, gold: Labelled | Iterable[str] | No
         gold = [str(i) for i in several("gold", gold, str | int, "give passage ids")]
     if isinstance(trace, Trace):
         find_gold(trace, gold)
-    call = write_call("selections", "trace", "" if gold is None else "gold=gold")
-    return draw_trace("query", trace, partial(_fill_template, gold), "qfs", call=call)
+    return draw_trace("query", trace, partial(_fill_template, gold), "qfs")
 
 
 def _fill_template(gold: Labelled | Iterable[str] | None, trace: Trace) -> str:

@@ -14,7 +14,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.sweeps import on_a_scale
 from dragin_lab.views.figures import BLUE, INK, SOFT, clip_label, draw_panels, label_points, make_figure
 from dragin_lab.views.frame import View, make_message
-from dragin_lab.views.html import count, num, write_call
+from dragin_lab.views.html import count, num
 from dragin_lab.views.sections import setting_text
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = N
         text("title", title) or f"Quality and retrievals against {setting}{_question_count(rows)}",
         partial(_draw_sweep, rows, published, setting), alt=alt, table=numbers, numbers="The numbers",
         about=f"{'Bands' if on_a_scale(rows['value']) else 'Lines'} are 95 % intervals." if "em_low" in rows else "",
-        code=write_call("threshold_sweep", "table", "" if paper is None else "paper=paper", title=title),
     )  # fmt: skip
 
 
@@ -128,7 +127,6 @@ def cost_quality(table: pd.DataFrame | Any, *, cost: str = "retrievals", quality
         alt=_span_text(rows, (quality,), f"{_axis_name(cost)} from {num(rows[cost].min())} to {num(rows[cost].max())}")
         + f" On the frontier: {', '.join(np.array(labels, object)[best]) or 'none'}.",
         table=numbers, numbers="The numbers",
-        code=write_call("cost_quality", "table", cost=cost, quality=quality, title=title),
     )  # fmt: skip
 
 
@@ -173,7 +171,6 @@ def frontier(table: pd.DataFrame | Any, *, cost: str = "retrievals", quality: st
         + (" Bands are 95 % intervals." if f"{quality}_low" in rows else ""),
         alt=f"{_axis_name(quality)} against {_axis_name(cost)}, best first: {', '.join(lines)}.",
         table=_interval_table(ordered, named, (cost, quality)), numbers="The numbers",
-        code=write_call("frontier", "table", cost=cost, quality=quality, title=title),
     )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from dragin_lab.trace.kept import kept_of, written
 from dragin_lab.trace.trace import Continuation, Step, Trace
 from dragin_lab.views.frame import View
-from dragin_lab.views.html import write_call
 from dragin_lab.views.rendering import render_template
 from dragin_lab.views.trace import draw_trace
 
@@ -39,7 +38,7 @@ def timeline(trace: Trace | str | Path) -> View:
 
     A path that holds no readable trace gives its message in place.
     """
-    return draw_trace("timeline", trace, _fill_template, "timeline", call=write_call("timeline", "trace"))
+    return draw_trace("timeline", trace, _fill_template, "timeline")
 
 
 def _fill_template(trace: Trace) -> str:

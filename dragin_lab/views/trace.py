@@ -17,7 +17,7 @@ from dragin_lab.trace.trace import Continuation, Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
 from dragin_lab.views.frame import View, make_message, make_view, open_trace
-from dragin_lab.views.html import clip, count, num, printable, write_call
+from dragin_lab.views.html import clip, count, num, printable
 from dragin_lab.views.rendering import render_template
 from dragin_lab.views.tokens import Look
 
@@ -39,8 +39,7 @@ def trace_view(trace: Trace, *, max_tokens: int = MAX_TOKENS) -> View:
     """
     trace, max_tokens = open_trace(trace), as_count("max_tokens", max_tokens)
     card, text = partial(_trace_card, trace, max_tokens), partial(trace_text, trace)
-    call = write_call("trace_view", "trace", max_tokens=None if max_tokens == MAX_TOKENS else max_tokens)
-    return make_view("The trace", "trace", trace.question.text, card, text, code=call)
+    return make_view("The trace", "trace", trace.question.text, card, text)
 
 
 def _trace_card(trace: Trace, max_tokens: int) -> str:
@@ -61,17 +60,14 @@ def _trace_card(trace: Trace, max_tokens: int) -> str:
     )
 
 
-def draw_trace(what: str, source: Trace | str | Path, card: Callable[[Trace], str], *css: str, call: str) -> View:
-    """One view of a trace, whose text is the trace's own; a file that cannot be read gives its message in place.
-
-    ``call`` is the call that makes it (``write_call``).
-    """
+def draw_trace(what: str, source: Trace | str | Path, card: Callable[[Trace], str], *css: str) -> View:
+    """One view of a trace, whose text is the trace's own; a file that cannot be read gives its message in place."""
     try:
         trace = open_trace(source)
     except TraceFileError as error:
         return make_message(f"{what} of {source}", str(error))
     text = partial(trace_text, trace)
-    return make_view(f"The {what}", what, trace.question.text, partial(card, trace), text, *css, code=call)
+    return make_view(f"The {what}", what, trace.question.text, partial(card, trace), text, *css)
 
 
 LABEL = 14  # columns of the label at the left

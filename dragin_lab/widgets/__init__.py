@@ -87,18 +87,18 @@ def open_live(lab: Lab, question: str | Question, method: str, others: Mapping[s
     return AskLive(lab, question, method, others=others, **settings)
 
 
-def browse(runs: Runs | str | Path | Iterable[str | Path], *, at: Mapping[str, str] | None = None) -> Browse:
+def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browse:
     """Every question of some runs as a table to search and filter, and two traces side by side.
 
-    ``runs`` are ``Runs`` or what ``Runs.load`` takes, ``at`` is what is shown first, as its "Copy as code" writes it;
-    ``save(path)`` writes the same as one page that opens offline. Without widgets: ``views.browse_page(runs)``.
+    ``runs`` are ``Runs`` or what ``Runs.load`` takes; ``save(path)`` writes the same as one page that opens offline.
+    Without widgets: ``views.browse_page(runs)``.
     Raises ``MissingPackageError`` without anywidget, ``RunError`` for a folder without runs.
     """
     _need_anywidget("browse", "views.browse_page(runs)")
     from dragin_lab.study.runs import Runs as Loaded
     from dragin_lab.widgets.browsing import Browse
 
-    return Browse(runs if isinstance(runs, Loaded) else Loaded.load(runs), at)
+    return Browse(runs if isinstance(runs, Loaded) else Loaded.load(runs))
 
 
 def compare(a: Trace | str | Path, b: Trace | str | Path, *, labels: tuple[str, str] | None = None) -> Compare:

@@ -54,7 +54,7 @@ class Card(anywidget.AnyWidget):
         raise NotImplementedError
 
     def save(self, path: str | Path) -> Path:
-        """Write one page that opens offline and keeps what it shows in its address; return its path.
+        """Write one page that opens offline; return its path.
 
         Raises ``ViewError`` where the file cannot be written.
         """

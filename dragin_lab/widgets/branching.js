@@ -19,10 +19,8 @@ function render({ model, el }) {
         make("span", { "aria-hidden": "true" }, i ? "↳" : "●"), make("bdi", {}, node.place), make("b", { dir: "auto" }, node.answer), make("small", {}, node.verdict))));
   }
 
-  // A saved page keeps its place in the address; one that is chosen begins where it parts.
-  function open(number, focus, addressed = false) {
+  function open(number, focus) {
     const data = model.get("nodes")[number];
-    if (model.saved && !addressed) history.replaceState(null, "", "#");
     shown = number;
     [...tree.children].forEach((item, i) => {
       item.setAttribute("aria-selected", String(i === number));
@@ -32,7 +30,7 @@ function render({ model, el }) {
     const inner = make("div");
     panel.replaceChildren(inner);
     const asks = live ? { branch: alternative, forms } : {};
-    draw({ model: { ...model.saved && { saved: true }, place: { branch: number }, get: () => data, ...asks }, el: inner });
+    draw({ model: { ...model.saved && { saved: true }, get: () => data, ...asks }, el: inner });
     if (focus) tree.children[number].focus({ preventScroll: true });
   }
 
@@ -98,11 +96,6 @@ function render({ model, el }) {
     event.stopPropagation();
     open(to, true);
   });
-  const address = () => {
-    const number = model.saved ? new URLSearchParams(location.hash.slice(1)).get("branch") : null;
-    return number !== null && model.get("nodes")[number] ? Number(number) : null;
-  };
-  if (model.saved) addEventListener("hashchange", () => { if (address() !== null && address() !== shown) open(address(), false, true); });
   model.on("change:nodes", drawTree);
   model.on("change:state", heed);
   const unwatch = watchKernel(model, make("div"), complain, () => {
@@ -110,7 +103,7 @@ function render({ model, el }) {
     open(shown, false);
   });
   drawTree();
-  open(address() ?? model.get("state").shown, false, address() !== null);
+  open(model.get("state").shown, false);
   return () => {
     clearTimeout(waiting);
     unwatch();

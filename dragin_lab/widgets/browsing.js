@@ -4,7 +4,7 @@ function render({ model, el }) {
   const unwatch = watchKernel(model, body, complain);
   const root = make("div", { class: "browse" });
   body.append(root);
-  browse(root, model.get("data").runs, false);
+  browse(root, model.get("data").runs);
   return unwatch;
 }
 export default { render };

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from dragin_lab.study.runs import Runs
@@ -18,12 +17,12 @@ class Browse(Card):
     _esm = browsing.load_browse_script() + read_asset("widgets/browsing.js")
     _css = load_style("browse")
 
-    def __init__(self, runs: Runs, at: Mapping[str, str] | None = None) -> None:
-        self.runs, self._at = runs, at
-        super().__init__(data={"runs": browsing.browse_data(runs, at)})
+    def __init__(self, runs: Runs) -> None:
+        self.runs = runs
+        super().__init__(data={"runs": browsing.browse_data(runs)})
 
     def save(self, path: str | Path) -> Path:
-        return browsing.browse_page(self.runs, at=self._at).save(path)
+        return browsing.browse_page(self.runs).save(path)
 
     def static(self) -> View:
         return browsing.browse_still(self.runs)

@@ -1,5 +1,5 @@
 // Step through an episode token by token. All data is here; nothing is asked of Python. A tree of branches (branching.js)
-// draws each trace by it: `model.place` says which, `model.branch` and `model.forms` ask for another one.
+// draws each trace by it: `model.branch` and `model.forms` ask for another one.
 const PART = { question: "question", answer: "answer so far", passages: "passages", exemplars: "exemplars", draft: "this text" };
 
 const bar = (label, value, top, shown, css) =>
@@ -45,22 +45,9 @@ function render({ model, el }) {
   const on = make("button", { type: "button", class: "dl-button", onclick: move(() => step(1)), "aria-label": "Next token" }, "token →");
   const hit = make("button", { type: "button", class: "dl-button", onclick: move(() => nextHit()) }, data.next);
   const keys = make("span", { class: "soft" }, `← → tokens · ↑ ↓ texts · H ${data.next} · Home End${model.branch ? " · 1–9 branch" : ""}`);
-  const state = keepState(model.saved, {
-    read: () => {
-      const { step, name, cells } = data.texts[text];
-      const place = { ...model.place, step, text: name };
-      return cells.length ? { ...place, token: cells[token].n } : place;
-    },
-    show: (at) => {
-      const which = data.texts.findIndex((t) => t.step === Number(at.step) && (!at.text || t.name === at.text));
-      const cell = which < 0 || !at.token ? -1 : data.texts[which].cells.findIndex((c) => c.n >= Number(at.token));
-      show(which < 0 ? data.start : which, cell < 0 ? null : cell, false);
-    },
-    call: (at) => `dl.explore(${model.place ? "tree" : "trace"}, ${keywords(at)})`,
-  });
   body.append(
     tabs,
-    make("div", { class: "dl-split" }, make("div", { class: "dl-left" }, make("div", { class: "dl-tools" }, back, on, hit, ...state.parts, keys), words, side), figures),
+    make("div", { class: "dl-split" }, make("div", { class: "dl-left" }, make("div", { class: "dl-tools" }, back, on, hit, keys), words, side), figures),
     fromHtml(data.legend),
   );
 
@@ -103,14 +90,13 @@ function render({ model, el }) {
     if (!cells.length) {
       figures.replaceChildren();
       words.removeAttribute("aria-activedescendant");
-      return state.changed();
+      return;
     }
     token = Math.max(0, Math.min(at, cells.length - 1));
     const node = words.querySelector(`[data-token="${token}"]`);
     node.setAttribute("aria-selected", "true");
     words.setAttribute("aria-activedescendant", node.id);
     figures.replaceChildren(...about(cells[token]));
-    state.changed();
   }
 
   function about(c) {
@@ -200,6 +186,9 @@ function render({ model, el }) {
     show(Math.max(0, Math.min(text + by, data.texts.length - 1)), null, false);
     tabs.children[text].focus();
   });
-  state.begin(data.at);
+  const first = data.at || {};
+  const which = data.texts.findIndex((t) => t.step === first.step && (!first.text || t.name === first.text));
+  const cell = which < 0 || !first.token ? -1 : data.texts[which].cells.findIndex((c) => c.n >= first.token);
+  show(which < 0 ? data.start : which, cell < 0 ? null : cell, false);
 }
 export default { render };

@@ -6,8 +6,8 @@ function render({ model, el }) {
   const { body, complain } = card(model, el, "dl-tuner v-replay", "Tune a threshold");
   const unwatch = watchKernel(model, body, complain, () => { clearTimeout(waiting); shown.removeAttribute("aria-busy"); });
   const asked = model.get("asked") || {};
-  const settings = { ...(asked.settings || {}) };
   const origin = Object.fromEntries(data.controls.map((c) => [c.name, c.value]));
+  const settings = { ...origin, ...(asked.settings || {}) };
   const id = `dl-${Math.random().toString(36).slice(2, 9)}`;
   let trace = asked.trace || 0;
   let waiting = null;
@@ -22,7 +22,6 @@ function render({ model, el }) {
   function ask() {
     clearTimeout(waiting);
     waiting = null;
-    state.changed();
     if (model.saved) return answered();
     if (sent !== null) {
       again = true;
@@ -78,14 +77,6 @@ function render({ model, el }) {
     inputs[c.name](settings[c.name]);
     return box;
   }
-  const state = keepState(model.saved, {
-    read: () => Object.fromEntries(Object.entries(settings).filter(([key, value]) => value !== origin[key])),
-    show: (at) => {
-      for (const [key, value] of Object.entries(origin)) { settings[key] = at[key] === undefined ? value : typeof value === "number" ? Number(at[key]) : at[key]; inputs[key](settings[key]); }
-      if (model.saved) ask();
-    },
-    call: (at) => `views.replayed(${[data.traces.length > 1 ? `traces[${trace}]` : "trace", keywords(at)].filter(Boolean).join(", ")})`,
-  });
   boxes.append(...data.controls.map(control));
 
   const actions = make("div", { class: "dl-actions" });
@@ -106,7 +97,6 @@ function render({ model, el }) {
   if (data.controls.length) actions.append(reset);
   if (search) actions.append(search);
   if (data.model && data.controls.length) actions.append(run, stop);
-  if (data.controls.length) actions.append(...state.parts);
   actions.append(status);
   const ran = make("div", { class: "dl-ran", hidden: true });
   if (data.about) body.append(make("p", { class: "head soft" }, data.about));
@@ -169,7 +159,7 @@ function render({ model, el }) {
   model.on("change:answer", answered);
   model.on("change:asked", moved);
   model.on("change:running", runs);
-  if (model.saved) state.begin(); else answered();
+  answered();
   runs();
   return () => {
     clearTimeout(waiting);

@@ -141,45 +141,6 @@ def test_hidden_texts_are_not_copied(new_page, saved):
     assert "◆" not in copied
 
 
-#: How the CSV of a view begins.
-HEADS = {
-    "1 heatmap": "text,token,",
-    "3 timeline": "\nstep,",
-    "4 attention map": "\nword,",
-    "6 threshold sweep": "\nθ,",
-}
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_the_export_button_gives_pictures_and_data(name, new_page, tmp_path, picture):
-    path = views.save_html(tmp_path / "page.html", (CARDS | FIGURES)[name]())
-    page = new_page()
-    page.goto(path.as_uri())
-    menu = page.locator(".dl-export")
-    assert menu.count() == 1
-    menu.locator("summary").click()
-    page.screenshot(path=picture(f"export-{name}"))
-    for kind, start in (
-        ("HTML", "<!doctype html>"),
-        ("SVG", "<svg"),
-        ("CSV", "\ufeff" + HEADS[name]),
-        ("PNG", "\x89PNG"),
-    ):
-        with page.expect_download() as caught:
-            menu.get_by_role("button", name=kind, exact=True).click()
-        caught.value.save_as(tmp_path / kind)
-        assert caught.value.suggested_filename.endswith(f".{kind.lower()}")
-        written = (tmp_path / kind).read_bytes()
-        assert written.startswith(start.encode("latin-1" if kind == "PNG" else "utf-8")), kind
-    if name in FIGURES:
-        written = (tmp_path / "SVG").read_text("utf-8")
-        assert 'fill="#fff"' in written[:600], "a picture on white"
-        assert "var(" not in written, "programs other than browsers read it too"
-    assert menu.get_by_role("status").text_content() == ""
-    page.emulate_media(media="print")
-    assert not menu.is_visible()
-
-
 @pytest.mark.parametrize("width", [PHONE, WIDE, 1600])
 def test_a_heatmap_fills_the_width_of_its_page(width, new_page, saved, picture):
     page = new_page(scripts=False)

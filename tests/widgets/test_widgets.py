@@ -421,8 +421,8 @@ def test_compare_lists_what_differs() -> None:
 
 def test_browse_saves_a_page_and_has_a_stand_in(tmp_path: Path) -> None:
     write_run(tmp_path, "dragin", "mine", [1.0, 0.0])
-    shown = dl.browse(tmp_path, at={"by": "dragin:wrong"})
-    assert '"at":{"by":"dragin:wrong"}' in shown.save(tmp_path / "r.html").read_text()
+    shown = dl.browse(tmp_path)
+    assert '"methods":["dragin"]' in shown.save(tmp_path / "r.html").read_text()
     bundle, _ = shown._repr_mimebundle_()
     assert "means per question" in bundle["text/plain"]
     assert "<script" not in bundle["text/html"]

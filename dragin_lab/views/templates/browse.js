@@ -1,5 +1,5 @@
-// The batch explorer: browse(root, data, saved) draws it into `root`; a saved page keeps its state in its address.
-const browse = (root, data, saved) => {
+// The batch explorer: browse(root, data) draws it into `root`.
+const browse = (root, data) => {
   const { methods, questions, passages } = data;
   const verdict = (one) => !one ? "none" : one.end === "error" ? "failed" : one.u ? "unreadable" : one.em === null ? "answered" : one.em >= 1 ? "right" : "wrong";
   const hasOutcome = (one, want) => verdict(one) === want || (want === "wrong" && ["unreadable", "failed"].includes(verdict(one)));
@@ -36,31 +36,7 @@ const browse = (root, data, saved) => {
     grid.scrollTop = 0;
     status.textContent = `${shown.length.toLocaleString("en")} of ${questions.length.toLocaleString("en")} questions`;
     rows();
-    kept.changed();
   };
-  // The state as texts by name: filters, order, and the question that is open with its two methods.
-  const SORTS = { q: "question", type: "type" };
-  const read = () => {
-    const one = state.open === null ? null : shown[state.open];
-    const by = state.by.map((want, i) => want && `${methods[i]}:${want}`).filter(Boolean).join(";");
-    const texts = { text: state.text, set: state.set, type: state.type, cause: state.cause, by, least: state.least,
-      sort: state.sort === null ? "" : SORTS[state.sort] || methods[state.sort], down: state.down && "yes",
-      question: one && `${one.set}/${one.id}`, pair: one && state.pair.map((i) => methods[i]).join(";") };
-    return Object.fromEntries(Object.entries(texts).filter(([, value]) => value).map(([name, value]) => [name, String(value)]));
-  };
-  const show = (at) => {
-    const wanted = Object.fromEntries((at.by || "").split(";").map((part) => part.split(/:(?=[^:]*$)/)));
-    const sort = Object.keys(SORTS).find((key) => SORTS[key] === at.sort) ?? methods.indexOf(at.sort);
-    Object.assign(state, { text: at.text || "", set: at.set || "", type: at.type || "", cause: at.cause || "", least: Number(at.least) || 0,
-      by: methods.map((name) => wanted[name] || ""), sort: sort === -1 ? null : sort, down: Boolean(at.down), open: null });
-    follow();
-    choose();
-    const pair = (at.pair || "").split(";").map((name) => methods.indexOf(name));
-    const place = shown.findIndex((one) => `${one.set}/${one.id}` === at.question);
-    if (place >= 0) open(place, pair.length === 2 && !pair.includes(-1) ? pair : null);
-    else if (!detail.hidden) close();
-  };
-  const kept = keepState(saved, { read, show, call: (at) => `dl.browse(runs, at=${JSON.stringify(at)})` });
   const option = (value, label, now) => make("option", { value, selected: value === now }, label);
   // A control and its part of the state follow each other.
   const controls = [];
@@ -110,7 +86,7 @@ const browse = (root, data, saved) => {
   let typing = 0;
   const search = tie(make("input", { type: "search", placeholder: "search questions, answers, queries, passages", "aria-label": "search", oninput: (e) => { clearTimeout(typing); state.text = e.target.value; typing = setTimeout(choose, 120); } }), () => state.text);
   const bar = make("div", { class: "bar" }, search, data.sets.length > 1 ? pick("data set", "set", data.sets) : null, types.length ? pick("type", "type", types) : null, causes.length ? pick("cause", "cause", causes) : null,
-    make("label", {}, "retrievals at least ", tie(make("input", { type: "number", min: 0, style: "width:4em", oninput: (e) => { state.least = Number(e.target.value) || 0; choose(); } }), () => state.least || "")), status, kept.parts);
+    make("label", {}, "retrievals at least ", tie(make("input", { type: "number", min: 0, style: "width:4em", oninput: (e) => { state.least = Number(e.target.value) || 0; choose(); } }), () => state.least || "")), status);
   const list = make("div", {}, bar, grid);
 
   // -- sentence beside sentence (views/methods.py) ------------------------------------------------------------------
@@ -194,7 +170,6 @@ const browse = (root, data, saved) => {
     detail.hidden = false;
     list.hidden = true;
     tools.focus({ preventScroll: true });
-    kept.changed();
   };
   const close = () => {
     const at = state.open;
@@ -203,7 +178,6 @@ const browse = (root, data, saved) => {
     list.hidden = false;
     rows();
     if (at !== null) focus(at);
-    kept.changed();
   };
   const detail = make("div", { hidden: true });
   detail.addEventListener("keydown", (e) => {
@@ -215,5 +189,5 @@ const browse = (root, data, saved) => {
     does();
   });
   root.append(list, detail);
-  kept.begin(data.at);
+  choose();
 };

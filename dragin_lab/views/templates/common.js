@@ -1,4 +1,4 @@
-// What all scripted cards share: making elements (text never becomes HTML), numbers for people, keys, a lost kernel, state.
+// What all scripted cards share: making elements (text never becomes HTML), numbers for people, keys, a lost kernel.
 const FOCUSABLE = "button, input, select, textarea, summary, a, [tabindex]";
 // Lumino listens on the document before any element does, and would take the arrow keys for the notebook. With this
 // attribute on the very element that has the focus, its keys are its own.
@@ -85,25 +85,3 @@ const judge = (input, note, reason) => {
 
 // Stands in for the kernel where a card was saved as a page.
 const savedModel = (traits) => ({ saved: true, get: (name) => traits[name], on: () => {}, off: () => {}, send: () => {} });
-
-const keywords = (state) => Object.entries(state).map(([name, value]) => `${name}=${value === "" ? "None" : JSON.stringify(value)}`).join(", ");
-
-// What a card shows, as a few values by name. They stand in the address of a saved page and in the call that shows the
-// same in Python, so that a reload, a copied link and the call lead back to it. `read` gives them, `show` shows them,
-// `call` writes the call. Returns the button, what to do after each change, and how to begin.
-const keepState = (saved, { read, show, call }) => {
-  const line = make("input", { class: "dl-call", type: "text", readonly: true, hidden: true, "aria-label": "The call that shows this" });
-  const button = make("button", { type: "button", class: "dl-button", onclick: () => {
-    line.hidden = false;
-    line.value = call(read());
-    line.select();
-    navigator.clipboard?.writeText(line.value).catch(() => {}); // where a browser forbids it, the line is selected
-  } }, "Copy as code");
-  const address = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-  const changed = () => {
-    line.value = call(read());
-    if (saved) history.replaceState(null, "", `#${new URLSearchParams(read())}`);
-  };
-  if (saved) addEventListener("hashchange", () => { if (button.isConnected && location.hash.includes("=")) show(address()); });
-  return { parts: [button, line], changed, begin: (first) => show(saved && location.hash.includes("=") ? address() : first || {}) };
-};
