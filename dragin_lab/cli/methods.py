@@ -11,21 +11,20 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import rich_click as click
 
 from dragin_lab.catalog import methods as catalog
 from dragin_lab.catalog.methods import merge_settings, tables
-from dragin_lab.checks import choice
-from dragin_lab.cli.options import NUMBER, Decorator, Name, Names, debug_option, join_options
+from dragin_lab.cli.options import NUMBER, Decorator, Names, debug_option, join_options
 from dragin_lab.cli.outputs import echo, table_text
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
 from dragin_lab.core.settings import Registry, read_form
 from dragin_lab.core.trigger import TRIGGERS
-from dragin_lab.data.presets import SOURCES, find_preset
-from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.data.presets import find_preset
+from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
 from dragin_lab.reference.rules import REFERENCE_METHODS
 
@@ -33,31 +32,18 @@ TABLES: tuple[Registry[Any], ...] = (TRIGGERS, FORMULATORS)
 _COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not within parentheses
 
 
-class Values(NamedTuple):
-    """Values of a setting, for one method or, with None, for all that take it."""
+class Numbers(click.ParamType):
+    """``1,1.2``."""
 
-    method: str | None
-    values: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        values = ",".join(f"{value:g}" for value in self.values)
-        return values if self.method is None else f"{self.method}={values}"
-
-
-class PerMethod(click.ParamType):
-    """``1,1.2`` or, for one method, ``dragin=1,1.2``."""
-
-    name = "[method=]value,…"
+    name = "value,…"
 
     def __init__(self, kind: click.ParamType) -> None:
         self.kind = kind
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Values:
-        if isinstance(value, Values):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
             return value
-        name, equals, values = str(value).rpartition("=")
-        method = Name(tuple(METHODS)).convert(name, param, ctx) if equals else None
-        return Values(method, tuple(self.kind.convert(part.strip(), param, ctx) for part in values.split(",")))
+        return tuple(self.kind.convert(part.strip(), param, ctx) for part in str(value).split(","))
 
 
 class Part(click.ParamType):
@@ -165,9 +151,9 @@ def _noted_option(key: str, defaults: dict[str, Any]) -> Decorator:
     noun = next(registry.noun for registry in TABLES if registry.any_has(key))
     shown = ", ".join(f"{name} {_by_variant(value)}" for name, value in defaults.items())
     return click.option(
-        f"--{key.replace('_', '-')}", multiple=True, panel="Method",
-        type=PerMethod(click.INT if all(isinstance(value, int) for value in defaults.values()) else NUMBER),
-        help=f"{key} of the {noun}; default {shown}. For one method: {next(iter(defaults))}=VALUE.",
+        f"--{key.replace('_', '-')}", panel="Method",
+        type=Numbers(click.INT if all(isinstance(value, int) for value in defaults.values()) else NUMBER),
+        help=f"{key} of the {noun}; default {shown}.",
     )  # fmt: skip
 
 
@@ -255,15 +241,15 @@ def build_methods(
         stated = {key: value for key, value in parts.items() if value is not None}
         keys = [key for key in given if key in known]
         used.update(keys)
-        values = [[_as_setting(key, value, known[key]) for value in given[key].get(name, ())] or [...] for key in keys]
+        values = [[_as_setting(key, value, known[key]) for value in given[key]] for key in keys]
         for combination in product(*values):
-            chosen = {key: value for key, value in zip(keys, combination, strict=True) if value is not ...}
-            settings = merge_settings(own, name, stated | chosen)
+            settings = merge_settings(own, name, stated | dict(zip(keys, combination, strict=True)))
             methods[catalog.method(name, **settings)] = None
     for key in given.keys() - used:
-        value = next(iter(given[key].values()), ("",))[0]
-        raise click.UsageError(f"--set {key}={value}: none of the methods takes it; 'dragin-lab methods' lists all")
-    return list(methods), {key for key in used if any(len(values) > 1 for values in given[key].values())}
+        raise click.UsageError(
+            f"--set {key}={given[key][0]}: none of the methods takes it; 'dragin-lab methods' lists all"
+        )
+    return list(methods), {key for key in used if len(given[key]) > 1}
 
 
 def build_method(options: Mapping[str, Any]) -> Method:
@@ -275,45 +261,31 @@ def build_method(options: Mapping[str, Any]) -> Method:
     return methods[0]
 
 
-def _given_values(options: Mapping[str, Any], combined: Sequence[tuple[Any, ...]]) -> dict[str, dict[str, Any]]:
-    """Setting -> method -> the values that options state for it."""
-    given = {key: _for_methods(key, options[key], combined) for key in NOTED if options[key]}
+def _given_values(options: Mapping[str, Any], combined: Sequence[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """Setting -> the values that options state for it."""
+    given = {key: options[key] for key in NOTED if options[key] is not None}
+    for key, values in given.items():
+        _check_alike(key, values, combined)
     for key, values in options["given"]:
-        stated = options[key] if key in LOOP else next(iter(given.get(key, {}).values()), (None,))[0]
+        stated = options[key] if key in LOOP else given.get(key, (None,))[0]
         if stated is not None and (stated,) != values:
             option = f"--{key.replace('_', '-')}" if key in LOOP or options.get(key) else "--set"
             text = ",".join(map(str, values))
             raise click.UsageError(f"{option} {key}={stated} and --set {key}={text}: give one of the two")
-        given[key] = dict.fromkeys((name for _, name, _, _ in combined), values)
+        given[key] = values
     return given
 
 
-def _for_methods(key: str, given: Sequence[Values], combined: Sequence[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-    """The values of a setting for each method. Those for all go to the methods that take them and have none."""
-    option = f"--{key.replace('_', '-')}"
-    parts: dict[str, set[str]] = {}  # method -> the parts that the setting belongs to; it means the same in one part
-    for _, name, when, what in combined:
-        parts.setdefault(name, set()).update(_parts_with(key, name, when, what))
-    own: dict[str, tuple[Any, ...]] = {}
-    for_all: tuple[Any, ...] = ()
-    for values in given:
-        if values.method is None:
-            for_all += values.values
-        elif not parts.get(values.method):
-            why = "does not take it" if values.method in parts else "is not among the methods that are run"
-            raise click.UsageError(f"{option} {values}: {values.method} {why}")
-        else:
-            own[values.method] = own.get(values.method, ()) + values.values
-    rest = {name: of for name, of in parts.items() if of and name not in own}
-    if for_all and not rest:
-        raise click.UsageError(f"{option} {Values(None, for_all)}: none of the methods takes it; leave it out")
-    if for_all and len(meanings := set.union(*rest.values())) > 1:
-        example = " ".join(f"{option} {name}={for_all[0]:g}" for name in rest)
+def _check_alike(key: str, values: Sequence[Any], combined: Sequence[tuple[Any, ...]]) -> None:
+    """Refuse values that no method takes, and those that would mean different things to the methods."""
+    option = f"--{key.replace('_', '-')} {','.join(f'{value:g}' for value in values)}"
+    meanings = {part for _, name, when, what in combined for part in _parts_with(key, name, when, what)}
+    if not meanings:
+        raise click.UsageError(f"{option}: none of the methods takes it; leave it out")
+    if len(meanings) > 1:
         raise click.UsageError(
-            f"{option} {Values(None, for_all)}: {' and '.join(sorted(meanings))} do not measure alike; "
-            f"say which method it is for, as in {example}"
+            f"{option}: {' and '.join(sorted(meanings))} do not measure alike; run the methods one by one"
         )
-    return dict.fromkeys(rest, for_all) | own if for_all else own
 
 
 def _parts_with(key: str, name: str, when: str | None, what: str | None) -> Iterator[str]:
@@ -334,22 +306,11 @@ def _as_setting(key: str, value: Any, default: Any) -> Any:
 
 
 def find_published(preset: str, model: str | None, names: Sequence[str], dataset: str) -> dict[str, dict[str, Any]]:
-    """What ``--preset`` gives each method for a data set, from the first of its sources that gives anything."""
-    named, _, sources = preset.rpartition(":")
+    """What ``--preset`` gives each method for a data set."""
+    named, _, source = preset.rpartition(":")
     if not (named or model):
         raise click.UsageError(f"--preset {preset}: say for which model, as in llama2-7b-chat:{preset}")
-    order = [choice("source", source.strip(), SOURCES) for source in sources.split(",")]
-    return {name: _find_preset(named or str(model), dataset, order, name) for name in names}
-
-
-def _find_preset(model: str, dataset: str, sources: Sequence[str], name: str) -> dict[str, Any]:
-    errors = []
-    for source in sources:
-        try:
-            return find_preset(model, dataset, source=source, method=name).settings
-        except SettingError as error:
-            errors.append(error)
-    raise errors[0]
+    return {name: find_preset(named or str(model), dataset, source=source, method=name).settings for name in names}
 
 
 @click.command("methods", short_help="List the methods, triggers and query formulators there are.")

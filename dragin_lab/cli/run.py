@@ -10,7 +10,7 @@ from typing import Any
 
 import rich_click as click
 
-from dragin_lab.cli.methods import DEFAULT, NOTED, Values, build_methods, find_published, method_options
+from dragin_lab.cli.methods import DEFAULT, NOTED, build_methods, find_published, method_options
 from dragin_lab.cli.options import (
     NUMBER,
     benchmark_options,
@@ -75,8 +75,8 @@ cluster_options = join_options(
 @click.option(
     "--preset",
     panel="Method",
-    help="Published settings where no option says otherwise: paper, released (the released configurations) or flare; "
-    "of several between commas the first that has any. For another model than --model: MODEL:SOURCE.",
+    help="Published settings where no option says otherwise: paper, released (the released configurations) or flare. "
+    "For another model than --model: MODEL:SOURCE.",
 )
 @benchmark_options
 @model_options
@@ -119,8 +119,8 @@ def sweep(output: str, **options: Any) -> None:
     methods, swept = build_methods(options)
     theta = methods[0].threshold
     if not (swept or options["threshold"] or theta is None) and len(methods) == 1:
-        values = Values(None, tuple(round(factor * theta, 6) for factor in SWEPT))
-        methods, swept = build_methods(options | {"threshold": (values,)})
+        values = tuple(round(factor * theta, 6) for factor in SWEPT)
+        methods, swept = build_methods(options | {"threshold": values})
     if len(swept) != 1:
         named = f"{', '.join(sorted(swept))} have" if swept else "none has"
         example = ", ".join(f"--{key.replace('_', '-')} VALUE,VALUE" for key in NOTED)

@@ -110,11 +110,7 @@ def test_every_folder_is_checked_before_any_work_is_done(
 COMBINED = [
     ("--method dragin,flare", "iirc", "dragin flare"),
     ("--method wo-rag,dragin --threshold 0.8,1.2", "iirc", "wo-rag dragin-threshold=0.8 dragin-threshold=1.2"),
-    ("--method dragin,flare --threshold flare=0.3 --threshold dragin=1,2", "iirc",
-     "dragin-threshold=1.0 dragin-threshold=2.0 flare-threshold=0.3"),
-    ("--method dragin,flare --threshold flare=0.3", "iirc", "dragin flare-threshold=0.3"),
     ("--method dragin,sr-rag --top-n 5", "iirc", "dragin-top_n=5 sr-rag"),
-    ("--method dragin,fl-rag --top-n fl-rag=5", "iirc", "dragin fl-rag-top_n=5"),
     ("--variant reference,paper --what qfs,question", "iirc",
      "dragin-reference dragin-reference-what=question dragin dragin-what=question"),
     ("--when rind,every-sentence --threshold 1", "iirc", "dragin-threshold=1.0 dragin-when=every-sentence"),
@@ -137,8 +133,8 @@ COMBINED = [
      "dragin-reference-threshold=1.3-top_n=5-max_new_tokens=100"),
     ("--preset llama2-7b-chat:released --when margin --variant paper", "hotpotqa",
      "dragin-when=margin-top_n=35-max_new_tokens=100"),
-    ("--preset llama2-7b-chat:paper,released --method flare,dragin", "iirc",
-     "flare-reference-threshold=0.08-max_new_tokens=128 dragin-reference-threshold=1.3-top_n=35-max_new_tokens=128"),
+    ("--preset llama2-7b-chat:released --method flare", "iirc",
+     "flare-reference-threshold=0.08-max_new_tokens=128"),
 ]  # fmt: skip
 
 
