@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.episode import SoFar, Tokenizer
-from dragin_lab.core.needs import find_layers, find_missing, read_measure
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError
@@ -97,33 +96,6 @@ class Draft:
         if self.written.hidden is None and len(self):
             raise SettingError("draft.hidden was not captured; define the trigger with needs=('hidden',)")
         return _seal_array(np.zeros((0, 0)) if self.written.hidden is None else self.written.hidden, np.float32)
-
-    def measure(self, need: str) -> np.ndarray:
-        """(n,) float64: a number of the whole raw distribution that each token was drawn from.
-
-        "renyi:2" is Rényi's entropy of order 2 in nats, "fisher-rao" and "self-certainty" are as ``core.scores`` has
-        them, and "renyi:2@1.5" is of the distribution at temperature 1.5. Larger is less sure. Only for a trigger that
-        has it in its ``needs``.
-        """
-        values = self.written.measures.get(need)
-        if values is None:
-            read_measure(need)
-            raise SettingError(f"draft.measure({need!r}) was not captured; define the trigger with needs=({need!r},)")
-        return _seal_array(values, np.float64)
-
-    def attention_of(self, need: str) -> dict[int, np.ndarray]:
-        """The layers that a need names, each (h, n, p + n) float32, as ``attention`` is of the captured one.
-
-        "attention:8" is layer 8, "attention:-1" the last, "attention:middle" layer L // 2 of L, and
-        "attention:middle-third" the layers L // 3 to ceil(2 L / 3). Only for a trigger that has it in its ``needs``.
-        """
-        layers = find_layers(need, self.written.layer_count)
-        if find_missing([need], self.written):
-            raise SettingError(
-                f"draft.attention_of({need!r}) was not captured; define the trigger with needs=({need!r},)"
-            )
-        rows = self.written.layers
-        return {layer: _seal_array(rows[layer][:, 1 : len(self) + 1], np.float32) for layer in layers}
 
     # -- words and sentences ------------------------------------------------------------------------------------------
 

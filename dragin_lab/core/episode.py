@@ -32,9 +32,6 @@ class SoFar:
     # By a factory, as a plain default would be found on the class before a model's ``__getattr__`` is asked.
     attention: np.ndarray | None = field(default_factory=lambda: None)  # (h, n + 1, p + n) float16, if asked for
     hidden: np.ndarray | None = field(default_factory=lambda: None)  # (n, d) float32, if asked for
-    measures: dict[str, np.ndarray] = field(default_factory=dict)  # need -> (n,) float32, of `Write.measures`
-    layers: dict[int, np.ndarray] = field(default_factory=dict)  # layer -> (h, n + 1, p + n) float16, of `Write.layers`
-    layer_count: int = field(default_factory=int)  # how many layers the model has, where `layers` is asked for
 
 
 class Stop(Protocol):
@@ -91,8 +88,6 @@ class Write:
     among: bool = False  # keep Continuation.among
     received: bool = False  # whether Continuation.received is read; what gives it at a cost may leave it NaN otherwise
     hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
-    measures: tuple[str, ...] = ()  # needs such as "renyi:2", kept in Continuation.measures
-    layers: tuple[str, ...] = ()  # needs such as "attention:middle", whose rows are kept in Continuation.layers
     bias: tuple[Bias, ...] = ()
     prefix: tuple[int, ...] = ()  # the ids that the draft begins with, whatever the model would have chosen
     certainty: Certainty | None = field(default=None, compare=False)  # which entropies have to be exact, if any

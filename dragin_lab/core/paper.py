@@ -17,7 +17,6 @@ from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction
 from dragin_lab.core.draft import Draft, Gap
 from dragin_lab.core.episode import Episode, Stop
 from dragin_lab.core.loop import Loop
-from dragin_lab.core.needs import layers_in, measures_in
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.stops import (
@@ -74,7 +73,6 @@ class PaperLoop(Loop):
         step.prompt = self._prompt(step)
         among = "received" in self.trigger.needs or not self.trigger.built_in  # a custom one may not say what it reads
         options |= {"hidden": self.trigger.hidden, "among": among, "received": self.method.reads_attention}
-        options |= {"measures": measures_in(self.trigger.needs), "layers": layers_in(self.trigger.needs)}
         if self.trigger.theta is not None:
             options["certainty"] = Certainty(self.trigger, self.method.pipeline, self.question, self.text)
         draft = step.draft = yield from self._write_until(step, stop, limit, **options)

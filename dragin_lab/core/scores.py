@@ -5,7 +5,6 @@ n tokens in a draft, v entries in the vocabulary, w words. Entropies are in nats
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -22,37 +21,6 @@ _POOLS: dict[str, Callable[[np.ndarray], Any]] = {"max": np.max, "mean": np.mean
 def entropy(p: Any, log_p: Any) -> Any:
     """Eq. 1: H_i = - sum_v p_i(v) log p_i(v), for distributions (n, v); (n,) nats. Arrays of numpy or torch."""
     return -(p * log_p.clip(min=_IMPOSSIBLE)).sum(-1)  # (n,)
-
-
-def renyi(log_p: Any, order: float, xp: ModuleType = np) -> Any:
-    """Rényi's entropy of order a > 0, a != 1: (log sum_v p_i(v)^a) / (1 - a), for log p (n, v); (n,) nats.
-
-    ``xp`` is the arrays' module, numpy or torch, here and below.
-    """
-    return _log_sum_exp(order * log_p, xp) / (1 - order)  # (n,)
-
-
-def fisher_rao(log_p: Any, xp: ModuleType = np) -> Any:
-    """1 - (2 / pi) arccos(sum_v sqrt(p_i(v)) / sqrt(v)), for log p (n, v); (n,), 1 for a uniform distribution."""
-    cosine = xp.exp(log_p / 2).sum(-1) / math.sqrt(log_p.shape[-1])  # (n,)
-    return 1 - xp.arccos(cosine.clip(max=1)) * (2 / math.pi)  # (n,)
-
-
-def self_certainty(log_p: Any) -> Any:
-    """mean_v log p_i(v) + log v, for log p (n, v); (n,) nats, at most 0, which a uniform distribution has."""
-    return log_p.clip(min=_IMPOSSIBLE).mean(-1) + math.log(log_p.shape[-1])  # (n,)
-
-
-def temper(log_p: Any, temperature: float, xp: ModuleType = np) -> Any:
-    """log of p_i(v)^(1 / T) / sum_u p_i(u)^(1 / T), the softmax of the logits over T, for log p (n, v); (n, v)."""
-    scaled = log_p / temperature  # (n, v)
-    return scaled - _log_sum_exp(scaled, xp)[..., None]  # (n, v)
-
-
-def _log_sum_exp(values: Any, xp: ModuleType) -> Any:
-    """log sum_v exp(x_i(v)) for values (n, v); (n,)."""
-    top = xp.amax(values, -1)  # (n,)
-    return top + xp.log(xp.exp(values - top[..., None]).sum(-1))  # (n,)
 
 
 def received(rows: Any, first: int = 0, xp: ModuleType = np) -> Any:

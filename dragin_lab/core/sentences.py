@@ -85,9 +85,7 @@ class Pipeline:
     def require_entities(self) -> None:
         """Raise ``SettingError`` where the pipeline finds no entities."""
         if not self.finds_entities:
-            raise SettingError(
-                f"{self.name!r} finds no entities; give nlp=spacy.load('en_core_web_sm'), or use when='capitalised'"
-            )
+            raise SettingError(f"{self.name!r} finds no entities; give nlp=spacy.load('en_core_web_sm')")
 
     def is_stop(self, word: str) -> bool:
         """Whether a word says nothing by itself (Eq. 4): each token is in spaCy's list or has no letter or digit.

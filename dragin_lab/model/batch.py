@@ -22,7 +22,6 @@ from dragin_lab.model.decode import ROWS_AT_ONCE, finish_stream, look_back, read
 from dragin_lab.model.measure import measure_distributions
 from dragin_lab.model.tap import Pending, hidden_states
 from dragin_lab.model.tapped import TappedModel
-from dragin_lab.model.taps import layer_rows
 from dragin_lab.model.writing import Keep, Writing
 from dragin_lab.trace.trace import Continuation
 
@@ -203,8 +202,7 @@ class Batch:
                     tokens[i], processed[i] = row.writing.chooser(logits[i])
                 except Exception as error:  # noqa: BLE001 - the draft's own failure
                     failed[i] = error
-        needs = list(dict.fromkeys(need for row in self._rows for need in row.writing.draft.measures))
-        measured = measure_distributions(logits, tokens, self.lm.alternatives, needs)
+        measured = measure_distributions(logits, tokens, self.lm.alternatives)
         values, received = self._fetch(tokens, *measured[:2])
         for i, row in enumerate(self._rows):
             own = slice(i, i + 1)
@@ -212,7 +210,7 @@ class Batch:
             try:
                 row.writing.chose(
                     int(token),
-                    measured.of(i, row.writing.draft.measures),
+                    measured.of(i),
                     processed.get(i),
                     last=tokens[own],
                     fetched=(scores[0], scores[1], received.get(i)),
@@ -250,16 +248,13 @@ class Batch:
             self._slots.make_room()
         tokens = [row.writing.last for row in self._rows if row.writing.last is not None]
         hidden = {layer for row in self._rows for layer in row.writing.hidden}
-        layers = {layer for row in self._rows for layer in row.writing.recorder.layers}
-        with lm.lock, hidden_states(lm.model, hidden) as states, layer_rows(lm.tap, layers) as further:
+        with lm.lock, hidden_states(lm.model, hidden) as states:
             every = feed_batch(lm, self._slots, tokens, self._pending if self.capture else None)  # (n, V)
         if len(self._pending) >= ROWS_AT_ONCE:
             self._look_back()
         for i, (row, logits) in enumerate(zip(self._rows, every, strict=True)):
             row.logits = logits  # (V,)
             row.writing.state(states, i)
-            start = self._slots.starts[i]
-            row.writing.recorder.looked_aside({layer: w[i : i + 1, :, :, start:] for layer, w in further.items()})
             row.writing.fed()
         for i in [i for i, row in reversed(list(enumerate(self._rows))) if row.writing.stopped]:
             row = self._rows[i]

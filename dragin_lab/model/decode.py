@@ -8,7 +8,7 @@ that is there already is measured in one (teacher forcing).
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +22,6 @@ from dragin_lab.model.caches import Prefix
 from dragin_lab.model.measure import Recorder
 from dragin_lab.model.tap import Pending, hidden_states
 from dragin_lab.model.tapped import TappedModel
-from dragin_lab.model.taps import layer_rows
 from dragin_lab.model.writing import Keep, TokenEvent, Writing
 from dragin_lab.trace.trace import Continuation, Prompt
 
@@ -45,12 +44,7 @@ def feed_tokens(
     fed = torch.tensor(ids, device=lm.device) if placed is None else placed
     inputs = {"input_ids": fed[None], lm.cache_argument: prefix.cache, "use_cache": True}
     prefix.sound = False
-    layers = [] if writing is None else writing.recorder.layers
-    with (
-        lm.lock,
-        hidden_states(lm.model, [] if writing is None else writing.hidden) as states,
-        layer_rows(lm.tap, layers) as rows,
-    ):
+    with lm.lock, hidden_states(lm.model, [] if writing is None else writing.hidden) as states:
         if pending is None:
             output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
         else:
@@ -59,7 +53,6 @@ def feed_tokens(
     prefix.sound = True
     if writing is not None:
         writing.state(states, 0)
-        writing.recorder.looked_aside(rows)
     logits: Tensor = output.logits[0, -1]  # (V,)
     return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
 
@@ -170,19 +163,13 @@ def replay(
         if known > first and not blind:
             writing.recorder.looked_back(torch.tensor(rows[None, None, first:known, : known - 1]))
 
-    def know_layers(count: int) -> None:
-        """Say how many rows of the further layers the model would have known by now."""
-        for kept in writing.recorder.layers.values():
-            kept.count = count
-
     fed = 0  # tokens
     writing = Writing(lm, draft, None, look_back, followed=True, capture=False, device=torch.device("cpu"))
     measured = writing.recorder.restore(cached, attention=draft.attention)
     warped = torch.tensor(cached["entropy_processed"]) if "entropy_processed" in cached else None
     events = []
     for t, token in enumerate(cached["ids"].tolist()):
-        know_layers(t + 1)
-        writing.chose(token, measured.of(t, draft.measures), warped=None if warped is None else warped[t : t + 1])
+        writing.chose(token, measured.of(t), warped=None if warped is None else warped[t : t + 1])
         events.append(writing.event())
         writing.check()
         if way not in ("beside", writing.way):
@@ -194,7 +181,6 @@ def replay(
     else:
         return None
     look_back()
-    know_layers(fed + 1)
     return events, replace(writing.continuation(len(writing.prompt_ids)), stored=True)
 
 
@@ -206,8 +192,6 @@ def score(
     *,
     attention: bool = False,
     hidden: int | str | None = None,
-    measures: Sequence[str] = (),
-    layers: Sequence[str] = (),
 ) -> Continuation:
     """``text`` measured after ``prompt``; ``stopped`` is "forced". See ``LanguageModel.score``."""
     began = time.perf_counter()
@@ -223,9 +207,7 @@ def score(
     ids = whole[len(before) : len(whole) - closing]
     if not ids:
         raise ModelError(f"the text to score, {text!r}, has no tokens; give some text")
-    recorder = measure_text(
-        lm, prompt_ids, ids, attention=attention, hidden=hidden, measures=measures, layers=lm.find_layers(layers)
-    )
+    recorder = measure_text(lm, prompt_ids, ids, attention=attention, hidden=hidden)
     return recorder.continuation(
         lm.tokenizer, prompt_ids, prompt_offsets, stopped="forced", seconds=time.perf_counter() - began
     )
@@ -245,8 +227,6 @@ def measure_text(
     *,
     attention: bool,
     hidden: int | str | None = None,
-    measures: Sequence[str] = (),
-    layers: Sequence[int] = (),
 ) -> Recorder:
     """What the model would have measured had it written ``ids`` after a prompt: one forward over both.
 
@@ -257,20 +237,13 @@ def measure_text(
     inputs = {"input_ids": torch.tensor([prompt_ids + ids], device=lm.device), "use_cache": False}
     if lm.only_last:
         inputs["logits_to_keep"] = n + 1
-    with (
-        lm.lock,
-        hidden_states(lm.model, [] if hidden is None else [hidden]) as states,
-        layer_rows(lm.tap, layers, n + 1) as further,
-    ):
+    with lm.lock, hidden_states(lm.model, [] if hidden is None else [hidden]) as states:
         output, rows = lm.tap.forward(n + 1, **inputs)
-    recorder = Recorder(
-        p, n, lm.alternatives, attention, lm.device, measures=measures, layers=layers, layer_count=lm.layer_count
-    )
+    recorder = Recorder(p, n, lm.alternatives, attention, lm.device)
     for token, logits in zip(ids, output.logits[0, -(n + 1) : -1], strict=True):  # (V,) each
         recorder.chose(token, logits)
     if rows is not None:
         recorder.looked_back(rows)
-    recorder.looked_aside(further)
     if hidden is not None:
         recorder.states = list(states[hidden][0, -(n + 1) : -1])
     return recorder

@@ -136,20 +136,17 @@ class LanguageModel(TappedModel):
         *,
         attention: bool = False,
         hidden: int | str | None = None,
-        measures: Sequence[str] = (),
-        layers: Sequence[str] = (),
     ) -> Continuation:
         """``text`` as if the model had written it after ``prompt`` (teacher forcing), with everything measured.
 
         ``text`` is used to the character, with its leading space. One forward over prompt and text that
-        leaves the cache of the drafts alone; ``attention`` keeps the rows in full, ``hidden``, ``measures`` and
-        ``layers`` are as for ``Write``. ``stopped`` is "forced".
+        leaves the cache of the drafts alone; ``attention`` keeps the rows in full, ``hidden`` is as for ``Write``.
+        ``stopped`` is "forced".
 
         Raises:
             ModelError: no text; a text that merges with the prompt's last token; one longer than the position table.
-            SettingError: layers that the model does not have.
         """
-        return decode.score(self, prompt, text, attention=attention, hidden=hidden, measures=measures, layers=layers)
+        return decode.score(self, prompt, text, attention=attention, hidden=hidden)
 
     def check(self) -> list[Check]:
         """The named checks that ``load`` makes: see ``check.run_checks``.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dragin_lab.core.needs import measure_rows
 from dragin_lab.core.scores import entropy, received
 from dragin_lab.model.tokenizer import HFTokenizer
 from dragin_lab.trace.trace import Continuation
@@ -31,24 +30,18 @@ class Measured(NamedTuple):
     logprob: Tensor  # (c,)
     which: Tensor  # (c, k) the likeliest ids
     best: Tensor  # (c, k) their probabilities
-    measures: Mapping[str, Tensor]  # need -> (c,)
 
-    def of(self, i: int, needs: Sequence[str]) -> Measured:
-        """That of one of them, with the measures that are needed."""
-        entropy, logprob, which, best = (part[i : i + 1] for part in self[:4])
-        return Measured(entropy, logprob, which, best, {need: self.measures[need][i : i + 1] for need in needs})
+    def of(self, i: int) -> Measured:
+        """That of one of them."""
+        return Measured(*(part[i : i + 1] for part in self))
 
 
-def measure_distributions(logits: Tensor, chosen: Tensor, k: int, needs: Sequence[str] = ()) -> Measured:
-    """What is kept of the raw distributions (c, V) that the tokens ``chosen`` (c,) were chosen from.
-
-    ``needs`` are further measures of them, as ``core.needs`` has them.
-    """
+def measure_distributions(logits: Tensor, chosen: Tensor, k: int) -> Measured:
+    """What is kept of the raw distributions (c, V) that the tokens ``chosen`` (c,) were chosen from."""
     logs = torch.log_softmax(logits.float(), -1)  # (c, V)
     probs = logs.exp()
     best, which = probs.topk(min(k, probs.shape[-1]), -1)  # (c, k)
-    measures = {need: measure_rows(need, logs, torch) for need in needs}
-    return Measured(entropy(probs, logs), logs.gather(1, chosen[:, None])[:, 0], which, best, measures)
+    return Measured(entropy(probs, logs), logs.gather(1, chosen[:, None])[:, 0], which, best)
 
 
 class KeptRows:
@@ -114,9 +107,6 @@ class Recorder:
         alternatives: how many of the likeliest tokens to keep.
         keep: keep every row in full, else only ``received``.
         among: keep the rows among the tokens too, as means over the heads (``Continuation.among``).
-        measures: further measures of the distributions (``core.needs``).
-        layers: further layers whose rows are kept in full.
-        layer_count: how many layers the model has.
     """
 
     def __init__(
@@ -128,9 +118,6 @@ class Recorder:
         device: torch.device,
         *,
         among: bool = False,
-        measures: Sequence[str] = (),
-        layers: Sequence[int] = (),
-        layer_count: int = 0,
     ) -> None:
         self.p = p
         self.ids: list[int] = []
@@ -139,9 +126,6 @@ class Recorder:
         self._alternatives = alternatives
         self._room = room
         self.kept = KeptRows(p, room) if keep else None
-        self.layers = {layer: KeptRows(p, room) for layer in layers}
-        self.layer_count = layer_count if layers else 0
-        self._needs = measures
         self._received = torch.zeros(room, device=device)  # (room,)
         self._waiting: list[tuple[Tensor, Tensor]] = []  # tokens () and logits (V,) not measured yet
         self._among = torch.zeros(room + 1, room, device=device) if among else None  # (room + 1, room)
@@ -226,11 +210,6 @@ class Recorder:
         if self.kept is not None:
             self.kept.put(rows)
 
-    def looked_aside(self, weights: Mapping[int, Tensor]) -> None:
-        """Record the next rows (1, h, c, keys) of the further layers, as ``looked_back`` does."""
-        for layer, kept in self.layers.items():
-            kept.put(weights[layer][0].to(self.device))
-
     def _grow(self) -> None:
         more, self._room = self._room, 2 * self._room
         self._received = torch.nn.functional.pad(self._received, (0, more))
@@ -266,18 +245,6 @@ class Recorder:
         """(h, n + 1, p + n) float16 from the rows known so far, 0 for those to come; None where rows are not kept."""
         return None if self.kept is None else self.kept.read(len(self.ids))
 
-    def attention_of_layers(self) -> dict[int, np.ndarray]:
-        """layer -> as ``attention``, of the further layers; empty where no row is there."""
-        rows = {layer: kept.read(len(self.ids)) for layer, kept in self.layers.items()}
-        return {layer: array for layer, array in rows.items() if array is not None}
-
-    def measures(self) -> dict[str, np.ndarray]:
-        """need -> (n,) float32, the further measures."""
-        self.settle()
-        if not self._measured:
-            return {need: np.zeros(0, np.float32) for need in self._needs}
-        return {need: torch.cat([m.measures[need] for m in self._measured]).cpu().numpy() for need in self._needs}
-
     def among(self) -> np.ndarray | None:
         """``Continuation.among``; None where it is not kept, and of a model without attention."""
         if self._among is None or not self.rows:
@@ -301,7 +268,7 @@ class Recorder:
     def _measure(self) -> None:
         tokens, logits = zip(*self._waiting, strict=True)
         chosen = torch.stack(tokens)
-        self._measured.append(measure_distributions(torch.stack(logits), chosen, self._alternatives, self._needs))
+        self._measured.append(measure_distributions(torch.stack(logits), chosen, self._alternatives))
         self._waiting = []
 
     def _transfer(self, *token: Tensor) -> None:
@@ -350,24 +317,16 @@ class Recorder:
             attention=None if attention is None else attention.copy(),  # not a view of the whole buffer
             among=self.among(),
             hidden=self.hidden(),
-            measures=self.measures(),
-            layers={layer: rows.copy() for layer, rows in self.attention_of_layers().items()},
-            layer_count=self.layer_count,
             **rest,
         )
 
     def to_keep(self, continuation: Continuation) -> dict[str, np.ndarray]:
         """The arrays that ``continuation`` and each of its beginnings follow from, where it has ``among``."""
         arrays = {name: getattr(continuation, name) for name in _KEPT}
-        arrays |= {f"measures.{need}": values for need, values in continuation.measures.items()}
-        arrays |= {f"layers.{layer}": rows for layer, rows in continuation.layers.items()}
         return {name: array for name, array in arrays.items() if array is not None}
 
     def restore(self, cached: Mapping[str, np.ndarray], *, attention: bool) -> Measured:
         """Take over the rows and hidden states that ``to_keep`` gave of a draft; returns what it measured."""
         self.kept = KeptRows(self.p, 0, cached["attention"]) if attention else None
-        self.layers = {layer: KeptRows(self.p, 0, cached[f"layers.{layer}"]) for layer in self.layers}
         self.states = list(torch.tensor(cached["hidden"])) if "hidden" in cached else []
-        measures = {need: torch.tensor(cached[f"measures.{need}"]) for need in self._needs}
-        entropy, logprob, which, best = (torch.tensor(cached[name]) for name in _MEASURED)
-        return Measured(entropy, logprob, which, best, measures)
+        return Measured(*(torch.tensor(cached[name]) for name in _MEASURED))

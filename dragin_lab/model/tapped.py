@@ -15,11 +15,9 @@ import torch
 import transformers
 
 from dragin_lab.checks import shown
-from dragin_lab.core.needs import layers_in, resolve_layers
-from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.errors import ModelError
 from dragin_lab.model.caches import PARTS, Prefixes, batch_obstacle
 from dragin_lab.model.sources import hash_weights
-from dragin_lab.model.tap import layer_kinds
 from dragin_lab.model.taps import NoTap, attach_tap
 from dragin_lab.model.tokenizer import HFTokenizer, generation_ends
 from dragin_lab.trace.trace import Prompt
@@ -100,29 +98,6 @@ class TappedModel:
         with self.lock:
             attention = self.tap.map_only(torch.tensor([list(ids)], device=self.device))
         return attention[0].cpu().numpy()  # (h, n, n)
-
-    @property
-    def layer_count(self) -> int:
-        """How many layers the model has, with attention or not."""
-        return len(layer_kinds(self.model.config))
-
-    def find_layers(self, needs: Sequence[str]) -> tuple[int, ...]:
-        """The layers whose attention is needed (``core.needs``), by their numbers, first to last.
-
-        Raises ``SettingError`` for a layer that the model does not have, and for one without attention.
-        """
-        layers = {layer: need for need in needs for layer in resolve_layers(need, self.layer_count)}
-        if lacking := [layer for layer in layers if layer not in self.tap.having]:
-            have = ", ".join(map(str, self.tap.having))
-            raise SettingError(
-                f"needs={layers[lacking[0]]!r}: layer {lacking[0]} of {self.name} has no attention; "
-                + (f"the layers with attention are {have}" if have else "no layer of it has any; use another model")
-            )
-        return tuple(sorted(layers))
-
-    def refuse_needs(self, needs: Sequence[str]) -> None:
-        """Raise ``SettingError`` for what a trigger needs and this model does not have."""
-        self.find_layers(layers_in(needs))
 
     # -- what the decode loop asks for ----------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ asked for ``output_attentions``, which makes every layer keep its whole map: cor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -47,49 +47,6 @@ def attach_tap(model: Any, layer: int | str, heads: Sequence[int] | None = None)
     tap = EagerTap(model, index, numbers) if module is None else Tap(model, module, index, numbers)
     tap.having = having
     return tap
-
-
-@contextmanager
-def layer_rows(tap: Tap | EagerTap | NoTap, layers: Iterable[int], rows: int = 1) -> Iterator[dict[int, Tensor]]:
-    """The last query rows of further layers in the forwards inside the block, as the tap has them of its own.
-
-    layer -> (B, h, rows, keys) float32, of the latest forward; the tap's own heads. The text stays the model's own.
-    """
-    weights: dict[int, Tensor] = {}
-    if isinstance(tap, NoTap) or not (wanted := tuple(layers)):
-        yield weights
-        return
-    with ExitStack() as stack:
-        if isinstance(tap, EagerTap):
-            read = _ask_for_maps(tap, wanted, rows, stack)
-        else:
-            read = _tap_layers(tap, wanted, rows, stack)
-        hook = tap.model.register_forward_hook(lambda _, __, output: weights.update(read(output)))
-        stack.callback(hook.remove)
-        yield weights
-
-
-def _tap_layers(tap: Tap, layers: Sequence[int], rows: int, stack: ExitStack) -> Callable[[Any], dict[int, Tensor]]:
-    """Tap further layers; what reads their rows after a forward."""
-    taps: dict[int, Tap] = {}
-    for layer in layers:
-        module = tap.having[layer]
-        assert module is not None  # the tap's own layer would have none either
-        taps[layer] = Tap(tap.model, module, layer, tap.heads)
-        taps[layer].rows = rows
-        stack.callback(taps[layer].remove)
-    return lambda _: {layer: one.take() for layer, one in taps.items()}
-
-
-def _ask_for_maps(
-    tap: EagerTap, layers: Sequence[int], rows: int, stack: ExitStack
-) -> Callable[[Any], dict[int, Tensor]]:
-    """Have each forward give all maps; what reads the layers' rows of its output."""
-    asking = tap.model.register_forward_pre_hook(
-        lambda _, args, kwargs: (args, kwargs | {"output_attentions": True}), with_kwargs=True
-    )
-    stack.callback(asking.remove)
-    return lambda output: {layer: tap.read(output, rows, layer) for layer in layers}
 
 
 @contextmanager

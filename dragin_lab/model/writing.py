@@ -115,12 +115,8 @@ class _Watched(SoFar):
             self.looked = True
             look_back()
             return getattr(recorder, name)()
-        if name in ("hidden", "measures"):
-            return getattr(recorder, name)()
-        if name == "layers":
-            return recorder.attention_of_layers()
-        if name == "layer_count":
-            return recorder.layer_count
+        if name == "hidden":
+            return recorder.hidden()
         if name in ("alternative_ids", "alternative_probs"):
             return recorder.alternatives()[name == "alternative_probs"]
         if name not in ("entropy", "logprob"):
@@ -174,8 +170,7 @@ class Writing:
         self.chooser = Chooser(lm, self.prompt_ids, seed, draft.bias, draft.prefix)
         self.recorder = Recorder(
             p, draft.max_new_tokens, lm.alternatives, draft.attention and capture, device or lm.device,
-            among=draft.among or keep is not None, measures=draft.measures, layers=lm.find_layers(draft.layers),
-            layer_count=lm.layer_count,
+            among=draft.among or keep is not None,
         )  # fmt: skip
         self._keep, self._beside = keep, beside
         self._looks: set[bool] = set()  # whether the `Stop` looked at rows, after each token

@@ -70,8 +70,6 @@ def as_prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) ->
 def check_needs(method: Method, lab: Any) -> None:
     """Raise ``SettingError`` where a method needs something that model, pipeline or retriever does not give."""
     model = lab.model
-    if hasattr(model, "refuse_needs"):
-        model.refuse_needs(method.trigger.needs)
     if method.reads_attention and not getattr(model, "has_attention", True):
         free = [name for name in METHODS if not make_method(name).reads_attention]
         why = getattr(model, "no_attention", "")

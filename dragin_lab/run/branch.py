@@ -31,7 +31,7 @@ from dragin_lab.trace.trace import Continuation, Passage, Query, Trace
 _FREE = frozenset({"dragin_lab", "torch", "transformers", "python", "device", "batch", "seed"})
 
 #: What of a draft a trace may lack, and its model gives again.
-_CAPTURED = ("attention", "hidden", "measures", "layers", "layer_count")
+_CAPTURED = ("attention", "hidden")
 
 
 class BranchError(DraginLabError):
@@ -183,8 +183,7 @@ def _lacks(request: Write, recorded: Continuation, *, queried: bool) -> bool:
     """
     attention = request.attention and queried and recorded.attention is None
     hidden = request.hidden is not None and recorded.hidden is None and len(recorded) > 0
-    layers = bool(request.layers) and not recorded.layers
-    return attention or hidden or layers or not recorded.measures.keys() >= set(request.measures)
+    return attention or hidden
 
 
 # -- another decision -------------------------------------------------------------------------------------------------

@@ -121,8 +121,7 @@ class CachedModel:
         parts = {name: prompt.spans.get(name) for name in self.lm.parts}
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in draft.bias]
         request = [prompt.text, prompt.special, prompt.apart, parts, bias, way, attention, draft.hidden]
-        further = [draft.measures, draft.layers]
-        return self._key("draft", request + [draft.prefix] * bool(draft.prefix) + [further] * any(further))
+        return self._key("draft", request + [draft.prefix] * bool(draft.prefix))
 
     def _map_key(self, ids: Sequence[int]) -> bytes:
         return self._key("map", [int(i) for i in ids])

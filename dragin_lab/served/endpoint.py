@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +13,6 @@ import transformers
 
 from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
-from dragin_lab.core.needs import layers_in, measures_in
 from dragin_lab.errors import ModelError, ModelServerError, SettingError
 from dragin_lab.model.check import Check
 from dragin_lab.model.tokenizer import HFTokenizer
@@ -101,18 +99,8 @@ class ServedEndpoint:
 
     # -- what it cannot write -----------------------------------------------------------------------------------------
 
-    def refuse_needs(self, needs: Sequence[str]) -> None:
-        """Raise ``SettingError`` for what a trigger needs and a server does not give, with what it does give."""
-        if wrong := (*measures_in(needs), *layers_in(needs)):
-            raise SettingError(
-                f"needs={wrong!r}: {self.name} is behind a server, which gives the {self.likeliest} likeliest of each "
-                "token and its entropy, not the whole distribution and no attention but the last layer's of a GGUF "
-                "file in this process ('attention', 'received'); load the model in transformers"
-            )
-
     def refuse(self, draft: Write) -> None:
-        """Raise ``ModelError`` or ``SettingError`` for what a server cannot give, as ``refuse_needs``, or no tokens."""
-        self.refuse_needs((*draft.measures, *draft.layers))
+        """Raise ``ModelError`` or ``SettingError`` for what a server cannot give, or no tokens."""
         if draft.max_new_tokens < 1:
             raise SettingError(f"max_new_tokens={draft.max_new_tokens}: give 1 or more")
         if draft.hidden is not None:

@@ -19,7 +19,7 @@ from dragin_lab.almanac.facts import DEGREES, Labelled
 from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
-from dragin_lab.core.needs import find_layers, find_missing, layers_in, measures_in
+from dragin_lab.core.needs import find_missing
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
@@ -74,21 +74,6 @@ class Item:
 
 
 # -- scores -------------------------------------------------------------------------------------------------------
-
-
-def needed(lm: LanguageModel) -> dict[str, Any]:
-    """What the registered triggers need of the whole distribution and of further layers, as far as the model gives it.
-
-    "measures" and "layers", as ``LanguageModel.score`` and ``Write`` take them.
-    """
-    parts = [TRIGGERS.named(name) for name in TRIGGERS.names()]
-    needs = tuple(dict.fromkeys(need for part in parts if part.judges_drafts() for need in part.needs))
-    having = set(lm.tap.having)
-    layers = {need: set(find_layers(need, lm.layer_count)) for need in layers_in(needs)}
-    return {
-        "measures": measures_in(needs),
-        "layers": tuple(n for n, named in layers.items() if named and named <= having),
-    }
 
 
 def score_triggers(pipeline: Pipeline, written: Continuation) -> list[Trigger]:
@@ -193,7 +178,6 @@ def forced_items(
     continuation = lm.score(
         template.render(labelled.question),
         f" {labelled.reasoning} So the answer is {labelled.answer}.",
-        **needed(lm),
     )
     lead = continuation.text.find(labelled.reasoning)
     if lead < 0:
@@ -238,7 +222,7 @@ def free_items(
     ``missing`` is here whether the value is wrong, whatever the label says. The end is one of ``find_facts``.
     """
     prompt = template.render(labelled.question)
-    continuation = lm.generate(Write(prompt, max_new_tokens, AnswerSentence(pipeline, lm.tokenizer), **needed(lm)))
+    continuation = lm.generate(Write(prompt, max_new_tokens, AnswerSentence(pipeline, lm.tokenizer)))
     facts, ended = find_facts(continuation.text, labelled.facts, wordings)
     if not facts:
         return [], ended

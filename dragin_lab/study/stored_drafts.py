@@ -10,7 +10,6 @@ import numpy as np
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import SoFar, Stop, Tokenizer
 from dragin_lab.core.method import Method
-from dragin_lab.core.needs import layers_in
 from dragin_lab.core.stops import Watch
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import DraginLabError
@@ -142,9 +141,6 @@ class StoredDraft:
             stored.alternative_probs[:n],
             grown(stored.attention) if "attention" in needs and stored.attention is not None else None,
             None if stored.hidden is None else stored.hidden[:n],
-            {need: values[:n] for need, values in stored.measures.items()},
-            {layer: grown(rows) for layer, rows in stored.layers.items()} if layers_in(needs) else {},
-            stored.layer_count,
         )  # fmt: skip
 
     def fires(self, watch: Watch) -> int | None:

@@ -267,7 +267,7 @@ def _find_lacking(method: Method, step: Step) -> str:
         return "the attention that the trigger compared with θ was"
     missing = next(iter(find_missing(method.trigger.needs, step.draft)), "")
     kinds = {"attention": "attention rows", "hidden": "hidden states", "": ""}
-    what = kinds.get(missing.partition(":")[0], f"numbers {missing!r}")
+    what = kinds[missing.partition(":")[0]]
     return f"the {what} that the trigger reads were" if what else ""
 
 

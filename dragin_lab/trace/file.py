@@ -2,8 +2,7 @@
 
 The JSON has the fields of ``records.py`` and ``trace.py`` and is held to their type hints, so a new field is saved
 without a word here. An array is ``{"$array": name of its tensor}``, a tuple ``{"$tuple": [...]}``, a float that is no
-JSON ``{"$float": "nan"}``, and arrays by number are ``{"$numbered": [[8, array], ...]}``. A slim trace, as runs keep
-them, is ``SLIM`` and such a file compressed by zlib.
+JSON ``{"$float": "nan"}``. A slim trace, as runs keep them, is ``SLIM`` and such a file compressed by zlib.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ LONGEST_HEADER = 100_000_000
 LARGEST = 4 * 2**30  # bytes of a file
 LARGEST_ARRAY = 2**30  # bytes of one array
 LARGEST_SLIM = 2**29  # bytes of a slim trace, unpressed: without attention a trace is small
-#: How long the arrays and lists of a record are, by letters that stand for the same number throughout it. Of arrays by
-#: name or number each is; what stands for its own length alone has a letter of its own.
+#: How long the arrays and lists of a record are, by letters that stand for the same number throughout it.
+#: What stands for its own length alone has a letter of its own.
 _SHAPES = {
     "Continuation": {
         "ids": "n", "tokens": "n", "prompt_ids": "p", "prompt_offsets": "p 2", "offsets": "n 2", "entropy": "n",
         "logprob": "n", "alternative_ids": "n k", "alternative_probs": "n k", "received": "n",
         "entropy_processed": "n", "entropy_width": "n", "attention": "h n+1 p+n", "among": "triangle", "hidden": "n d",
-        "alternative_tokens": "n", "measures": "n", "layers": "l n+1 p+n",
+        "alternative_tokens": "n",
     },
     "Words": {
         "text": "w", "spans": "w 2", "sentence": "w", "attention": "w", "entropy": "w", "stop": "w", "score": "w",
@@ -189,7 +188,7 @@ def _drop_arrays(trace: Any, slim: bool) -> Any:
         fewer = {name: getattr(continuation, name)[:, :ALTERNATIVES] for name in names}
         shown = tuple(tokens[:ALTERNATIVES] for tokens in continuation.alternative_tokens)
         among = None if continuation.among is None else _keep_raising(continuation.among, len(continuation))
-        bare = replace(continuation, attention=None, layers={}, hidden=None)
+        bare = replace(continuation, attention=None, hidden=None)
         return replace(bare, among=among, alternative_tokens=shown, **fewer)
 
     def lean(step: Step) -> Step:
@@ -250,10 +249,7 @@ def _check_shapes(value: Any, where: str) -> None:
     sizes = {"triangle": n * (n + 1) // 2}
     for name, wanted in _SHAPES.get(type(value).__name__, {}).items():
         held = getattr(value, name)
-        if isinstance(held, dict):
-            for key, array in held.items():
-                _check_shape(array, wanted, dict(sizes), f"{where}.{name}.{key}")
-        elif held is not None and (name not in _MAYBE_EMPTY or len(held)):
+        if held is not None and (name not in _MAYBE_EMPTY or len(held)):
             _check_shape(held, wanted, sizes, f"{where}.{name}")
 
 
@@ -291,8 +287,6 @@ def _encode_value(value: Any, where: str, tensors: dict[str, np.ndarray]) -> Any
         items = [_encode_value(item, f"{where}.{i}", tensors) for i, item in enumerate(value)]
         return {"$tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, dict):
-        if value and all(type(key) is int and isinstance(item, np.ndarray) for key, item in value.items()):
-            return {"$numbered": [[key, _encode_value(item, f"{where}.{key}", tensors)] for key, item in value.items()]}
         for key in value:
             if not isinstance(key, str) or key.startswith("$"):
                 raise TraceFileError(f"{where}: the key {key!r} cannot be saved; keys are texts that start with no $")
@@ -310,8 +304,6 @@ def _decode_trace(kind: type[T], text: str, arrays: _Arrays) -> T:
             return arrays.take(entry["$array"])
         if "$float" in entry:
             return float(entry["$float"])
-        if "$numbered" in entry:
-            return dict(entry["$numbered"])
         return tuple(entry["$tuple"]) if "$tuple" in entry else entry
 
     def check_array(hint: type, value: Any) -> Any:

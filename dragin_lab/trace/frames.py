@@ -76,8 +76,7 @@ def _token_rows(
         "received": continuation.received,
         "kept": kept,
     }
-    table = pd.DataFrame(columns).join(measured.reset_index(drop=True))[list(_COLUMNS)].astype(_COLUMNS)
-    return table.assign(**continuation.measures)
+    return pd.DataFrame(columns).join(measured.reset_index(drop=True))[list(_COLUMNS)].astype(_COLUMNS)
 
 
 # -- retrievals -------------------------------------------------------------------------------------------------------

@@ -136,9 +136,6 @@ class Continuation:
     #: after row of the lower triangle; the row of token t has t + 1 entries, the last for itself.
     among: np.ndarray | None = None
     hidden: np.ndarray | None = None  # (n, d) float32, the state each token was drawn from, only when asked for
-    measures: dict[str, np.ndarray] = field(default_factory=dict)  # need ("renyi:2") -> (n,) float32, if asked for
-    layers: dict[int, np.ndarray] = field(default_factory=dict)  # layer -> rows as `attention`, if asked for
-    layer_count: int = 0  # how many layers the model has, where `layers` are asked for
     alternative_tokens: tuple[tuple[str, ...], ...] = ()  # n tuples of k decoded strings, for people to read
     seconds: float = 0.0
     reused: int = 0  # prompt tokens that were not read again: all of them where the draft was `stored`
@@ -164,8 +161,6 @@ class Continuation:
             raw_text=text,
             attention=None if self.attention is None else self.attention[rows],
             among=None if self.among is None else self.among[: n * (n + 1) // 2],
-            measures={need: values[:n] for need, values in self.measures.items()},
-            layers={layer: maps[rows] for layer, maps in self.layers.items()},
         )
 
     @property

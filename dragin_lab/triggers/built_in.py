@@ -3,23 +3,6 @@
 from __future__ import annotations
 
 from dragin_lab.core import triggers
-from dragin_lab.triggers import (
-    attention_score,
-    call,
-    corpus,
-    entities,
-    etc,
-    fisher_rao,
-    max_probability,
-    plain,
-    prefix,
-    probe,
-    rauq,
-    renyi,
-    search_risk,
-    self_certainty,
-)
+from dragin_lab.triggers import call, corpus, entities, etc, max_probability, plain, prefix, search_risk
 
-_UNCERTAINTY = (max_probability, renyi, fisher_rao, self_certainty, attention_score, rauq)
-_RETRIEVER = (corpus, search_risk)
-BUILT_IN = (triggers, call, etc, plain, prefix, entities, probe, *_UNCERTAINTY, *_RETRIEVER)
+BUILT_IN = (triggers, call, etc, plain, prefix, entities, max_probability, corpus, search_risk)

@@ -68,15 +68,3 @@ class Entity(Trigger):
     def score_unit(self, draft: Draft) -> float:
         doubt = np.array([doubt for _, doubt in self._entities(draft)])
         return _SOLVERS[self.sentence_solver](doubt) if len(doubt) else -np.inf
-
-
-@TRIGGERS.add
-@dataclass(frozen=True)
-class Capitalised(Entity):
-    """As ``entity``, for runs of capitalised words and numbers: where the spaCy pipeline finds no entities."""
-
-    name, source = "capitalised", f"{_SOURCE}, with a stand-in for named entities"
-    needs: ClassVar[tuple[str, ...]] = ()
-
-    def spans(self, draft: Draft) -> Sequence[tuple[int, int]]:
-        return find_names(draft.pipeline, draft.text)

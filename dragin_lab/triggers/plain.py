@@ -1,6 +1,6 @@
 """Plain triggers: one measured number by itself, and a bound.
 
-The default thresholds of ``entropy``, ``margin`` and ``attention`` lie between those that give one budget of retrievals
+The default thresholds of ``entropy`` and ``margin`` lie between those that give one budget of retrievals
 on two models (docs/explanation/thresholds.md); ``random`` is a round number. None holds for another model: ask for a
 budget instead (``catalog.budget``).
 """
@@ -29,15 +29,6 @@ def margin(draft: Draft, beta: float = 1.0) -> np.ndarray:
         raise SettingError("the margin takes two alternatives; load the model with alternatives=2 or more")
     first, second = draft.alternative_probs[:, :2].T  # (n,), (n,)
     return (second / first) ** (1 / beta)  # (n,), as l1 - l2 = log p1 - log p2
-
-
-_WITHOUT = "DRAGIN Eq. 2-4, without the entropy"
-
-
-@when("attention", threshold=0.2, skip_stop_words=True, needs=("received",), source=_WITHOUT)
-def attention(draft: Draft) -> np.ndarray:
-    """A later token attends strongly to a word that is not a stop word."""
-    return draft.received
 
 
 @when("random", threshold=0.9, source="a bound: what a rate of retrievals gives without looking")

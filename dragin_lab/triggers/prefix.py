@@ -32,18 +32,6 @@ class Prefix(Trigger):
 
 @TRIGGERS.add
 @dataclass(frozen=True)
-class PrefixEntropy(Prefix):
-    """The first tokens have a high mean entropy (TARG)."""
-
-    name, source = "prefix-entropy", _SOURCE
-    threshold: float = setting(1.0, label="entropy")
-
-    def score(self, draft: Draft) -> np.ndarray:
-        return draft.entropy
-
-
-@TRIGGERS.add
-@dataclass(frozen=True)
 class PrefixMargin(Prefix):
     """The first tokens have near rivals (TARG): the mean of exp(-(l1 - l2) / β)."""
 

@@ -218,15 +218,7 @@ def alike(a: Continuation, b: Any, close: float = CLOSE, half: float = HALF) -> 
     settled(a)
     skipped = ("seconds", "reused", "stored", "alternative_ids", "alternative_tokens")
     for name in (field.name for field in fields(Continuation) if field.name not in skipped):
-        one, two = ({"": held} if not isinstance(held, dict) else held for held in (getattr(a, name), getattr(b, name)))
-        assert one.keys() == two.keys(), name
-        for key in one:
-            _alike(
-                f"{name} {key}",
-                one[key],
-                two[key],
-                {"attention": half, "layers": half, "hidden": 1e-4}.get(name, close),
-            )
+        _alike(name, getattr(a, name), getattr(b, name), {"attention": half, "hidden": 1e-4}.get(name, close))
 
 
 def _alike(name: str, one: Any, two: Any, atol: float) -> None:

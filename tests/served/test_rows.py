@@ -79,7 +79,7 @@ def attending_methods() -> list[Any]:
 
     return [
         make("dragin", scale="sentence"),
-        make("dragin", when="attention@0.3", what="current"),
+        make("dragin", when="rind@0.3", what="current"),
         make("dragin", when="looks-back"),
         make("dragin", when="ignored"),
         make("flare", what="qfs"),

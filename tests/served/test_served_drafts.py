@@ -142,11 +142,13 @@ def test_the_whole_distribution_is_asked_for_only_where_more_of_it_leaves_the_de
 
 
 def test_a_mean_of_entropies_is_exact_where_its_bounds_hold_the_threshold(asking: Callable[..., Any]) -> None:
+    dl.when("mean-entropy", threshold=0.0, unit="draft", pool="mean")(lambda draft: draft.entropy)
     lab, _ = asking(loading={"likeliest": 3})
-    full = dl.Lab(almanac()).ask(QUESTIONS[0], "targ", variant="paper", when="prefix-entropy@0.0")
+    shown = {"what": "question", "max_new_tokens": 24}
+    full = dl.Lab(almanac()).ask(QUESTIONS[0], "dragin", variant="paper", when="mean-entropy@1e9", **shown)
     mean = full.steps[0].decision.peaks[0]
     for theta, again in ((mean + 1e-3, True), (mean + 5, False)):
-        method = make("targ", variant="paper", when=f"prefix-entropy@{theta}", max_new_tokens=24)
+        method = make("dragin", variant="paper", when=f"mean-entropy@{theta}", **shown)
         (trace, _) = same_episodes(lab, dl.Lab(almanac()), method)
         assert bool(trace.asked_again) == again
 
@@ -241,28 +243,17 @@ def test_what_needs_attention_is_refused_by_name_before_anything_is_written(aski
         ):
             lab.ask(QUESTIONS[0], name)
     with pytest.raises(SettingError, match="attention"):
-        lab.ask(QUESTIONS[0], "flare", variant="paper", when="attention")
+        lab.ask(QUESTIONS[0], "flare", variant="paper", when="rind")
+    dl.when("probing", threshold=1, needs=("hidden",))(lambda draft: draft.hidden[:, 0])
     with pytest.raises(
-        SettingError, match=r"'probe' reads hidden states, and almanac\.gguf gives none; load the model in"
+        SettingError, match=r"'probing' reads hidden states, and almanac\.gguf gives none; load the model in"
     ):
-        lab.ask(QUESTIONS[0], "flare", variant="paper", when="probe", weights=(1.0,))
+        lab.ask(QUESTIONS[0], "flare", variant="paper", when="probing")
     assert not server.asked
     with pytest.raises(ModelError, match="gives no attention"):
         lab.model.generate(Write(PROMPT, 4, attention=True))
     with pytest.raises(ModelError, match="gives no attention"):
         lab.model.attend([1, 2])
-
-
-@pytest.mark.parametrize("need", ["renyi:2", "fisher-rao@1.5", "self-certainty", "attention:1", "attention:middle"])
-def test_what_a_server_does_not_give_is_refused_with_what_it_gives(asking: Callable[..., Any], need: str) -> None:
-    lab, server = asking()
-    dl.when("far-reaching", threshold=1, needs=("received", need))(lambda draft: draft.entropy)
-    says = rf"needs=\('{need}',\): almanac\.gguf is behind a server, which gives .* likeliest .*'attention', 'received'"
-    with pytest.raises(SettingError, match=says):
-        lab.ask(QUESTIONS[0], "flare", variant="paper", when="far-reaching")
-    with pytest.raises(SettingError, match=says):
-        lab.model.generate(Write(PROMPT, 4, **{"layers" if "att" in need else "measures": (need,)}))
-    assert not server.asked
 
 
 def test_sampling_draws_by_the_seed(asking: Callable[..., Any]) -> None:

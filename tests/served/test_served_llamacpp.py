@@ -21,7 +21,7 @@ from dragin_lab.served import local
 from tools.gguf_files import write_gguf
 
 #: Every trigger that needs no attention, no hidden states and no pipeline that finds entities.
-TRIGGERS = ("entropy@1.0", "margin", "capitalised", "random", "entropy-trend@1.0", "prefix-entropy@0.8")
+TRIGGERS = ("entropy@1.0", "margin", "random", "entropy-trend@1.0", "max-probability", "prefix-margin")
 
 
 def exact_methods() -> list[Any]:

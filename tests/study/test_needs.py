@@ -16,13 +16,11 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac import wordings
 from dragin_lab.almanac.facts import DEGREES, Fact, LabelError, Labelled, load_labels
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.stops import AnswerSentence
-from dragin_lab.core.trigger import TRIGGERS as REGISTRY
 from dragin_lab.data import datasets
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.study import needs
@@ -30,7 +28,7 @@ from dragin_lab.study.truth import find_facts
 
 MODEL = Path(__file__).parents[1] / "parity" / "models" / "almanac-prototype"
 #: The shipped triggers that score tokens by what is captured by default, with a pipeline that finds no entities.
-REGISTERED = ("probability", "rind", "entropy-trend", "entropy", "margin", "attention", "random", "capitalised")
+REGISTERED = ("probability", "rind", "entropy-trend", "entropy", "margin", "random")
 TRIGGERS = (*needs.RELEASED, *needs.CLOCKS, *REGISTERED)
 SHOT = PromptTemplate(
     (
@@ -182,8 +180,6 @@ def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, tem
     np.testing.assert_allclose(scores["margin"], margins)
     n = len(made)
     np.testing.assert_allclose(scores["entropy"], made.entropy)
-    stop = Draft(made, pipeline).stop_word
-    np.testing.assert_allclose(scores["attention"], np.where(stop, 0.0, made.received))
     np.testing.assert_allclose(scores["probability"], doubts(made.logprob))
     chosen = made.alternative_ids[:, 0] == made.ids
     np.testing.assert_allclose(scores["probability-first"][chosen], scores["probability"][chosen], atol=1e-5)
@@ -195,30 +191,6 @@ def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, tem
     assert (scores["rind-reference"] >= 0).all()
     sure = scores["entropy"] == 0
     assert (scores["rind"][sure] == 0).all()
-
-
-def test_triggers_that_need_more_than_entropy_are_scored_where_it_was_captured(
-    lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(REGISTRY, "_parts", dict(REGISTRY._parts))
-    for name, need in (("own-renyi", "renyi:3"), ("own-rao", "fisher-rao@1.5")):
-        dl.when(name, threshold=1, needs=(need,))(lambda draft, need=need: draft.measure(need))
-    for name, need in (("own-layer", "attention:0"), ("own-far", "attention:99")):
-        dl.when(name, threshold=1, needs=(need,))(lambda draft, need=need: draft.attention_of(need)[0].sum((0, 2)))
-    one = labelled()
-    facts, sentences = needs.forced_items(lm, one, template, pipeline)
-    made = lm.score(
-        template.render(one.question), f" {one.reasoning} So the answer is {one.answer}.", measures=("renyi:3",)
-    )
-    for items in (facts, sentences):
-        assert {"own-renyi", "own-rao", "own-layer"} <= set(items[0].scores)
-        assert needs.left_out(items)["own-far"] == "reads attention:99"
-    year = needs.tokens_of(made, made.text.index("1938"), made.text.index("1938") + 4)
-    assert facts[1].scores["own-renyi"] == pytest.approx(made.measures["renyi:3"][year].max(), abs=1e-5)
-    assert facts[1].scores["own-layer"] == pytest.approx(lm.model.config.num_attention_heads, rel=1e-2)
-    scores = needs.score_tokens(lm, made, pipeline)
-    assert "own-renyi" in scores
-    assert not {"own-rao", "own-layer"} & set(scores)
 
 
 def test_a_fact_has_the_largest_score_of_its_value(lm: LanguageModel, pipeline: Pipeline) -> None:

@@ -138,7 +138,7 @@ def test_changed_settings_give_what_a_run_does(world: World, found: Method, sett
     assert_agrees(outcome, world.run(exchange_settings(found, **settings), QUESTIONS[1]))
 
 
-@pytest.mark.parametrize("when", ["rind@0.5", "rind(scale='sentence')@1.2", "attention@0.2"])
+@pytest.mark.parametrize("when", ["rind@0.5", "rind(scale='sentence')@1.2"])
 @pytest.mark.parametrize("theta", [0.1, 0.3, 0.6, 1.0, 1.5])
 def test_a_slim_trace_decides_as_a_run_does(world: World, when: str, theta: float, tmp_path: Path) -> None:
     found = paper(when=when, max_new_tokens=40)
@@ -222,64 +222,6 @@ def test_a_slim_trace_says_what_it_lacks_for_a_trigger_that_reads_more(world: Wo
     slim = Replay(reload_slim(trace, tmp_path)).at()
     assert (slim.since, slim.turns[0].decision) == (0, None)
     assert slim.why.endswith("that the trigger reads were not recorded; ask the question again")
-
-
-@pytest.mark.parametrize("slim", [False, True])
-@pytest.mark.parametrize("unit", ["word", "sentence"])
-def test_a_trigger_of_a_measure_is_replayed_at_another_threshold(
-    world: World, unit: str, slim: bool, tmp_path: Path
-) -> None:
-    @dl.when("collision", threshold=0.4, unit=unit, needs=("renyi:2", "fisher-rao@1.5"))
-    def collision(draft: dl.Draft) -> np.ndarray:
-        """Rényi's entropy of order 2, where Fisher and Rao are unsure as well."""
-        return draft.measure("renyi:2") * draft.measure("fisher-rao@1.5")
-
-    def run(theta: float) -> Trace:
-        return world.run(paper(when="collision", what="question", threshold=theta, max_new_tokens=16), QUESTIONS[0])
-
-    trace = run(0.1)
-    stored = reload_slim(trace, tmp_path) if slim else trace
-    assert trace.retrievals_count
-    assert Replay(stored).at().whole
-    for theta in (0.3, 5.0):
-        assert_agrees(Replay(stored).at(threshold=theta), run(theta))
-    assert run(5.0).retrievals_count == 0
-
-
-def test_a_trigger_of_further_layers_is_replayed_where_their_rows_are_kept(world: World, tmp_path: Path) -> None:
-    @dl.when("looks-back", threshold=0.4, needs=("attention:middle-third", "attention:0"))
-    def looks_back(draft: dl.Draft) -> np.ndarray:
-        """How little a token looks at itself, on average over heads and layers."""
-        rows = draft.attention_of("attention:middle-third") | draft.attention_of("attention:0")
-        own = [maps[:, range(len(draft)), range(maps.shape[2] - len(draft), maps.shape[2])] for maps in rows.values()]
-        return 1 - np.mean(own, axis=(0, 1))
-
-    def run(theta: float) -> Trace:
-        return world.run(paper(when="looks-back", what="question", threshold=theta, max_new_tokens=16), QUESTIONS[0])
-
-    trace = run(0.96)
-    assert trace.retrievals_count
-    assert Replay(trace).at().whole
-    for theta in (0.99, 1.0):
-        assert_agrees(Replay(trace).at(threshold=theta), run(theta))
-    assert run(1.0).retrievals_count == 0
-    slim = Replay(reload_slim(trace, tmp_path)).at()
-    assert (slim.since, slim.turns[0].decision) == (0, None)
-    assert slim.why == "the attention rows that the trigger reads were not recorded; ask the question again"
-
-
-def test_a_trace_without_a_measure_that_the_trigger_reads_now_says_so(world: World) -> None:
-    def define(need: str) -> None:
-        dl.when("changing", threshold=0.4, needs=(need,))(lambda draft: draft.measure(need))
-
-    define("renyi:2")
-    trace = world.run(paper(when="changing", what="question", max_new_tokens=16), QUESTIONS[0])
-    define("renyi:3")
-    again = replace(trace, method=paper(when="changing", what="question", max_new_tokens=16).settings)
-    assert (
-        Replay(again).at().why
-        == "the numbers 'renyi:3' that the trigger reads were not recorded; ask the question again"
-    )
 
 
 def test_behind_the_first_change_nothing_is_told(world: World) -> None:

@@ -132,16 +132,6 @@ def test_any_settings_and_texts_come_back(
     assert_same(trace, Trace.load(trace.save(tmp_path_factory.mktemp("t") / "t")))
 
 
-def test_a_slim_trace_keeps_measures_and_no_rows_of_attention(tmp_path: Path) -> None:
-    trace = make_trace()
-    whole, slim = (Trace.load(save_trace(trace, tmp_path / "t", slim=slim)).steps[0].draft for slim in (False, True))
-    assert whole is not None
-    assert slim is not None
-    assert list(whole.layers) == [1, 0]
-    assert (slim.layers, slim.attention, slim.layer_count) == ({}, None, 3)
-    assert_same(slim.measures, whole.measures)
-
-
 # -- what cannot be saved ---------------------------------------------------------------------------------------------
 
 
@@ -287,11 +277,6 @@ def draft_of(stored: dict[str, Any]) -> dict[str, Any]:
         (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros(99, np.int32)}), "draft.tokens: has shape"),
         (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros((0, 2**62), np.int8)}), "draft.ids"),
         (lambda t, m, s: t.update({"trace.steps.0.draft.among": np.zeros(3, np.float32)}), "draft.among: has shape"),
-        (lambda t, m, s: t.update({"trace.steps.0.draft.measures.renyi:2": np.zeros(3)}), "measures.renyi:2: has"),
-        (lambda t, m, s: t.update({"trace.steps.0.draft.layers.1": np.zeros((1, 2, 3))}), "draft.layers.1: has shape"),
-        (lambda t, m, s: draft_of(s).update(layers={"$numbered": 3}), "not sound JSON"),
-        (lambda t, m, s: draft_of(s).update(layers={"$numbered": [["a", 3]]}), "in `trace.steps[0].draft.layers"),
-        (lambda t, m, s: draft_of(s)["measures"].update(x=1), "Expected `ndarray`, got 1"),
         (lambda t, m, s: t.update(extra=np.zeros(4)), "the trace does not name the array 'extra'"),
     ],
 )

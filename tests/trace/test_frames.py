@@ -35,15 +35,6 @@ def test_token_table_has_a_row_for_every_token() -> None:
         np.testing.assert_allclose(part["probability"], np.exp(made.logprob), rtol=1e-6)
 
 
-def test_token_table_has_what_was_measured_of_the_whole_distribution_where_it_was() -> None:
-    trace = make_trace()
-    draft = trace.steps[0].draft
-    assert draft is not None
-    column = trace.tokens["renyi:2"]
-    np.testing.assert_array_equal(column[: len(draft)], draft.measures["renyi:2"])
-    assert column[len(draft) :].isna().all()
-
-
 def test_token_table_knows_the_word_of_each_token() -> None:
     trace = make_trace()
     words = trace.steps[0].words
@@ -93,8 +84,7 @@ def test_tokens_that_share_a_character_show_the_same_text() -> None:
 
 def test_tables_of_an_empty_trace_have_their_columns() -> None:
     trace = Trace(Question("", ""), {}, steps=[Step(0)])
-    tokens = make_trace().tokens.drop(columns="renyi:2")  # which the trigger of an episode asks for
-    for empty, full in ((trace.tokens, tokens), (trace.retrievals, make_trace().retrievals)):
+    for empty, full in ((trace.tokens, make_trace().tokens), (trace.retrievals, make_trace().retrievals)):
         assert len(empty) == 0
         pd.testing.assert_series_equal(empty.dtypes, full.dtypes)
 

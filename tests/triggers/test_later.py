@@ -20,10 +20,7 @@ from dragin_lab.triggers.entities import find_names
 from dragin_lab.triggers.etc import compute_trends
 
 QUESTION = "Who directed Ma?"
-AFTER = (
-    *("entropy", "margin", "attention", "random", "prefix-entropy", "prefix-margin", "capitalised", "entropy-trend"),
-    *("max-probability", "perplexity"),
-)
+AFTER = (*("entropy", "margin", "random", "prefix-margin", "entropy-trend", "max-probability"),)
 TEXT = " It is by Bo Ek. He left"
 
 
@@ -49,7 +46,7 @@ def test_one_number_per_token() -> None:
     np.testing.assert_allclose(TRIGGERS.make("entropy").score(seen), [0.5] * 8)
     np.testing.assert_allclose(TRIGGERS.make("margin").score(seen), [0.25] * 7 + [1.0])
     np.testing.assert_allclose(TRIGGERS.make("margin(beta=2)").score(seen), [0.5] * 7 + [1.0])
-    np.testing.assert_allclose(TRIGGERS.make("attention").score_tokens(seen), [0, 0, 0, 0.5, 0.5, 0.5, 0, 0.5])
+    assert TRIGGERS.make("max-probability").score_unit(seen) == pytest.approx(0.8)
     with pytest.raises(TriggerError, match="two alternatives; load the model with alternatives=2"):
         TRIGGERS.make("margin").check_score(draft(alternative_probs=pairs[:, :1]))
 
@@ -76,28 +73,9 @@ def test_entities_by_hand() -> None:
     without = Draft(SoFar([0, 1], TEXT[:6], spans, [9.0] * 2, [-9.0] * 2, np.ones(2)), load_pipeline(ruled()))
     assert TRIGGERS.make("entity").score_unit(without) == -np.inf
     assert not TRIGGERS.make("entity").judge(without).fires
-    with pytest.raises(TriggerError, match=r"finds no entities; give nlp=.* or use when='capitalised'"):
+    with pytest.raises(TriggerError, match=r"finds no entities; give nlp="):
         TRIGGERS.make("entity").check_score(draft())
     assert find_names(load_pipeline(), "It is by Bo Ek in 1,950. He left Rome 12") == [(9, 14), (18, 23), (33, 40)]
-
-
-def test_a_probe_is_linear_and_checked() -> None:
-    hidden = np.arange(16, dtype=np.float32).reshape(8, 2)
-    probe = TRIGGERS.make("probe(weights=(1, -2), bias=-0.5)@0.1")
-    np.testing.assert_allclose(probe.score(draft(hidden=hidden)), hidden @ [1, -2] - 0.5)
-    assert TRIGGERS.make(str(probe)) == probe
-    with pytest.raises(TriggerError, match="has 0 weights, and a hidden state of this model 2 numbers"):
-        TRIGGERS.make("probe@0").check_score(draft(hidden=hidden))
-    with pytest.raises(TriggerError, match="has 2 weights, and a hidden state of this model 3 numbers"):
-        probe.check_score(draft(hidden=np.zeros((8, 3))))
-    long = dl.method(when="probe", what="question", weights=tuple(float(i) for i in range(400)))
-    assert len(str(long)) < 120
-    fired = drive(
-        dl.method(when="probe", what="question", weights=(-1.0,), bias=0.5, threshold=0.0),
-        Say(" It is Bo", doubt={"Bo": 0.9}),
-        Say(" Li. So the answer is Li. He"),
-    )
-    assert fired.trace.retrievals_count == 1
 
 
 def test_trends_by_hand() -> None:

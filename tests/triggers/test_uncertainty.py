@@ -1,4 +1,4 @@
-"""Estimators of uncertainty as triggers, on the embedded model; tests/parity holds their scores to lm-polygraph's."""
+"""Triggers that judge a sentence by its probability, and words by their entropy, on the embedded model."""
 
 from __future__ import annotations
 
@@ -10,20 +10,13 @@ import pytest
 import dragin_lab as dl
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.datasets import demo_questions
-from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Trace
 
 #: Each with a θ at which it fires within four questions, and one that no score is above.
 TRIED = {
-    "renyi": (6.0, 99.0),
-    "renyi-2": (1.5, 99.0),
-    "fisher-rao": (0.37, 1.0),
-    "self-certainty": (-8.0, 0.0),
     "max-probability": (2.0, 999.0),
-    "perplexity": (0.2, 99.0),
-    "attention-score": (50.0, 9999.0),
-    "rauq": (2.6, 99.0),
-    "rauq(attends_to='previous')": (2.6, 99.0),
+    "entropy": (3.0, 99.0),
+    "margin": (0.9, 1.0),
 }
 QUESTIONS = demo_questions()[:4]
 
@@ -66,9 +59,3 @@ def test_a_batch_decides_as_one_question_alone(when: str) -> None:
     for trace in side_by_side.ask_many(QUESTIONS, method, batch_size=4):
         alone = answer(when)[place[trace.question.id]]
         assert (trace.text, trace.queries) == (alone.text, alone.queries)
-
-
-@pytest.mark.parametrize("alpha", [-0.1, 1.1])
-def test_a_weight_that_is_no_share_is_refused(alpha: float) -> None:
-    with pytest.raises(SettingError, match=rf"alpha={alpha} is out of range"):
-        TRIGGERS.make("rauq", alpha=alpha)

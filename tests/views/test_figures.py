@@ -279,9 +279,9 @@ def test_triggers_are_listed_best_first_and_clocks_are_points():
 
 @pytest.mark.parametrize("draw", [views.needs_curves, views.score_distributions])
 def test_triggers_that_are_not_scored_are_named_with_the_reason(draw):
-    assert re.search(r"Not scored on these facts: .*probe \(reads hidden states\)", draw(make_items()).html)
-    scored = [dataclasses.replace(i, scores={**i.scores, "probe": 0.0}) for i in make_items()]
-    assert "probe (" not in draw(scored).html
+    assert re.search(r"Not scored on these facts: .*entity \(reads entities\)", draw(make_items()).html)
+    scored = [dataclasses.replace(i, scores={**i.scores, "entity": 0.0}) for i in make_items()]
+    assert "entity (" not in draw(scored).html
     assert "Not scored" not in draw(make_items(), triggers=["entropy"]).html, "the reader chose"
 
 
