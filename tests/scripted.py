@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.catalog.loops import start_episode
-from dragin_lab.core.episode import Attend, Count, Request, SoFar, Write
+from dragin_lab.core.episode import Attend, Request, SoFar, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.trace.trace import Continuation, Passage, Question, Trace
@@ -201,15 +201,11 @@ class ScriptedModel:
 
 
 class ScriptedRetriever:
-    """Finds the same passages for every query, at most k; raises what stands in their place.
+    """Finds the same passages for every query, at most k; raises what stands in their place."""
 
-    ``counts`` are the passages that hold all names of a tuple; 0 where it is not there.
-    """
-
-    def __init__(self, *texts: str | Exception, counts: dict[tuple[str, ...], int] | None = None) -> None:
+    def __init__(self, *texts: str | Exception) -> None:
         self.texts = texts or ("First passage.", "Second passage.", "Third passage.")
         self.queries: list[str] = []
-        self.counts, self.counted = counts or {}, []
 
     def provenance(self) -> dict[str, Any]:
         return {"kind": "ScriptedRetriever"}
@@ -220,10 +216,6 @@ class ScriptedRetriever:
             if isinstance(text, Exception):
                 raise text
         return [Passage(str(i), "title", str(text), 1 / (i + 1)) for i, text in enumerate(self.texts[:k])]
-
-    def count(self, names: Sequence[tuple[str, ...]]) -> list[int]:
-        self.counted += names
-        return [self.counts.get(group, 0) for group in names]
 
 
 @dataclass
@@ -250,12 +242,11 @@ def drive(
     marker: str = "▁",
     eos: str = "</s>",
     window: int | None = None,
-    counts: dict[tuple[str, ...], int] | None = None,
     all_asked: bool = True,
 ) -> Driven:
     """Run an episode on scripted answers, one request after the other; ``all_asked`` insists that none is left."""
     lm = ScriptedModel(script, looks=looks, marker=marker, eos=eos, window=window)
-    retriever = ScriptedRetriever(*passages, counts=counts)
+    retriever = ScriptedRetriever(*passages)
     trace = Trace(Question("q", question, golds), method.settings)
     asked = start_episode(method, trace, template, lm.tokenizer, window=window)
     answer: Any = None
@@ -268,8 +259,6 @@ def drive(
             answer = _finish(lm.stream(request))
         elif isinstance(request, Attend):
             answer = lm.attend(request.ids)
-        elif isinstance(request, Count):
-            answer = retriever.count(request.names)
         else:
             answer = retriever.search(request.query, request.k)
     assert not (all_asked and lm.script), f"{len(lm.script)} answers were not asked for"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,6 @@ class Draft:
     question: str = ""
     answer_so_far: str = ""  # the answer before this draft
     ended: bool = True  # False while the draft is being written
-    evidence: Mapping[str, Any] = field(default_factory=dict)  # what the trigger's ``consult`` returned
 
     ids = _measured_array("ids", np.int64)
     """(n,) int64, vocabulary ids."""

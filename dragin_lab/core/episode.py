@@ -110,18 +110,7 @@ class Search:
     k: int
 
 
-@dataclass(frozen=True)
-class Count:
-    """Ask in how many passages all names of a tuple stand; answered with a list of whole numbers, one for each tuple.
-
-    Served by a retriever that has ``count``.
-    """
-
-    kind = "count"
-    names: tuple[tuple[str, ...], ...]
-
-
-Request = Write | Attend | Search | Count
+Request = Write | Attend | Search
 Episode = Generator[Request, Any, T]
 
 
@@ -173,7 +162,6 @@ class Retriever(Protocol):
     A custom retriever may answer with texts, (title, text) pairs or dictionaries too. It may
     have ``search_many(queries, k)``, which answers several queries at once, and ``provenance()``, a dictionary of plain
     data by which a run directory knows it again. Without the latter it is known by its answers to a few fixed queries.
-    With ``count(names)`` it also answers ``Count``.
     """
 
     def search(self, query: str, k: int) -> list[Passage]:

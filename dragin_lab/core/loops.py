@@ -26,8 +26,7 @@ class DraginLoop(PaperLoop):
             stop = self.watch(resumed) if self.trigger.span == "word" else None
             draft = yield from self.write_draft(step, stop)
             assert step.prompt is not None
-            yield from self.consult(step, draft)
-            verdict, step.decision, gap = self.judge(draft, step.prompt, resumed, step.evidence)
+            verdict, step.decision, gap = self.judge(draft, step.prompt, resumed)
             step.words, resumed = verdict.words, gap is not None
             if gap is None:
                 self.keep(step, draft, len(draft.text))
@@ -46,8 +45,7 @@ class SentenceLoop(PaperLoop):
             step = self.new_step()
             draft = yield from self.write_draft(step, FirstSentence(self.method.pipeline))
             assert step.prompt is not None
-            yield from self.consult(step, draft)
-            verdict, step.decision, gap = self.judge(draft, step.prompt, resumed=False, evidence=step.evidence)
+            verdict, step.decision, gap = self.judge(draft, step.prompt, resumed=False)
             step.words = verdict.words
             if gap is None:
                 self.keep(step, draft, self.method.pipeline.first_end(draft.text))

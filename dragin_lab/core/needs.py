@@ -10,7 +10,7 @@ from dragin_lab.core.episode import SoFar
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Continuation
 
-_NEED = re.compile(r"attention|received|entities|counts|hidden(:-?\d+)?")
+_NEED = re.compile(r"attention|received|entities|hidden(:-?\d+)?")
 _REMEDY = "give a tuple of 'attention', 'received', 'entities', 'hidden' or 'hidden:12'"
 
 
@@ -29,8 +29,8 @@ def hidden_in(needs: Sequence[str]) -> int | str | None:
 
 
 def find_missing(needs: Sequence[str], written: Continuation | SoFar) -> list[str]:
-    """Those of some needs that were not captured with what was written. What a trigger consults is no part of that."""
-    held = {"received", "entities", "counts"}
+    """Those of some needs that were not captured with what was written."""
+    held = {"received", "entities"}
     held |= {"attention"} if written.attention is not None else set()
     held |= {need for need in needs if need.startswith("hidden") and written.hidden is not None}
     return [need for need in needs if need not in held]

@@ -6,8 +6,7 @@ soon as its outcome is known (DRAGIN §3; FLARE, "Active Retrieval Augmented Gen
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +30,6 @@ from dragin_lab.core.stops import (
 )
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.core.words import character_words
-from dragin_lab.errors import TriggerError
 from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Query, Step
 
 #: The note of a query whose trigger flags no words.
@@ -162,7 +160,7 @@ class PaperLoop(Loop):
         """What ends a draft where the trigger fires; ``resumed`` where the draft resumes what was cut."""
         return Watch(self.trigger, self.method.pipeline, resumed, self.question, self.text)
 
-    def view(self, draft: Continuation, evidence: Mapping[str, Any] | None = None) -> Draft:
+    def view(self, draft: Continuation) -> Draft:
         """What the trigger looks at of a draft: its first sentence, or all of it."""
         trigger, pipeline, written, ended = self.trigger, self.method.pipeline, draft, True
         if trigger.span == "sentence":
@@ -170,25 +168,12 @@ class PaperLoop(Loop):
             written = draft.beginning(int((draft.offsets[:, 0] < end).sum()))
         elif trigger.span == "word":
             ended = draft.closed or draft.stopped == "length"
-        return Draft(written, pipeline, self.question, self.text, ended, evidence or {})
+        return Draft(written, pipeline, self.question, self.text, ended)
 
-    def consult(self, step: Step, draft: Continuation) -> Episode[None]:
-        """Ask for what the trigger needs beside the draft, and record it as plain data."""
-        evidence = yield from self.trigger.consult(self.view(draft))
-        try:
-            step.evidence = dict(json.loads(json.dumps(evidence)))
-        except (TypeError, ValueError) as error:
-            raise TriggerError(
-                f"trigger {self.trigger.name!r} consulted {str(evidence)[:60]!r}, which is not a dictionary of plain "
-                f"data ({error}); return texts, numbers, lists and dictionaries"
-            ) from None
-
-    def judge(
-        self, draft: Continuation, prompt: Prompt, resumed: bool, evidence: Mapping[str, Any] | None = None
-    ) -> tuple[Verdict, Decision, Gap | None]:
+    def judge(self, draft: Continuation, prompt: Prompt, resumed: bool) -> tuple[Verdict, Decision, Gap | None]:
         """The trigger's verdict on a draft, the decision, and the gap where it fires."""
         trigger, pipeline = self.trigger, self.method.pipeline
-        seen = self.view(draft, evidence)
+        seen = self.view(draft)
         if trigger.span == "sentence":
             sentence = (pipeline.spans(draft.text) or [(0, 0)])[0]
             verdict = trigger.judge(seen)

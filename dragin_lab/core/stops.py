@@ -82,8 +82,6 @@ class Certainty:
         if not ended and self.trigger.span != "word":
             return np.zeros(0, int)
         trigger = self.trigger
-        if trigger.consults():  # which comes after the draft, so what its scores will be is not known
-            return np.flatnonzero(high > low)
         least, greatest = self._scores(so_far, low, ended), self._scores(so_far, high, ended)
         factor = self._scores(so_far, np.ones(len(low)), ended)
         theta, open_ = trigger.theta, high > low  # (n,)

@@ -6,7 +6,7 @@ three call ``Trigger.judge``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -15,7 +15,6 @@ import numpy as np
 
 from dragin_lab.checks import choice, number
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.episode import Episode
 from dragin_lab.core.needs import read_needs
 from dragin_lab.core.scores import pool_values, pool_words
 from dragin_lab.core.settings import Registry, Rule, setting
@@ -93,31 +92,9 @@ class Trigger(Rule):
         """How far a draft is written before it is judged: "word" (while it is written), "sentence" or "draft"."""
         return "sentence" if self.loop == "flare" else self.unit
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.consults() and self.span == "word":
-            raise SettingError(
-                f"trigger {self.name!r} consults, which takes a whole sentence or draft, and judges each word while it "
-                "is written; give it unit='sentence' or unit='draft'"
-            )
-
     @classmethod
     def judges_drafts(cls) -> bool:
         return cls.loop in ("look-ahead", "flare")
-
-    @classmethod
-    def consults(cls) -> bool:
-        """Whether it asks for something before it judges."""
-        return cls.consult is not Trigger.consult
-
-    def consult(self, draft: Draft) -> Episode[Mapping[str, Any]]:
-        """Ask for what the score needs beside the draft; yield ``Search`` or ``Count``, and return plain data.
-
-        It runs once the draft has been written. What it returns is ``draft.evidence`` of ``score``, and is recorded as
-        ``Step.evidence``, so that a replay asks for nothing.
-        """
-        yield from ()
-        return {}
 
     def score(self, draft: Draft) -> np.ndarray:
         """(n,) one number for each token of the draft, larger where the model is less sure."""

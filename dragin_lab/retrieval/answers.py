@@ -81,20 +81,6 @@ def as_passages(answer: Any, k: int, name: str, query: str) -> list[Passage]:
     return passages
 
 
-def as_counts(answer: Any, names: Sequence[Sequence[str]], name: str) -> list[int]:
-    """A user's retriever's counts, one for each tuple of names; ``RetrieverError`` for an answer of another kind."""
-    counts = answer.tolist() if isinstance(answer, np.ndarray) else answer
-    whole = isinstance(counts, list | tuple) and all(
-        isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 0 for n in counts
-    )
-    if not whole or len(counts) != len(names):
-        raise RetrieverError(
-            f"retriever {name} counted {len(names)} tuples of names and answered {str(answer)[:60]!r}; give a list of "
-            f"{len(names)} whole numbers of at least 0"
-        )
-    return [int(n) for n in counts]
-
-
 def _as_passage(result: Any, where: str) -> Passage:
     match result:
         case Passage():

@@ -23,7 +23,6 @@ from dragin_lab.checks import number as as_number
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.counts import count_passages
 from dragin_lab.retrieval.stored import TEXT, TITLE, Stored
 from dragin_lab.trace.trace import Passage
 
@@ -67,10 +66,6 @@ class _Lexical:
 
     def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
         raise NotImplementedError
-
-    def count(self, names: Sequence[Sequence[str]]) -> list[int]:
-        """In how many passages all names of each tuple stand (``counts.count_passages``)."""
-        return count_passages(self.corpus, names)
 
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dragin_lab.checks import instance
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
-from dragin_lab.retrieval.answers import RetrieverError, as_counts, as_passages
+from dragin_lab.retrieval.answers import RetrieverError, as_passages
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.trace import Passage
 
@@ -132,9 +132,6 @@ class Opened:
             self.search_many = lambda queries, k: [
                 as_passages(answer, k, name, query) for query, answer in zip(queries, many(queries, k), strict=True)
             ]
-
-        if callable(count := getattr(own, "count", None)):
-            self.count = lambda names: as_counts(count(names), names, name)
 
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, best first.

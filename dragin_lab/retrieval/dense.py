@@ -28,7 +28,6 @@ from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, 
 from dragin_lab.files import LOCK, as_path, locked, not_saved, user_cache, write_whole
 from dragin_lab.retrieval.bm25 import check_number
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.counts import count_passages
 from dragin_lab.retrieval.stored import ABOUT, INDEXES, read_manifest, write_manifest
 from dragin_lab.text import compose, printable
 from dragin_lab.trace.trace import Passage
@@ -143,10 +142,6 @@ class Dense:
             hits = [(-score, row) for score, row in zip(similar, nearest, strict=True) if vector.any() and row >= 0]
             results.append([replace(self.corpus[row], score=-negative) for negative, row in sorted(hits)])
         return results
-
-    def count(self, names: Sequence[Sequence[str]]) -> list[int]:
-        """In how many passages all names of each tuple stand (``counts.count_passages``)."""
-        return count_passages(self.corpus, names)
 
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data."""

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from json.encoder import encode_basestring as quoted  # json.dumps takes four times as long
 from pathlib import Path
 from typing import Any
@@ -119,21 +119,6 @@ class Stored:
         if [row for row, _ in hits] != [*range(start, stop)]:
             raise CorpusError(f"{self.folder}: lacks some of the rows {start} to {stop - 1}; {remedy(self.folder)}")
         return [self.passage(address) for _, address in hits]
-
-    def holding(self, terms: Iterable[str]) -> Iterator[Passage]:
-        """The passages that hold all of some index terms, in title or text; every passage for no terms."""
-        from tantivy import Occur, Query
-
-        self.check_unchanged()
-        parts = [
-            Query.boolean_query(
-                [(Occur.Should, Query.term_query(self.schema, field, term, index_option="basic")) for field in FIELDS]
-            )
-            for term in terms
-        ]
-        query = Query.boolean_query([(Occur.Must, part) for part in parts]) if parts else Query.all_query()
-        for _, address in self.searcher.search(query, len(self), count=False).hits:
-            yield self.passage(address)
 
     def row_of(self, id: str) -> int:
         """The row of the passage with this id, in composed form; ``KeyError`` where there is none."""

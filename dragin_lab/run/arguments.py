@@ -68,7 +68,7 @@ def as_prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) ->
 
 
 def check_needs(method: Method, lab: Any) -> None:
-    """Raise ``SettingError`` where a method needs something that model, pipeline or retriever does not give."""
+    """Raise ``SettingError`` where a method needs something that model or pipeline does not give."""
     model = lab.model
     if method.reads_attention and not getattr(model, "has_attention", True):
         free = [name for name in METHODS if not make_method(name).reads_attention]
@@ -84,19 +84,3 @@ def check_needs(method: Method, lab: Any) -> None:
         )
     if "entities" in method.trigger.needs:
         method.pipeline.require_entities()
-    if "counts" in method.trigger.needs:
-        check_counts(lab.retriever, model.identity.counts if lab.elsewhere else has_counts(lab.retriever))
-
-
-def has_counts(retriever: Any) -> bool:
-    """Whether a retriever counts passages (``episode.Count``)."""
-    return callable(getattr(retriever, "count", None))
-
-
-def check_counts(retriever: Any, counts: bool) -> None:
-    """Raise ``SettingError`` for a retriever that does not count passages."""
-    if not counts:
-        raise SettingError(
-            f"{retriever!r} does not count passages, and the trigger asks for counts; use bm25, tantivy or dense, or "
-            "give your retriever count(names)"
-        )

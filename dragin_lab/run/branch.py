@@ -15,14 +15,14 @@ import numpy as np
 from dragin_lab.catalog.methods import restore_method
 from dragin_lab.checks import instance
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.episode import Attend, Count, Episode, Request, Search, Write
+from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.run.change import JUDGING, Change, find_text, read_change
 from dragin_lab.run.drivers import Stream, finish_stream, kind_of, serve
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.serving import Running, Server, fetches, open_episode
+from dragin_lab.run.serving import Running, Server, open_episode
 from dragin_lab.text import write_compared
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Continuation, Passage, Query, Trace
@@ -114,11 +114,11 @@ class _Branching:
             episode.close()
 
     def _answer(self, request: Request) -> Episode[Any]:
-        if self.parted or isinstance(request, Attend | Count):
+        if self.parted or isinstance(request, Attend):
             return (yield request)
         if isinstance(request, Write):
             return (yield from self._write(request))
-        return (yield from self._search(request)) if fetches(request, self.trace) else (yield request)
+        return (yield from self._search(request))
 
     def _write(self, request: Write) -> Episode[Continuation]:
         kind = kind_of(request, self.trace)

@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 
 from dragin_lab.checks import several, shown
-from dragin_lab.core.episode import Write
+from dragin_lab.core.episode import Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError, explain
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.serving import Answer, Running, Server, fetches, open_episode, refuse_question
+from dragin_lab.run.serving import Answer, Running, Server, open_episode, refuse_question
 from dragin_lab.trace.trace import Decision, Passage, Question, Step, Trace
 
 
@@ -136,7 +136,7 @@ def serve(running: Running, server: Server) -> Generator[Event, None, None]:
                     kind = kind_of(request, trace)
                     yield TokenWritten(step, kind, token.index, token.delta, token.entropy, token.logprob)
             ((_, answer),) = answers
-            searched = request if fetches(request, trace) else None
+            searched = request if isinstance(request, Search) else None
             under_way = server.go_on(running, answer)  # first, so that the trace of one who leaves now has them
             if searched is not None and isinstance(answer, list):
                 yield Retrieved(step, searched.query, tuple(answer))

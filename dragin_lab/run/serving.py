@@ -13,17 +13,16 @@ from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from dragin_lab.catalog.loops import start_episode
 from dragin_lab.checks import shown
-from dragin_lab.core.episode import Attend, Count, Episode, Request, Retriever, Search, Write
+from dragin_lab.core.episode import Attend, Episode, Request, Retriever, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import DraginLabError, SettingError
-from dragin_lab.run.arguments import check_counts, has_counts
 from dragin_lab.run.lab import Lab
 from dragin_lab.text import printable
 from dragin_lab.trace.trace import Continuation, Question, Trace
@@ -101,7 +100,7 @@ class Server:
             running.send(attention)
         if isinstance(running.request, Write):
             self.drafts.ask(running, running.request, running.draft_seed)
-        elif isinstance(running.request, Search | Count):
+        elif isinstance(running.request, Search):
             self._searches.ask(running, running.request)
         return running.request is not None
 
@@ -160,17 +159,17 @@ class _OneDraft:
 
 
 class _Searches:
-    """Searches and counts, ``threaded`` or in place.
+    """Searches, ``threaded`` or in place.
 
     What is asked for while a thread searches goes out together after it.
     """
 
     def __init__(self, retriever: Retriever | None, *, threaded: bool) -> None:
         self._retriever, self._threaded = retriever, threaded
-        self._waiting: list[tuple[Running, Search | Count]] = []
+        self._waiting: list[tuple[Running, Search]] = []
         self._under_way: tuple[list[Running], Future[list[Results]]] | None = None
 
-    def ask(self, running: Running, request: Search | Count) -> None:
+    def ask(self, running: Running, request: Search) -> None:
         self._waiting.append((running, request))
 
     def answers(self, *, wait: bool) -> list[tuple[Running, Any]]:
@@ -207,32 +206,23 @@ class _Searches:
         self._waiting = []
 
 
-def search_all(retriever: Any, requests: Sequence[Search | Count]) -> list[Results]:
-    """What each request finds, or its error; searches all together where the retriever has ``search_many``."""
-    searches = [request for request in requests if isinstance(request, Search)]
-    alike = len(searches) == len(requests) > 1 and len({search.k for search in searches}) == 1
+def search_all(retriever: Any, requests: Sequence[Search]) -> list[Results]:
+    """What each request finds, or its error; all together where the retriever has ``search_many``."""
+    alike = len(requests) > 1 and len({search.k for search in requests}) == 1
     if alike and hasattr(retriever, "search_many"):
         try:
-            answers = retriever.search_many([search.query for search in searches], searches[0].k)
+            answers = retriever.search_many([search.query for search in requests], requests[0].k)
             return [list(passages) for _, passages in zip(requests, answers, strict=True)]
         except Exception as error:  # noqa: BLE001 - one query may be at fault; alone, each meets its own error
             warnings.warn(f"search_many failed ({error}); the queries are sent one by one", stacklevel=2)
     return [_search_one(retriever, request) for request in requests]
 
 
-def _search_one(retriever: Any, request: Search | Count) -> Results:
+def _search_one(retriever: Any, request: Search) -> Results:
     try:
-        if isinstance(request, Count):
-            check_counts(retriever, has_counts(retriever))
-            return list(retriever.count(request.names))
         return list(retriever.search(request.query, request.k))
     except Exception as error:  # noqa: BLE001 - belongs to the episode that asked
         return error
-
-
-def fetches(request: Request | None, trace: Trace) -> TypeGuard[Search]:
-    """Whether a request searches for a step's query; a trigger consults before its step has one."""
-    return isinstance(request, Search) and trace.steps[-1].query is not None
 
 
 # -- episodes ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from dragin_lab import __version__
 from dragin_lab.core.method import Method
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
-from dragin_lab.run.arguments import has_counts
 from dragin_lab.run.benchmark import record_episodes
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished
@@ -74,7 +73,6 @@ class Identity(NamedTuple):
     recorded: dict[str, Any]  # library, model, retriever; the same for all workers
     embedded: bool
     shown: tuple[str, str]  # model, retriever
-    counts: bool = False  # whether the retriever counts passages
     chat: str = ""  # ``render_chat``
 
 
@@ -95,8 +93,7 @@ class Worker:
             raise ClusterError(f"{worker}: {describe_error(error)}") from error
         model = describe_model(lm) | {package: version(package) for package in ("numpy", "spacy")}
         recorded = {"library": describe_library(), "model": model, "retriever": describe_retriever(retriever)}
-        shown = (repr(lm), repr(retriever))
-        return Identity(worker, recorded, lm.embedded, shown, has_counts(retriever), render_chat(lm))
+        return Identity(worker, recorded, lm.embedded, (repr(lm), repr(retriever)), render_chat(lm))
 
     def answer(
         self, questions: Sequence[Question], method: Method, asking: dict[str, Any], options: dict[str, Any]

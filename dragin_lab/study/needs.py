@@ -79,7 +79,7 @@ class Item:
 def score_triggers(pipeline: Pipeline, written: Continuation) -> list[Trigger]:
     """The registered triggers that score tokens by what was captured with a text, custom and fitted ones too."""
     parts = [TRIGGERS.named(name) for name in TRIGGERS.names()]
-    scored = [part for part in parts if part.judges_drafts() and not part.consults()]
+    scored = [part for part in parts if part.judges_drafts()]
     usable = [part for part in scored if not find_missing(part.needs, written)]
     finds = pipeline.finds_entities
     return [TRIGGERS.make(part, threshold=0.0) for part in usable if finds or "entities" not in part.needs]
@@ -92,9 +92,8 @@ def left_out(items: Iterable[Item]) -> dict[str, str]:
     for name in TRIGGERS.names():
         part = TRIGGERS.named(name)
         missing = [need for need in part.needs if need != "received"]
-        if part.judges_drafts() and name not in scored and (missing or part.consults()):
-            need = [*missing, "what a retriever finds"][0]
-            reasons[name] = f"reads {'hidden states' if 'hidden' in need else need}"
+        if part.judges_drafts() and name not in scored and missing:
+            reasons[name] = f"reads {'hidden states' if 'hidden' in missing[0] else missing[0]}"
     return reasons
 
 

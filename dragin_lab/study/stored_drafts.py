@@ -85,7 +85,7 @@ def as_judged(trace: Trace, step: Step, method: Method) -> Draft:
     """A step's draft as a trigger sees it."""
     assert step.draft is not None
     before = answer_before(trace, step.index)
-    return Draft(step.draft, method.pipeline, trace.question.text, before, evidence=step.evidence)
+    return Draft(step.draft, method.pipeline, trace.question.text, before)
 
 
 class StoredDraft:

@@ -222,7 +222,7 @@ class Replay:
         served = stored.served(watch, stop)
         if served is None:
             return None
-        judged, decision, gap = loop.judge(served, step.prompt, resumed, step.evidence)
+        judged, decision, gap = loop.judge(served, step.prompt, resumed)
         guessed = stored.guessed and served is not draft and decision.retrieve
         return _Verdict(served, judged.words, decision, gap, not guessed)
 

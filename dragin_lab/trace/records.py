@@ -263,7 +263,6 @@ class Step:
     answer: str = ""  # the whole answer text after this step
     notes: list[str] = field(default_factory=list)  # re-encoded ids, dropped passages, a window overrun
     seconds: dict[str, float] = field(default_factory=dict)  # by request kind: "draft", "attend", "search", "count"
-    evidence: dict[str, Any] = field(default_factory=dict)  # what the trigger consulted before it judged: plain data
 
     @property
     def draft_kept(self) -> int | None:

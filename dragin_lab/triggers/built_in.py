@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from dragin_lab.core import triggers
-from dragin_lab.triggers import call, corpus, entities, etc, max_probability, plain, prefix, search_risk
+from dragin_lab.triggers import call, entities, etc, max_probability, plain, prefix
 
-BUILT_IN = (triggers, call, etc, plain, prefix, entities, max_probability, corpus, search_risk)
+BUILT_IN = (triggers, call, etc, plain, prefix, entities, max_probability)

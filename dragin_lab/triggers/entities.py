@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +10,6 @@ import numpy as np
 
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.scores import doubts
-from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 
@@ -22,16 +20,6 @@ _SOLVERS: dict[str, Callable[[np.ndarray], float]] = {
     "min": lambda values: float(values.min()),
     "first": lambda values: float(values[0]),
 }
-
-
-#: Capitalised words and numbers that stand side by side.
-_NAMES = re.compile(r"(?:[A-Z][\w'’-]*|\d[\d.,]*\d|\d)(?:\s+(?:[A-Z][\w'’-]*|\d[\d.,]*\d|\d))*")
-
-
-def find_names(pipeline: Pipeline, text: str) -> list[tuple[int, int]]:
-    """Half-open characters of runs of capitalised words and numbers; a lone stop word does not count."""
-    runs = [match.span() for match in _NAMES.finditer(text)]
-    return [(a, b) for a, b in runs if not pipeline.is_stop(text[a:b])]
 
 
 @TRIGGERS.add

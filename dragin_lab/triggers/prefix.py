@@ -57,8 +57,7 @@ class PrefixLoop(PaperLoop):
         assert isinstance(trigger, Prefix)
         draft = yield from self.write_draft(step, None, trigger.first)
         assert step.prompt is not None
-        yield from self.consult(step, draft)
-        verdict, step.decision, gap = self.judge(draft, step.prompt, resumed=False, evidence=step.evidence)
+        verdict, step.decision, gap = self.judge(draft, step.prompt, resumed=False)
         step.words = verdict.words
         if gap is None:
             step.decision.certain = True  # no longer draft would be looked at

@@ -41,12 +41,3 @@ def test_rind_needs_only_the_entropies_whose_scores_lie_around_the_threshold() -
     so_far.received = np.array([0.5, 0.1, 0.0])
     low, high = np.array([0.9, 0.9, 0.9]), np.array([1.1, 1.1, 1.1])
     assert Certainty(method.trigger, method.pipeline).lacking(so_far, low, high, ended=True).tolist() == [0]
-
-
-def test_a_trigger_that_consults_needs_every_entropy_once_its_draft_has_ended() -> None:
-    method = make("dragin", when="corpus")
-    certainty = Certainty(method.trigger, method.pipeline)
-    so_far = SoFar([0, 1, 2], "Riga Riga Riga", [(0, 4), (4, 9), (9, 14)], [0.0] * 3, [-1.0] * 3)
-    low, high = np.array([0.1, 0.2, 0.3]), np.array([0.1, 0.4, 0.5])
-    assert certainty.lacking(so_far, low, high, ended=False).tolist() == []
-    assert certainty.lacking(so_far, low, high, ended=True).tolist() == [1, 2]  # what it will score is not known

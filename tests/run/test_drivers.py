@@ -12,7 +12,7 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab.catalog.methods import method
-from dragin_lab.core.episode import Count, Search, Write
+from dragin_lab.core.episode import Search, Write
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.retrieval.choose import RetrieverError
 from dragin_lab.run.drivers import Decided, Ended, Retrieved, StepDone, Stream, TokenWritten
@@ -360,26 +360,3 @@ def test_a_retriever_that_returns_too_little_for_many_is_asked_one_by_one() -> N
     with pytest.warns(UserWarning, match="search_many failed"):
         answers = search_all(Short(), [Search("Who?", 1), Search("Who else?", 1)])
     assert answers == [ScriptedRetriever().search("", 1)] * 2
-
-
-@pytest.mark.parametrize("when", ["corpus", "search-risk@0.1"])
-def test_what_a_trigger_consults_is_served_alone_and_side_by_side(when: str) -> None:
-    questions = [f"Who is {name}?" for name in ("Al", "Bo", "Cy", "Di")]
-    says: Script = {question: [Say(" Ma is by Bo Ek. He"), ANSWER, ANSWER] for question in questions}
-    consulting = method("dragin", when=when, what="question")
-    alone = [Lab(Model(says), retriever=ScriptedRetriever()).ask(question, consulting) for question in questions]
-    many = list(Lab(Model(says), retriever=Sometimes()).ask_many(questions, consulting, batch_size=4))
-    assert [trace.retrievals_count for trace in many] == [1] * 4
-    assert [trace.error for trace in many] == [""] * 4
-    of = {trace.question.text: [step.evidence for step in trace.steps] for trace in many}
-    assert [of[question] for question in questions] == [[step.evidence for step in trace.steps] for trace in alone]
-    assert alone[0].steps[0].seconds.keys() == {"draft", "search", *(["count"] if when == "corpus" else [])}
-
-
-def test_a_count_fails_alone_and_does_not_go_out_as_a_search() -> None:
-    retriever = Sometimes()
-    asked = [Search("Who?", 2), Count((("Bo",), ("Bo", "Ek"))), Search("Who failed?", 2)]
-    passages, counts, failed = search_all(retriever, asked)
-    assert (counts, isinstance(failed, TimeoutError), len(passages)) == ([0, 0], True, 2)  # type: ignore[arg-type]
-    (refused,) = search_all(object(), asked[1:2])
-    assert "does not count passages" in str(refused)
