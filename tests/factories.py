@@ -38,7 +38,7 @@ def make_prompt(answer: str = "", passages: tuple[Passage, ...] = ()) -> Prompt:
         if name and part:
             spans[name] = (len(text), len(text) + len(part))
         text += part
-    return Prompt(text, spans, ("exemplar 2 was dropped to fit 2,048 tokens",) if passages else (), apart=(4,))
+    return Prompt(text, spans, ("exemplar 2 was dropped to fit 2,048 tokens",) if passages else ())
 
 
 def make_continuation(

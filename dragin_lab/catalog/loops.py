@@ -10,7 +10,6 @@ from dragin_lab.core.loops import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.reference.dragin import ReferenceLoop
-from dragin_lab.reference.etc import EtcLoop, EtcMethod
 from dragin_lab.reference.rules import ReferenceMethod
 from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.call_loop import CallLoop
@@ -20,14 +19,12 @@ from dragin_lab.triggers.prefix import PrefixLoop
 LOOPS: dict[str, type[Loop]] = {
     "look-ahead": DraginLoop, "flare": FlareLoop, "clock": ClockLoop, "prefix": PrefixLoop, "call": CallLoop,
 }  # fmt: skip
-#: By the class of a method of released code.
-RELEASED_LOOPS: dict[type[Method], type[Loop]] = {ReferenceMethod: ReferenceLoop, EtcMethod: EtcLoop}
 
 
 def find_loop(method: Method) -> type[Loop]:
     """The loop of a method."""
-    if (released := RELEASED_LOOPS.get(type(method))) is not None:
-        return released
+    if isinstance(method, ReferenceMethod):
+        return ReferenceLoop
     if method.trigger.loop == "look-ahead" and method.trigger.unit == "sentence":
         return SentenceLoop
     return LOOPS[method.trigger.loop]

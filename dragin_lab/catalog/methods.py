@@ -24,7 +24,6 @@ from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.settings import Entry, Part, Registry, Rule
 from dragin_lab.core.trigger import TRIGGERS, Trigger, when
 from dragin_lab.errors import SettingError
-from dragin_lab.reference.etc import EtcMethod
 from dragin_lab.reference.rules import FORMULATIONS, REFERENCE_METHODS, RULES
 from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.built_in import BUILT_IN
@@ -35,7 +34,6 @@ __all__ = [
     "METHODS",
     "PAPERS",
     "VARIANTS",
-    "EtcMethod",
     "method",
     "methods",
     "what",
@@ -115,7 +113,6 @@ def method(
     make, (triggers, formulators), usual = _CLASSES[variant][name], _TABLES[variant], METHODS[name]
     when, what = usual[0] if when is None else when, usual[1] if what is None else what
     (trigger_class, stated), (formulator_class, _) = triggers.read(when), formulators.read(what)
-    _check_rule(name, make, triggers, trigger_class)
     _check_settings(trigger_class, formulator_class, settings, variant)
     of_trigger = {key: value for key, value in settings.items() if key in setting_names(trigger_class)}
     of_formulator = {key: value for key, value in settings.items() if key in setting_names(formulator_class)}
@@ -136,16 +133,6 @@ def method(
         own_label=check_label(label) if label else "",
         calibrated=calibrated,
     )
-
-
-def _check_rule(name: str, make: type[Method], rules: Registry[Any], rule: type[Rule]) -> None:
-    """Raise ``SettingError`` for a rule that the released code of the method ``name`` cannot run."""
-    if not issubclass(rule, make.rules):
-        names = ", ".join(other for other in rules.names() if issubclass(rules.named(other), make.rules))
-        raise SettingError(
-            f"when={rule.name!r} is not in the released code of method {name!r}, which has {names}; "
-            "use one of these, or variant='paper'"
-        )
 
 
 def _make_trigger(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
@@ -77,10 +76,7 @@ class HFTokenizer:
     def encode_prompt(self, prompt: Prompt, model: str) -> tuple[list[int], np.ndarray]:
         """Ids (p,) and character spans (p, 2) int32 of a prompt for a model of that name; BOS stands in for no text."""
         as_text("prompt", instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text)
-        ids, offsets = self.encode_with_offsets(prompt.text[: (*prompt.apart, None)[0]], prompt.special)
-        for a, b in itertools.pairwise((*prompt.apart, len(prompt.text))):
-            more, spans = self.encode_with_offsets(prompt.text[a:b], special=False)
-            ids, offsets = ids + more, np.concatenate([offsets, spans + a])
+        ids, offsets = self.encode_with_offsets(prompt.text, prompt.special)
         if ids:
             return ids, offsets
         bos = self.hf.bos_token_id

@@ -14,7 +14,7 @@ from dragin_lab.core.scores import doubts
 from dragin_lab.core.stops import FirstSentence
 from dragin_lab.core.triggers import Clock
 from dragin_lab.reference.measures import assign_tokens, assign_words, merge_words
-from dragin_lab.reference.rules import Reader, ReferenceMethod, ReleasedDraft, ReleasedGap
+from dragin_lab.reference.rules import QUERY_TOKENS, Reader, ReleasedDraft, ReleasedGap
 from dragin_lab.text import write_compared
 from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Words
 
@@ -25,26 +25,19 @@ _STRAY = "Answer in t he same format as before."
 _CLOSING = "Answer in the same format as before."
 
 
-class ReleasedLoop(Loop):
-    """What the loops of released codes share: queries that are cut, end marks that stay in the text."""
+class ReferenceLoop(Loop):
+    """An episode of the DRAGIN authors' code."""
 
     def sendable(self, text: str) -> str:
-        """A query's last tokens, where the code cuts it (§4)."""
-        assert isinstance(self.method, ReferenceMethod)
-        limit = self.method.query_tokens
-        if limit is None:
-            return text
-        return self.tokenizer.decode(self.tokenizer.encode(text, special=False)[-limit:], special=False)
+        """A query's last tokens (§4)."""
+        ids = self.tokenizer.encode(text, special=False)[-QUERY_TOKENS:]
+        return self.tokenizer.decode(ids, special=False)
 
     def _end_marks_in(self, text: str) -> list[str]:
         marks = super()._end_marks_in(text)
         if kept := [mark for mark in marks if mark not in RELEASED_ENDS]:
             self.trace.notes.append(f"the released code keeps {', '.join(kept)} in the answer; it is read without")
         return marks
-
-
-class ReferenceLoop(ReleasedLoop):
-    """An episode of the DRAGIN authors' code."""
 
     def run(self) -> Episode[None]:
         rule = self.method.trigger

@@ -16,7 +16,7 @@ from dragin_lab.core.method import Method
 from dragin_lab.core.scores import pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, Registry, Rule, setting
-from dragin_lab.core.triggers import Clock, EveryN, EverySentence, Never, Once
+from dragin_lab.core.triggers import EveryN, EverySentence, Never, Once
 from dragin_lab.core.words import Word, contain_any
 from dragin_lab.reference.measures import (
     drop_doubtful,
@@ -34,6 +34,7 @@ _CLOSED = (
     "use variant='paper' for any other"
 )
 RULES: Registry[Rule] = Registry("when", Rule, closed=_CLOSED)
+QUERY_TOKENS = 64  # a query is cut to its last tokens (reference-behaviour §4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,15 +164,6 @@ class Rind(Reader):
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
-    """ETC: the w words that a query may be made of, in text order, and what the flagged words pay them."""
-
-    words: tuple[str, ...]
-    weights: np.ndarray  # (w,) float64
-    content: np.ndarray  # (w,) bool, those that carry content
-
-
-@dataclass(frozen=True, eq=False)
 class ReleasedGap:
     """Where a draft lacks information, as the released code sees it. w words and m tokens in the sentence."""
 
@@ -189,7 +181,6 @@ class ReleasedGap:
     chunk: str | None = None  # what a method that searches by the clock wrote last
     doubt_limit: float | None = None  # θ, where the rule compares 1 - p with it
     note: str = ""  # what stands in for hits, where the rule gives none
-    candidates: Candidates | None = field(default=None, repr=False)  # of ETC's code
 
 
 @dataclass(frozen=True)
@@ -308,8 +299,6 @@ class Qfs(Formulation):
 class ReferenceMethod(Method):
     """A method of the released code."""
 
-    query_tokens: ClassVar[int | None] = 64  # a query is cut to its last tokens (reference-behaviour §4)
-    rules: ClassVar[tuple[type[Rule], ...]] = (Clock, Reader)
     fits_window: ClassVar[bool] = False
 
     @property
@@ -321,7 +310,7 @@ class ReferenceMethod(Method):
         return self.formulator.reads_attention or getattr(self.trigger, "rereads", False)
 
 
-#: The methods of the released codes, and their class.
+#: The methods of the released code, and their class.
 REFERENCE_METHODS: dict[str, type[ReferenceMethod]] = dict.fromkeys(
     ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin"), ReferenceMethod
 )

@@ -120,7 +120,7 @@ class CachedModel:
         prompt = draft.prompt
         parts = {name: prompt.spans.get(name) for name in self.lm.parts}
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in draft.bias]
-        request = [prompt.text, prompt.special, prompt.apart, parts, bias, way, attention, draft.hidden]
+        request = [prompt.text, prompt.special, parts, bias, way, attention, draft.hidden]
         return self._key("draft", request + [draft.prefix] * bool(draft.prefix))
 
     def _map_key(self, ids: Sequence[int]) -> bytes:

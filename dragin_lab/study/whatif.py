@@ -26,8 +26,7 @@ from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence
 from dragin_lab.errors import SettingError
 from dragin_lab.reference.dragin import ReferenceLoop
-from dragin_lab.reference.etc import EtcMethod
-from dragin_lab.reference.rules import ReferenceMethod, ReleasedDraft, ReleasedGap
+from dragin_lab.reference.rules import QUERY_TOKENS, ReleasedDraft, ReleasedGap
 from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTokenizer, fits
 from dragin_lab.study.truth import Count, Truth, answer_before, read_truths
 from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Trace, Words
@@ -126,11 +125,6 @@ class Replay:
     ) -> None:
         self.trace = instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
         self.method = restore_method(trace.method, nlp)
-        if isinstance(self.method, EtcMethod):
-            raise SettingError(
-                f"the released code of {self.method.name!r} reads attention that no trace holds; "
-                "ask the question again with the other setting"
-            )
         self._template = PromptTemplate(form=self.method.trigger.form)
         if not (tokenizer is None or hasattr(tokenizer, "tokens")):
             raise SettingError(f"tokenizer {shown(tokenizer)} is {type(tokenizer).__name__}; give lm.tokenizer")
@@ -251,7 +245,7 @@ class Replay:
         try:
             query.sent = self._reference(method).sendable(query.text)
         except NotStoredError:
-            query.note = query.note or f"at most its last {ReferenceMethod.query_tokens} tokens are sent"
+            query.note = query.note or f"at most its last {QUERY_TOKENS} tokens are sent"
         return query, ""
 
 

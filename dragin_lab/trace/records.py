@@ -81,16 +81,14 @@ class Prompt:
     ``spans`` maps ``"exemplars"``, ``"passages"``, ``"question"`` and ``"answer"`` (the answer so far) to half-open
     character ranges of ``text``; a part that is absent has no entry. ``notes`` says what was dropped to fit the
     context window, one line each. ``special`` says whether the tokenizer adds its own special tokens (BOS, ...) when
-    the text is encoded; a chat template has written them into it. ``apart`` are the characters at which it is cut into
-    parts that are encoded one by one, special tokens only before the first. ``dropped`` counts the passages and the
-    exemplars that were left out to fit the context window.
+    the text is encoded; a chat template has written them into it. ``dropped`` counts the passages and the exemplars
+    that were left out to fit the context window.
     """
 
     text: str
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     special: bool = True
-    apart: tuple[int, ...] = ()
     dropped: dict[str, int] = field(default_factory=dict)
 
     @classmethod

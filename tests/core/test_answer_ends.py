@@ -42,12 +42,6 @@ def test_an_answer_at_the_end_of_the_text_has_no_end_mark(variant: str, marker: 
     assert [END in note for note in trace.notes] == [True] * (variant == "reference")
 
 
-def test_etcs_released_code_keeps_a_mark_in_an_answer_that_is_asked_for() -> None:
-    trace = drive(method("etc", variant="reference"), Say(" It is old."), Say(" Bo Ek."), eos=END).trace
-    assert trace.answer == "Bo Ek"
-    assert [END in note for note in trace.notes] == [True]
-
-
 @pytest.mark.parametrize("name", [n for n in METHODS if n not in ("entity-rag", "search-r1", "self-ask")])
 def test_no_text_query_or_answer_of_the_paper_variant_holds_an_end_mark(name: str) -> None:
     settings = {} if method(name, variant="paper").threshold is None else {"threshold": 0.0}

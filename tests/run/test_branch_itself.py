@@ -24,7 +24,7 @@ CELLS = [
     *(pytest.param(name, "paper") for name in METHODS if name != "entity-rag"),
     *(
         pytest.param(name, "reference", marks=() if name == "dragin" else pytest.mark.slow)
-        for name in (*REFERENCE_METHODS, "etc")
+        for name in REFERENCE_METHODS
     ),
 ]
 

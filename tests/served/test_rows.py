@@ -85,7 +85,7 @@ def attending_methods() -> list[Any]:
         make("flare", what="qfs"),
         make("fl-rag", what="qfs"),
         make("dragin", variant="reference"),
-        make("etc", variant="reference"),
+        make("etc"),
     ]
 
 
