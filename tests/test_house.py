@@ -15,27 +15,35 @@ import dragin_lab
 PACKAGE = Path(dragin_lab.__file__).parent
 HEAVY = {"torch", "transformers", "spacy", "pandas", "matplotlib"}
 
-#: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it may have.
+#: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it has. A number may
+#: only fall.
 BUDGETS = {
-    "trace": (1400, 7),
-    "core": (3320, 19),
-    "triggers": (1240, 18),
-    "reference": (1100, 5),
-    "catalog": (630, 5),
-    "almanac": (250, 2),
-    "data": (1750, 12),
-    "model": (3720, 15),
-    "served": (1900, 12),
-    "retrieval": (2680, 14),
-    "run": (4180, 19),
-    "study": (4220, 20),
-    "views": (3880, 22),
-    "widgets": (1250, 8),
-    "cli": (2050, 12),
+    "trace": (1347, 7),
+    "core": (3091, 19),
+    "triggers": (648, 10),
+    "reference": (745, 4),
+    "catalog": (474, 4),
+    "almanac": (230, 2),
+    "data": (1733, 12),
+    "model": (3520, 15),
+    "served": (1753, 11),
+    "retrieval": (2140, 12),
+    "run": (3983, 18),
+    "study": (3629, 17),
+    "views": (5161, 47),
+    "widgets": (2095, 15),
+    "cli": (1996, 12),
 }
 ROOMS = tuple(BUDGETS)
-ROOT = (650, 7)  # the same for the modules of the root
-LINES, FILE_LINES = 33_820, 400  # of the package, and of one file
+ROOT = (609, 7)  # the same for the modules of the root
+#: What counts: every text file of the package that is no data. Nothing formats the others than Python's to a length, so
+#: each 120 characters of theirs are a line.
+TEXTS, WIDTH = {".py", ".js", ".css", ".html", ".txt"}, 120
+FILE_LINES = 350
+#: Files that are longer, which may only fall.
+LONGER = {"core/settings.py": 399, "run/lab.py": 400, "retrieval/dense.py": 384}
+#: Lines of Python beside the package.
+BESIDE = {"tests": 28777, "tools": 8455, "benchmarks": 2594}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
@@ -170,18 +178,29 @@ def test_the_method_needs_numpy_and_spacy_alone() -> None:
 # -- the size ---------------------------------------------------------------------------------------------------------
 
 
-def count_lines(*modules: str) -> int:
-    return sum(len(MODULES[name].read_text(encoding="utf-8").splitlines()) for name in modules)
+FILES = sorted(path for path in PACKAGE.rglob("*") if path.suffix in TEXTS)
+
+
+def count_lines(path: Path) -> int:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return len(lines) if path.suffix == ".py" else sum(1 + max(len(line) - 1, 0) // WIDTH for line in lines)
 
 
 @pytest.mark.parametrize(("name", "lines", "files"), [("", *ROOT), *((name, *most) for name, most in BUDGETS.items())])
 def test_rooms_stay_in_their_budgets(name: str, lines: int, files: int) -> None:
-    inside = [module for module in MODULES if module not in DOORS and room(module) == name]
-    if not name:
-        inside = [module for module in MODULES if module in DOORS or room(module) in SHARED]
-    assert (count_lines(*inside) <= lines, len(inside) <= files) == (True, True), (count_lines(*inside), len(inside))
+    inside = [path for path in FILES if path.parent == PACKAGE] if not name else []
+    inside = inside or [path for path in FILES if path.is_relative_to(PACKAGE / name)]
+    counted = sum(map(count_lines, inside)), len(inside)
+    assert (counted[0] <= lines, counted[1] <= files) == (True, True), counted
 
 
-def test_no_file_is_long_and_the_whole_is_small() -> None:
-    assert [name for name in MODULES if count_lines(name) > FILE_LINES] == []
-    assert count_lines(*MODULES) <= LINES
+def test_no_file_is_long() -> None:
+    lengths = {path.relative_to(PACKAGE).as_posix(): count_lines(path) for path in FILES}
+    assert {name: n for name, n in lengths.items() if n > LONGER.get(name, FILE_LINES)} == {}
+
+
+@pytest.mark.parametrize("folder", BESIDE)
+def test_what_stands_beside_the_package_stays_small(folder: str) -> None:
+    """A folder that a source archive leaves out has no lines."""
+    root = PACKAGE.parent / folder
+    assert sum(count_lines(path) for path in root.rglob("*.py")) <= BESIDE[folder]

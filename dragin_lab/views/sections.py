@@ -346,6 +346,5 @@ def part_title(step: Step, part: str) -> tuple[str, str]:
 def part_text(step: Step, part: str) -> str:
     """A part of a step as bare text, shown where drawing it fails."""
     continuation = {"draft": step.draft, "continuation": step.continuation}.get(part)
-    return clip(
-        continuation.text if continuation is not None else str(getattr(step, part, None) or step.passages_prompt), 4000
-    )[0]
+    text = continuation.text if continuation is not None else str(getattr(step, part, None) or step.passages_prompt)
+    return clip(text, 4000)[0]
