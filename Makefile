@@ -30,7 +30,7 @@ help:
 	@echo "make real    set up, then fetch real models (190 MB) and run the tests on them"
 	@echo "make bench   set up, then run the benchmarks"
 	@echo "make lint    set up, then ruff and mypy"
-	@echo "make docs    set up, then write the figures and pictures that README.md and docs/ show"
+	@echo "make docs    set up, then write the pictures and the table that README.md and docs/ show"
 	@echo "make docs-site   set up, then build the documentation's pages into site/, offline"
 	@echo "make dist    set up, then build the wheel and the source archive into dist/ and check them"
 	@echo "make gallery set up, then make the runs and the executed notebooks of docs/gallery (hours)"
@@ -98,8 +98,7 @@ bench: $(FULL)
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/served.py
 	$(BIN)/python benchmarks/gpu.py
-	$(BIN)/python -m tools.pages.performance
-	$(BIN)/python -m tools.pages.figures --measured
+	$(BIN)/python -m tools.performance
 
 lint: $(FULL)
 	$(BIN)/ruff check .
@@ -107,11 +106,9 @@ lint: $(FULL)
 	$(BIN)/mypy
 
 docs: $(FULL)
-	$(BIN)/python -m tools.pages.architecture
-	$(BIN)/python -m tools.pages.pictures
-	$(BIN)/python -m tools.pages.pictures real
-	$(BIN)/python -m tools.pages.figures
-	$(BIN)/python -m tools.pages.performance
+	$(BIN)/python -m tools.pictures
+	$(BIN)/python -m tools.pictures real
+	$(BIN)/python -m tools.pictures table
 
 docs-site: $(FULL)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
@@ -123,9 +120,9 @@ dist: $(FULL)
 	$(BIN)/twine check --strict dist/*
 
 gallery: $(FULL)
-	$(BIN)/python -m tools.pages.runs
-	$(BIN)/python -m tools.pages.gallery
-	$(BIN)/python -m tools.pages.pictures notebooks
+	$(BIN)/python -m tools.runs
+	$(BIN)/python -m tools.gallery
+	$(BIN)/python -m tools.pictures notebooks
 
 clean:
 	rm -rf .venv build dist site *.egg-info runs notebooks/runs test-results .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for tools, which is not installed
 
-from tools.pages.base import CHOSEN, RESULTS  # noqa: F401
+from tools.base import CHOSEN, RESULTS  # noqa: F401
 
 MIB = 2**20
 

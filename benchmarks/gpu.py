@@ -23,13 +23,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
 import time
 from typing import Any
 
 import torch
-from common import MIB, RESULTS, begin, interleaved, machine, parser, plain, random_llama, words, write
+from common import MIB, begin, interleaved, machine, parser, plain, random_llama, words, write
 
 from dragin_lab.core.episode import Write
 from dragin_lab.model.batch import Batch
@@ -181,9 +179,6 @@ def main() -> None:
             "machine": machine(device, lm.model.dtype),
         },
     )
-    if args.out == options.get_default("out"):
-        for page in ("performance", "scaling"):
-            subprocess.run([sys.executable, "-m", f"tools.pages.{page}"], cwd=RESULTS.parents[1], check=True)
 
 
 if __name__ == "__main__":

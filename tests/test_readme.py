@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dragin_lab.core.method import PAPERS
-from tools.pages.pictures import mended_trace
+from tools.pictures import mended_trace
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,10 +44,10 @@ def test_what_the_second_picture_is_said_to_show_is_in_its_trace() -> None:
 
 
 def test_the_table_of_limits_counts_what_smollm2_was_asked() -> None:
-    page = (ROOT / "docs" / "real-model.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results" / "real-model.md").read_text(encoding="utf-8")
     asked = re.search(r"Over all (\d+) questions", page)
     assert asked
-    assert f"| {asked[1]} questions of the paper's four benchmarks (`docs/real-model.md`) |" in README
+    assert f"| {asked[1]} questions of the paper's four benchmarks (`docs/results/real-model.md`) |" in README
 
 
 def test_the_tutorial_runs_and_what_it_says_of_its_figures_is_true(

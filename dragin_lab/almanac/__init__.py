@@ -1,8 +1,8 @@
 """Almanac: the embedded world. Its model, passages, questions, labels and exemplars, read without torch.
 
-Each part of the world is a file of compressed JSON lines, which `tools/almanac` writes. `manifest.json` names their
-seed and, for each, the number of lines and the SHA-256 of the uncompressed bytes, which are compared whenever a file is
-read.
+Each part of the world is a file of compressed JSON lines; the model's card names the commit that has the scripts.
+`manifest.json` names their seed and, for each, the number of lines and the SHA-256 of the uncompressed bytes, which are
+compared whenever a file is read.
 """
 
 from __future__ import annotations

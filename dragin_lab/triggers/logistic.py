@@ -69,7 +69,7 @@ FEATURES: dict[str, Callable[[Draft], np.ndarray]] = {
 }
 HIDDEN = "hidden "
 #: What a trigger is fitted on unasked. None is on a scale of its model, and fitted on one model they find what another
-#: one lacks; the others do that worse (docs/triggers.md).
+#: one lacks; the others do that worse (docs/results/triggers.md).
 DEFAULT = ("word doubt", "stop word", "opens")
 
 

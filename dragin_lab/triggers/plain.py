@@ -1,7 +1,7 @@
 """Plain triggers: one measured number by itself, and a bound.
 
 The default thresholds of ``entropy`` and ``margin`` lie between those that give one budget of retrievals
-on two models (docs/explanation/thresholds.md); ``random`` is a round number. None holds for another model: ask for a
+on two models (docs/results/thresholds.md); ``random`` is a round number. None holds for another model: ask for a
 budget instead (``catalog.budget``).
 """
 

@@ -148,7 +148,7 @@ def test_a_pipeline_of_ones_own() -> None:
 
 
 def test_the_default_threshold_belongs_to_the_scale_of_the_scores() -> None:
-    assert method("dragin").threshold == Rind().threshold == 0.25  # measured (docs/explanation/thresholds.md)
+    assert method("dragin").threshold == Rind().threshold == 0.25  # measured (docs/results/thresholds.md)
     scaled = Rind(scale="sentence")
     assert scaled.threshold == 1.2  # Table 9's scale
     assert scaled == TRIGGERS.make("rind", scale="sentence") == TRIGGERS.make("rind(scale='sentence')")

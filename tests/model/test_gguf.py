@@ -11,13 +11,13 @@ import lm_tiny
 import numpy as np
 import pytest
 import torch
+from gguf_files import write_gguf
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError
 from dragin_lab.model import gguf
 from dragin_lab.model.load import LanguageModel
-from tools.gguf_files import write_gguf
 
 pytest.importorskip("gguf")
 pytest.importorskip("accelerate")

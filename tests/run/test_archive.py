@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 from run_folders import write_run
+from tools.packaged import pack
 
 import dragin_lab as dl
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.rundir import RunError
-from tools.pages.packaged import pack
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf_files import write_gguf
 from model_server import ModelServer, almanac, serve
 
 import dragin_lab as dl
-from tools.gguf_files import write_gguf
 
 KINDS = ("llama.cpp", "vLLM")
 

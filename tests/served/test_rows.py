@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from gguf_files import write_gguf
 from model_server import MANY, almanac
 from test_served_drafts import PROMPT, close
 from test_served_llamacpp import same
@@ -23,7 +24,6 @@ from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.served import rows
-from tools.gguf_files import write_gguf
 
 pytest.importorskip("xllamacpp")
 pytest.importorskip("gguf")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import KINDS
+from gguf_files import write_gguf
 from model_server import almanac
 
 import dragin_lab as dl
@@ -15,7 +16,6 @@ from dragin_lab.almanac import questions
 from dragin_lab.core.episode import Write
 from dragin_lab.trace.kept import written
 from dragin_lab.trace.trace import Prompt, Trace
-from tools.gguf_files import write_gguf
 
 QUESTION = questions("2wikimultihopqa", "test")[0]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf_files import write_gguf
 from model_server import MANY, almanac
 from test_served_drafts import PROMPT, close, decisions
 
@@ -18,7 +19,6 @@ from dragin_lab.core.episode import Bias, Write
 from dragin_lab.core.method import METHODS
 from dragin_lab.errors import MissingPackageError, ModelError, SettingError
 from dragin_lab.served import local
-from tools.gguf_files import write_gguf
 
 #: Every trigger that needs no attention, no hidden states and no pipeline that finds entities.
 TRIGGERS = ("entropy@1.0", "margin", "random", "entropy-trend@1.0", "max-probability", "prefix-margin")

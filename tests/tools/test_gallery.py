@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from run_folders import write_run
 
 from dragin_lab.run.rundir import RunError, finished_runs
-from tools.pages import gallery, gallery_page
+from tools import gallery, gallery_page
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"
@@ -77,8 +77,8 @@ def test_a_page_that_stands_there_is_small_and_needs_no_network(page: Path) -> N
 
 
 def test_runs_that_are_missing_or_not_complete_name_the_command_that_makes_them(tmp_path: Path) -> None:
-    command = "python -m tools.pages.runs --part methods"
-    with pytest.raises(RunError, match=r"no such folder.*made with: python -m tools.pages.runs --part methods"):
+    command = "python -m tools.runs --part methods"
+    with pytest.raises(RunError, match=r"no such folder.*made with: python -m tools.runs --part methods"):
         finished_runs(tmp_path / "nothing", command)
     whole = write_run(tmp_path / "whole", "dragin")
     assert [run.folder for run in finished_runs(tmp_path / "whole", command)] == [whole]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from scripts import loaded
 
-from tools.pages import performance
+from tools import performance
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,13 +32,6 @@ def ran(
     (script or loaded(f"benchmarks/{name}.py")).main()
     found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return found
-
-
-def section(title: str, folder: Path) -> str:
-    """A section of the page, from the files in a folder."""
-    text = performance.page(folder).split(f"## {title}\n")[1].split("\n## ")[0]
-    assert "Not measured" not in text
-    return text
 
 
 def test_rounds_alternate_and_ratios_are_within_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +83,6 @@ def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 16 < found["kept"]["MiB"] <= 20
     assert found["peak"]["peak_MiB"]["capture"] > found["peak"]["above_MiB"]["capture"] >= 0
     assert found["budgets"][2]["what"].endswith("3 layers / 1")
-    assert "processes of their own" in section("Memory", tmp_path)
 
 
 @pytest.mark.slow
@@ -102,8 +94,6 @@ def test_a_gpu_script_that_can_be_tried_without_one(tmp_path: Path, monkeypatch:
     assert [row["same_text_as_generate"] for row in found["decoding"]] == [1, 3]
     limit = found["decoding"][1]["limit_tokens_a_second"]
     assert limit["weights"] > limit["weights and cache"] > 0
-    assert "Tokens a second" in section("On a GPU", tmp_path)
-    assert "No GPU was at hand" not in performance.page(tmp_path)
 
 
 @pytest.mark.slow
@@ -112,8 +102,6 @@ def test_a_batch_leaves_out_what_cannot_answer_here(tmp_path: Path, monkeypatch:
     found = ran("batch", tmp_path, monkeypatch, "--methods", "wo-rag,entity-rag", *options)
     assert [(one["method"], one["questions"], one["differences"]) for one in found["batch"]] == [("wo-rag", 2, [])]
     assert "finds no entities" in found["left_out"]["entity-rag, paper"]  # the default pipeline, always without them
-    (tmp_path / "batch.json").rename(tmp_path / "same.json")
-    assert "- entity-rag, paper: left out." in section("The same text side by side", tmp_path)
 
 
 @pytest.mark.slow
@@ -124,7 +112,6 @@ def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     assert [row["prompt"] for row in found["context"]] == [16, 32]
     assert found["questions"][1]["reused"]["alone"] > found["questions"][0]["reused"]["alone"]
-    assert "| 32 + 3 |" in section("How it grows", tmp_path)
 
 
 @pytest.mark.slow
@@ -142,8 +129,6 @@ def test_an_episode_and_its_first_token(tmp_path: Path, monkeypatch: pytest.Monk
     for one in found["asked"]:
         ms = one["median_ms"]["warm"]
         assert 0 < min(ms.values()) <= max(ms["token"], ms["decision"]) < ms["answer"]
-    assert "naive" in section("An episode", tmp_path)
-    assert "first decision" in section("The first result", tmp_path)
 
 
 @pytest.mark.slow
@@ -151,7 +136,6 @@ def test_a_corpus_beside_bare_tantivy(tmp_path: Path, monkeypatch: pytest.Monkey
     (made,) = ran("corpus", tmp_path, monkeypatch, "--passages", 3000, "--queries", 8)["corpora"]
     assert made["check"]["wrong"] == 0
     assert all(made[what]["peak_MiB"] > 0 for what in ("ours", "bare"))
-    assert "| 3,000 | bare tantivy |" in section("A corpus", tmp_path)
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------
@@ -159,14 +143,7 @@ def test_a_corpus_beside_bare_tantivy(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_page_is_what_the_files_say() -> None:
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert page == performance.page(), "run python -m tools.pages.performance"
-
-
-def test_what_has_not_run_says_how_to_run_it(tmp_path: Path) -> None:
-    page = performance.page(tmp_path)
-    assert page.count("Not measured.") == len(performance.SHOWN)
-    assert [name for name in performance.SHOWN if name != "same" and f"`python benchmarks/{name}.py`" not in page] == []
-    assert "No GPU was at hand" in page
+    assert page == performance.page(), "run python -m tools.performance"
 
 
 def test_a_budget_is_held_or_missed_by_so_much(tmp_path: Path) -> None:
@@ -174,13 +151,11 @@ def test_a_budget_is_held_or_missed_by_so_much(tmp_path: Path) -> None:
         {"what": "good", "measured": 0.5, "at_most": 0.6, "unit": "x", "note": "all is well"},
         {"what": "bad", "measured": 0.5, "at_most": 0.25, "unit": "x", "note": "the limit is so"},
     ]
-    (tmp_path / "extra.json").write_text(json.dumps({"budgets": budgets, "ratios": {"five": 1.52}}))
+    (tmp_path / "extra.json").write_text(json.dumps({"budgets": budgets}))
     (tmp_path / "other.json").write_text(json.dumps({"rows": [{"n": 1234}]}))
     page = performance.page(tmp_path)
     assert "| good | 0.6 x | 0.5 x | held | `extra` |" in page
     assert "| bad | 0.25 x | 0.5 x | missed by 100% | `extra` |" in page
     assert "- bad: the limit is so." in page
     assert "all is well" not in page
-    assert "| `ratios.five` | 1.52 |" in page
-    assert "## Other\n\n`python benchmarks/other.py`" in page
-    assert "| `rows[0].n` | 1,234 |" in page
+    assert "other" not in page.partition("| --- |")[2]

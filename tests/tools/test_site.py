@@ -11,8 +11,7 @@ from pathlib import Path
 import dragin_lab
 from dragin_lab import views
 from dragin_lab.cli.app import cli
-from tools.pages.architecture import ROOMS, drawing
-from tools.pages.base import ROOT
+from tools.base import ROOT
 
 #: What `make docs-site` runs, less the path of Python.
 COMMAND = re.search(r"python (-m mkdocs build .*)", (ROOT / "Makefile").read_text(encoding="utf-8"))[1].split()  # type: ignore[index]
@@ -59,7 +58,7 @@ def test_it_fails_on_every_address_that_leads_nowhere(tmp_path: Path) -> None:
     (docs / "index.md").write_text("# Title\n\n" + "\n\n".join([*good, *BROKEN]), encoding="utf-8")
     settings.write_text(
         f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md]\nplugins: []\nextra_css: []\n"
-        f"hooks: [{ROOT / 'tools/pages/site.py'}]\n",
+        f"hooks: [{ROOT / 'tools/site.py'}]\n",
         encoding="utf-8",
     )
     done = build(tmp_path / "site", "--config-file", str(settings))
@@ -67,11 +66,3 @@ def test_it_fails_on_every_address_that_leads_nowhere(tmp_path: Path) -> None:
     warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
     assert [html for html, address in BROKEN.items() if not any(address in line for line in warnings)] == []
     assert "there.png" not in "".join(warnings)
-
-
-def test_the_map_shows_the_rooms_as_the_house_has_them() -> None:
-    from test_house import ROOMS as HOUSE
-
-    assert ROOMS == HOUSE
-    drawn = drawing()
-    assert all(f">{room}</text>" in drawn for room in ROOMS)

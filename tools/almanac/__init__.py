@@ -1,1 +1,0 @@
-"""Almanac's making: the world, its files, the training of its model. The package ships what comes out."""
