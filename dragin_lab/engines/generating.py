@@ -1,0 +1,228 @@
+"""Drafts through transformers' own ``generate``: its logits and attention rows heard, its tokens followed and steered.
+
+``generate`` writes one draft, or several side by side, padded on the left. A forward hook hears the raw logits and the
+tapped layer's rows, a ``LogitsProcessor`` adds a call's bias, draws and forces tokens, and a ``StoppingCriteria`` hands
+each draft its token and ends ``generate`` once every draft has ended and its last token has looked back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import transformers as tf
+from torch import Tensor
+from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
+
+from dragin_lab.core.scores import entropy
+from dragin_lab.engines.kept import open_cache, split_cache
+from dragin_lab.engines.writing import Measured, Writing
+
+if TYPE_CHECKING:
+    from dragin_lab.engines.transformers import TransformersModel
+
+#: What of a generation config is not ``generate``'s to decide here, and what it would sample by.
+_OURS: dict[str, Any] = {
+    "do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True, "cache_implementation": None,
+    "max_length": None, "max_time": None, "stop_strings": None, "min_length": None, "min_new_tokens": None,
+    "eos_token_id": None, "forced_eos_token_id": None, "exponential_decay_length_penalty": None, "pad_token_id": 0,
+    "prompt_lookup_num_tokens": None, "guidance_scale": None, "prefill_chunk_size": None, "token_healing": False,
+    "return_dict_in_generate": False, "output_scores": False, "output_logits": False, "output_attentions": False,
+    "output_hidden_states": False, "disable_compile": True, "penalty_alpha": None, "dola_layers": None,
+}  # fmt: skip
+_WARPERS: dict[str, tuple[Callable[[Any], LogitsProcessor], float | None]] = {  # by name, and what stands for none
+    "temperature": (tf.TemperatureLogitsWarper, 1.0),
+    "top_h": (tf.TopHLogitsWarper, None),
+    "top_k": (tf.TopKLogitsWarper, 0),
+    "top_p": (tf.TopPLogitsWarper, 1.0),
+    "min_p": (tf.MinPLogitsWarper, None),
+    "typical_p": (tf.TypicalLogitsWarper, 1.0),
+    "epsilon_cutoff": (tf.EpsilonLogitsWarper, 0.0),
+    "eta_cutoff": (tf.EtaLogitsWarper, 0.0),
+}
+_TOP_K = 50  # of ``generate`` where a config says nothing
+
+
+def list_warpers(config: Any) -> list[LogitsProcessor]:
+    """What a generation config samples by, in ``generate``'s order."""
+    values = {name: getattr(config, name, None) for name in _WARPERS}
+    values["top_k"] = _TOP_K if values["top_k"] is None else values["top_k"]
+    return [kind(values[name]) for name, (kind, none) in _WARPERS.items() if values[name] not in (None, none)]
+
+
+class _Choice(LogitsProcessor):
+    """Chooses each draft's token: with its bias, by the config's warpers and the draft's own draws, or the forced one."""
+
+    def __init__(self, lm: TransformersModel, beside: Sequence[Writing], hearing: _Hearing) -> None:
+        self.lm, self.beside, self.hearing = lm, beside, hearing
+        config = lm.model.generation_config
+        self.warpers = list_warpers(config) if lm.sample else []
+        self.least = config.min_new_tokens or 0
+        self.processed: list[float | None] = []  # entropies after processors, of this step
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        changed = bool(self.warpers) or not torch.equal(scores, self.hearing.logits.to(scores))
+        scores = scores.clone()
+        for i, one in enumerate(self.beside):
+            t = len(one.ids)
+            for bias in one.draft.bias:
+                if bias.first <= t and (bias.stop is None or t < bias.stop):
+                    scores[i, self.lm.tokenizer.openings(bias.opening)] += bias.value
+            if t < self.least:
+                scores[i, list(self.lm.eos)] = -torch.inf
+        for warper in self.warpers:
+            scores = warper(input_ids, scores)
+        self.processed = [None] * len(self.beside)
+        if changed:
+            logs = scores.log_softmax(-1)
+            self.processed = entropy(logs.exp(), logs).tolist()
+        for i, one in enumerate(self.beside):
+            token = None
+            if one.generator is not None:
+                token = torch.multinomial(scores[i].softmax(-1), 1, generator=one.generator)
+            if len(one.ids) < len(one.draft.prefix):
+                token = one.draft.prefix[len(one.ids)]
+            if token is not None:
+                scores[i] = -torch.inf
+                scores[i, token] = 0.0
+        return scores
+
+
+class _Hearing(StoppingCriteria):
+    """Hears each forward, hands each draft its row and its token, and says which drafts have ended.
+
+    Args:
+        starts: the first column of each text.
+        enough: how many drafts may end before the others are left for later.
+        watch: called with each draft after each of its tokens.
+    """
+
+    def __init__(
+        self, lm: TransformersModel, beside: Sequence[Writing], starts: Sequence[int], enough: int, watch: Any = None
+    ) -> None:
+        self.lm, self.beside, self.starts, self.enough, self.watch = lm, beside, starts, enough, watch
+        self.logits = torch.empty(0)  # (B, V) of the latest forward
+        self.rows: Tensor | None = None  # (B, h, keys) of it
+        self.states: Tensor | None = None  # (B, d)
+        self.choice: _Choice
+
+    def hear(self, _: Any, __: Any, output: Any) -> None:
+        """The model's forward hook."""
+        self.logits = output.logits[:, -1].clone()  # not a view that keeps those of a whole prompt
+        rows = self.lm.tap.take(output)
+        self.rows = None if rows is None else rows[:, :, -1]
+        if (layer := self.beside[0].draft.hidden) is not None:
+            self.states = output.hidden_states[self.lm.state_of(layer)][:, -1]
+            output.hidden_states = None
+
+    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        tokens = input_ids[:, -1]  # (B,)
+        full = any(one.draft.attention for one in self.beside)
+        for one, (mean, heads), token, measured in zip(
+            self.beside, self._fetch_rows(full), tokens.tolist(), self._measure(tokens), strict=True
+        ):
+            if one.complete:
+                continue
+            one.look_back(mean, heads if one.draft.attention else None)
+            if not one.stopped:
+                self._take(one, token, measured)
+        done = [one.complete for one in self.beside]
+        done = [True] * len(done) if sum(done) >= self.enough else done
+        return torch.tensor(done, device=input_ids.device)
+
+    def _take(self, one: Writing, token: int, measured: Measured) -> None:
+        try:
+            one.take(token, measured)
+        except Exception as error:
+            if len(self.beside) == 1:
+                raise
+            one.error = error  # no matter of the others
+            return
+        if self.watch is not None:
+            self.watch(one)
+
+    def _measure(self, tokens: Tensor) -> list[Measured]:
+        """What is measured on each draft's distribution; in one transfer, since each waits for the device."""
+        logs = torch.log_softmax(self.logits.float(), -1)  # (B, V)
+        probs = logs.exp()
+        best, which = probs.topk(self.lm.alternatives, -1)  # (B, k)
+        k = best.shape[1]
+        parts = [entropy(probs, logs)[:, None], logs.gather(1, tokens.to(logs.device)[:, None]), best, which]
+        values = torch.cat([part.double() for part in parts], 1).cpu().numpy()  # (B, 2 + 2 k), ids exact
+        states = [None] * len(values) if self.states is None else self.states.float().cpu().numpy()
+        return [
+            Measured(row[0], row[1], row[2 + k :].astype(np.int32), row[2 : 2 + k], processed, state)
+            for row, processed, state in zip(values, self.choice.processed, states, strict=True)
+        ]
+
+    def _fetch_rows(self, full: bool) -> Iterator[tuple[np.ndarray | None, np.ndarray | None]]:
+        """Each draft's row, its mean over the heads and all of them, without the columns of padding."""
+        if self.rows is None:
+            yield from [(None, None)] * len(self.beside)
+            return
+        means = self.rows.mean(1).cpu().numpy()  # (B, keys)
+        heads = self.rows.half().cpu().numpy() if full else None  # (B, h, keys)
+        for i, start in enumerate(self.starts):
+            yield means[i, start:], None if heads is None else heads[i, :, start:]
+
+
+@contextmanager
+def _hook(model: Any, hook: Callable[..., None]) -> Iterator[None]:
+    handle = model.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def generate_text(lm: TransformersModel, ids: Sequence[Sequence[int]], cache: Any, n: int, **options: Any) -> None:
+    """``generate`` n tokens greedily after ids (B, of one length, on the left padding) of which ``cache`` has some."""
+    config = lm.model.generation_config
+    asked = {name: value for name, value in _OURS.items() if hasattr(config, name)}
+    asked |= {name: None for name in _WARPERS if hasattr(config, name)}
+    inputs = torch.tensor(ids, device=lm.device)
+    options.setdefault("attention_mask", torch.ones_like(inputs))
+    # By the class, as ``capture`` and others put their own ``generate`` onto a model.
+    type(lm.model).generate(
+        lm.model, inputs, **asked | {"max_new_tokens": n, **options} | ({"past_key_values": cache} if cache else {})
+    )
+
+
+def read_prefix(lm: TransformersModel, ids: list[int], cache: DynamicCache | None) -> DynamicCache:
+    """The cache of some ids, of which ``cache`` has the beginning; that one stays as it is."""
+    grown = open_cache(lm.model.config, [cache], 0) or DynamicCache(config=lm.model.config)
+    generate_text(lm, [ids], grown, 1)
+    return grown
+
+
+def write_texts(
+    lm: TransformersModel, beside: Sequence[Writing], *, enough: int = 1, watch: Callable[[Writing], None] | None = None
+) -> None:
+    """Write drafts side by side until ``enough`` of them are complete; those that are not keep their ``cache``.
+
+    ``Writing.cache`` has all their tokens but some at the end; where there are several, all but the last one.
+    """
+    texts = [[*one.prompt_ids, *one.ids] for one in beside]
+    longest = max(map(len, texts))
+    starts = [longest - len(text) for text in texts]
+    # Padding repeats the text's own first token, which no penalty for repetition then counts as another one.
+    ids = [text[:1] * start + text for start, text in zip(starts, texts, strict=True)]
+    mask = torch.tensor([[0] * start + [1] * len(text) for start, text in zip(starts, texts, strict=True)])
+    left = max(one.draft.max_new_tokens - len(one.ids) for one in beside)
+    cache = open_cache(lm.model.config, [one.cache for one in beside], left + 1) if lm.shareable else None
+    hearing = _Hearing(lm, beside, starts, enough, watch)
+    hearing.choice = _Choice(lm, beside, hearing)
+    options: dict[str, Any] = dict(lm.tap.asks)
+    if beside[0].draft.hidden is not None:
+        options["output_hidden_states"] = True
+    options["return_dict_in_generate"] = bool(options)  # or what is asked for beside the text is warned of
+    with lm.tap.listen(), _hook(lm.model, hearing.hear):
+        generate_text(
+            lm, ids, cache, left + 1, attention_mask=mask.to(lm.device), logits_processor=[hearing.choice],
+            stopping_criteria=[hearing], **options,
+        )  # fmt: skip
+    for i, (one, start) in enumerate(zip(beside, starts, strict=True)):
+        one.cache = None if one.complete or cache is None else split_cache(cache, i, start, lm.model.config)

@@ -1,0 +1,159 @@
+"""Key-value caches: what prompts begin with is read once and kept; several texts stand side by side in one cache."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from dragin_lab.trace.trace import Prompt
+
+MOST = 4  # beginnings kept for an episode: its exemplars and the latest passages after them
+LIMIT = 2 * 2**30  # bytes of all that is kept
+PARTS = ("exemplars", "passages")  # named spans of a prompt whose ends are worth keeping
+
+
+def find_ends(prompt: Prompt, offsets: np.ndarray, parts: Sequence[str] = PARTS) -> tuple[int, ...]:
+    """Where the ``parts`` of a prompt end, as numbers of its tokens, rising; the last token is always left over.
+
+    ``offsets`` (p, 2) are the character spans of its tokens.
+    """
+    p = len(offsets)
+    ends = set()
+    for name in parts:
+        behind = prompt.spans.get(name, (0, 0))[1]
+        if behind:
+            later = np.flatnonzero(offsets[:, 1] > behind)
+            ends.add(int(later[0]) if len(later) else p)
+    return tuple(sorted(end for end in ends if 0 < end < p))
+
+
+def is_shareable(config: Any) -> bool:
+    """Whether a copy of a model's cache may go on by itself; states that are overwritten in place cannot."""
+    return all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in DynamicCache(config=config).layers)
+
+
+def batch_obstacle(config: Any) -> str:
+    """Why texts of a model cannot be written side by side; empty where they can."""
+    layers = DynamicCache(config=config).layers
+    if any(getattr(layer, "is_sliding", False) for layer in layers):
+        return "its key-value cache has a sliding window"
+    strange = next((type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer), None)
+    return f"its key-value cache has a {strange}" if strange else ""
+
+
+class Roomy(DynamicLayer):
+    """A layer's keys and values in buffers (B, H_kv, columns, d) with room for more, so that a step copies nothing."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room, self.length = room, 0
+        self.buffers: tuple[Tensor, ...] = ()
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Write the columns of the next tokens, (B, H_kv, c, d), and return all of them."""
+        states, end = (key_states, value_states), self.length + key_states.shape[2]
+        if not self.buffers or end > self.buffers[0].shape[2]:
+            old, self.buffers = self.buffers, tuple(s.new_empty((*s.shape[:2], end + self.room, s.shape[3])) for s in states)
+            for buffer, before in zip(self.buffers, old or (), strict=bool(old)):
+                buffer[:, :, : self.length] = before[:, :, : self.length]
+            self.dtype, self.device, self.is_initialized = key_states.dtype, key_states.device, True
+        for buffer, new in zip(self.buffers, states, strict=True):
+            buffer[:, :, self.length : end] = new
+        self.length = end
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self.buffers)
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+
+def open_cache(config: Any, beside: Sequence[DynamicCache | None], room: int) -> DynamicCache | None:
+    """A cache that goes on after those of texts ``beside`` one another, which stay as they are.
+
+    They are padded on the left so that all end at the same column. With room for ``room`` more columns where the layers
+    allow it; None where the model makes its own.
+    """
+    if batch_obstacle(config):
+        return copy.deepcopy(beside[0])
+    cache = DynamicCache(config=config)
+    cache.layers = [Roomy(room) for _ in cache.layers]
+    full = max((one for one in beside if one is not None), key=lambda one: one.get_seq_length(), default=None)
+    for i, layer in enumerate([] if full is None else full.layers):
+        if layer.keys is None:  # it uses another one's
+            continue
+        like = (layer.keys, layer.values)
+        rows = [[s[:, :, :0] for s in like] if one is None else (one.layers[i].keys, one.layers[i].values) for one in beside]
+        longest = layer.keys.shape[2]
+        keys, values = (
+            torch.cat([torch.nn.functional.pad(s, (0, 0, longest - s.shape[2], 0)) for s in states])
+            for states in zip(*rows, strict=True)
+        )
+        cache.update(keys, values, i)
+    return cache
+
+
+def split_cache(cache: DynamicCache, row: int, start: int, config: Any) -> DynamicCache:
+    """The cache of the text in one row, without its padding before the column ``start``; a copy."""
+    own = DynamicCache(config=config)
+    for i, layer in enumerate(cache.layers):
+        if layer.keys is not None:
+            own.update(*(s[row : row + 1, :, start:].clone() for s in (layer.keys, layer.values)), i)
+    return own
+
+
+def count_bytes(cache: DynamicCache) -> int:
+    """Bytes of the keys and values in a cache."""
+    states = [s for layer in cache.layers for s in (layer.keys, layer.values) if s is not None]
+    return sum(s.nbytes for s in states)
+
+
+class Kept:
+    """The caches of what prompts begin with; the least recently used is dropped first.
+
+    Attributes:
+        most: how many are kept.
+        limit: bytes kept; the latest stays even where it alone takes more.
+    """
+
+    def __init__(self, most: int = MOST, limit: int = LIMIT) -> None:
+        self.most, self.limit = most, limit
+        self._caches: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()  # least recently used first
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._caches)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is kept."""
+        return sum(map(count_bytes, self._caches.values()))
+
+    def take(self, ids: Sequence[int], ends: Sequence[int]) -> tuple[int, DynamicCache | None]:
+        """The longest beginning of a prompt that is kept, of those that end at ``ends``: its length and its cache."""
+        with self._lock:
+            kept = [end for end in ends if tuple(ids[:end]) in self._caches]
+            for end in reversed(kept):  # the shortest, which the others begin with, is dropped last
+                self._caches.move_to_end(tuple(ids[:end]))
+            return (kept[-1], self._caches[tuple(ids[: kept[-1]])]) if kept else (0, None)
+
+    def keep(self, ids: Sequence[int], cache: DynamicCache) -> None:
+        """Keep the cache of these ids."""
+        with self._lock:
+            self._caches[tuple(ids)] = cache
+            self._caches.move_to_end(tuple(ids))
+            while len(self) > 1 and (len(self) > self.most or self.nbytes > self.limit):
+                self._caches.popitem(last=False)
+
+    def clear(self) -> None:
+        """Drop everything, so that the next text is read from its beginning."""
+        with self._lock:
+            self._caches.clear()

@@ -1,0 +1,426 @@
+"""``TransformersModel``: a causal language model of transformers that writes drafts and measures them as it does."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import platform
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+import transformers
+
+from dragin_lab.checks import shown
+from dragin_lab.checks import text as as_text
+from dragin_lab.core.episode import Write
+from dragin_lab.core.scores import entropy
+from dragin_lab.engines.generating import generate_text, read_prefix, write_texts
+from dragin_lab.engines.kept import PARTS, Kept, batch_obstacle, find_ends, is_shareable
+from dragin_lab.engines.layers import choose_layer, layer_kinds
+from dragin_lab.engines.streaming import stream_draft
+from dragin_lab.engines.tap import NoTap, attach_tap
+from dragin_lab.engines.waves import Waves
+from dragin_lab.engines.writing import Keep, Measured, TokenEvent, Writing, replay
+from dragin_lab.errors import ModelError
+from dragin_lab.model.sources import hash_weights
+from dragin_lab.model.tokenizer import HFTokenizer, generation_ends
+from dragin_lab.trace.trace import Continuation, Prompt
+
+_WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
+_FAR = 8  # windows that a text may run over its model before it is refused
+_POSITION_TABLES = ("wpe", "embed_positions", "position_embedding", "position_embeddings")
+#: One draft, map or score at a time on a model, however many wrappers it has.
+_LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+class TransformersModel:
+    """A model, its tokenizer, and the tap on one of its layers; an ``engine.Engine``.
+
+    The model is used as it is at each draft, in eval mode, and left as it was: no hook, config or mode of it stays
+    changed. Threads may share it.
+
+    Attributes:
+        name: what it was loaded from, short.
+        tokenizer: ``HFTokenizer``.
+        context_window: tokens the model was trained for, or None where its config does not say.
+        hard_window: True where a text longer than that is impossible (a table of positions), not just unwise.
+        layer: index of the captured layer; None for a model without attention.
+        kept: the key-value caches of what earlier prompts began with (``kept.Kept``).
+        embedded: whether this is the package's own model.
+        parts: the named spans of a prompt whose caches are kept; none where it is read whole.
+        alone: why drafts of this model cannot be written side by side; empty where they can.
+    """
+
+    has_hidden = True
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        layer: int | str = "last",
+        heads: Sequence[int] | None = None,
+        alternatives: int = 5,
+        sample: bool = False,
+        name: str = "",
+        files: Sequence[Path] = (),
+    ) -> None:
+        self.model: Any = unwrap_model(model)
+        if isinstance(alternatives, bool) or not isinstance(alternatives, int) or alternatives < 1:
+            raise ModelError(f"alternatives={shown(alternatives)}: give a whole number of at least 1")
+        self.tokenizer = HFTokenizer(getattr(tokenizer, "hf", tokenizer), generation_ends(self.model))
+        embeddings = self.model.get_input_embeddings().num_embeddings
+        if len(self.tokenizer) > embeddings:
+            raise ModelError(
+                f"the tokenizer has {len(self.tokenizer):,} tokens and the model embeds {embeddings:,}; call "
+                "model.resize_token_embeddings(len(tokenizer)), or use the model's own tokenizer"
+            )
+        self.device = _device_of(self.model)
+        self.alternatives = min(alternatives, embeddings)
+        self.sample = sample
+        config = self.model.config
+        self.name = name or str(getattr(config, "_name_or_path", "")) or type(self.model).__name__
+        self.context_window, self.hard_window = _read_window(self.model)
+        self.lock = _LOCKS.setdefault(self.model, threading.RLock())
+        self.eos = self.tokenizer.ends
+        self.tap = attach_tap(self.model, layer, heads)
+        self.layer = self.tap.layer
+        self.embedded = False
+        self.kept = Kept()
+        self.shareable = is_shareable(config)
+        self.parts = PARTS if self.shareable else ()
+        self.alone = batch_obstacle(config)
+        self._files, self._hash, self._tokenizer_hash = list(files), "", ""
+        self._stamp = stamp_model(self.model)
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether there is attention to capture; a method that looks at it cannot be used without."""
+        return self.tap.kind != "none"
+
+    # -- drafts -------------------------------------------------------------------------------------------------------
+
+    def generate(
+        self,
+        draft: Write,
+        seed: int | None = None,
+        *,
+        keep: Keep | None = None,
+        watch: Callable[[Writing], None] | None = None,
+    ) -> Continuation:
+        """The continuation of a draft. ``draft.stop`` is asked after every token.
+
+        At the check after token t (the first is 0) the rows of the tokens before t are known, so ``SoFar.received`` is
+        settled by the tokens up to t - 1, and is 0 for t - 1 and t. The ``received`` of the result also knows the last
+        token's row.
+
+        Args:
+            seed: of the sampling; ignored under greedy decoding.
+            keep: gets what a cache needs to serve the draft again (``replay``).
+            watch: called after each token.
+
+        Raises:
+            ModelError: an empty prompt without BOS; a text longer than the position table; logits that are not finite.
+        """
+        with self.in_use():
+            writing = self.begin(draft, seed)
+            self.read(writing)
+            write_texts(self, [writing], watch=watch)
+        return writing.continuation(keep)
+
+    def stream(
+        self, draft: Write, seed: int | None = None, *, keep: Keep | None = None
+    ) -> Generator[TokenEvent, None, Continuation]:
+        """The tokens of a draft as they come; returns the ``Continuation``. As ``generate``, in a thread of its own."""
+        return stream_draft(lambda watch: self.generate(draft, seed, keep=keep, watch=watch))
+
+    def replay(
+        self, draft: Write, kept: Mapping[str, np.ndarray]
+    ) -> tuple[list[TokenEvent], Continuation] | None:
+        """The draft from what was kept after its prompt, or None. See ``writing.replay``."""
+        return replay(self.begin(draft, None), kept)
+
+    def batch(self, size: int) -> Waves:
+        """Drafts written side by side, at most ``size`` at once."""
+        return Waves(self, size)
+
+    def begin(self, draft: Write, seed: int | None) -> Writing:
+        """A draft of which nothing is written yet."""
+        ids, offsets = self.prompt(draft.prompt)
+        writing = Writing(self, draft, ids, offsets, blind=not self.has_attention)
+        if draft.hidden is not None:
+            self.state_of(draft.hidden)  # refuses a layer that is not there
+        if self.sample:
+            writing.generator = torch.Generator(self.device)
+            writing.generator.seed() if seed is None else writing.generator.manual_seed(seed)
+        return writing
+
+    def read(self, writing: Writing, *, whole: bool = False) -> None:
+        """Read the parts of a draft's prompt that are kept, and ``whole``: all of it but its last token."""
+        ids = writing.prompt_ids
+        ends = find_ends(writing.draft.prompt, writing.prompt_offsets, self.parts)
+        writing.reused, writing.cache = self.kept.take(ids, ends)
+        for end in ends:
+            if end > writing.reused:
+                writing.cache = read_prefix(self, ids[:end], writing.cache)
+                self.kept.keep(ids[:end], writing.cache)
+        if whole and len(ids) - 1 > (ends or (0,))[-1]:
+            writing.cache = read_prefix(self, ids[:-1], writing.cache)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """The model for this thread alone, in eval mode, and without gradients."""
+        with self.lock, torch.inference_mode():
+            training = [module for module in self.model.modules() if module.training]
+            if training:
+                self.model.eval()
+            try:
+                yield
+            finally:
+                for module in training:
+                    module.training = True
+
+    def prompt(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
+        """Ids (p,) and character spans (p, 2) of a prompt; BOS stands in for an empty one."""
+        return self.tokenizer.encode_prompt(prompt, self.name)
+
+    def state_of(self, layer: int | str) -> int:
+        """The place of a layer's states among a forward's ``hidden_states``; those of the last one are normed."""
+        return -1 if layer == "last" else choose_layer(self.model.config, layer) + 1
+
+    def refuse_overrun(self, p: int, new: int) -> None:
+        """Raise ``ModelError`` where p + new tokens do not fit into a table of positions, or are far too many.
+
+        Without such a table a model can read on beyond its window, though to little use; cost grows with the square, so
+        beyond ``_FAR`` windows it is refused before it eats the machine's memory.
+        """
+        if self.context_window is None:
+            return
+        what = f"{p:,} prompt tokens and {new} new ones" if new else f"{p:,} tokens"
+        if self.hard_window and p + new > self.context_window:
+            raise ModelError(
+                f"{what} do not fit into the {self.context_window:,} positions of {self.name}; "
+                "shorten the prompt or lower max_new_tokens"
+            )
+        if p + new > _FAR * self.context_window:
+            raise ModelError(
+                f"{what} are more than {_FAR} times the {self.context_window:,} that {self.name} was trained for; "
+                "shorten the question or the passages, ask for fewer (top_k), or use "
+                'variant="paper", which drops what does not fit'
+            )
+
+    def forget(self) -> None:
+        """Drop the caches of earlier prompts, so that the next draft starts from nothing."""
+        self.kept.clear()
+
+    # -- texts that are there already ---------------------------------------------------------------------------------
+
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle axis.
+
+        A forward of its own that stops after the captured layer.
+        """
+        if not len(ids) and self.has_attention:
+            count = self.model.config.get_text_config().num_attention_heads
+            return np.zeros((count if self.tap.heads is None else len(self.tap.heads), 0, 0), np.float32)
+        self.refuse_overrun(len(ids), 0)
+        with self.in_use():
+            attention = self.tap.read_map(torch.tensor([list(ids)], device=self.device))
+        return attention[0].cpu().numpy()  # (h, n, n)
+
+    def score(
+        self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
+    ) -> Continuation:
+        """``text`` as if the model had written it after ``prompt`` (teacher forcing), with everything measured.
+
+        ``text`` is used to the character, with its leading space. One forward over prompt and text; ``attention`` keeps
+        the rows in full, ``hidden`` is as for ``Write``. ``stopped`` is "forced".
+
+        Raises:
+            ModelError: no text; a text that merges with the prompt's last token; one longer than the position table.
+        """
+        prompt_ids, offsets = self.prompt(prompt)
+        closing = self._count_closing() if prompt.special else 0
+        before = prompt_ids[: len(prompt_ids) - closing]
+        whole = self.tokenizer.encode(prompt.text + as_text("text", text), special=prompt.special)
+        if whole[: len(before)] != before:
+            raise ModelError(
+                f"{text[:20]!r} merges with the end of the prompt into other tokens, so it cannot be scored after it; "
+                "begin the text with a space"
+            )
+        ids = whole[len(before) : len(whole) - closing]
+        if not ids:
+            raise ModelError(f"the text to score, {text!r}, has no tokens; give some text")
+        return self.measure_text(prompt_ids, offsets, ids, attention=attention, hidden=hidden)
+
+    def _count_closing(self) -> int:
+        """How many special tokens the tokenizer puts after a text (most put none)."""
+        ids = self.tokenizer.encode("a", special=True)
+        return next(count for count, token in enumerate(reversed(ids)) if token not in self.tokenizer.silent)
+
+    def measure_text(
+        self,
+        prompt_ids: list[int],
+        offsets: np.ndarray,
+        ids: list[int],
+        *,
+        attention: bool,
+        hidden: int | str | None = None,
+    ) -> Continuation:
+        """What the model would have measured had it written ``ids`` after a prompt: one forward over both."""
+        began, n = time.perf_counter(), len(ids)
+        draft = Write(Prompt(""), n, attention=attention, hidden=hidden)
+        writing = Writing(self, draft, prompt_ids, offsets, blind=not self.has_attention)
+        inputs: dict[str, Any] = {"input_ids": torch.tensor([prompt_ids + ids], device=self.device), "use_cache": False}
+        if "logits_to_keep" in inspect.signature(self.model.forward).parameters:
+            inputs["logits_to_keep"] = n + 1
+        if hidden is not None:
+            inputs["output_hidden_states"] = True
+        with self.in_use(), self.tap.listen(n + 1):
+            output = self.model(**inputs, **self.tap.asks)
+            rows = self.tap.take(output)  # (1, h, n + 1, keys)
+            logs = output.logits[0, -n - 1 : -1].float().log_softmax(-1)  # (n, V)
+            probs = logs.exp()
+            best, which = (part.cpu().numpy() for part in probs.topk(self.alternatives, -1))
+            chosen = logs.gather(1, torch.tensor(ids, device=logs.device)[:, None])[:, 0].tolist()
+            entropies = entropy(probs, logs).tolist()
+            states: Any = [None] * n
+            if hidden is not None:
+                states = output.hidden_states[self.state_of(hidden)][0, -n - 1 : -1].float().cpu().numpy()
+            paid = None if rows is None else rows[0].cpu().numpy()
+        for r in range(n + 1):
+            if paid is not None:
+                keys = paid[:, r, : paid.shape[2] - n + r]
+                writing.look_back(keys.mean(0), keys if attention else None)
+            if r < n:
+                writing.take(ids[r], Measured(entropies[r], chosen[r], which[r], best[r], hidden=states[r]))
+        writing.stopped, writing.began = "forced", began
+        return writing.continuation()
+
+    # -- what decides the answers -------------------------------------------------------------------------------------
+
+    def provenance(self) -> dict[str, Any]:
+        """Everything about the model that decides what it writes and what is captured; values fit into JSON."""
+        self._refresh()
+        if not self._hash:
+            self._hash = hash_weights(self.model, self._files)
+        return {
+            "model": self.name,
+            "architecture": type(self.model).__name__,
+            "weights_sha256": self._hash,
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "device": _describe_devices(self.model, self.device),
+            "attention": self.model.config._attn_implementation,
+            "layer": self.layer,
+            "heads": self.tap.heads,
+            "tap": self.tap.kind,
+            "prefix_reuse": ", ".join(self.parts) or "none",
+            "decoding": "sample" if self.sample else "greedy",
+            "generation_config": self.model.generation_config.to_diff_dict(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        }
+
+    def identity(self) -> dict[str, Any]:
+        """All that can change a bit of what is written and measured, prompt and request aside; values fit into JSON."""
+        from dragin_lab import __version__
+
+        if not self._tokenizer_hash:
+            self._tokenizer_hash = hashlib.sha256(self.tokenizer.hf.backend_tokenizer.to_str().encode()).hexdigest()
+        cuda = self.device.type == "cuda"
+        facts = self.provenance()
+        del facts["model"]  # its name changes nothing
+        return facts | {
+            "device": torch.cuda.get_device_name(self.device) if cuda else self.device.type,
+            "instructions": None if cuda else torch.backends.cpu.get_cpu_capability(),
+            "threads": None if cuda else torch.get_num_threads(),
+            "matmul": torch.get_float32_matmul_precision(),
+            "tokenizer_sha256": self._tokenizer_hash,
+            "alternatives": self.alternatives,
+            "eos": sorted(self.eos),
+            "hooks": self._stamp[1],
+            "numpy": np.__version__,
+            "dragin_lab": __version__,
+        }
+
+    def _refresh(self) -> None:
+        """Notice weights and hooks that were changed since the last time, and forget what was read with the old ones."""
+        if (stamp := stamp_model(self.model)) == self._stamp:
+            return
+        if stamp[0] != self._stamp[0]:
+            self._hash, self._files = "", []
+        self._stamp = stamp
+        self.kept.clear()
+
+    def __repr__(self) -> str:
+        dtype, decoding = str(self.model.dtype).removeprefix("torch."), "sampling" if self.sample else "greedy"
+        return (
+            f"LanguageModel({self.name}, {type(self.model).__name__}, {dtype} on {self.device}, "
+            f"{f'layer {self.layer} by {self.tap.kind}' if self.has_attention else 'no attention'}, {decoding})"
+        )
+
+
+def unwrap_model(model: Any) -> Any:
+    """The causal language model in what people hold: a compiled one, one with adapters (peft).
+
+    Raises ``ModelError`` for what is none, with what to do.
+    """
+    remedy = "give a causal language model, such as AutoModelForCausalLM.from_pretrained gives"
+    if not isinstance(model, torch.nn.Module):
+        raise ModelError(f"model {shown(model)} is {type(model).__name__}; {remedy}")
+    model = getattr(model, "_orig_mod", model)  # torch.compile's
+    if hasattr(model, "get_base_model") and hasattr(model, "peft_config"):
+        if any(getattr(config, "is_prompt_learning", False) for config in model.peft_config.values()):
+            raise ModelError("a model with learned prompts (peft) puts them before each text; only adapters can be used")
+        model = model.get_base_model()  # with its adapters in place
+    if isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        raise ModelError(f"{type(model).__name__} has no generate() of its own; give model.module")
+    heads = callable(getattr(model, "generate", None)) and getattr(model, "get_output_embeddings", lambda: None)()
+    if not heads or not model.can_generate():
+        raise ModelError(f"{type(model).__name__} does not write text; {remedy}")
+    if model.generation_config is None:
+        raise ModelError("model.generation_config is None; set it to GenerationConfig.from_model_config(model.config)")
+    return model
+
+
+def stamp_model(model: torch.nn.Module) -> tuple[str, int]:
+    """What changes with a model's weights, and how many hooks it has: a hash, and a number."""
+    digest = hashlib.sha256()
+    tensors = [*model.parameters(), *model.buffers()]
+    for tensor in tensors:
+        digest.update(f"{tensor.data_ptr()} {tensor._version} ".encode())
+    firsts = [t.detach().flatten()[:1].float() for t in tensors if t.device.type == "cpu" and t.numel()]
+    digest.update(torch.cat(firsts).numpy().tobytes() if firsts else b"")
+    return digest.hexdigest(), sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def _device_of(model: Any) -> torch.device:
+    """Where a model takes its ids: the device of its embeddings, or of the hook that runs them."""
+    hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
+    runs_on = getattr(hook, "execution_device", None)
+    return torch.device(model.device if runs_on is None else runs_on)
+
+
+def _describe_devices(model: Any, device: torch.device) -> str:
+    """Where the weights are, and how they are quantized where they are."""
+    spread = getattr(model, "hf_device_map", None)
+    devices = ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
+    quantized = getattr(getattr(model.config, "quantization_config", None), "quant_method", None)
+    return f"{devices} ({getattr(quantized, 'value', quantized)})" if quantized else devices
+
+
+def _read_window(model: Any) -> tuple[int | None, bool]:
+    """The context window and whether a table of positions makes it a hard limit."""
+    config = model.config.get_text_config()
+    sizes = (getattr(config, name, None) for name in _WINDOWS)
+    window = next((int(size) for size in sizes if isinstance(size, int)), None)
+    names = [n for n, _ in model.named_modules()] + [n for n, _ in model.named_buffers()]
+    return window, any(n.rpartition(".")[2] in _POSITION_TABLES for n in names)
