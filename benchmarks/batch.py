@@ -20,8 +20,8 @@ from common import begin, budget, interleaved, machine, parser, write
 import dragin_lab as dl
 from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.data import datasets
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import SettingError
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.trace.trace import Question, Trace
 
 BUDGETS = {"cpu": 0.5, "cuda": 0.1}

@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 from common import begin, budget, interleaved, machine, parser, plain, random_llama, words, write
+from dragin_lab.engines.caches import Prefix
 
 from dragin_lab.core.episode import Write
-from dragin_lab.model import decode
-from dragin_lab.model.caches import Prefix
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines import decode
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Prompt
 
 LOOP, GENERATE = 1.05, (1.0, 1.03)  # budgets; those against `generate` of the embedded model and of the large one

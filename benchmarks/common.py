@@ -192,7 +192,7 @@ def random_llama(
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    from dragin_lab.model.load import LanguageModel
+    from dragin_lab.engines.load import LanguageModel
 
     config = transformers.LlamaConfig(
         vocab_size=vocab,

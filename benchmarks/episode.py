@@ -32,7 +32,7 @@ from naive import Naive
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.data import datasets
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Question, Trace
 
 BUDGETS = {"reference": {"naive": 0.6, "plain": 5.0}, "paper": {"naive": 0.25, "plain": 2.0}}

@@ -30,8 +30,7 @@ import torch
 from common import MIB, begin, interleaved, machine, parser, plain, random_llama, words, write
 
 from dragin_lab.core.episode import Write
-from dragin_lab.model.batch import Batch
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Continuation, Prompt
 
 

@@ -21,8 +21,8 @@ from common import MIB, begin, interleaved, machine, parser, plain, random_llama
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.data import datasets
-from dragin_lab.model import decode
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines import decode
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Continuation, Prompt, Question
 
 

@@ -20,7 +20,7 @@ from common import begin, budget, machine, parser, plain, write
 
 import dragin_lab as dl
 from dragin_lab.data import datasets
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.run.drivers import Decided, TokenWritten
 from dragin_lab.trace.trace import Question, Trace
 

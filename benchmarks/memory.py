@@ -22,12 +22,12 @@ import torch
 from common import MIB, begin, budget, child, forget_peak, interleaved, machine, parser, plain, random_llama, resident
 from common import words as random_words
 from common import write as write_json
+from dragin_lab.engines.measure import Recorder
 from torch.utils.flop_counter import FlopCounterMode
 
 from dragin_lab.core.episode import Write
-from dragin_lab.model import decode
-from dragin_lab.model.load import LanguageModel
-from dragin_lab.model.measure import Recorder
+from dragin_lab.engines import decode
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Continuation, Prompt
 
 PEAK, KEPT_MIB = 1.05, 20.0  # budgets

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from dragin_lab.engines.measure import Recorder
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from dragin_lab.core.episode import SoFar, Stop, Write
-from dragin_lab.model.load import LanguageModel
-from dragin_lab.model.measure import Recorder
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Continuation
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from common import CHOSEN, begin, budget, machine, parser, write
 
 import dragin_lab as dl
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.run.benchmark import Benchmark, open_benchmark
 from dragin_lab.run.sweeps import Sweep
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines.load import LanguageModel
 
 Json = dict[str, Any]
 #: What a request may meet: a status with an error text; a cut before its n-th event, an end, a silence or an error

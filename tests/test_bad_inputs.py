@@ -21,8 +21,8 @@ from model import lm_tiny
 import dragin_lab as dl
 from dragin_lab import almanac, views
 from dragin_lab.cli import app as cli
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import DraginLabError
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.benchmark import open_benchmark
 from dragin_lab.study.budgets import calibrate, frontier
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from dragin_lab.model.tokenizer import Spans
+from dragin_lab.engines.tokenizer import Spans
 
 WORDS = ("film", "by", "is", "The", "director", "wro")
 

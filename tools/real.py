@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 
 import torch
 
+from dragin_lab.engines.gguf import convert_gguf
 from dragin_lab.files import write_whole
-from dragin_lab.model.gguf import convert_gguf
 
 ROOT = Path(__file__).parents[1]
 

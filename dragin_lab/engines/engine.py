@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from dragin_lab.core.episode import Tokenizer, Write
 from dragin_lab.trace.trace import Continuation
+
+#: Called at a draft's end with the arrays that ``replay`` needs.
+Keep = Callable[[dict[str, np.ndarray]], None]
 
 
 class Batch(Protocol):
@@ -20,7 +23,7 @@ class Batch(Protocol):
         """Drafts asked for and not yet answered."""
         ...
 
-    def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
+    def ask(self, key: Any, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> None:
         """Ask for a draft; ``step`` answers under ``key``."""
         ...
 
@@ -49,11 +52,13 @@ class Engine(Protocol):
     embedded: bool  # whether it is the package's own model
     parts: tuple[str, ...]  # the named spans of a prompt that are read, and kept, by themselves
 
-    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        """The tokens of a draft as they come (``TokenEvent``); returns the ``Continuation``. Closing it stops at once."""
+    def stream(
+        self, draft: Write, seed: int | None = None, *, keep: Keep | None = None
+    ) -> Generator[Any, None, Continuation]:
+        """The tokens of a draft as they come (``TokenEvent``); returns the ``Continuation``. Closing it stops."""
         ...
 
-    def generate(self, draft: Write, seed: int | None = None) -> Continuation: ...
+    def generate(self, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> Continuation: ...
 
     def batch(self, size: int) -> Batch: ...
 

@@ -7,11 +7,11 @@ each draft its token and ends ``generate`` once every draft has ended and its la
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import transformers as tf
 from torch import Tensor
@@ -54,17 +54,21 @@ def list_warpers(config: Any) -> list[LogitsProcessor]:
 
 
 class _Choice(LogitsProcessor):
-    """Chooses each draft's token: with its bias, by the config's warpers and the draft's own draws, or the forced one."""
+    """Chooses each draft's token: with its bias, the config's warpers and its own draws, or the one it is forced to."""
 
     def __init__(self, lm: TransformersModel, beside: Sequence[Writing], hearing: _Hearing) -> None:
         self.lm, self.beside, self.hearing = lm, beside, hearing
         config = lm.model.generation_config
         self.warpers = list_warpers(config) if lm.sample else []
         self.least = config.min_new_tokens or 0
-        self.processed: list[float | None] = []  # entropies after processors, of this step
+        self.plain = not (lm.sample or self.least or any(one.draft.bias or one.draft.prefix for one in beside))
+        self.processed = torch.empty(0)  # (B, 1) entropies after processors, of this step; NaN where nothing changed
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         changed = bool(self.warpers) or not torch.equal(scores, self.hearing.logits.to(scores))
+        self.processed = torch.full_like(scores[:, :1], torch.nan)
+        if not changed and self.plain:
+            return scores
         scores = scores.clone()
         for i, one in enumerate(self.beside):
             t = len(one.ids)
@@ -75,14 +79,13 @@ class _Choice(LogitsProcessor):
                 scores[i, list(self.lm.eos)] = -torch.inf
         for warper in self.warpers:
             scores = warper(input_ids, scores)
-        self.processed = [None] * len(self.beside)
         if changed:
             logs = scores.log_softmax(-1)
-            self.processed = entropy(logs.exp(), logs).tolist()
+            self.processed = entropy(logs.exp(), logs)[:, None]
         for i, one in enumerate(self.beside):
-            token = None
+            token: Any = None
             if one.generator is not None:
-                token = torch.multinomial(scores[i].softmax(-1), 1, generator=one.generator)
+                token = torch.multinomial(scores[i].softmax(-1).nan_to_num(1.0), 1, generator=one.generator)
             if len(one.ids) < len(one.draft.prefix):
                 token = one.draft.prefix[len(one.ids)]
             if token is not None:
@@ -101,8 +104,14 @@ class _Hearing(StoppingCriteria):
     """
 
     def __init__(
-        self, lm: TransformersModel, beside: Sequence[Writing], starts: Sequence[int], enough: int, watch: Any = None
+        self,
+        lm: TransformersModel,
+        beside: Sequence[Writing],
+        starts: Sequence[int],
+        enough: int,
+        watch: Callable[[Writing], None],
     ) -> None:
+        self.thread = threading.get_ident()
         self.lm, self.beside, self.starts, self.enough, self.watch = lm, beside, starts, enough, watch
         self.logits = torch.empty(0)  # (B, V) of the latest forward
         self.rows: Tensor | None = None  # (B, h, keys) of it
@@ -110,7 +119,9 @@ class _Hearing(StoppingCriteria):
         self.choice: _Choice
 
     def hear(self, _: Any, __: Any, output: Any) -> None:
-        """The model's forward hook."""
+        """The model's forward hook; the forwards of other threads are none of its matter."""
+        if threading.get_ident() != self.thread:
+            return
         self.logits = output.logits[:, -1].clone()  # not a view that keeps those of a whole prompt
         rows = self.lm.tap.take(output)
         self.rows = None if rows is None else rows[:, :, -1]
@@ -119,54 +130,47 @@ class _Hearing(StoppingCriteria):
             output.hidden_states = None
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
-        tokens = input_ids[:, -1]  # (B,)
-        full = any(one.draft.attention for one in self.beside)
-        for one, (mean, heads), token, measured in zip(
-            self.beside, self._fetch_rows(full), tokens.tolist(), self._measure(tokens), strict=True
+        for one, start, (token, measured), (mean, heads) in zip(
+            self.beside, self.starts, *self._fetch(input_ids[:, -1]), strict=True
         ):
             if one.complete:
                 continue
-            one.look_back(mean, heads if one.draft.attention else None)
+            one.look_back(*(row if row is None else row[..., start:] for row in (mean, heads)))
             if not one.stopped:
-                self._take(one, token, measured)
+                try:
+                    one.take(token, measured)
+                except Exception as error:  # noqa: BLE001 - no matter of the others
+                    one.error = error
+                else:
+                    self.watch(one)
         done = [one.complete for one in self.beside]
-        done = [True] * len(done) if sum(done) >= self.enough else done
-        return torch.tensor(done, device=input_ids.device)
+        return torch.tensor([True] * len(done) if sum(done) >= self.enough else done, device=input_ids.device)
 
-    def _take(self, one: Writing, token: int, measured: Measured) -> None:
-        try:
-            one.take(token, measured)
-        except Exception as error:
-            if len(self.beside) == 1:
-                raise
-            one.error = error  # no matter of the others
-            return
-        if self.watch is not None:
-            self.watch(one)
+    def _fetch(self, tokens: Tensor) -> tuple[list[tuple[int, Measured]], list[tuple[Any, Any]]]:
+        """Each draft's token with what is measured on it, and its row, the mean over the heads and all where they are kept.
 
-    def _measure(self, tokens: Tensor) -> list[Measured]:
-        """What is measured on each draft's distribution; in one transfer, since each waits for the device."""
+        In one transfer, but for the states and heads, since each waits for the device.
+        """
         logs = torch.log_softmax(self.logits.float(), -1)  # (B, V)
-        probs = logs.exp()
+        probs, tokens = logs.exp(), tokens.to(logs.device)[:, None]
         best, which = probs.topk(self.lm.alternatives, -1)  # (B, k)
+        parts = [tokens, which, entropy(probs, logs)[:, None], logs.gather(1, tokens), self.choice.processed, best]
+        parts += [] if self.rows is None else [self.rows.mean(1).to(logs.device)]
+        values = torch.cat([part.double() for part in parts], 1).cpu().numpy()  # ids are exact
         k = best.shape[1]
-        parts = [entropy(probs, logs)[:, None], logs.gather(1, tokens.to(logs.device)[:, None]), best, which]
-        values = torch.cat([part.double() for part in parts], 1).cpu().numpy()  # (B, 2 + 2 k), ids exact
         states = [None] * len(values) if self.states is None else self.states.float().cpu().numpy()
-        return [
-            Measured(row[0], row[1], row[2 + k :].astype(np.int32), row[2 : 2 + k], processed, state)
-            for row, processed, state in zip(values, self.choice.processed, states, strict=True)
+        measured = [
+            (int(row[0]), Measured(*row[k + 1 : k + 4], row[1 : k + 1], row[k + 4 : 2 * k + 4], state))
+            for row, state in zip(values, states, strict=True)
         ]
-
-    def _fetch_rows(self, full: bool) -> Iterator[tuple[np.ndarray | None, np.ndarray | None]]:
-        """Each draft's row, its mean over the heads and all of them, without the columns of padding."""
-        if self.rows is None:
-            yield from [(None, None)] * len(self.beside)
-            return
-        means = self.rows.mean(1).cpu().numpy()  # (B, keys)
-        heads = self.rows.half().cpu().numpy() if full else None  # (B, h, keys)
-        for i, start in enumerate(self.starts):
-            yield means[i, start:], None if heads is None else heads[i, :, start:]
+        means = [None if self.rows is None else row[2 * k + 4 :] for row in values]
+        heads: Any = [None] * len(values)
+        if self.rows is not None and any(one.draft.attention for one in self.beside):
+            heads = self.rows.half().cpu().numpy()  # (B, h, keys)
+        return measured, [
+            (mean, row if one.draft.attention else None)
+            for mean, row, one in zip(means, heads, self.beside, strict=True)
+        ]
 
 
 @contextmanager
@@ -194,12 +198,17 @@ def generate_text(lm: TransformersModel, ids: Sequence[Sequence[int]], cache: An
 def read_prefix(lm: TransformersModel, ids: list[int], cache: DynamicCache | None) -> DynamicCache:
     """The cache of some ids, of which ``cache`` has the beginning; that one stays as it is."""
     grown = open_cache(lm.model.config, [cache], 0) or DynamicCache(config=lm.model.config)
-    generate_text(lm, [ids], grown, 1)
+    with lm.tap.listen():  # where capture needs another attention, the prompt is read by it too
+        generate_text(lm, [ids], grown, 1)
     return grown
 
 
 def write_texts(
-    lm: TransformersModel, beside: Sequence[Writing], *, enough: int = 1, watch: Callable[[Writing], None] | None = None
+    lm: TransformersModel,
+    beside: Sequence[Writing],
+    *,
+    enough: int = 1,
+    watch: Callable[[Writing], None] = lambda _: None,
 ) -> None:
     """Write drafts side by side until ``enough`` of them are complete; those that are not keep their ``cache``.
 

@@ -62,7 +62,10 @@ class Roomy(DynamicLayer):
         """Write the columns of the next tokens, (B, H_kv, c, d), and return all of them."""
         states, end = (key_states, value_states), self.length + key_states.shape[2]
         if not self.buffers or end > self.buffers[0].shape[2]:
-            old, self.buffers = self.buffers, tuple(s.new_empty((*s.shape[:2], end + self.room, s.shape[3])) for s in states)
+            old, self.buffers = (
+                self.buffers,
+                tuple(s.new_empty((*s.shape[:2], end + self.room, s.shape[3])) for s in states),
+            )
             for buffer, before in zip(self.buffers, old or (), strict=bool(old)):
                 buffer[:, :, : self.length] = before[:, :, : self.length]
             self.dtype, self.device, self.is_initialized = key_states.dtype, key_states.device, True
@@ -86,13 +89,11 @@ def open_cache(config: Any, beside: Sequence[DynamicCache | None], room: int) ->
         return copy.deepcopy(beside[0])
     cache = DynamicCache(config=config)
     cache.layers = [Roomy(room) for _ in cache.layers]
-    full = max((one for one in beside if one is not None), key=lambda one: one.get_seq_length(), default=None)
-    for i, layer in enumerate([] if full is None else full.layers):
-        if layer.keys is None:  # it uses another one's
-            continue
-        like = (layer.keys, layer.values)
-        rows = [[s[:, :, :0] for s in like] if one is None else (one.layers[i].keys, one.layers[i].values) for one in beside]
-        longest = layer.keys.shape[2]
+    each = [None if one is None else list_states(one) for one in beside]
+    lengths = [0 if one is None else one.get_seq_length() for one in beside]
+    longest = max(lengths)
+    for i, like in list_states(beside[lengths.index(longest)]).items() if longest else ():
+        rows = [[s[:, :, :0] for s in like] if one is None else one[i] for one in each]
         keys, values = (
             torch.cat([torch.nn.functional.pad(s, (0, 0, longest - s.shape[2], 0)) for s in states])
             for states in zip(*rows, strict=True)
@@ -104,16 +105,20 @@ def open_cache(config: Any, beside: Sequence[DynamicCache | None], room: int) ->
 def split_cache(cache: DynamicCache, row: int, start: int, config: Any) -> DynamicCache:
     """The cache of the text in one row, without its padding before the column ``start``; a copy."""
     own = DynamicCache(config=config)
-    for i, layer in enumerate(cache.layers):
-        if layer.keys is not None:
-            own.update(*(s[row : row + 1, :, start:].clone() for s in (layer.keys, layer.values)), i)
+    for i, states in list_states(cache).items():
+        keys, values = (s[row : row + 1, :, start:].clone() for s in states)
+        own.update(keys, values, i)
     return own
+
+
+def list_states(cache: Any) -> dict[int, tuple[Tensor, Tensor]]:
+    """Keys and values (B, H_kv, n, d) of the layers that have their own."""
+    return {i: (layer.keys, layer.values) for i, layer in enumerate(cache.layers) if layer.keys is not None}
 
 
 def count_bytes(cache: DynamicCache) -> int:
     """Bytes of the keys and values in a cache."""
-    states = [s for layer in cache.layers for s in (layer.keys, layer.values) if s is not None]
-    return sum(s.nbytes for s in states)
+    return sum(s.nbytes for states in list_states(cache).values() for s in states)
 
 
 class Kept:

@@ -2,9 +2,9 @@
 
 Model files look their attention function up by a name in their config. While a tap listens, the tapped module has a
 copy of its config with another name, and that function calls the layer's own for the output, so that the text stays the
-model's; the weights come from the model file's eager function (with its soft caps and sinks), for the wanted rows. Files
-that look nothing up (Falcon, GPT-J, BLOOM, CodeGen, …) are asked for ``output_attentions``: correct, but every layer
-then keeps its whole map.
+model's; the weights come from the model file's eager function (with its soft caps and sinks), for the wanted rows.
+Files that look nothing up (Falcon, GPT-J, BLOOM, …) are asked for ``output_attentions``: correct, but every layer then
+keeps its whole map.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dragin_lab.checks import several, shown
 from dragin_lab.engines.layers import attention_layers, choose_layer, layer_kinds
 from dragin_lab.errors import ModelError
 
-NAME = "dragin_lab_rows"
+NAME = "dragin_lab_tap"
 #: The attention function that a tapped module has of its own, and the tap that listens to it now.
 _OWN: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 _LISTENING: WeakKeyDictionary[nn.Module, Tap] = WeakKeyDictionary()
@@ -39,7 +39,9 @@ class EnoughError(Exception):
 class NoTap:
     """Stands in for a tap on a model without attention (Mamba): there are no rows."""
 
-    kind, layer, heads = "none", None, None
+    kind = "none"
+    layer: int | None = None
+    heads: list[int] | None = None
     asks: Mapping[str, Any] = {}  # what a forward is asked for, beside what it is given
 
     def __init__(self, model: Any) -> None:
@@ -64,13 +66,13 @@ class Tap(NoTap):
 
     kind = "registry"
 
-    def __init__(self, model: Any, module: nn.Module, layer: int, heads: list[int] | None) -> None:
+    def __init__(self, model: Any, module: Any, layer: int, heads: list[int] | None) -> None:
         super().__init__(model)
-        self.module, self.layer, self.heads = module, layer, heads  # type: ignore[assignment]
+        self.module, self.layer, self.heads = module, layer, heads
         home = sys.modules[type(module).__module__]
         self._eager, self._interface = home.eager_attention_forward, home.ALL_ATTENTION_FUNCTIONS
-        self.rows, self.alone, self.weights = 1, False, None
-        self.thread = 0
+        self.rows, self.alone, self.thread = 1, False, 0
+        self.weights: Tensor | None = None
 
     @contextmanager
     def listen(self, rows: int = 1) -> Iterator[None]:
@@ -137,7 +139,7 @@ class EagerTap(NoTap):
 
     def __init__(self, model: Any, layer: int, heads: list[int] | None, having: Sequence[int]) -> None:
         super().__init__(model)
-        self.layer, self.heads, self.having = layer, heads, having  # type: ignore[assignment]
+        self.layer, self.heads, self.having = layer, heads, having
         self.rows = 1
         if (chosen := model.config._attn_implementation) not in ("eager", "sdpa"):
             raise ModelError(
@@ -164,6 +166,8 @@ class EagerTap(NoTap):
 
 def attach_tap(model: Any, layer: int | str, heads: Sequence[int] | None = None) -> NoTap:
     """The tap for one layer of a model. Raises ``ModelError`` for a layer or head that the model does not have."""
+    if not layer_kinds(model.config):
+        raise ModelError(f"{type(model).__name__} has no layers; its config.json says num_hidden_layers=0")
     having = attention_layers(model)
     if not having:
         if (layer, heads) != ("last", None):
@@ -189,7 +193,7 @@ def attach_tap(model: Any, layer: int | str, heads: Sequence[int] | None = None)
 @contextmanager
 def use_attention(model: nn.Module, implementation: str) -> Iterator[None]:
     """All layers compute attention by one implementation of transformers."""
-    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    configs: dict[int, Any] = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
     before = [(config, config._attn_implementation) for config in configs.values()]
     try:
         for config, _ in before:
@@ -200,10 +204,10 @@ def use_attention(model: nn.Module, implementation: str) -> Iterator[None]:
             config._attn_implementation = chosen
 
 
-def read_maps(model: Any, output: Any, layer: int, having: Sequence[int]) -> Tensor:
+def read_maps(model: Any, output: Any, layer: int | None, having: Sequence[int]) -> Tensor:
     """A layer's map (B, H, q, k) of an output that was asked for its attentions; ``having`` has the layers with any."""
     maps = [one for one in getattr(output, "attentions", None) or () if one is not None]
-    place = {len(layer_kinds(model.config)): layer, len(having): list(having).index(layer)}.get(len(maps))
+    place = {len(layer_kinds(model.config)): layer, len(having): [*having, layer].index(layer)}.get(len(maps))
     if place is None:
         raise ModelError(
             f"{type(model).__name__} neither looks its attention function up by name nor returns the attentions of "

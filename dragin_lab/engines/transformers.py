@@ -21,16 +21,17 @@ from dragin_lab.checks import shown
 from dragin_lab.checks import text as as_text
 from dragin_lab.core.episode import Write
 from dragin_lab.core.scores import entropy
-from dragin_lab.engines.generating import generate_text, read_prefix, write_texts
+from dragin_lab.engines.engine import Keep
+from dragin_lab.engines.generating import read_prefix, write_texts
 from dragin_lab.engines.kept import PARTS, Kept, batch_obstacle, find_ends, is_shareable
-from dragin_lab.engines.layers import choose_layer, layer_kinds
+from dragin_lab.engines.layers import choose_layer
+from dragin_lab.engines.sources import hash_weights
 from dragin_lab.engines.streaming import stream_draft
-from dragin_lab.engines.tap import NoTap, attach_tap
+from dragin_lab.engines.tap import attach_tap
+from dragin_lab.engines.tokenizer import HFTokenizer, generation_ends
 from dragin_lab.engines.waves import Waves
-from dragin_lab.engines.writing import Keep, Measured, TokenEvent, Writing, replay
+from dragin_lab.engines.writing import Measured, TokenEvent, Writing, replay
 from dragin_lab.errors import ModelError
-from dragin_lab.model.sources import hash_weights
-from dragin_lab.model.tokenizer import HFTokenizer, generation_ends
 from dragin_lab.trace.trace import Continuation, Prompt
 
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -77,9 +78,10 @@ class TransformersModel:
             raise ModelError(f"alternatives={shown(alternatives)}: give a whole number of at least 1")
         self.tokenizer = HFTokenizer(getattr(tokenizer, "hf", tokenizer), generation_ends(self.model))
         embeddings = self.model.get_input_embeddings().num_embeddings
-        if len(self.tokenizer) > embeddings:
+        added = self.tokenizer.hf.added_tokens_decoder if len(self.tokenizer) > embeddings else {}
+        if lost := [token.content for i, token in added.items() if i >= embeddings and not token.special]:
             raise ModelError(
-                f"the tokenizer has {len(self.tokenizer):,} tokens and the model embeds {embeddings:,}; call "
+                f"the tokenizer has tokens that the model does not embed ({', '.join(map(shown, lost[:3]))}); call "
                 "model.resize_token_embeddings(len(tokenizer)), or use the model's own tokenizer"
             )
         self.device = _device_of(self.model)
@@ -94,9 +96,10 @@ class TransformersModel:
         self.layer = self.tap.layer
         self.embedded = False
         self.kept = Kept()
-        self.shareable = is_shareable(config)
+        cached = not {"past_key_values", "cache"}.isdisjoint(inspect.signature(self.model.forward).parameters)
+        self.shareable = cached and is_shareable(config)
         self.parts = PARTS if self.shareable else ()
-        self.alone = batch_obstacle(config)
+        self.alone = batch_obstacle(config) if cached else "it has no key-value cache"
         self._files, self._hash, self._tokenizer_hash = list(files), "", ""
         self._stamp = stamp_model(self.model)
 
@@ -113,7 +116,7 @@ class TransformersModel:
         seed: int | None = None,
         *,
         keep: Keep | None = None,
-        watch: Callable[[Writing], None] | None = None,
+        watch: Callable[[Writing], None] = lambda _: None,
     ) -> Continuation:
         """The continuation of a draft. ``draft.stop`` is asked after every token.
 
@@ -133,6 +136,8 @@ class TransformersModel:
             writing = self.begin(draft, seed)
             self.read(writing)
             write_texts(self, [writing], watch=watch)
+        if writing.error is not None:
+            raise writing.error
         return writing.continuation(keep)
 
     def stream(
@@ -141,9 +146,7 @@ class TransformersModel:
         """The tokens of a draft as they come; returns the ``Continuation``. As ``generate``, in a thread of its own."""
         return stream_draft(lambda watch: self.generate(draft, seed, keep=keep, watch=watch))
 
-    def replay(
-        self, draft: Write, kept: Mapping[str, np.ndarray]
-    ) -> tuple[list[TokenEvent], Continuation] | None:
+    def replay(self, draft: Write, kept: Mapping[str, np.ndarray]) -> tuple[list[TokenEvent], Continuation] | None:
         """The draft from what was kept after its prompt, or None. See ``writing.replay``."""
         return replay(self.begin(draft, None), kept)
 
@@ -300,7 +303,7 @@ class TransformersModel:
                 keys = paid[:, r, : paid.shape[2] - n + r]
                 writing.look_back(keys.mean(0), keys if attention else None)
             if r < n:
-                writing.take(ids[r], Measured(entropies[r], chosen[r], which[r], best[r], hidden=states[r]))
+                writing.take(ids[r], Measured(entropies[r], chosen[r], np.nan, which[r], best[r], states[r]))
         writing.stopped, writing.began = "forced", began
         return writing.continuation()
 
@@ -352,7 +355,7 @@ class TransformersModel:
         }
 
     def _refresh(self) -> None:
-        """Notice weights and hooks that were changed since the last time, and forget what was read with the old ones."""
+        """Notice weights and hooks that were changed, and forget what was read with the old ones."""
         if (stamp := stamp_model(self.model)) == self._stamp:
             return
         if stamp[0] != self._stamp[0]:
@@ -379,7 +382,9 @@ def unwrap_model(model: Any) -> Any:
     model = getattr(model, "_orig_mod", model)  # torch.compile's
     if hasattr(model, "get_base_model") and hasattr(model, "peft_config"):
         if any(getattr(config, "is_prompt_learning", False) for config in model.peft_config.values()):
-            raise ModelError("a model with learned prompts (peft) puts them before each text; only adapters can be used")
+            raise ModelError(
+                "a model with learned prompts (peft) puts them before each text; only adapters can be used"
+            )
         model = model.get_base_model()  # with its adapters in place
     if isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
         raise ModelError(f"{type(model).__name__} has no generate() of its own; give model.module")

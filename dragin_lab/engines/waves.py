@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from dragin_lab.core.episode import Write
+from dragin_lab.engines.engine import Keep
 from dragin_lab.engines.generating import write_texts
 from dragin_lab.engines.kept import MOST
-from dragin_lab.engines.writing import Keep, Writing
+from dragin_lab.engines.writing import Writing
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Continuation
 
@@ -153,12 +154,13 @@ class Waves:
         The draft whose prompt was read when memory ran out is first tried alone: if it fails there too, the size was
         not the reason.
         """
-        suspect = self._waiting[0] if self._waiting and len(self._writing) < self.size else None
-        n = self._restart() + (suspect is not None)
+        suspects = [self._waiting.popleft()] if self._waiting and len(self._writing) < self.size else []
+        n = self._restart() + len(suspects)
         if why:
+            self._waiting.extendleft(suspects)
             self._write_alone(f"because a batch of {n} met {why}")
             return []
-        ended = [self._alone(self._waiting.popleft())] if n == 1 or suspect is not None else []
+        ended = [self._alone(job) for job in suspects or [self._waiting.popleft() for _ in range(n == 1)]]
         if not (ended and isinstance(ended[0][1], Exception)):
             self._halve(n)
         return ended

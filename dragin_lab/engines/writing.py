@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from dragin_lab.core.episode import Never, SoFar, Write
-from dragin_lab.model.tokenizer import HFTokenizer
+from dragin_lab.engines.engine import Keep
+from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Continuation
 
-#: Called at a draft's end with the arrays that ``replay`` needs.
-Keep = Callable[[dict[str, np.ndarray]], None]
 _KEPT = (
     "ids", "entropy", "logprob", "alternative_ids", "alternative_probs", "entropy_processed", "attention", "hidden",
     "among",
@@ -45,9 +44,9 @@ class Measured:
 
     entropy: float
     logprob: float
+    processed: float  # NaN where nothing changed the distribution
     likeliest: np.ndarray  # (k,) ids
     probs: np.ndarray  # (k,)
-    processed: float | None = None
     hidden: np.ndarray | None = None  # (d,)
 
 
@@ -132,7 +131,7 @@ class Writing:
         self.ids.append(token)
         self._entropy[t], self._logprob[t] = measured.entropy, measured.logprob
         self._likeliest[t], self._probs[t] = measured.likeliest, measured.probs
-        self._processed[t] = np.nan if measured.processed is None else measured.processed
+        self._processed[t] = measured.processed
         if measured.hidden is not None:
             self._hidden.append(measured.hidden)
         self.delta = self.spans.push(token)
@@ -176,15 +175,14 @@ class Writing:
         """The last token, for people who watch."""
         t, token = len(self.ids) - 1, self.ids[-1]
         name = self.lm.tokenizer.tokens([token])[0]
-        return TokenEvent(
-            t, token, name, self.spans.text, self.delta, float(self._entropy[t]), float(self._logprob[t])
-        )
+        return TokenEvent(t, token, name, self.spans.text, self.delta, float(self._entropy[t]), float(self._logprob[t]))
 
     def continuation(self, keep: Keep | None = None) -> Continuation:
         """What was written; ``keep`` gets what ``replay`` needs."""
         n, tokenizer = len(self.ids), self.lm.tokenizer
         text, spans = tokenizer.spans().all(self.ids)
         attention, processed = self.attention(), self._processed[:n]
+        warped = np.where(np.isnan(processed), self._entropy[:n], processed)
         continuation = Continuation(
             prompt_ids=np.asarray(self.prompt_ids, np.int32),
             prompt_offsets=self.prompt_offsets,
@@ -199,7 +197,7 @@ class Writing:
             alternative_probs=self._probs[:n],
             alternative_tokens=tuple(tuple(map(tokenizer.show, row)) for row in self._likeliest[:n].tolist()),
             received=self.received(),
-            entropy_processed=None if np.isnan(processed).all() else np.where(np.isnan(processed), self._entropy[:n], processed),
+            entropy_processed=None if np.isnan(processed).all() else warped,
             attention=None if attention is None else attention.copy(),  # not a view of the whole buffer
             among=None if self.blind else self._among[: n + 1, :n][np.tril_indices(n + 1, -1, n)],
             hidden=self.hidden(),
@@ -231,9 +229,10 @@ def replay(writing: Writing, kept: Mapping[str, np.ndarray]) -> tuple[list[Token
     events = []
     for t, token in enumerate(kept["ids"].tolist()):
         look_back(t)
+        processed = kept["entropy_processed"][t] if "entropy_processed" in kept else np.nan
+        hidden = kept["hidden"][t] if "hidden" in kept else None
         entropy, logprob, likeliest, probs = (kept[name][t] for name in _KEPT[1:5])
-        processed, hidden = (kept[name][t] if name in kept else None for name in ("entropy_processed", "hidden"))
-        writing.take(token, Measured(float(entropy), float(logprob), likeliest, probs, processed, hidden))
+        writing.take(token, Measured(entropy, logprob, processed, likeliest, probs, hidden))
         events.append(writing.event())
         if writing.stopped:
             look_back(t + 1)

@@ -258,8 +258,8 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
 
     Raises ``ModelError`` for a model that cannot be loaded.
     """
-    from dragin_lab.model.load import choose_device
-    from dragin_lab.model.sources import find_source, hub_has
+    from dragin_lab.engines.load import choose_device
+    from dragin_lab.engines.sources import find_source, hub_has
 
     where = choose_device(device)
     if model == EMBEDDED:  # its hidden states make a poor encoder, which needs no download
@@ -281,7 +281,7 @@ class SGPT(Encoder):
     """
 
     def __init__(self, source: str, name: str, device: Any, *, brackets: bool = True, batch_size: int = 32) -> None:
-        from dragin_lab.model.sources import find_source, hash_weights, load_encoder, weight_files
+        from dragin_lab.engines.sources import find_source, hash_weights, load_encoder, weight_files
 
         self.name = name
         self.brackets = brackets
@@ -351,7 +351,7 @@ class SentenceEncoder(Encoder):
             self.model = SentenceTransformer(source, device=str(device), trust_remote_code=False)
         except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
             raise ModelError(f"{name} cannot be loaded by sentence-transformers: {str(error)[:300]}") from error
-        from dragin_lab.model.sources import hash_weights
+        from dragin_lab.engines.sources import hash_weights
 
         self.name, self.similarity = name, str(self.model.similarity_fn_name)
         if self.similarity not in ("cosine", "dot"):

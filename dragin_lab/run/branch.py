@@ -20,9 +20,9 @@ from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.run.change import JUDGING, Change, find_text, read_change
-from dragin_lab.run.drivers import Stream, finish_stream, kind_of, serve
+from dragin_lab.run.drivers import Stream, begin_stream, finish_stream, kind_of
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.serving import Running, Server, open_episode
+from dragin_lab.run.serving import Running, open_episode
 from dragin_lab.text import write_compared
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Continuation, Passage, Query, Trace
@@ -40,14 +40,14 @@ class BranchError(DraginLabError):
 
 def branch(lab: Lab, trace: Trace, *, nlp: Any = None, **change: Any) -> Trace:
     """``Lab.branch``."""
-    return finish_stream(stream_branch(lab, trace, nlp=nlp, **change))
+    return finish_stream(stream_branch(lab, trace, nlp=nlp, watched=False, **change))
 
 
-def stream_branch(lab: Lab, trace: Trace, *, nlp: Any = None, **change: Any) -> Stream:
+def stream_branch(lab: Lab, trace: Trace, *, nlp: Any = None, watched: bool = True, **change: Any) -> Stream:
     """A branch token by token, with arguments and errors as for ``Lab.branch``."""
     method, lab = method_of(lab, trace, nlp), lab_of(lab, trace)
     running = open_branch(lab, method, trace, read_change(lab.model.tokenizer, method, trace, **change))
-    return Stream(serve(running, Server(lab.writer, lab.retriever_for(method))), running.trace)
+    return begin_stream(lab, running, method, watched=watched)
 
 
 def method_of(lab: Lab, trace: Trace, nlp: Any = None) -> Method:

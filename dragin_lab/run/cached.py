@@ -3,14 +3,9 @@
 With greedy decoding a prompt has one continuation, so five thresholds only pay for the drafts in which they differ.
 
 A draft is cached as its tokens, what was measured on them and the attention among them. To serve it, its ``Stop`` is
-asked about those tokens in order by the code that generates (``decode.replay``), so it ends where it would have ended
-and is the same to the bit. A draft that needs more tokens than are cached is generated from its beginning and replaces
-them: going on after them would read them in one forward instead of one by one, which sums in another order.
-
-A key holds all that can change what is written: the model's ``identity``, the prompt with the parts it is read in, the
-bias on its tokens, the ids it begins with, and how its attention rows are computed. Rows that a ``Stop`` looks at after
-every token are computed one by one, others together, which can differ in the last bit; the two have keys of their own,
-and so has what was written side by side with other drafts.
+asked about those tokens in order, so it ends where it would have ended. A draft that needs more tokens than are cached
+is written from its beginning and replaces them. A key holds all that can change what is written: the model's
+``identity``, the prompt, the bias on its tokens and the ids it begins with.
 """
 
 from __future__ import annotations
@@ -28,13 +23,10 @@ from dragin_lab.run.cache import Arrays, Cache
 from dragin_lab.trace.trace import Continuation
 
 if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
-
-#: How rows were computed: after every token, several at once, side by side with other drafts.
-ALONE, BESIDE = ("looked", "together"), ("looked", "together", "beside")
+    from dragin_lab.engines.engine import Engine
 
 
-def cached(lm: LanguageModel, cache: Cache | None) -> Any:
+def cached(lm: Engine, cache: Cache | None) -> Any:
     """The model, with its drafts served from ``cache`` and added to it.
 
     It is the model itself without a cache, under sampling, and where it does not say what decides its text.
@@ -48,9 +40,9 @@ def is_cacheable(lm: Any) -> bool:
 
 
 class CachedModel:
-    """Has what drivers use of a ``LanguageModel``; all else is the model's own."""
+    """Has what drivers use of a ``Engine``; all else is the model's own."""
 
-    def __init__(self, lm: LanguageModel, cache: Cache) -> None:
+    def __init__(self, lm: Engine, cache: Cache) -> None:
         self.lm = lm
         self.cache = cache
         self._identity = json.dumps(lm.identity(), sort_keys=True)
@@ -59,20 +51,20 @@ class CachedModel:
         return getattr(self.lm, name)
 
     def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        """As ``LanguageModel.stream``."""
-        served = self.find_draft(draft, ALONE)
+        """As ``Engine.stream``."""
+        served = self.find_draft(draft)
         if served is None:
             return (yield from self.lm.stream(draft, seed, keep=self.keeper(draft)))
         yield from served[0]
         return served[1]
 
     def generate(self, draft: Write, seed: int | None = None) -> Continuation:
-        """As ``LanguageModel.generate``."""
-        served = self.find_draft(draft, ALONE)
+        """As ``Engine.generate``."""
+        served = self.find_draft(draft)
         return self.lm.generate(draft, seed, keep=self.keeper(draft)) if served is None else served[1]
 
     def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
-        """As ``LanguageModel.attend``, which ``attend`` may stand in for."""
+        """As ``Engine.attend``, which ``attend`` may stand in for."""
         key = self._map_key(ids)
         if (entry := self.cache.get(key)) is not None:
             self.cache.counts.maps_served += 1
@@ -83,15 +75,15 @@ class CachedModel:
         return attention
 
     def batch(self, size: int) -> CachedBatch:
-        """As ``LanguageModel.batch``."""
+        """As ``Engine.batch``."""
         return CachedBatch(self, self.lm.batch(size))
 
-    def find_draft(self, draft: Write, ways: Sequence[str]) -> tuple[list[Any], Continuation] | None:
-        """A draft's events and its continuation from what was cached in one of some ways; None: generate it."""
+    def find_draft(self, draft: Write) -> tuple[list[Any], Continuation] | None:
+        """A draft's events and its continuation from what was cached; None: write it."""
         outgrown = False
-        for way, arrays in self._entries(draft, ways):
+        for arrays in self._entries(draft):
             outgrown = True
-            if (served := self.lm.replay(draft, arrays, way)) is not None:
+            if (served := self.lm.replay(draft, arrays)) is not None:
                 self.cache.counts.drafts_served += 1
                 self.cache.counts.tokens_served += len(served[1])
                 return served
@@ -100,28 +92,24 @@ class CachedModel:
         return None
 
     def keeper(self, draft: Write) -> Any:
-        """What the model calls at a draft's end with how it was generated and the arrays to cache."""
+        """What the model calls at a draft's end with the arrays to cache."""
 
-        def keep(way: str, arrays: Arrays) -> None:
+        def keep(arrays: Arrays) -> None:
             self.cache.counts.tokens_made += len(arrays["ids"])
-            if way:
-                self.cache.put(self._draft_key(draft, way, draft.attention), arrays)
+            self.cache.put(self._draft_key(draft, draft.attention), arrays)
 
         return keep
 
-    def _entries(self, draft: Write, ways: Sequence[str]) -> Iterator[tuple[str, Arrays]]:
+    def _entries(self, draft: Write) -> Iterator[Arrays]:
         for attention in (True,) if draft.attention else (False, True):
-            for way in ways:
-                entry = self.cache.get(self._draft_key(draft, way, attention))
-                if entry is not None:
-                    yield way, entry
+            if (entry := self.cache.get(self._draft_key(draft, attention))) is not None:
+                yield entry
 
-    def _draft_key(self, draft: Write, way: str, attention: bool) -> bytes:
+    def _draft_key(self, draft: Write, attention: bool) -> bytes:
         prompt = draft.prompt
-        parts = {name: prompt.spans.get(name) for name in self.lm.parts}
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in draft.bias]
-        request = [prompt.text, prompt.special, parts, bias, way, attention, draft.hidden]
-        return self._key("draft", request + [draft.prefix] * bool(draft.prefix))
+        request = [prompt.text, prompt.special, prompt.apart, bias, attention, draft.hidden, draft.prefix]
+        return self._key("draft", request)
 
     def _map_key(self, ids: Sequence[int]) -> bytes:
         return self._key("map", [int(i) for i in ids])
@@ -139,17 +127,25 @@ class CacheAlone(CachedModel):
 
     sample = True  # so that no cache is put before it
 
+    def generate(self, draft: Write, seed: int | None = None) -> Continuation:
+        """As ``Engine.generate``."""
+        return self._serve(draft)[1]
+
     def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        """As ``LanguageModel.stream``."""
-        replays = (self.lm.replay(draft, arrays, way) for way, arrays in self._entries(draft, BESIDE))
-        served = next((replay for replay in replays if replay is not None), None)
-        if served is None:
-            raise NotCachedError("the cache does not hold this draft")
+        """As ``Engine.stream``."""
+        served = self._serve(draft)
         yield from served[0]
         return served[1]
 
+    def _serve(self, draft: Write) -> tuple[list[Any], Continuation]:
+        replays = (self.lm.replay(draft, arrays) for arrays in self._entries(draft))
+        served = next((one for one in replays if one is not None), None)
+        if served is None:
+            raise NotCachedError("the cache does not hold this draft")
+        return served
+
     def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
-        """As ``LanguageModel.attend``."""
+        """As ``Engine.attend``."""
         entry = self.cache.get(self._map_key(ids))
         if entry is None:
             raise NotCachedError("the cache does not hold this attention map")
@@ -173,7 +169,7 @@ class CachedBatch:
     def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
         """As ``Batch.ask``; a draft that is served takes no place in the batch."""
         try:
-            served = self._model.find_draft(draft, BESIDE)
+            served = self._model.find_draft(draft)
         except DraginLabError:  # a draft that cannot be written; the batch tells its episode
             served = None
         if served is None:

@@ -94,13 +94,17 @@ class Stream:
 
 def stream(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Stream:
     """``Lab.stream``. Each draft draws from a seed made of the lab's and of its place in the episode."""
-    running = open_episode(lab, method, question, gold)
-    return Stream(serve(running, Server(lab.writer, lab.retriever_for(method))), running.trace)
+    return begin_stream(lab, open_episode(lab, method, question, gold), method, watched=True)
+
+
+def begin_stream(lab: Lab, running: Running, method: Method, *, watched: bool) -> Stream:
+    """An episode's events, its tokens among them where it is ``watched``."""
+    return Stream(serve(running, Server(lab.writer, lab.retriever_for(method), watched=watched)), running.trace)
 
 
 def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Trace:
     """``Lab.ask``."""
-    return finish_stream(stream(lab, question, method, gold))
+    return finish_stream(begin_stream(lab, open_episode(lab, method, question, gold), method, watched=False))
 
 
 def finish_stream(events: Stream) -> Trace:

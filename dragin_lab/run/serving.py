@@ -77,11 +77,12 @@ class Server:
     """Serves the requests of episodes: ``go_on`` starts one, ``answers`` waits for what any of them has asked for.
 
     With a ``size`` above 1 the drafts of that many episodes are written in one batch, with their searches in a thread
-    beside it. An episode that ends, or waits for passages, gives its place in the forward to the next draft.
+    beside it. An episode that ends, or waits for passages, gives its place to the next draft. ``watched``: a draft that
+    is written by itself comes token by token.
     """
 
-    def __init__(self, model: Any, retriever: Retriever | None, size: int = 1) -> None:
-        self.drafts: Any = model.batch(size) if size > 1 else _OneDraft(model)
+    def __init__(self, model: Any, retriever: Retriever | None, size: int = 1, *, watched: bool = False) -> None:
+        self.drafts: Any = model.batch(size) if size > 1 else _OneDraft(model, watched)
         self._searches = _Searches(retriever, threaded=size > 1)
 
     @property
@@ -115,13 +116,13 @@ class Server:
 
 
 class _OneDraft:
-    """A batch of one draft, written token by token; ``token`` is the last one."""
+    """A batch of one draft; where it is watched, ``token`` is the last one written."""
 
     size = 1
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, watched: bool) -> None:
         self.token: Any = None
-        self._model = model
+        self._model, self._watched = model, watched
         self._waiting: tuple[Any, Write, int | None] | None = None
         self._tokens: Generator[Any, None, Continuation] | None = None
 
@@ -141,10 +142,12 @@ class _OneDraft:
             return []
         key, draft, seed = self._waiting
         try:
-            if self._tokens is None:
-                self._tokens = self._model.stream(draft, seed=seed)
-            self.token = next(self._tokens)
-            return []
+            if not self._watched:
+                answer = self._model.generate(draft, seed)
+            else:
+                self._tokens = self._tokens or self._model.stream(draft, seed)
+                self.token = next(self._tokens)
+                return []
         except StopIteration as end:
             answer = end.value
         except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the episode

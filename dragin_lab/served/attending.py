@@ -16,7 +16,7 @@ import numpy as np
 from dragin_lab.core.episode import SoFar, Write
 from dragin_lab.core.scores import received
 from dragin_lab.core.stops import AnyOf
-from dragin_lab.model.writing import TokenEvent
+from dragin_lab.engines.writing import TokenEvent
 from dragin_lab.served.endpoint import ServedEndpoint
 from dragin_lab.served.rows import AttentionRows
 from dragin_lab.served.writing import Writing, replayed

@@ -13,9 +13,9 @@ import transformers
 
 from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
+from dragin_lab.engines.check import Check
+from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import ModelError, ModelServerError, SettingError
-from dragin_lab.model.check import Check
-from dragin_lab.model.tokenizer import HFTokenizer
 from dragin_lab.served.bounds import Token
 from dragin_lab.served.protocols import Asked, Interface
 from dragin_lab.served.rows import AttentionRows, open_rows

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dragin_lab.checks import choice, count, shown
+from dragin_lab.engines.gguf import find_gguf
 from dragin_lab.errors import MissingPackageError, ModelError
-from dragin_lab.model.gguf import find_gguf
 from dragin_lab.text import printable
 
 CONTEXT = 4096  # tokens of prompt and text, where nobody says

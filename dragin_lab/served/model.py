@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dragin_lab.core.episode import Write
+from dragin_lab.engines.engine import Keep
+from dragin_lab.engines.writing import TokenEvent
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.model.decode import finish_stream
-from dragin_lab.model.writing import Keep, TokenEvent
 from dragin_lab.served.attending import kind_of, replay_draft
 from dragin_lab.served.endpoint import ServedEndpoint
 from dragin_lab.served.rows import AttentionRows
@@ -47,13 +47,17 @@ class ServedModel(ServedEndpoint):
 
     def generate(self, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> Continuation:
         """The continuation of a draft; as ``stream``."""
-        return finish_stream(self.stream(draft, seed, keep=keep))
+        tokens = self.stream(draft, seed, keep=keep)
+        while True:
+            try:
+                next(tokens)
+            except StopIteration as end:
+                continuation: Continuation = end.value
+                return continuation
 
-    def replay(
-        self, draft: Write, cached: Mapping[str, np.ndarray], way: str
-    ) -> tuple[list[TokenEvent], Continuation] | None:
-        """A draft from what was cached after its prompt, or None. See ``attending.replay_draft``."""
-        return replay_draft(self, draft, cached)
+    def replay(self, draft: Write, kept: Mapping[str, np.ndarray]) -> tuple[list[TokenEvent], Continuation] | None:
+        """A draft from what was kept after its prompt, or None. See ``attending.replay_draft``."""
+        return replay_draft(self, draft, kept)
 
     def batch(self, size: int) -> ServedBatch:
         """Drafts written side by side, by at most ``size`` requests at once."""
@@ -72,7 +76,7 @@ class ServedModel(ServedEndpoint):
 
 
 class ServedBatch:
-    """Drafts of a served model written side by side, each by a request of its own; used as ``model.batch.Batch``.
+    """Drafts of a served model written side by side, each by a request of its own; used as ``engine.Batch``.
 
     Attributes:
         size: requests at once, at most; no more than the server has slots.

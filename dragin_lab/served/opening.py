@@ -8,11 +8,11 @@ from typing import Any
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.checks import choice, is_embedded, shown
+from dragin_lab.engines.gguf import convert_tokenizer, find_gguf
+from dragin_lab.engines.load import LanguageModel
+from dragin_lab.engines.sources import load_tokenizer
+from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import SettingError
-from dragin_lab.model.gguf import convert_tokenizer, find_gguf
-from dragin_lab.model.load import LanguageModel
-from dragin_lab.model.sources import load_tokenizer
-from dragin_lab.model.tokenizer import HFTokenizer
 from dragin_lab.served.local import LocalServer
 from dragin_lab.served.model import ServedModel
 from dragin_lab.served.protocols import recognise

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.model.check import Check
-from dragin_lab.model.gguf import convert_once
-from dragin_lab.model.sources import hash_weights
+from dragin_lab.engines.check import Check
+from dragin_lab.engines.gguf import convert_once
+from dragin_lab.engines.sources import hash_weights
 from dragin_lab.served.bounds import Token
 from dragin_lab.served.local import LocalServer
 from dragin_lab.served.protocols import Asked, Interface

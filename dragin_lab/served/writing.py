@@ -17,7 +17,8 @@ import numpy as np
 
 from dragin_lab.core.episode import SoFar, Write
 from dragin_lab.core.stops import AnyOf, NextExample
-from dragin_lab.model.writing import Keep, TokenEvent
+from dragin_lab.engines.engine import Keep
+from dragin_lab.engines.writing import TokenEvent
 from dragin_lab.served.bounds import Token, entropy_bounds
 from dragin_lab.served.endpoint import ServedEndpoint
 from dragin_lab.served.protocols import Asked, forced
@@ -266,7 +267,7 @@ class Writing:
             reused=min(self._reused, len(self.prompt_ids)),
         )
         if self._keep is not None:
-            self._keep("together", self.to_keep())
+            self._keep(self.to_keep())
         return written
 
     def to_keep(self) -> dict[str, np.ndarray]:

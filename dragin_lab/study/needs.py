@@ -38,7 +38,7 @@ from dragin_lab.trace.trace import Continuation
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dragin_lab.model.load import LanguageModel
+    from dragin_lab.engines.load import LanguageModel
 
 #: What the released code scores, beside the triggers of the registry: RIND and its attention alone by words, without
 #: the prompt in view; 1 - p of the likeliest token, whatever was written; FLARE's mean 1 - p of the sentence.

@@ -29,7 +29,7 @@ from dragin_lab.views.html import count
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dragin_lab.model.load import LanguageModel
+    from dragin_lab.engines.load import LanguageModel
 
 MAX_WORDS = 80
 MAX_HEADS = 32  # heads shown as small maps

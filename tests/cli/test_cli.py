@@ -20,7 +20,7 @@ from dragin_lab.almanac import embedded_model_path, passages, questions
 from dragin_lab.cli import app as cli
 from dragin_lab.cli.options import load_model
 from dragin_lab.data.datasets import template
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.run.lines import prediction
 from dragin_lab.run.rundir import find_runs
 from dragin_lab.trace.trace import Trace
@@ -241,7 +241,7 @@ def test_what_breaks_unforeseen_is_named_with_and_without_its_traceback(
 
 
 def test_a_model_that_runs_out_of_memory_says_what_to_do(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dragin_lab.model.load import LanguageModel
+    from dragin_lab.engines.load import LanguageModel
 
     def full(self: LanguageModel, *_: Any, **__: Any) -> None:
         raise RuntimeError("CUDA out of memory. Tried to allocate 52.00 GiB.\nand so on")

@@ -12,8 +12,8 @@ import spacy
 from command import Command
 
 from dragin_lab.cli import app as cli
-from dragin_lab.model.check import Check
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines.check import Check
+from dragin_lab.engines.load import LanguageModel
 
 
 def test_a_healthy_installation(command: Command) -> None:

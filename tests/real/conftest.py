@@ -10,7 +10,7 @@ from open_questions import SET
 from spacy.language import Language
 
 from dragin_lab.core.prompts import Exemplar
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.trace.trace import Passage
 from tools import real

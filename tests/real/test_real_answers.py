@@ -13,8 +13,8 @@ import dragin_lab as dl
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import METHODS, VARIANTS, Method
 from dragin_lab.core.prompts import Exemplar
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import SettingError
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.retrieval.corpus import Corpus
 
 pytestmark = pytest.mark.real

@@ -18,7 +18,7 @@ from answering import recorded
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import PAPERS, VARIANTS
 from dragin_lab.data.datasets import demo_questions
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.reference.rules import REFERENCE_METHODS
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus

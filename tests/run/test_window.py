@@ -9,8 +9,8 @@ from model import lm_tiny
 
 import dragin_lab as dl
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import SettingError
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.lines import Prediction, decode, encode
 
 LONG = "Ann Lee was born in the city of Ulm. " * 4

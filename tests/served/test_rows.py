@@ -21,8 +21,8 @@ import dragin_lab as dl
 from dragin_lab.almanac import questions
 from dragin_lab.catalog.methods import method as make
 from dragin_lab.core.episode import Write
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.served import rows
 
 pytest.importorskip("xllamacpp")

@@ -22,7 +22,7 @@ from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.stops import AnswerSentence
 from dragin_lab.data import datasets
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.study import needs
 from dragin_lab.study.truth import find_facts
 

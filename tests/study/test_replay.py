@@ -14,8 +14,8 @@ from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.catalog.methods import exchange_settings, method
 from dragin_lab.core.method import Method
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import SettingError
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
 from dragin_lab.study.truth import Count, Truth, read_truths
 from dragin_lab.study.whatif import Outcome, Replay

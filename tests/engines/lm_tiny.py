@@ -15,8 +15,8 @@ import transformers as tf
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from dragin_lab.core.episode import SoFar, Write
-from dragin_lab.model.load import LanguageModel
-from dragin_lab.model.writing import TokenEvent
+from dragin_lab.engines.load import LanguageModel
+from dragin_lab.engines.writing import TokenEvent
 from dragin_lab.trace.trace import Continuation
 
 PARITY = Path(__file__).parents[1] / "parity" / "models"

@@ -12,9 +12,8 @@ import torch
 from lm_tiny import CLOSE, After, alike, tiny, written
 
 from dragin_lab.core.episode import Bias, SoFar, Write
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.model import caches
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.trace.trace import Prompt
 
 SLIDING = ("mistral", "gemma2", "gemma3", "gpt-oss")
@@ -71,14 +70,6 @@ def test_nobody_waits_for_the_slowest() -> None:
     while len(batch):
         order += [key for key, _ in batch.step()]
     assert order == [1, 2, 3, 4, 0]
-
-
-def test_texts_may_outgrow_their_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caches, "_ROOM", 5)
-    monkeypatch.setattr(caches, "_WASTE", 3)
-    drafts = [Write(Prompt(lm_tiny.PROMPT[:k]), n, attention=True) for k, n in ((9, 40), (60, 8), (1, 33), (30, 21))]
-    for draft, output in zip(drafts, written(tiny().batch(2), drafts), strict=True):
-        alike(tiny().generate(draft), output)
 
 
 def test_end_of_sequence_and_the_layer_and_heads_chosen() -> None:
@@ -187,10 +178,11 @@ def test_a_draft_that_fits_nowhere_fails_alone() -> None:
 
 def test_a_map_makes_room_for_itself() -> None:
     lm = tiny()
-    batch = lm.batch(4)
-    for i, draft in enumerate(DRAFTS[:3]):
+    batch = lm.batch(6)
+    drafts = [Write(Prompt(lm_tiny.PROMPT[i:]), n) for i, n in enumerate((20, 20, 20, 1, 1, 1))]
+    for i, draft in enumerate(drafts):
         batch.ask(i, draft)
-    batch.step()
+    assert [key for key, _ in batch.step()] == [3, 4, 5]
     attend, calls = lm.attend, []
 
     def once(ids: Any) -> Any:
@@ -206,16 +198,16 @@ def test_a_map_makes_room_for_itself() -> None:
     while len(batch):
         results |= dict(batch.step())
     for i in range(3):  # they had begun, and began again
-        alike(tiny().generate(DRAFTS[i]), results[i])
+        alike(tiny().generate(drafts[i]), results[i])
 
 
 def test_closing_leaves_the_model_as_it_was() -> None:
     lm = tiny()
-    most = lm.prefixes.most
+    most = lm.kept.most
     batch = lm.batch(16)
     batch.ask(0, DRAFTS[0])
     batch.step()
-    assert lm.prefixes.most == 16 * most
+    assert lm.kept.most == 16 * most
     batch.close()
-    assert (len(batch), lm.prefixes.most) == (0, most)
+    assert (len(batch), lm.kept.most) == (0, most)
     alike(tiny().generate(DRAFTS[0]), lm.generate(DRAFTS[0]))

@@ -13,9 +13,8 @@ import torch
 from lm_tiny import CLOSE, alike, drained, tiny
 
 from dragin_lab.core.episode import Bias, SoFar, Write
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError
-from dragin_lab.model import decode
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.trace.trace import Continuation, Prompt
 
 PROMPT = Prompt(lm_tiny.PROMPT)
@@ -143,18 +142,6 @@ def test_a_forward_that_failed_does_not_leave_half_a_cache(monkeypatch: pytest.M
     output = lm.generate(Write(PROMPT, 12))
     assert output.reused == 0
     alike(output, tiny().generate(Write(PROMPT, 12)))
-
-
-@pytest.mark.parametrize("kind", ["llama", "gemma2", "mistral", "gpt-oss"])
-def test_rows_are_the_same_however_many_are_computed_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    draft = Write(PROMPT, 40, attention=True)
-    output = [tiny(kind).generate(draft)]
-    for at_once in (1, 7, 1000):
-        monkeypatch.setattr(decode, "ROWS_AT_ONCE", at_once)
-        output.append(tiny(kind).generate(draft))
-    for other in output[1:]:
-        np.testing.assert_allclose(other.received, output[0].received, atol=CLOSE)
-        np.testing.assert_allclose(other.attention, output[0].attention, atol=5e-4)  # type: ignore[arg-type]
 
 
 # -- sampling -----------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.engines.load import LanguageModel
+from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import SettingError
-from dragin_lab.model.load import LanguageModel
-from dragin_lab.model.tokenizer import HFTokenizer
 from dragin_lab.trace.trace import Passage, Prompt
 
 #: Written here in the manner of four families: brackets and a BOS a turn; headers; ChatML; ChatML with a system turn

@@ -15,9 +15,9 @@ from gguf_files import write_gguf
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
+from dragin_lab.engines import gguf
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError
-from dragin_lab.model import gguf
-from dragin_lab.model.load import LanguageModel
 
 pytest.importorskip("gguf")
 pytest.importorskip("accelerate")

@@ -17,9 +17,9 @@ from safetensors.torch import load_file, save_file
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
+from dragin_lab.engines import kept, sources, tap
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.model import caches, sources, tap
-from dragin_lab.model.load import LanguageModel
 
 SMALL = lm_tiny.PARITY / "almanac-small"
 
@@ -73,7 +73,7 @@ def test_a_model_in_memory_is_hashed_by_its_weights() -> None:
 
 
 def test_the_embedded_model_is_asked_for_by_no_source_or_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragin_lab.model.load.embedded_model_path", lambda: SMALL)
+    monkeypatch.setattr("dragin_lab.engines.load.embedded_model_path", lambda: SMALL)
     assert LanguageModel.load().name == LanguageModel.load("almanac").name == "almanac"
 
 
@@ -175,7 +175,7 @@ def test_checks_name_what_they_measured() -> None:
     names = [c.name for c in checks]
     assert {"attention rows sum to 1", "logits equal with and without capture"} <= set(names)
     for what in ("decoding", "a prompt read in parts", "a left-padded batch"):
-        assert {f"{what} gives the logits of one pass", f"{what} gives the rows of one pass"} <= set(names)
+        assert {f"{what} gives the probabilities of one pass", f"{what} gives the rows of one pass"} <= set(names)
     assert all(c.passed and 0 <= c.value <= c.limit for c in checks)
     assert str(checks[0]).startswith("attention rows sum to 1: ok (")
 
@@ -196,28 +196,27 @@ def test_a_model_that_fails_a_check_is_refused_with_a_remedy(monkeypatch: pytest
 
 
 def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    additive = tap._additive_mask
+    additive = tap.additive_mask
 
     def no_mask(mask: Any, rows: int, queries: int, keys: int, window: Any, device: Any) -> Any:
         return additive(None, rows, queries, keys, window, device)
 
-    monkeypatch.setattr(tap, "_additive_mask", no_mask)
+    monkeypatch.setattr(tap, "additive_mask", no_mask)
     with pytest.warns(UserWarning, match="a left-padded batch gives the rows of one pass: FAILED .*one at a time"):
         lm = LanguageModel(lm_tiny.build("qwen3"), lm_tiny.byte_level())
     assert lm.batch(4).describe()["size"] == 1
 
 
 def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    copied = caches.Prefix.copied
+    take = kept.Kept.take
 
-    def lost(self: Any) -> Any:
-        output = copied(self)
-        for layer in output.cache.layers:
-            if layer.keys is not None:
-                layer.keys = torch.zeros_like(layer.keys)
-        return output
+    def lost(self: Any, *args: Any) -> Any:
+        length, cache = take(self, *args)
+        for layer in [] if cache is None else cache.layers:
+            layer.keys.zero_()
+        return length, cache
 
-    monkeypatch.setattr(caches.Prefix, "copied", lost)
+    monkeypatch.setattr(kept.Kept, "take", lost)
     with pytest.warns(UserWarning, match="a prompt read in parts gives .*: FAILED .*; prompts are read whole"):
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level())
     assert (lm.parts, lm.provenance()["prefix_reuse"]) == ((), "none")
@@ -237,9 +236,12 @@ def test_a_layer_without_attention_is_refused_with_those_that_have_some() -> Non
 
 
 @pytest.mark.parametrize("kind", ["rwkv", "minimax"])
-def test_a_model_with_a_state_of_its_own_form_is_refused(kind: str) -> None:
-    with pytest.raises(ModelError, match="cannot be read token by token"):
-        LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
+def test_a_model_with_a_state_of_its_own_form_writes_what_generate_writes(kind: str) -> None:
+    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
+    ids, _ = lm.prompt(dl.Prompt(lm_tiny.PROMPT))
+    own = lm_tiny.build(kind).generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids) :]
+    assert lm.generate(Write(dl.Prompt(lm_tiny.PROMPT), 12)).ids.tolist() == own.tolist()
+    assert lm.batch(4).size == 1
 
 
 def test_a_model_without_attention_serves_the_methods_that_need_only_probabilities() -> None:

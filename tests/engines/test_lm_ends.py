@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.model.load import LanguageModel
-from dragin_lab.model.tokenizer import HFTokenizer
+from dragin_lab.engines.load import LanguageModel
+from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.trace.trace import Prompt
 
 #: Chat templates in the manner of six families: how a turn is written, and what ends it.

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from dragin_lab.core.episode import Write
+from dragin_lab.engines import load
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError
-from dragin_lab.model import load
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.trace.trace import Prompt
 
 SMALL = lm_tiny.PARITY / "almanac-small"

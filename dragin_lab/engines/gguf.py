@@ -24,9 +24,9 @@ from filelock import FileLock
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from dragin_lab.engines.sources import first_line, hash_weights, load_weights, loading_errors, silence_library
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path, user_cache
-from dragin_lab.model.sources import first_line, hash_weights, load_weights, loading_errors, silence_library
 from dragin_lab.text import printable
 
 _MAGIC = b"GGUF"

@@ -27,9 +27,9 @@ from transformers import (
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
+from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path
-from dragin_lab.model.tokenizer import HFTokenizer
 
 _TRANSPORTS = ("httpx", "httpcore", "requests", "urllib3")  # what the hub's client may be built on
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")

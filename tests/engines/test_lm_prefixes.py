@@ -8,28 +8,23 @@ import lm_tiny
 import numpy as np
 import pytest
 import torch
+from transformers import DynamicCache
 
 from dragin_lab.core.episode import Write
-from dragin_lab.model.caches import Prefix, Prefixes, find_ends
+from dragin_lab.engines.kept import Kept, find_ends, list_states, open_cache, split_cache
 from dragin_lab.trace.trace import Prompt
 
-CONFIG = lm_tiny.config_of("llama")
 SHOTS = "Question: Who wrote Elm?\nAnswer: Bo Ek wrote Elm.\n\n"
 PASSAGES = "Context:\n[1] Ann Lee was born in Ulm, and died there.\n"
 
 
-def prefix(ids: list[int], config: Any = CONFIG, *, ends: tuple[int, ...] | None = None) -> Prefix:
+def cache(ids: list[int]) -> DynamicCache:
     """A cache that holds the ids themselves as keys, so that a mix-up shows."""
-    filled = Prefix(config)
+    filled = DynamicCache(config=lm_tiny.config_of("llama"))
     states = torch.tensor(ids, dtype=torch.float32).reshape(1, 1, -1, 1).expand(1, 2, -1, 8)
     for layer in range(4):
-        filled.cache.update(states.clone(), states.clone(), layer)
-    filled.ids, filled.ends = list(ids), (len(ids),) if ends is None else ends
+        filled.update(states.clone(), states.clone(), layer)
     return filled
-
-
-def held(served: Prefix) -> list[int]:
-    return served.states()[0][0][0, 0, :, 0].tolist() if served.ids else []
 
 
 def asked(question: str, passages: str = "", shots: str = SHOTS) -> Prompt:
@@ -43,73 +38,65 @@ def asked(question: str, passages: str = "", shots: str = SHOTS) -> Prompt:
 # -- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def test_as_many_whole_parts_as_are_kept_are_served() -> None:
-    kept = Prefixes(CONFIG)
-    kept.keep(prefix([1, 2]))
-    kept.keep(prefix([1, 2, 3, 4], ends=(2, 4)))
+def test_the_longest_beginning_that_is_kept_is_served() -> None:
+    kept = Kept()
+    for ids in ([1, 2], [1, 2, 3, 4]):
+        kept.keep(ids, cache(ids))
     for ids, ends, length in (
         ([1, 2, 3, 4, 5], (2, 4), 4),
         ([1, 2, 3, 9, 5], (2, 4), 2),
-        ([1, 2, 3, 4, 5], (2,), 2),  # the same tokens, read in other parts
-        ([1, 2, 3, 4, 5], (4,), 0),
+        ([1, 2, 3, 4, 5], (2,), 2),
         ([1, 2, 3, 4, 5], (), 0),
         ([1, 9, 3], (2,), 0),
     ):
-        served = kept.take(ids, ends)
-        assert held(served) == served.ids == ids[:length]
-        assert served.ends == ends[: len(served.ends)]
-
-
-def test_takers_do_not_disturb_what_is_kept_or_one_another() -> None:
-    kept = Prefixes(CONFIG)
-    mine = prefix([1, 2])
-    kept.keep(mine)
-    one, two = kept.take([1, 2, 5], (2,)), kept.take([1, 2, 6], (2,))
-    more = torch.full((1, 2, 1, 8), 5.0)
-    for grown in (mine, one):
-        for layer in range(4):
-            grown.cache.update(more, more, layer)
-        grown.ids.append(5)
-    assert held(two) == [1, 2]
-    assert held(kept.take([1, 2, 7], (2,))) == [1, 2]
+        reused, served = kept.take(ids, ends)
+        assert reused == length
+        assert (served is None) if not length else list_states(served)[0][0][0, 0, :, 0].tolist() == ids[:length]
 
 
 def test_the_least_recently_used_goes_and_what_others_begin_with_goes_last() -> None:
-    kept = Prefixes(CONFIG, most=2)
-    kept.keep(prefix([1, 1]))
-    kept.keep(prefix([2, 2]))
+    kept = Kept(most=2)
+    for ids in ([1, 1], [2, 2]):
+        kept.keep(ids, cache(ids))
     kept.take([1, 1, 1], (2,))
-    kept.keep(prefix([3, 3]))
-    assert [len(kept.take([i, i, i], (2,)).ids) for i in (1, 2, 3)] == [2, 0, 2]
+    kept.keep([3, 3], cache([3, 3]))
+    assert [kept.take([i, i, i], (2,))[0] for i in (1, 2, 3)] == [2, 0, 2]
     kept.clear()
-    kept.keep(prefix([1, 1]))
-    kept.keep(prefix([1, 1, 2, 2], ends=(2, 4)))
+    for ids in ([1, 1], [1, 1, 2, 2]):
+        kept.keep(ids, cache(ids))
     kept.take([1, 1, 2, 2, 5], (2, 4))
-    kept.keep(prefix([4, 4]))
-    assert len(kept.take([1, 1, 2, 2, 5], (2, 4)).ids) == 2
+    kept.keep([4, 4], cache([4, 4]))
+    assert kept.take([1, 1, 2, 2, 5], (2, 4))[0] == 2
 
 
 def test_memory_is_bounded() -> None:
-    each = Prefixes(CONFIG)
-    each.keep(prefix([1] * 10))
-    kept = Prefixes(CONFIG, most=100, limit=3 * each.nbytes)
+    each = Kept()
+    each.keep([1] * 10, cache([1] * 10))
+    kept = Kept(most=100, limit=3 * each.nbytes)
     for i in range(20):
-        kept.keep(prefix([i] * 10))
+        kept.keep([i] * 10, cache([i] * 10))
         assert kept.nbytes <= kept.limit
     assert len(kept) == 3
-    kept.keep(prefix([50] * 100))  # more than allowed by itself: the next draft of its episode still goes on behind it
+    kept.keep([50] * 100, cache([50] * 100))  # more than allowed by itself: the next draft still goes on behind it
     assert len(kept) == 1
     kept.clear()
     assert (len(kept), kept.nbytes) == (0, 0)
 
 
-def test_a_state_that_is_overwritten_in_place_is_not_shared() -> None:
-    kept = Prefixes(CONFIG)
-    assert kept.shareable
-    odd = prefix([1, 2, 3])
-    odd.cache.layers[1] = type("Recurrent", (type(odd.cache.layers[1]),), {})()
-    kept.keep(odd)
-    assert len(kept) == 0
+def test_texts_of_any_length_go_on_side_by_side_and_each_is_split_off_again() -> None:
+    config, texts = lm_tiny.config_of("llama"), [[1, 2, 3], [4], []]
+    beside = [cache(text) if text else None for text in texts]
+    for room in (0, 8):  # without room it grows
+        joined: Any = open_cache(config, beside, room)
+        new = torch.full((3, 2, 1, 8), 9.0)
+        for _ in range(2):
+            for layer in range(4):
+                keys, _ = joined.update(new, new, layer)
+        assert keys.shape == (3, 2, 5, 8)
+        for row, text in enumerate(texts):
+            own = split_cache(joined, row, 3 - len(text), config)
+            assert all(keys[0, 0, :, 0].tolist() == [*text, 9, 9] for keys, _ in list_states(own).values())
+    assert [0 if one is None else one.get_seq_length() for one in beside] == [3, 1, 0]  # as they were
 
 
 # -- where parts end --------------------------------------------------------------------------------------------------

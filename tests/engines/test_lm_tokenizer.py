@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from dragin_lab.engines.tokenizer import BROKEN, HFTokenizer, Spans
 from dragin_lab.errors import ModelError
-from dragin_lab.model.tokenizer import BROKEN, HFTokenizer, Spans
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=40) | st.lists(
     st.sampled_from(["🙂", "👩‍👩‍👧", "東京", "你好", " the", "  ", "é", "1", "\n", "a", BROKEN, "👍🏽", "한"]),

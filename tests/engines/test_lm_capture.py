@@ -12,9 +12,8 @@ from transformers import AutoModelForCausalLM
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError
-from dragin_lab.model.decode import measure_text
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.trace.trace import Prompt
 
 
@@ -106,9 +105,9 @@ def test_however_generate_decodes_its_texts_are_measured(options: dict[str, Any]
     assert len(tape.continuations) == len(sequences)
     for continuation, sequence in zip(tape.continuations, sequences.tolist(), strict=True):
         assert [*continuation.prompt_ids, *continuation.ids] == sequence
-        recorder = measure_text(lm, continuation.prompt_ids.tolist(), continuation.ids.tolist(), attention=True)
-        recorder.settle()
-        np.testing.assert_allclose(continuation.entropy, recorder.entropy, atol=lm_tiny.CLOSE)
+        ids = continuation.prompt_ids.tolist(), continuation.prompt_offsets, continuation.ids.tolist()
+        expected = lm.measure_text(*ids, attention=True)
+        np.testing.assert_allclose(continuation.entropy, expected.entropy, atol=lm_tiny.CLOSE)
 
 
 def test_texts_written_side_by_side_are_those_written_alone() -> None:

@@ -6,17 +6,16 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 from transformers import AutoTokenizer
 
+from dragin_lab.engines.check import check_path
+from dragin_lab.engines.transformers import TransformersModel
 from dragin_lab.errors import ModelError
-from dragin_lab.model.check import check_path
-from dragin_lab.model.decode import measure_text
-from dragin_lab.model.tapped import TappedModel
-from dragin_lab.model.taps import EagerTap, NoTap, attach_tap
 from dragin_lab.trace.trace import Continuation
 
 if TYPE_CHECKING:
@@ -89,21 +88,19 @@ def capture(
         raise ModelError(f"{type(model).__name__} has no generate(); give a causal language model of transformers")
     if isinstance(vars(model).get("generate"), _Recording):
         raise ModelError("this model is being captured already; use the tape of the outer block")
-    training = model.training
-    lm = TappedModel(
+    lm = TransformersModel(
         model,
         _saved_tokenizer(model) if tokenizer is None else tokenizer,
         layer=layer,
         heads=heads,
         alternatives=alternatives,
     )
-    if isinstance(lm.tap, EagerTap) and not (path := check_path(lm.tap)).passed:
-        warnings.warn(f"{type(model).__name__}: {path}; what is measured may not be generate's", stacklevel=3)
-    lm.tap.remove()
-    if isinstance(lm.tap, NoTap):
+    if not lm.has_attention:
         raise ModelError(f"{type(model).__name__} has no attention to capture; LanguageModel reads its logits alone")
+    if lm.tap.kind == "eager" and not (path := check_path(lm)).passed:
+        warnings.warn(f"{type(model).__name__}: {path}; what is measured may not be generate's", stacklevel=3)
     own, tape = vars(model).get("generate"), Tape()
-    model.generate = _Recording(lm, tape, attention, layer, heads)
+    model.generate = _Recording(lm, model.generate, tape, attention)
     try:
         yield tape
     finally:
@@ -111,7 +108,6 @@ def capture(
             del model.generate
         else:
             model.generate = own
-        model.train(training)
 
 
 def _saved_tokenizer(model: Any) -> Any:
@@ -125,9 +121,8 @@ def _saved_tokenizer(model: Any) -> Any:
 class _Recording:
     """Stands in for ``model.generate`` and records each call."""
 
-    def __init__(self, lm: TappedModel, tape: Tape, keep: bool, layer: int | str, heads: list[int] | None) -> None:
-        self.lm, self.tape, self.keep, self.layer, self.heads = lm, tape, keep, layer, heads
-        self.generate = lm.model.generate
+    def __init__(self, lm: TransformersModel, generate: Any, tape: Tape, keep: bool) -> None:
+        self.lm, self.generate, self.tape, self.keep = lm, generate, tape, keep
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         prompts = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))  # (B, p)
@@ -139,20 +134,12 @@ class _Recording:
         sequences: Tensor = result if isinstance(result, Tensor) else result.sequences  # (B or more, p + n)
         p = 1 if prompts is None or not prompts.shape[-1] else int(prompts.shape[-1])
         mask = kwargs.get("attention_mask")  # (B, p)
-        tap = self.lm.tap = attach_tap(self.lm.model, self.layer, self.heads)
-        try:
-            for row, sequence in enumerate(sequences.tolist()):
-                kept = [1] * p if mask is None else mask[row * len(mask) // len(sequences)].tolist()
-                prompt = [i for i, keep in zip(sequence[:p], kept, strict=True) if keep]
-                ids, stopped = self._cut_text(sequence[p:], kwargs, beside=len(sequences) > 1)
-                recorder = measure_text(self.lm, prompt, ids, attention=self.keep)
-                self.tape.continuations.append(
-                    recorder.continuation(
-                        self.lm.tokenizer, prompt, self._offsets(prompt), stopped=stopped, seconds=seconds
-                    )
-                )
-        finally:
-            tap.remove()
+        for row, sequence in enumerate(sequences.tolist()):
+            kept = [1] * p if mask is None else mask[row * len(mask) // len(sequences)].tolist()
+            prompt = [i for i, keep in zip(sequence[:p], kept, strict=True) if keep]
+            ids, stopped = self._cut_text(sequence[p:], kwargs, beside=len(sequences) > 1)
+            continuation = self.lm.measure_text(prompt, self._offsets(prompt), ids, attention=self.keep)
+            self.tape.continuations.append(replace(continuation, stopped=stopped, seconds=seconds))
         return result
 
     def _cut_text(self, ids: list[int], kwargs: dict[str, Any], *, beside: bool) -> tuple[list[int], str]:

@@ -1,40 +1,36 @@
-"""``LanguageModel``: a causal language model with a tap on one layer, that serves drafts and attention maps."""
+"""``LanguageModel``: a causal language model from a folder, a GGUF file or the hub, checked when it is opened."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.checks import EMBEDDED, is_embedded, shown
-from dragin_lab.core.episode import Write
+from dragin_lab.engines.check import ALONE, WHOLE, Check, run_checks
+from dragin_lab.engines.gguf import convert_gguf, find_gguf
+from dragin_lab.engines.sources import find_source, first_line, load_pair, read_placing, weight_files
+from dragin_lab.engines.transformers import TransformersModel
+from dragin_lab.engines.waves import out_of_memory
 from dragin_lab.errors import DraginLabError, ModelError
-from dragin_lab.model import batch, decode
-from dragin_lab.model.check import ALONE, WHOLE, Check, run_checks
-from dragin_lab.model.gguf import convert_gguf, find_gguf
-from dragin_lab.model.sources import find_source, first_line, load_pair, read_placing, weight_files
-from dragin_lab.model.tapped import TappedModel
-from dragin_lab.model.writing import Keep, TokenEvent
 from dragin_lab.text import printable
-from dragin_lab.trace.trace import Continuation, Prompt
 
 GIB = 2**30
 
 
-class LanguageModel(TappedModel):
+class LanguageModel(TransformersModel):
     """A model, its tokenizer, and the tap on one of its layers.
 
     Get one with ``LanguageModel.load``; the constructor takes a model and tokenizer of ``transformers`` that are
-    already in memory. One draft is written at a time; a second stream opened meanwhile has its own cache.
+    already in memory.
     With ``check`` it is refused where one of its checks fails; the other options, and the attributes, are those of
-    ``TappedModel``.
+    ``TransformersModel``.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, check: bool = True, **options: Any) -> None:
@@ -107,60 +103,18 @@ class LanguageModel(TappedModel):
         loaded._hash = digest
         return loaded
 
-    # -- drafts and maps ------------------------------------------------------------------------------------------
-
-    def stream(
-        self, draft: Write, seed: int | None = None, *, keep: Keep | None = None
-    ) -> Generator[TokenEvent, None, Continuation]:
-        """Tokens of a draft as they come; returns the ``Continuation``. See ``decode.stream``."""
-        return decode.stream(self, draft, seed, keep=keep)
-
-    def generate(self, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> Continuation:
-        """The continuation of a draft. See ``decode.stream`` for what is measured and what is raised."""
-        return decode.finish_stream(decode.stream(self, draft, seed, every=False, keep=keep))
-
-    def replay(
-        self, draft: Write, cached: Mapping[str, np.ndarray], way: str
-    ) -> tuple[list[TokenEvent], Continuation] | None:
-        """The draft from what was cached after its prompt, or None. See ``decode.replay``."""
-        return decode.replay(self, draft, cached, way)
-
-    def batch(self, size: int) -> batch.Batch:
-        """Drafts written side by side, at most ``size`` at once; see ``batch.Batch``."""
-        return batch.Batch(self, size)
-
-    def score(
-        self,
-        prompt: Prompt,
-        text: str,
-        *,
-        attention: bool = False,
-        hidden: int | str | None = None,
-    ) -> Continuation:
-        """``text`` as if the model had written it after ``prompt`` (teacher forcing), with everything measured.
-
-        ``text`` is used to the character, with its leading space. One forward over prompt and text that
-        leaves the cache of the drafts alone; ``attention`` keeps the rows in full, ``hidden`` is as for ``Write``.
-        ``stopped`` is "forced".
-
-        Raises:
-            ModelError: no text; a text that merges with the prompt's last token; one longer than the position table.
-        """
-        return decode.score(self, prompt, text, attention=attention, hidden=hidden)
-
     def check(self) -> list[Check]:
         """The named checks that ``load`` makes: see ``check.run_checks``.
 
         Raises ``ModelError`` where the model cannot be run as drafts are written.
         """
         try:
-            with self.lock:
-                return run_checks(self)
+            return run_checks(self)
         except Exception as error:
-            if isinstance(error, DraginLabError) or batch.out_of_memory(error):
+            if isinstance(error, DraginLabError) or out_of_memory(error):
                 raise
             raise ModelError(
-                f"{type(self.model).__name__} cannot be read token by token on a cache of transformers "
+                f"{type(self.model).__name__} cannot be read token by token by generate() "
                 f"({first_line(error)}); use another model"
             ) from error
 

@@ -11,9 +11,9 @@ import torch
 from lm_tiny import CLOSE, HALF, settled
 
 from dragin_lab.core.episode import Write
-from dragin_lab.model.check import APART
-from dragin_lab.model.load import LanguageModel
-from dragin_lab.model.tap import attention_layers
+from dragin_lab.engines.check import APART
+from dragin_lab.engines.layers import attention_layers
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Continuation, Prompt
 
 

@@ -1,0 +1,174 @@
+"""The checks of a model when it is loaded, before anything it shows is believed.
+
+A text is written here as drafts are, each token forced, and compared with one pass over all of it, whose attention is
+compared with the model's own eager attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dragin_lab.core.episode import Write
+from dragin_lab.engines.generating import write_texts
+from dragin_lab.engines.layers import attention_layers
+from dragin_lab.engines.tap import pick_heads, read_maps, use_attention
+from dragin_lab.engines.writing import Writing
+from dragin_lab.trace.trace import Continuation, Prompt
+
+if TYPE_CHECKING:
+    from dragin_lab.engines.transformers import TransformersModel
+
+_TOKENS, _PROMPT = 13, 10  # of the text, and of its prompt
+_PARTS = {"exemplars": (0, 3), "passages": (3, 7)}  # of the prompt, where it is read in parts
+_PADDED = 2  # tokens that the second text of the batch is shorter
+#: What is given up where a check fails, instead of the model.
+WHOLE, ALONE, APART = "prompts are read whole", "drafts are written one at a time", "its text may not be generate's"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: ``value`` was measured and must not exceed ``limit``.
+
+    ``costs`` says what is given up where it fails; the model itself where it is empty.
+    """
+
+    name: str
+    passed: bool
+    value: float
+    limit: float
+    note: str = ""
+    costs: str = ""
+
+    @classmethod
+    def make(cls, name: str, value: float, limit: float, note: str = "", costs: str = "") -> Check:
+        """A check that fails where ``value`` is above ``limit``, or NaN."""
+        return cls(name, value <= limit, value, limit, note, costs)
+
+    def __str__(self) -> str:
+        sign = "ok" if self.passed else "FAILED"
+        return f"{self.name}: {sign} ({self.value:.2g}, limit {self.limit:.2g}){' - ' + self.note if self.note else ''}"
+
+
+def run_checks(lm: TransformersModel) -> list[Check]:
+    """A few dozen forwards on a few ids.
+
+    - attention rows sum to 1 (to at most 1 where the model has attention sinks), see nothing that comes later, and are
+      those of the model's eager attention;
+    - logits are the same with and without capture, and, where capture exchanges the attention function, without that;
+    - tokens written after a prompt have the probabilities, entropies and rows that one pass over all of them gives; so
+      have those after a prompt read in parts, and those of two texts side by side.
+
+    Limits: rows are float32 whatever the model is, but its eager attention rounds as the model does; logits are
+    compared relative to the largest, and in half precision a batch may take other kernels, so the limit there is a few
+    of its rounding steps.
+    """
+    count = lm.model.get_input_embeddings().num_embeddings
+    usable = (i for i in ((7 * n + 11) % count for n in range(count)) if i not in lm.eos)
+    ids = [i for i, _ in zip(usable, range(_TOKENS), strict=False)]
+    sharp = lm.model.dtype == torch.float32
+    checks = _check_capture(lm, ids, sharp)
+
+    def compare(what: str, texts: Sequence[Writing], costs: str) -> None:
+        write_texts(lm, texts, enough=len(texts))
+        pairs = [(text.continuation(), _one_pass(lm, text)) for text in texts]
+        apart = max(_distance(a, b, "entropy", "logprob", "alternative_probs") for a, b in pairs)
+        checks.append(
+            Check.make(f"{what} gives the probabilities of one pass", apart, 1e-3 if sharp else 0.5, costs=costs)
+        )
+        if lm.has_attention:
+            off = max(_distance(a, b, "attention") for a, b in pairs)
+            checks.append(Check.make(f"{what} gives the rows of one pass", off, 1e-3 if sharp else 2e-2, costs=costs))
+
+    with lm.in_use():
+        compare("decoding", [_begin(lm, ids)], "")
+        if lm.parts:
+            for parts in (_PARTS, _PARTS):  # read, and taken from what is kept
+                text = _begin(lm, ids, parts)
+                lm.read(text)
+            compare("a prompt read in parts", [text], WHOLE)
+            lm.forget()
+        if not lm.alone:
+            texts = [_begin(lm, ids), _begin(lm, ids[_PADDED:])]
+            for text in texts:
+                lm.read(text, whole=True)
+            compare("a left-padded batch", texts, ALONE)
+    if not lm.tokenizer.marker:
+        checks.append(
+            Check("space marker", True, 0.0, 0.0, "this vocabulary marks no spaces; words come from the text")
+        )
+    return checks
+
+
+def _begin(lm: TransformersModel, ids: list[int], parts: Any = None) -> Writing:
+    """A draft of the last ids after the others, each forced; a character of its prompt for each token."""
+    n = _TOKENS - _PROMPT
+    p = len(ids) - n
+    draft = Write(Prompt("x" * p, parts or {}), n, attention=True, prefix=tuple(ids[p:]))
+    places = np.arange(p, dtype=np.int32)
+    return Writing(lm, draft, ids[:p], np.stack([places, places + 1], 1), blind=not lm.has_attention)
+
+
+def _one_pass(lm: TransformersModel, text: Writing) -> Continuation:
+    return lm.measure_text(text.prompt_ids, text.prompt_offsets, list(text.draft.prefix), attention=True)
+
+
+def _distance(a: Continuation, b: Continuation, *names: str) -> float:
+    """The largest difference of some arrays; NaN where one has it."""
+    return max(float(np.abs(np.float64(getattr(a, n)) - np.float64(getattr(b, n))).max()) for n in names)
+
+
+def _check_capture(lm: TransformersModel, ids: list[int], sharp: bool) -> list[Check]:
+    """Whether one pass with capture gives what it gives without."""
+    tap, inputs = lm.tap, {"input_ids": torch.tensor([ids], device=lm.device), "use_cache": False}
+    with lm.in_use():
+        with tap.listen(len(ids)):
+            output = lm.model(**inputs, **tap.asks)
+            logits, rows = output.logits[0], tap.take(output)
+        plain = lm.model(**inputs).logits[0]
+        with use_attention(lm.model, "eager" if rows is not None else lm.model.config._attn_implementation):
+            maps = None if rows is None else lm.model(output_attentions=True, **inputs)
+    near = 1e-4 if sharp else 5e-2
+    if tap.kind == "eager":
+        checks = [check_path(lm, ids)] if lm.model.config._attn_implementation != "eager" else []
+    else:
+        checks = [Check.make("logits equal with and without capture", _logit_distance(logits, plain), near)]
+    if rows is None or maps is None:
+        return checks
+    own = pick_heads(read_maps(lm.model, maps, lm.layer, list(attention_layers(lm.model))), tap.heads)[0].float()
+    rows = rows[0]  # (h, n, n)
+    sinks = hasattr(getattr(tap, "module", None), "sinks")
+    off = (rows.sum(-1) - 1).clamp_min(0) if sinks else (rows.sum(-1) - 1).abs()  # (h, n)
+    note = "at most 1: this model has sinks" if sinks else ""
+    return [
+        Check.make("attention rows sum to 1", float(off.max()), 1e-3, note),
+        Check.make("no attention to later tokens", float(rows.triu(1).max()), 0.0, "the model must be causal"),
+        Check.make("attention rows are the eager ones", float((rows - own).abs().max()), 1e-4 if sharp else 0.2),
+        *checks,
+    ]
+
+
+def check_path(lm: TransformersModel, ids: Sequence[int] = range(_TOKENS)) -> Check:
+    """Whether a model whose attention capture exchanges gives the logits that it gives in ``generate``."""
+    inputs = {"input_ids": torch.tensor([list(ids)], device=lm.device), "use_cache": False}
+    with lm.in_use():
+        plain = lm.model(**inputs).logits
+        with use_attention(lm.model, "eager"):
+            logits = lm.model(**inputs).logits
+    limit = 1e-4 if lm.model.dtype == torch.float32 else 5e-2
+    note = f"capture needs eager attention, and generate takes {lm.model.config._attn_implementation}"
+    return Check.make(
+        "eager attention gives the logits of generate", _logit_distance(logits, plain), limit, note, APART
+    )
+
+
+def _logit_distance(a: Tensor, b: Tensor) -> float:
+    """Largest difference of logits, relative to the largest of them."""
+    finite = torch.isfinite(a) & torch.isfinite(b)
+    a, b = a.float()[finite], b.float()[finite]
+    return float((a - b).abs().max() / b.abs().max().clamp_min(1.0))
