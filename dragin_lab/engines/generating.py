@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import transformers as tf
 from torch import Tensor
@@ -130,12 +131,10 @@ class _Hearing(StoppingCriteria):
             output.hidden_states = None
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
-        for one, start, (token, measured), (mean, heads) in zip(
-            self.beside, self.starts, *self._fetch(input_ids[:, -1]), strict=True
-        ):
+        for one, (token, measured, mean, heads) in zip(self.beside, self._fetch(input_ids[:, -1]), strict=True):
             if one.complete:
                 continue
-            one.look_back(*(row if row is None else row[..., start:] for row in (mean, heads)))
+            one.look_back(mean, heads)
             if not one.stopped:
                 try:
                     one.take(token, measured)
@@ -146,31 +145,27 @@ class _Hearing(StoppingCriteria):
         done = [one.complete for one in self.beside]
         return torch.tensor([True] * len(done) if sum(done) >= self.enough else done, device=input_ids.device)
 
-    def _fetch(self, tokens: Tensor) -> tuple[list[tuple[int, Measured]], list[tuple[Any, Any]]]:
-        """Each draft's token with what is measured on it, and its row, the mean over the heads and all where they are kept.
+    def _fetch(self, tokens: Tensor) -> Iterator[tuple[int, Measured, np.ndarray | None, np.ndarray | None]]:
+        """Each draft's token, what is measured on it, its row as a mean over the heads, and all of them where kept.
 
         In one transfer, but for the states and heads, since each waits for the device.
         """
         logs = torch.log_softmax(self.logits.float(), -1)  # (B, V)
         probs, tokens = logs.exp(), tokens.to(logs.device)[:, None]
         best, which = probs.topk(self.lm.alternatives, -1)  # (B, k)
+        k = best.shape[1]
         parts = [tokens, which, entropy(probs, logs)[:, None], logs.gather(1, tokens), self.choice.processed, best]
         parts += [] if self.rows is None else [self.rows.mean(1).to(logs.device)]
         values = torch.cat([part.double() for part in parts], 1).cpu().numpy()  # ids are exact
-        k = best.shape[1]
-        states = [None] * len(values) if self.states is None else self.states.float().cpu().numpy()
-        measured = [
-            (int(row[0]), Measured(*row[k + 1 : k + 4], row[1 : k + 1], row[k + 4 : 2 * k + 4], state))
-            for row, state in zip(values, states, strict=True)
-        ]
-        means = [None if self.rows is None else row[2 * k + 4 :] for row in values]
-        heads: Any = [None] * len(values)
-        if self.rows is not None and any(one.draft.attention for one in self.beside):
-            heads = self.rows.half().cpu().numpy()  # (B, h, keys)
-        return measured, [
-            (mean, row if one.draft.attention else None)
-            for mean, row, one in zip(means, heads, self.beside, strict=True)
-        ]
+        states = None if self.states is None else self.states.float().cpu().numpy()
+        full = self.rows is not None and any(one.draft.attention for one in self.beside)
+        heads = self.rows.half().cpu().numpy() if self.rows is not None and full else None  # (B, h, keys)
+        for i, (one, start, row) in enumerate(zip(self.beside, self.starts, values, strict=True)):
+            spread, logprob, processed = row[k + 1 : k + 4]
+            state = None if states is None else states[i]
+            measured = Measured(spread, logprob, processed, row[1 : k + 1], row[k + 4 : 2 * k + 4], state)
+            mean = None if self.rows is None else row[2 * k + 4 + start :]
+            yield int(row[0]), measured, mean, None if heads is None or not one.draft.attention else heads[i, :, start:]
 
 
 @contextmanager
