@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command import Command
-from model import lm_tiny
+from engines import lm_tiny
 
 import dragin_lab as dl
 from dragin_lab import almanac, views

@@ -123,7 +123,8 @@ class _Hearing(StoppingCriteria):
         """The model's forward hook; the forwards of other threads are none of its matter."""
         if threading.get_ident() != self.thread:
             return
-        self.logits = output.logits[:, -1].clone()  # not a view that keeps those of a whole prompt
+        logits = output.logits[:, -1]
+        self.logits = logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
         rows = self.lm.tap.take(output)
         self.rows = None if rows is None else rows[:, :, -1]
         if (layer := self.beside[0].draft.hidden) is not None:
@@ -156,7 +157,7 @@ class _Hearing(StoppingCriteria):
         k = best.shape[1]
         parts = [tokens, which, entropy(probs, logs)[:, None], logs.gather(1, tokens), self.choice.processed, best]
         parts += [] if self.rows is None else [self.rows.mean(1).to(logs.device)]
-        values = torch.cat([part.double() for part in parts], 1).cpu().numpy()  # ids are exact
+        values = torch.cat([part.float() for part in parts], 1).cpu().numpy()  # ids are exact below 2**24
         states = None if self.states is None else self.states.float().cpu().numpy()
         full = self.rows is not None and any(one.draft.attention for one in self.beside)
         heads = self.rows.half().cpu().numpy() if self.rows is not None and full else None  # (B, h, keys)

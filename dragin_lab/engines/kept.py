@@ -56,23 +56,23 @@ class Roomy(DynamicLayer):
     def __init__(self, room: int) -> None:
         super().__init__()
         self.room, self.length = room, 0
-        self.buffers: tuple[Tensor, ...] = ()
+        self.buffers: list[Tensor] = []
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write the columns of the next tokens, (B, H_kv, c, d), and return all of them."""
-        states, end = (key_states, value_states), self.length + key_states.shape[2]
+        states, c = (key_states, value_states), key_states.shape[2]
+        end = self.length + c
         if not self.buffers or end > self.buffers[0].shape[2]:
-            old, self.buffers = (
-                self.buffers,
-                tuple(s.new_empty((*s.shape[:2], end + self.room, s.shape[3])) for s in states),
-            )
-            for buffer, before in zip(self.buffers, old or (), strict=bool(old)):
+            old = self.buffers
+            self.buffers = [s.new_empty((*s.shape[:2], end + self.room, s.shape[3])) for s in states]
+            for buffer, before in zip(self.buffers, old, strict=False):
                 buffer[:, :, : self.length] = before[:, :, : self.length]
             self.dtype, self.device, self.is_initialized = key_states.dtype, key_states.device, True
-        for buffer, new in zip(self.buffers, states, strict=True):
-            buffer[:, :, self.length : end] = new
+        keys, values = self.buffers
+        keys.narrow(2, self.length, c).copy_(key_states)
+        values.narrow(2, self.length, c).copy_(value_states)
         self.length = end
-        self.keys, self.values = (buffer[:, :, :end] for buffer in self.buffers)
+        self.keys, self.values = keys.narrow(2, 0, end), values.narrow(2, 0, end)
         return self.keys, self.values
 
     def get_seq_length(self) -> int:

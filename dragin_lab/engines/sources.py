@@ -44,6 +44,11 @@ def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
     """A checked path or hub id, and the folder where it is one. Raises ``ModelError`` for what is neither."""
     path, name = as_path(source, ModelError), str(source)
     if path.is_dir():
+        if (path / "adapter_config.json").is_file():
+            raise ModelError(
+                f"{path} holds an adapter (peft), not a model; load both with peft, and give what merge_and_unload() "
+                "returns, or the folder that it is saved in"
+            )
         if not (path / "config.json").is_file():
             raise ModelError(
                 f"{path} is not a model: it has no config.json and no GGUF file; give the folder of a saved model"
@@ -112,7 +117,10 @@ def load_pair(
     given = {key: value for key, value in placing.items() if value is not None}
     with loading_errors(name, "causal language model"):
         # Code that comes with a model is never run, and no prompt offers to run it.
-        AutoConfig.from_pretrained(name, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(
+            name, trust_remote_code=False, attn_implementation="eager", output_attentions=False
+        )
+        config._attn_implementation = None  # the best there is here, whatever the model was trained with
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         except _LOADING as error:
@@ -120,7 +128,7 @@ def load_pair(
                 f"the tokenizer of {name} has no fast encoding or cannot be loaded ({first_line(error)}); "
                 "use a model folder with a sound tokenizer.json"
             ) from error
-        model = load_weights(AutoModelForCausalLM, name, "causal language model", dtype=dtype, **given)
+        model = load_weights(AutoModelForCausalLM, name, "causal language model", dtype=dtype, config=config, **given)
     return (model if given else model.to(device)).eval(), HFTokenizer(tokenizer)
 
 
@@ -223,7 +231,12 @@ def hash_weights(model: Any, files: list[Path]) -> str:
             with path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
         return digest.hexdigest()
-    for key, tensor in sorted(model.state_dict().items()):
+    state = model.state_dict()
+    if any(tensor.is_meta for tensor in state.values()):  # offloaded
+        from accelerate.utils import get_state_dict_offloaded_model
+
+        state = get_state_dict_offloaded_model(model)
+    for key, tensor in sorted(state.items()):
         digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -401,7 +401,7 @@ def stamp_model(model: torch.nn.Module) -> tuple[str, int]:
     digest = hashlib.sha256()
     tensors = [*model.parameters(), *model.buffers()]
     for tensor in tensors:
-        digest.update(f"{tensor.data_ptr()} {tensor._version} ".encode())
+        digest.update(f"{tensor.data_ptr()} {0 if tensor.is_inference() else tensor._version} ".encode())
     firsts = [t.detach().flatten()[:1].float() for t in tensors if t.device.type == "cpu" and t.numel()]
     digest.update(torch.cat(firsts).numpy().tobytes() if firsts else b"")
     return digest.hexdigest(), sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())

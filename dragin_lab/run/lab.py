@@ -174,6 +174,10 @@ class Lab:
         """The retriever, opened where the method searches at all; else None."""
         return self.retriever if method.retrieves else None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was opened by name, which whoever unpickles it opens again."""
+        return {key: value for key, value in vars(self).items() if key not in ("model", "retriever")}
+
     def __repr__(self) -> str:
         parts = {key: self.__dict__.get(key, self._given[key]) for key in ("model", "retriever")}
         parts["corpus"] = self._given["corpus"]

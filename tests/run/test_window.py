@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from model import lm_tiny
+from engines import lm_tiny
 
 import dragin_lab as dl
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
