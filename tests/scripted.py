@@ -15,6 +15,7 @@ from dragin_lab.catalog.loops import start_episode
 from dragin_lab.core.episode import Attend, Request, SoFar, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.engines.engine import finish
 from dragin_lab.trace.trace import Continuation, Passage, Question, Trace
 
 QUESTION = "Who made it?"
@@ -134,6 +135,9 @@ class ScriptedModel:
 
     def _bare(self, token: int) -> str:
         return self.tokenizer.tokens([token])[0].replace(self.tokenizer.marker, "")
+
+    def generate(self, draft: Write, seed: int | None = None) -> Continuation:
+        return finish(self.stream(draft, seed))
 
     def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         self.drafts.append(draft)

@@ -77,3 +77,13 @@ class Engine(Protocol):
     def identity(self) -> dict[str, Any]:
         """All that can change a bit of it, beside the request; values fit into JSON."""
         ...
+
+
+def finish(tokens: Generator[Any, None, Continuation]) -> Continuation:
+    """What a stream returns at its end."""
+    while True:
+        try:
+            next(tokens)
+        except StopIteration as end:
+            continuation: Continuation = end.value
+            return continuation

@@ -7,6 +7,7 @@ import os
 import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 from huggingface_hub import HfApi, constants, try_to_load_from_cache
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    StrictDataclassError,
+)
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -208,6 +215,10 @@ def loading_errors(name: str, kind: str) -> Iterator[None]:
         raise
     except SafetensorError as error:
         raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
+    except StrictDataclassError as error:
+        raise ModelError(
+            f"the config.json of {name} contradicts itself: {str(error).splitlines()[-1].strip()}"
+        ) from error
     except _LOADING as error:
         article = "an" if kind == "encoder" else "a"
         raise ModelError(f"{name} cannot be loaded as {article} {kind}: {first_line(error)}") from error
@@ -233,9 +244,7 @@ def hash_weights(model: Any, files: list[Path]) -> str:
         return digest.hexdigest()
     state = model.state_dict()
     if any(tensor.is_meta for tensor in state.values()):  # offloaded
-        from accelerate.utils import get_state_dict_offloaded_model
-
-        state = get_state_dict_offloaded_model(model)
+        state = import_module("accelerate.utils.modeling").get_state_dict_offloaded_model(model)
     for key, tensor in sorted(state.items()):
         digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

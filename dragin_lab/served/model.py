@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines.engine import Keep
+from dragin_lab.engines.engine import Keep, finish
 from dragin_lab.engines.writing import TokenEvent
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.served.attending import kind_of, replay_draft
@@ -47,13 +47,7 @@ class ServedModel(ServedEndpoint):
 
     def generate(self, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> Continuation:
         """The continuation of a draft; as ``stream``."""
-        tokens = self.stream(draft, seed, keep=keep)
-        while True:
-            try:
-                next(tokens)
-            except StopIteration as end:
-                continuation: Continuation = end.value
-                return continuation
+        return finish(self.stream(draft, seed, keep=keep))
 
     def replay(self, draft: Write, kept: Mapping[str, np.ndarray]) -> tuple[list[TokenEvent], Continuation] | None:
         """A draft from what was kept after its prompt, or None. See ``attending.replay_draft``."""
