@@ -1,10 +1,9 @@
-"""What capture costs: time against the same loop without it and against ``generate``.
+"""What capture costs: time against drafts whose rows are not kept, and against ``generate``.
 
 Medians of interleaved runs, as ratios within one round, so that a busy machine disturbs all ways alike:
 
-- bare: our loop, nothing measured and nothing tapped, only the likeliest token taken;
-- untapped: our loop with entropy, log-probability and alternatives, without attention;
-- capture: our loop with everything, the rows kept in full;
+- capture: our engine with everything, the rows kept in full;
+- without: our engine without the rows kept in full;
 - generate: ``transformers``' ``generate`` without any capture.
 
 Processor time is given beside it: with ``--threads 1`` it hardly depends on what else the machine does.
@@ -17,12 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from common import begin, budget, interleaved, machine, parser, plain, random_llama, words, write
-from dragin_lab.engines.caches import Prefix
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines import decode
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Prompt
 
@@ -38,34 +34,17 @@ def half_billion() -> LanguageModel:
     return random_llama(layers=22, heads=20, hidden=1280, ffn=3456)
 
 
-@torch.inference_mode()
-def bare(lm: LanguageModel, ids: list[int], n: int) -> list[int]:
-    """The decode loop with nothing but the choice of the likeliest token; as many forwards as ``generate`` makes."""
-    prefix = Prefix(lm.model.config)
-    made: list[int] = []
-    fed = ids
-    for _ in range(n):
-        logits = decode.feed_tokens(lm, prefix, fed, None)
-        made.append(int(logits.argmax()))
-        fed = made[-1:]
-    return made
-
-
 def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
     """Median seconds of each variant over interleaved rounds, and medians of their ratios within a round."""
     lm.eos = frozenset()
     ids, _ = lm.prompt(Prompt(text))
 
-    def ours(capture: bool) -> list[int]:
+    def ours(attention: bool) -> list[int]:
         lm.forget()
-        made = decode.finish_stream(
-            decode.stream(lm, Write(Prompt(text), n, attention=capture), every=False, capture=capture)
-        )
-        return list(made.ids)
+        return lm.generate(Write(Prompt(text), n, attention=attention)).ids.tolist()
 
     ways: dict[str, Callable[[], list[int]]] = {
-        "bare": lambda: bare(lm, ids, n),
-        "untapped": lambda: ours(False),
+        "without": lambda: ours(False),
         "capture": lambda: ours(True),
         "generate": lambda: plain(lm, [ids], n)[0],
     }
@@ -94,7 +73,7 @@ def show(results: list[dict[str, Any]]) -> None:
             if name in r["over"]:
                 line += f"   capture / {name} = {r['over'][name]:.3f} (processor time {r['over_cpu'][name]:.3f})"
             print(line)
-        print(f"  budgets: capture / the loop without {LOOP}, capture / generate {limit}")
+        print(f"  budgets: capture / without {LOOP}, capture / generate {limit}")
 
 
 def main() -> None:
@@ -113,7 +92,7 @@ def main() -> None:
     for one, limit in zip(results, GENERATE, strict=False):
         size = f"{one['parameters'] / 1e6:.1f} M parameters"
         budgets += [
-            budget(f"decoding with capture / the same loop without, {size}", one["over"]["untapped"], LOOP),
+            budget(f"decoding with all rows kept / without, {size}", one["over"]["without"], LOOP),
             budget(f"decoding with capture / `generate` without any capture, {size}", one["over"]["generate"], limit),
         ]
     write(args.out, {"budgets": budgets, "decoding": results, "machine": machine()})

@@ -5,7 +5,7 @@ one length and every draft gets as many tokens as were asked for. The time of on
 reading the prompts, is taken off, so what stands here is decoding:
 
 - capture: our batch with everything measured and the attention rows kept in full;
-- untapped: our batch with entropy, log-probability and alternatives, without attention;
+- untapped: our batch without the rows kept in full;
 - generate: ``transformers``' ``generate`` of the same batch, nothing measured.
 
 Beside them stands the limit that the memory sets: every step reads all weights once, and the keys and values of every
@@ -57,7 +57,7 @@ def bandwidth(device: torch.device, mib: int, rounds: int = 10) -> float:
 def batch(lm: LanguageModel, texts: list[str], n: int, capture: bool) -> list[list[int]]:
     """Drafts of n tokens side by side, each prompt read again."""
     lm.forget()
-    rows = Batch(lm, len(texts), capture=capture)
+    rows = lm.batch(len(texts))
     for i, text in enumerate(texts):
         rows.ask(i, Write(Prompt(text), n, attention=capture))
     found: dict[int, Continuation | Exception] = {}

@@ -21,7 +21,6 @@ from common import MIB, begin, interleaved, machine, parser, plain, random_llama
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.data import datasets
-from dragin_lab.engines import decode
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Continuation, Prompt, Question
 
@@ -33,8 +32,7 @@ def context(lm: LanguageModel, p: int, n: int, rounds: int) -> dict[str, Any]:
 
     def ours(tokens: int, capture: bool) -> Continuation:
         lm.forget()
-        draft = Write(Prompt(text), tokens, attention=capture)
-        return decode.finish_stream(decode.stream(lm, draft, every=False, capture=capture))
+        return lm.generate(Write(Prompt(text), tokens, attention=capture))
 
     timed = interleaved(
         {

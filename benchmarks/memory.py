@@ -22,22 +22,21 @@ import torch
 from common import MIB, begin, budget, child, forget_peak, interleaved, machine, parser, plain, random_llama, resident
 from common import words as random_words
 from common import write as write_json
-from dragin_lab.engines.measure import Recorder
 from torch.utils.flop_counter import FlopCounterMode
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines import decode
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.trace.trace import Continuation, Prompt
+from dragin_lab.trace.trace import Prompt
 
 PEAK, KEPT_MIB = 1.05, 20.0  # budgets
 
 
-def write(lm: LanguageModel, text: str, n: int, capture: bool) -> Continuation:
-    """A draft of n tokens on an empty cache."""
+def write(lm: LanguageModel, text: str, n: int, capture: bool) -> Any:
+    """A draft of n tokens on an empty cache; without capture, plain ``generate``."""
     lm.forget()
-    draft = Write(Prompt(text), n, attention=capture)
-    return decode.finish_stream(decode.stream(lm, draft, every=False, capture=capture))
+    return (
+        lm.generate(Write(Prompt(text), n, attention=True)) if capture else plain(lm, [lm.prompt(Prompt(text))[0]], n)
+    )
 
 
 # -- peak -------------------------------------------------------------------------------------------------------------
@@ -100,11 +99,9 @@ def peaks(args: argparse.Namespace) -> dict[str, Any]:
 
 def kept(p: int = 2048, n: int = 128, h: int = 32) -> dict[str, Any]:
     """Bytes of the attention kept for one layer."""
-    recorder = Recorder(p, n, 5, True, torch.device("cpu"))
-    for row in range(n + 1):
-        recorder.looked_back(torch.full((1, h, 1, p + row), 1 / (p + row)))
-    assert recorder.kept is not None
-    return {"p": p, "n": n, "h": h, "MiB": recorder.kept.nbytes / MIB}
+    lm = random_llama(layers=1, heads=h, hidden=2 * h, ffn=8, vocab=64)
+    attention = write(lm, random_words(p, 64), n, True).attention
+    return {"p": p, "n": n, "h": h, "MiB": attention.nbytes / MIB}
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------

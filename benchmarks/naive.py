@@ -8,18 +8,19 @@ episode costs can be compared at equal answers. Attention comes from forwards wi
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from dragin_lab.engines.measure import Recorder
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from dragin_lab.core.episode import SoFar, Stop, Write
+from dragin_lab.core.episode import Never, SoFar, Stop, Write
+from dragin_lab.core.scores import entropy
 from dragin_lab.engines.load import LanguageModel
+from dragin_lab.engines.writing import Measured, Writing
 from dragin_lab.trace.trace import Continuation
 
 
@@ -35,14 +36,14 @@ class Naive:
         self.model = model.to(lm.device).eval()
         self.generated = 0  # tokens, those thrown away too
 
+    stream = None  # what makes it a model to ``Lab``; nobody watches it
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lm, name)
 
     @torch.inference_mode()
-    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
+    def generate(self, draft: Write, seed: int | None = None) -> Continuation:
         """The continuation of a draft, made whole and cut where its stop is reached."""
-        if False:
-            yield  # a generator, as the driver expects, that announces no tokens
         lm = self.lm
         prompt_ids, prompt_offsets = lm.prompt(draft.prompt)
         p = len(prompt_ids)
@@ -57,16 +58,21 @@ class Naive:
         )
         ids = out.sequences[0, p:].tolist()
         self.generated += len(ids)
-        recorder = Recorder(p, len(ids), lm.alternatives, draft.attention, lm.device)
-        for token, logits in zip(ids, out.logits, strict=True):
-            recorder.chose(token, logits[0])
+        logs = torch.cat(out.logits).float().log_softmax(-1)  # (n, V)
+        best, which = (part.cpu().numpy() for part in logs.exp().topk(lm.alternatives, -1))
+        spread, chosen = entropy(logs.exp(), logs).tolist(), logs[range(len(ids)), ids].tolist()
         looks = np.zeros((len(ids), len(ids)), np.float32)  # (n, n) what token j pays to token i
+        rows: Any = None
         if draft.attention:
-            rows = self._map(out.sequences[0].tolist())[:, :, p - 1 :]  # (1, h, n + 1, p + n)
-            recorder.looked_back(rows)
-            looks = rows[0, :, 1:, p:].mean(0).cpu().numpy()  # (n, n)
-        stopped = "eos" if ids[-1] in lm.eos else "length"
-        whole = recorder.continuation(lm.tokenizer, prompt_ids, prompt_offsets, stopped=stopped)
+            rows = self._map(out.sequences[0].tolist())[0, :, p - 1 :].cpu().numpy()  # (h, n + 1, p + n)
+            looks = rows[:, 1:, p:].mean(0)  # (n, n)
+        writing = Writing(lm, replace(draft, stop=Never()), prompt_ids, prompt_offsets)
+        for r in range(len(ids) + 1):
+            if rows is not None:
+                writing.look_back(rows[:, r, : p + r].mean(0), rows[:, r, : p + r])
+            if r < len(ids):
+                writing.take(ids[r], Measured(spread[r], chosen[r], np.nan, which[r], best[r]))
+        whole = writing.continuation()
         n, reason, received = self._decide(whole, looks, draft.stop)
         return whole if n is None else replace(whole.beginning(n), received=received, stopped=reason)
 
