@@ -71,7 +71,8 @@ class Naive:
             if rows is not None:
                 writing.look_back(rows[:, r, : p + r].mean(0), rows[:, r, : p + r])
             if r < len(ids):
-                writing.take(ids[r], Measured(spread[r], chosen[r], np.nan, which[r], best[r]))
+                writing.measure(Measured(spread[r], chosen[r], np.nan, which[r], best[r]))
+                writing.choose(ids[r])
         whole = writing.continuation()
         n, reason, received = self._decide(whole, looks, draft.stop)
         return whole if n is None else replace(whole.beginning(n), received=received, stopped=reason)

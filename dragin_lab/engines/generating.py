@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import transformers as tf
 from torch import Tensor
@@ -44,6 +43,7 @@ _WARPERS: dict[str, tuple[Callable[[Any], LogitsProcessor], float | None]] = {  
     "epsilon_cutoff": (tf.EpsilonLogitsWarper, 0.0),
     "eta_cutoff": (tf.EtaLogitsWarper, 0.0),
 }
+_AT_ONCE = 16  # forwards measured together, where nobody looks at them before
 _TOP_K = 50  # of ``generate`` where a config says nothing
 
 
@@ -118,6 +118,9 @@ class _Hearing(StoppingCriteria):
         self.rows: Tensor | None = None  # (B, h, keys) of it
         self.states: Tensor | None = None  # (B, d)
         self.choice: _Choice
+        #: Steps not measured yet: tokens, logits, entropies, rows, states, and which drafts took the row (1) or the token
+        #: as well (2).
+        self.waiting: list[tuple[Any, ...]] = []
 
     def hear(self, _: Any, __: Any, output: Any) -> None:
         """The model's forward hook; the forwards of other threads are none of its matter."""
@@ -132,41 +135,57 @@ class _Hearing(StoppingCriteria):
             output.hidden_states = None
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
-        for one, (token, measured, mean, heads) in zip(self.beside, self._fetch(input_ids[:, -1]), strict=True):
-            if one.complete:
-                continue
-            one.look_back(mean, heads)
-            if not one.stopped:
+        tokens = input_ids[:, -1]  # (B,)
+        listening = [0 if one.complete else 1 if one.stopped else 2 for one in self.beside]
+        self.waiting.append((tokens, self.logits, self.choice.processed, self.rows, self.states, listening))
+        for one, token, parts in zip(self.beside, tokens.tolist(), listening, strict=True):
+            one.forwards += parts > 0
+            if parts == 2:
                 try:
-                    one.take(token, measured)
+                    one.choose(token)
                 except Exception as error:  # noqa: BLE001 - no matter of the others
                     one.error = error
                 else:
                     self.watch(one)
+        if len(self.waiting) == _AT_ONCE:
+            self.settle()
         done = [one.complete for one in self.beside]
         return torch.tensor([True] * len(done) if sum(done) >= self.enough else done, device=input_ids.device)
 
-    def _fetch(self, tokens: Tensor) -> Iterator[tuple[int, Measured, np.ndarray | None, np.ndarray | None]]:
-        """Each draft's token, what is measured on it, its row as a mean over the heads, and all of them where kept.
+    def settle(self) -> None:
+        """Measure what is waiting and hand it to the drafts: their rows, and what their tokens were drawn from.
 
         In one transfer, but for the states and heads, since each waits for the device.
         """
-        logs = torch.log_softmax(self.logits.float(), -1)  # (B, V)
+        if not self.waiting:
+            return
+        waiting, self.waiting = self.waiting, []
+        tokens, logits, processed = (torch.cat(parts) for parts in list(zip(*waiting, strict=True))[:3])  # c B each
+        logs = torch.log_softmax(logits.float(), -1)  # (c B, V)
         probs, tokens = logs.exp(), tokens.to(logs.device)[:, None]
-        best, which = probs.topk(self.lm.alternatives, -1)  # (B, k)
-        k = best.shape[1]
-        parts = [tokens, which, entropy(probs, logs)[:, None], logs.gather(1, tokens), self.choice.processed, best]
-        parts += [] if self.rows is None else [self.rows.mean(1).to(logs.device)]
-        values = torch.cat([part.float() for part in parts], 1).cpu().numpy()  # ids are exact below 2**24
-        states = None if self.states is None else self.states.float().cpu().numpy()
-        full = self.rows is not None and any(one.draft.attention for one in self.beside)
-        heads = self.rows.half().cpu().numpy() if self.rows is not None and full else None  # (B, h, keys)
-        for i, (one, start, row) in enumerate(zip(self.beside, self.starts, values, strict=True)):
-            spread, logprob, processed = row[k + 1 : k + 4]
-            state = None if states is None else states[i]
-            measured = Measured(spread, logprob, processed, row[1 : k + 1], row[k + 4 : 2 * k + 4], state)
-            mean = None if self.rows is None else row[2 * k + 4 + start :]
-            yield int(row[0]), measured, mean, None if heads is None or not one.draft.attention else heads[i, :, start:]
+        best, which = probs.topk(self.lm.alternatives, -1)  # (c B, k)
+        b, k = len(self.beside), best.shape[1]
+        parts = [tokens, which, entropy(probs, logs)[:, None], logs.gather(1, tokens), processed.to(logs.device), best]
+        means = [step[3].mean(1).flatten() for step in waiting if step[3] is not None]  # (B keys,) each
+        flat = torch.cat([part.float().flatten() for part in [torch.cat([p.float() for p in parts], 1), *means]])
+        values = flat.cpu().numpy()  # ids are exact below 2**24
+        table, place = values[: len(tokens) * (2 * k + 4)].reshape(len(waiting), b, -1), len(tokens) * (2 * k + 4)
+        for step, rows in zip(waiting, table, strict=True):
+            mean: Any = None
+            heads: Any = None
+            if step[3] is not None:
+                keys = step[3].shape[-1]
+                mean, place = values[place : place + b * keys].reshape(b, keys), place + b * keys
+                heads = step[3].half().cpu().numpy() if any(one.draft.attention for one in self.beside) else None
+            states = None if step[4] is None else step[4].float().cpu().numpy()
+            for i, (one, start, row, listening) in enumerate(zip(self.beside, self.starts, rows, step[5], strict=True)):
+                if listening and mean is not None:
+                    own = heads is not None and one.draft.attention
+                    one.look_back(mean[i, start:], heads[i, :, start:] if own else None)
+                if listening == 2:
+                    spread, logprob, warped = row[k + 1 : k + 4]
+                    state = None if states is None else states[i]
+                    one.measure(Measured(spread, logprob, warped, row[1 : k + 1], row[k + 4 :], state))
 
 
 @contextmanager
@@ -204,7 +223,7 @@ def write_texts(
     beside: Sequence[Writing],
     *,
     enough: int = 1,
-    watch: Callable[[Writing], None] = lambda _: None,
+    watch: Callable[[Writing], None] | None = None,
 ) -> None:
     """Write drafts side by side until ``enough`` of them are complete; those that are not keep their ``cache``.
 
@@ -218,16 +237,19 @@ def write_texts(
     mask = torch.tensor([[0] * start + [1] * len(text) for start, text in zip(starts, texts, strict=True)])
     left = max(one.draft.max_new_tokens - len(one.ids) for one in beside)
     cache = open_cache(lm.model.config, [one.cache for one in beside], left + 1) if lm.shareable else None
-    hearing = _Hearing(lm, beside, starts, enough, watch)
+    hearing = _Hearing(lm, beside, starts, enough, watch or (lambda _: None))
     hearing.choice = _Choice(lm, beside, hearing)
     options: dict[str, Any] = dict(lm.tap.asks)
     if beside[0].draft.hidden is not None:
         options["output_hidden_states"] = True
     options["return_dict_in_generate"] = bool(options)  # or what is asked for beside the text is warned of
+    for one in beside:
+        one.settle, one.followed = hearing.settle, one.followed or watch is not None
     with lm.tap.listen(), _hook(lm.model, hearing.hear):
         generate_text(
             lm, ids, cache, left + 1, attention_mask=mask.to(lm.device), logits_processor=[hearing.choice],
             stopping_criteria=[hearing], **options,
         )  # fmt: skip
+    hearing.settle()
     for i, (one, start) in enumerate(zip(beside, starts, strict=True)):
         one.cache = None if one.complete or cache is None else split_cache(cache, i, start, lm.model.config)

@@ -116,7 +116,7 @@ class TransformersModel:
         seed: int | None = None,
         *,
         keep: Keep | None = None,
-        watch: Callable[[Writing], None] = lambda _: None,
+        watch: Callable[[Writing], None] | None = None,
     ) -> Continuation:
         """The continuation of a draft. ``draft.stop`` is asked after every token.
 
@@ -303,8 +303,11 @@ class TransformersModel:
                 keys = paid[:, r, : paid.shape[2] - n + r]
                 writing.look_back(keys.mean(0), keys if attention else None)
             if r < n:
-                writing.take(ids[r], Measured(entropies[r], chosen[r], np.nan, which[r], best[r], states[r]))
+                writing.measure(Measured(entropies[r], chosen[r], np.nan, which[r], best[r], states[r]))
+                writing.choose(ids[r])
         writing.stopped, writing.began = "forced", began
+        if writing.error is not None:
+            raise writing.error
         return writing.continuation()
 
     # -- what decides the answers -------------------------------------------------------------------------------------

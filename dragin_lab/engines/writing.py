@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -18,6 +18,11 @@ from dragin_lab.trace.trace import Continuation
 _KEPT = (
     "ids", "entropy", "logprob", "alternative_ids", "alternative_probs", "entropy_processed", "attention", "hidden",
     "among",
+)  # fmt: skip
+
+
+_MEASURED = (
+    "entropy", "logprob", "received", "alternative_ids", "alternative_probs", "attention", "hidden"
 )  # fmt: skip
 
 
@@ -50,6 +55,20 @@ class Measured:
     hidden: np.ndarray | None = None  # (d,)
 
 
+class _SoFar(SoFar):
+    """A draft so far, whose measures are fetched when a ``Stop`` looks at them; most never do."""
+
+    def __init__(self, writing: Writing) -> None:
+        self.ids, self.text, self.offsets = writing.ids, writing.spans.text, writing.spans.provisional()
+        self._writing = writing
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _MEASURED:
+            raise AttributeError(name)
+        self._writing.settle()
+        return getattr(self._writing, name)
+
+
 class Source(Protocol):
     """What a draft asks of its model."""
 
@@ -65,8 +84,9 @@ class Writing:
     """A draft under way.
 
     Row r of its attention is the query position p - 1 + r: token r was predicted by it, token r - 1 looks back with it.
-    In turn: ``look_back`` with the row of the forward, ``take`` the token chosen after it, until ``complete``; then
-    ``continuation``. The forward after the last token gives the last row.
+    After each forward ``choose`` takes the token, until ``complete``; the one after the last token gives the last row.
+    ``look_back`` takes the rows and ``measure`` what was measured on the tokens, in order, at the latest when
+    ``settle`` asks for them; then ``continuation``.
 
     Args:
         prompt_ids, prompt_offsets: (p,) ids and (p, 2) character spans.
@@ -84,10 +104,13 @@ class Writing:
         self.stopped = ""  # why it ended; empty while it goes on
         self.error: Exception | None = None  # of its ``Stop``
         self.delta = ""  # what the last token added to the text
-        self.rows = self.reused = 0
+        self.rows = self.measured = self.reused = 0  # rows and tokens that are measured; tokens not read again
+        self.forwards = 0
+        self.settle: Callable[[], None] = lambda: None  # hands over what is measured and not here yet
         self.generator: Any = None  # what its tokens are drawn from; None takes the likeliest
         self.cache: Any = None  # of its text so far, between forwards
         self.spans = lm.tokenizer.spans()
+        self.followed = not isinstance(draft.stop, Never)  # whether anybody looks at it before it ends
         n, k = draft.max_new_tokens, lm.alternatives
         self._entropy, self._logprob, self._processed = np.zeros((3, n), np.float32)
         self._likeliest, self._probs = np.zeros((n, k), np.int32), np.zeros((n, k), np.float32)
@@ -99,7 +122,7 @@ class Writing:
     @property
     def complete(self) -> bool:
         """Whether it has ended and its last token has looked back."""
-        return self.error is not None or (bool(self.stopped) and (self.blind or self.rows > len(self.ids)))
+        return self.error is not None or (bool(self.stopped) and (self.blind or self.forwards > len(self.ids)))
 
     def look_back(self, mean: np.ndarray | None, heads: np.ndarray | None = None) -> None:
         """Take the next row: its mean over the heads (keys,), and, where it is kept in full, all heads (h, keys).
@@ -120,59 +143,69 @@ class Writing:
                 self._attention = np.zeros((len(heads), n + 1, p + n), np.float16)
             self._attention[:, r, p + r - heads.shape[1] : p + r] = heads
 
-    def take(self, token: int, measured: Measured) -> None:
-        """Take the next token and ask the ``Stop``. Raises ``ModelError`` where its distribution is not finite."""
-        t = len(self.ids)
+    def measure(self, measured: Measured) -> None:
+        """Take what was measured on the next token; a distribution that is not finite is the draft's ``error``."""
+        t = self.measured
+        self.measured += 1
         if np.isnan(measured.entropy):
-            raise ModelError(
+            self.error = self.error or ModelError(
                 f"the logits of {self.lm.name} are not finite (NaN) after {len(self.prompt_ids) + t} tokens; float16 "
                 'may overflow: load it with dtype="bfloat16" or "float32"'
             )
-        self.ids.append(token)
         self._entropy[t], self._logprob[t] = measured.entropy, measured.logprob
         self._likeliest[t], self._probs[t] = measured.likeliest, measured.probs
         self._processed[t] = measured.processed
         if measured.hidden is not None:
             self._hidden.append(measured.hidden)
-        self.delta = self.spans.push(token)
-        reason = None if isinstance(self.draft.stop, Never) else self.draft.stop.reached(self.so_far())
+
+    def choose(self, token: int) -> None:
+        """Take the next token and ask the ``Stop``."""
+        self.ids.append(token)
+        reason = None
+        if self.followed:
+            self.delta = self.spans.push(token)
+            reason = self.draft.stop.reached(_SoFar(self))
         if token in self.lm.eos:
             self.stopped = "eos"
         else:
-            self.stopped = reason or "length" * (t + 1 == self.draft.max_new_tokens)
+            self.stopped = reason or "length" * (len(self.ids) == self.draft.max_new_tokens)
 
-    def so_far(self) -> SoFar:
-        """What the ``Stop`` may look at."""
-        n = len(self.ids)
-        return SoFar(
-            ids=self.ids,
-            text=self.spans.text,
-            offsets=self.spans.provisional(),
-            entropy=self._entropy[:n],  # type: ignore[arg-type]
-            logprob=self._logprob[:n],  # type: ignore[arg-type]
-            received=self.received(),
-            alternative_ids=self._likeliest[:n],
-            alternative_probs=self._probs[:n],
-            attention=self.attention(),
-            hidden=self.hidden(),
-        )
+    @property
+    def entropy(self) -> np.ndarray:
+        return self._entropy[: len(self.ids)]
 
+    @property
+    def logprob(self) -> np.ndarray:
+        return self._logprob[: len(self.ids)]
+
+    @property
+    def alternative_ids(self) -> np.ndarray:
+        return self._likeliest[: len(self.ids)]
+
+    @property
+    def alternative_probs(self) -> np.ndarray:
+        return self._probs[: len(self.ids)]
+
+    @property
     def received(self) -> np.ndarray:
         """(n,) float32, from the rows so far; NaN of a model without attention."""
         n = len(self.ids)
         return np.full(n, np.nan, np.float32) if self.blind else self._received[:n]
 
+    @property
     def attention(self) -> np.ndarray | None:
         """(h, n + 1, p + n) float16, 0 where a row is still to come; None where rows are not kept."""
         n = len(self.ids)
         return None if self._attention is None else self._attention[:, : n + 1, : len(self.prompt_ids) + n]
 
+    @property
     def hidden(self) -> np.ndarray | None:
         """(n, d) float32, where they are captured."""
         return np.stack(self._hidden) if self._hidden else None
 
     def event(self) -> TokenEvent:
         """The last token, for people who watch."""
+        self.settle()
         t, token = len(self.ids) - 1, self.ids[-1]
         name = self.lm.tokenizer.tokens([token])[0]
         return TokenEvent(t, token, name, self.spans.text, self.delta, float(self._entropy[t]), float(self._logprob[t]))
@@ -181,7 +214,7 @@ class Writing:
         """What was written; ``keep`` gets what ``replay`` needs."""
         n, tokenizer = len(self.ids), self.lm.tokenizer
         text, spans = tokenizer.spans().all(self.ids)
-        attention, processed = self.attention(), self._processed[:n]
+        attention, processed = self.attention, self._processed[:n]
         warped = np.where(np.isnan(processed), self._entropy[:n], processed)
         continuation = Continuation(
             prompt_ids=np.asarray(self.prompt_ids, np.int32),
@@ -191,16 +224,16 @@ class Writing:
             text=text,
             raw_text=tokenizer.decode(self.ids, special=True),
             offsets=np.asarray(spans, np.int32).reshape(-1, 2),
-            entropy=self._entropy[:n],
-            logprob=self._logprob[:n],
-            alternative_ids=self._likeliest[:n],
-            alternative_probs=self._probs[:n],
+            entropy=self.entropy,
+            logprob=self.logprob,
+            alternative_ids=self.alternative_ids,
+            alternative_probs=self.alternative_probs,
             alternative_tokens=tuple(tuple(map(tokenizer.show, row)) for row in self._likeliest[:n].tolist()),
-            received=self.received(),
+            received=self.received,
             entropy_processed=None if np.isnan(processed).all() else warped,
             attention=None if attention is None else attention.copy(),  # not a view of the whole buffer
             among=None if self.blind else self._among[: n + 1, :n][np.tril_indices(n + 1, -1, n)],
-            hidden=self.hidden(),
+            hidden=self.hidden,
             stopped=self.stopped,
             seconds=time.perf_counter() - self.began,
             reused=self.reused,
@@ -226,13 +259,14 @@ def replay(writing: Writing, kept: Mapping[str, np.ndarray]) -> tuple[list[Token
             None if writing.blind else among[r, :r], None if attention is None else attention[:, r, : p + r]
         )
 
-    events = []
+    writing.followed, events = True, []
     for t, token in enumerate(kept["ids"].tolist()):
         look_back(t)
         processed = kept["entropy_processed"][t] if "entropy_processed" in kept else np.nan
         hidden = kept["hidden"][t] if "hidden" in kept else None
         entropy, logprob, likeliest, probs = (kept[name][t] for name in _KEPT[1:5])
-        writing.take(token, Measured(entropy, logprob, processed, likeliest, probs, hidden))
+        writing.measure(Measured(entropy, logprob, processed, likeliest, probs, hidden))
+        writing.choose(token)
         events.append(writing.event())
         if writing.stopped:
             look_back(t + 1)
