@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from dragin_lab.engines.layers import attention_layers
 from dragin_lab.engines.tap import pick_heads, read_maps, use_attention
 from dragin_lab.engines.writing import Writing
 from dragin_lab.trace.trace import Continuation, Prompt
-
-if TYPE_CHECKING:
-    from dragin_lab.engines.transformers import TransformersModel
 
 _TOKENS, _PROMPT = 13, 10  # of the text, and of its prompt
 _PARTS = {"exemplars": (0, 3), "passages": (3, 7)}  # of the prompt, where it is read in parts
@@ -55,7 +52,7 @@ class Check:
         return f"{self.name}: {sign} ({self.value:.2g}, limit {self.limit:.2g}){' - ' + self.note if self.note else ''}"
 
 
-def run_checks(lm: TransformersModel) -> list[Check]:
+def run_checks(lm: Any) -> list[Check]:
     """A few dozen forwards on a few ids.
 
     - attention rows sum to 1 (to at most 1 where the model has attention sinks), see nothing that comes later, and are
@@ -105,7 +102,7 @@ def run_checks(lm: TransformersModel) -> list[Check]:
     return checks
 
 
-def _begin(lm: TransformersModel, ids: list[int], parts: Any = None) -> Writing:
+def _begin(lm: Any, ids: list[int], parts: Any = None) -> Writing:
     """A draft of the last ids after the others, each forced; a character of its prompt for each token."""
     n = _TOKENS - _PROMPT
     p = len(ids) - n
@@ -114,7 +111,7 @@ def _begin(lm: TransformersModel, ids: list[int], parts: Any = None) -> Writing:
     return Writing(lm, draft, ids[:p], np.stack([places, places + 1], 1), blind=not lm.has_attention)
 
 
-def _one_pass(lm: TransformersModel, text: Writing) -> Continuation:
+def _one_pass(lm: Any, text: Writing) -> Continuation:
     return lm.measure_text(text.prompt_ids, text.prompt_offsets, list(text.draft.prefix), attention=True)
 
 
@@ -123,7 +120,7 @@ def _distance(a: Continuation, b: Continuation, *names: str) -> float:
     return max(float(np.abs(np.float64(getattr(a, n)) - np.float64(getattr(b, n))).max()) for n in names)
 
 
-def _check_capture(lm: TransformersModel, ids: list[int], sharp: bool) -> list[Check]:
+def _check_capture(lm: Any, ids: list[int], sharp: bool) -> list[Check]:
     """Whether one pass with capture gives what it gives without."""
     tap, inputs = lm.tap, {"input_ids": torch.tensor([ids], device=lm.device), "use_cache": False}
     with lm.in_use():
@@ -153,7 +150,7 @@ def _check_capture(lm: TransformersModel, ids: list[int], sharp: bool) -> list[C
     ]
 
 
-def check_path(lm: TransformersModel, ids: Sequence[int] = range(_TOKENS)) -> Check:
+def check_path(lm: Any, ids: Sequence[int] = range(_TOKENS)) -> Check:
     """Whether a model whose attention capture exchanges gives the logits that it gives in ``generate``."""
     inputs = {"input_ids": torch.tensor([list(ids)], device=lm.device), "use_cache": False}
     with lm.in_use():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformers as tf
@@ -20,9 +20,6 @@ from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 from dragin_lab.core.scores import entropy
 from dragin_lab.engines.kept import open_cache, split_cache
 from dragin_lab.engines.writing import Measured, Writing
-
-if TYPE_CHECKING:
-    from dragin_lab.engines.transformers import TransformersModel
 
 #: What of a generation config is not ``generate``'s to decide here, and what it would sample by.
 _OURS: dict[str, Any] = {
@@ -57,7 +54,7 @@ def list_warpers(config: Any) -> list[LogitsProcessor]:
 class _Choice(LogitsProcessor):
     """Chooses each draft's token: with its bias, the config's warpers and its own draws, or the one it is forced to."""
 
-    def __init__(self, lm: TransformersModel, beside: Sequence[Writing], hearing: _Hearing) -> None:
+    def __init__(self, lm: Any, beside: Sequence[Writing], hearing: _Hearing) -> None:
         self.lm, self.beside, self.hearing = lm, beside, hearing
         config = lm.model.generation_config
         self.warpers = list_warpers(config) if lm.sample else []
@@ -106,7 +103,7 @@ class _Hearing(StoppingCriteria):
 
     def __init__(
         self,
-        lm: TransformersModel,
+        lm: Any,
         beside: Sequence[Writing],
         starts: Sequence[int],
         enough: int,
@@ -118,8 +115,8 @@ class _Hearing(StoppingCriteria):
         self.rows: Tensor | None = None  # (B, h, keys) of it
         self.states: Tensor | None = None  # (B, d)
         self.choice: _Choice
-        #: Steps not measured yet: tokens, logits, entropies, rows, states, and which drafts took the row (1) or the token
-        #: as well (2).
+        #: Steps not measured yet: tokens, logits, entropies, rows, states, and what each draft took of them:
+        #: nothing (0), the row (1), the token as well (2).
         self.waiting: list[tuple[Any, ...]] = []
 
     def hear(self, _: Any, __: Any, output: Any) -> None:
@@ -197,7 +194,7 @@ def _hook(model: Any, hook: Callable[..., None]) -> Iterator[None]:
         handle.remove()
 
 
-def generate_text(lm: TransformersModel, ids: Sequence[Sequence[int]], cache: Any, n: int, **options: Any) -> None:
+def generate_text(lm: Any, ids: Sequence[Sequence[int]], cache: Any, n: int, **options: Any) -> None:
     """``generate`` n tokens greedily after ids (B, of one length, on the left padding) of which ``cache`` has some."""
     config = lm.model.generation_config
     asked = {name: value for name, value in _OURS.items() if hasattr(config, name)}
@@ -210,7 +207,7 @@ def generate_text(lm: TransformersModel, ids: Sequence[Sequence[int]], cache: An
     )
 
 
-def read_prefix(lm: TransformersModel, ids: list[int], cache: DynamicCache | None) -> DynamicCache:
+def read_prefix(lm: Any, ids: list[int], cache: DynamicCache | None) -> DynamicCache:
     """The cache of some ids, of which ``cache`` has the beginning; that one stays as it is."""
     grown = open_cache(lm.model.config, [cache], 0) or DynamicCache(config=lm.model.config)
     with lm.tap.listen():  # where capture needs another attention, the prompt is read by it too
@@ -219,7 +216,7 @@ def read_prefix(lm: TransformersModel, ids: list[int], cache: DynamicCache | Non
 
 
 def write_texts(
-    lm: TransformersModel,
+    lm: Any,
     beside: Sequence[Writing],
     *,
     enough: int = 1,

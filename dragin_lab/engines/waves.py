@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from dragin_lab.engines.kept import MOST
 from dragin_lab.engines.writing import Writing
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Continuation
-
-if TYPE_CHECKING:
-    from dragin_lab.engines.transformers import TransformersModel
 
 #: What torch says where it has no error class for a lack of memory.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
@@ -51,7 +48,7 @@ class Waves:
         notes: why it is less than was asked for, one line each time.
     """
 
-    def __init__(self, lm: TransformersModel, size: int) -> None:
+    def __init__(self, lm: Any, size: int) -> None:
         if size < 1:
             raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
         self.lm, self.asked, self.size = lm, size, size

@@ -108,7 +108,7 @@ class CachedModel:
     def _draft_key(self, draft: Write, attention: bool) -> bytes:
         prompt = draft.prompt
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in draft.bias]
-        request = [prompt.text, prompt.special, prompt.apart, bias, attention, draft.hidden, draft.prefix]
+        request = [prompt.text, prompt.special, bias, attention, draft.hidden, draft.prefix]
         return self._key("draft", request)
 
     def _map_key(self, ids: Sequence[int]) -> bytes:

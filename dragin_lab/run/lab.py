@@ -108,8 +108,6 @@ class Lab:
         lab.__dict__.update(opened)
         return lab
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
-
     @cached_property
     def model(self) -> Any:
         """The ``LanguageModel``, ``ServedModel`` or ``Cluster``. Raises as ``served.open_model``."""
@@ -369,8 +367,6 @@ class Lab:
         options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "nlp": nlp}
         module = import_module("dragin_lab.run.sensitivity")
         return module.sensitivity(self, trace, margin=margin, limit=limit, **options)
-
-    # -- live controls -------------------------------------------------------------------------------------------------
 
     def explore(
         self,
