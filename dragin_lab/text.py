@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 #: What stands before the credentials in an address: the kind of a retriever or corpus, and the scheme of a URL.
 _BEFORE_CREDENTIALS = re.compile(r"(?:(?:elasticsearch|dense|hub):)?(?:(?:[a-z][a-z0-9+.-]*:)?//)?", re.IGNORECASE)
+#: A text between quotation marks, from every mark on, as an apostrophe is none.
+_QUOTED = re.compile(r"""(?=(['"])((?:(?!\1).)+)\1)""")
 
 
 def printable(text: object) -> str:
@@ -53,6 +56,22 @@ def split_credentials(address: str) -> tuple[str, str]:
 def without_secrets(address: str) -> str:
     """An address without the user and password in it, for messages, records and paths."""
     return split_credentials(address)[1]
+
+
+def hide_typed_secrets(message: str, typed: Iterable[str]) -> str:
+    """A message without the credentials in words that were typed; what it quotes of a word that holds some is "***"."""
+    written = (form for word in typed for form in (word, repr(word)[1:-1]))
+    for word in (re.sub(r"^--?[\w-]+=", "", form) for form in written):
+        if not (credentials := split_credentials(word)[0]):
+            continue
+        stop = word.rindex("@")
+        start = word.find("://") + 3 if "://" in word[:stop] else stop - len(credentials)
+        message = message.replace(word, word[:start] + word[stop + 1 :])
+        for mark, part in set(_QUOTED.findall(message)):
+            place = word.find(part)
+            if 0 <= place <= stop and place + len(part) > start:
+                message = message.replace(f"{mark}{part}{mark}", f"{mark}***{mark}")
+    return message
 
 
 def json_in_html(value: Any) -> str:

@@ -22,11 +22,12 @@ from dragin_lab.cli.data import data
 from dragin_lab.cli.doctor import doctor
 from dragin_lab.cli.methods import methods
 from dragin_lab.cli.options import debug_option
-from dragin_lab.cli.outputs import RunFailedError, describe_failure, echo
+from dragin_lab.cli.outputs import RunFailedError, describe_failure, echo, typed
 from dragin_lab.cli.run import demo, run, sweep
 from dragin_lab.cli.show import show
 from dragin_lab.cli.table import browse, compare, table
 from dragin_lab.errors import DraginLabError
+from dragin_lab.text import hide_typed_secrets
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 LONGEST = 1000  # characters of a line of an error, which may repeat what was given
@@ -77,6 +78,7 @@ def main(args: list[str] | None = None) -> None:
 
 def status(args: list[str]) -> int:
     """Run one command; errors become one or two lines, with ``--debug`` a traceback too."""
+    typed.set(args)
     with warnings.catch_warnings():
         warnings.showwarning = _show_every_warning if "--debug" in args else _show_warning
         return _run_command(args)
@@ -109,7 +111,7 @@ def _run_command(args: list[str]) -> int:
 def _print_error(error: BaseException, args: list[str], code: int, text: str | None = None) -> int:
     if "--debug" in args:
         echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    lines = (text or str(error)).split("\n")
+    lines = hide_typed_secrets(text or str(error), args).split("\n")
     cut = [line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}" for line in lines]
     echo("\ninterrupted" if code == INTERRUPTED else "error: " + "\n".join(cut), err=True)
     return code

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -14,7 +15,7 @@ import rich_click as click
 from dragin_lab.errors import DraginLabError, ViewError
 from dragin_lab.files import as_path
 from dragin_lab.run.rundir import CONFIG
-from dragin_lab.text import printable
+from dragin_lab.text import hide_typed_secrets, printable
 
 if TYPE_CHECKING:
     from dragin_lab.core.prompts import PromptTemplate
@@ -27,9 +28,13 @@ class RunFailedError(Exception):
     """Something failed after the work had begun; what was done is kept."""
 
 
+#: The words of the command, whose credentials no output repeats.
+typed: ContextVar[Sequence[str]] = ContextVar("typed", default=())
+
+
 def echo(text: object, *, err: bool = False, nl: bool = True, **style: Any) -> None:
     """Print text from anywhere (``printable``), in a ``style`` of ``click.style``; all commands print with this."""
-    shown = printable(text)
+    shown = printable(hide_typed_secrets(str(text), typed.get()))
     click.echo(click.style(shown, **style) if any(style.values()) else shown, err=err, nl=nl)
 
 

@@ -10,6 +10,8 @@ import pytest
 from command import Command
 from ray_nodes import free_port
 
+from dragin_lab.cli import app
+
 WRONG = [
     ("ask", ("QUESTION",)),
     ("ask ''", ("question is empty",)),
@@ -120,6 +122,33 @@ def test_wrong_usage_of_a_cluster_too(
     pytest.importorskip("ray")
     monkeypatch.chdir(tmp_path)
     check_refused(command, line.format(port=free_port()), says)
+
+
+@pytest.mark.parametrize("password", ["s3cret", "s3c,ret", "s3c:ret", "s3c=ret", "s3c'ret", "s3c\\ret", "s3c ret"])
+@pytest.mark.parametrize(
+    ("before", "kind"),
+    [
+        ((), "elasticsearch:http://"),  # no such command
+        (("table", "a", "b"), "http://"),  # an argument too much
+        (("ask", "Who?", "--nothing"), ""),
+        (("ask", "Who?", "--layout"), "http://"),
+        (("run", "--limit"), "http://"),
+        (("run", "--limit="), "elasticsearch:"),
+        (("run", "--method"), "http://"),  # which commas part
+        (("run", "--preset"), "http://"),  # which colons part
+        (("run", "--set"), "threshold=http://"),
+        (("--debug", "run", "--layer"), "http://"),
+    ],
+)
+def test_wrong_usage_repeats_no_password(
+    command: Command, before: tuple[str, ...], kind: str, password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    address = f"{kind}ann:{password}@host"
+    glued = bool(before) and before[-1].endswith("=")
+    ran = command(*before[:-1], before[-1] + address) if glued else command(*before, address)
+    assert ran.code == app.USAGE
+    assert [part for part in ("ann", "s3c", "ret@", "'ret") if part in ran.err + ran.out] == []
 
 
 RECORD = {"_id": "a", "question": "Who?", "answer": "Li"}

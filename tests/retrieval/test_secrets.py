@@ -11,7 +11,7 @@ from dragin_lab.retrieval import elasticsearch
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.worker import Recipe
-from dragin_lab.text import split_credentials, without_secrets
+from dragin_lab.text import hide_typed_secrets, split_credentials, without_secrets
 
 PASSWORDS = [f"s3cret{mark}more" for mark in ("", "/", "@", "//", "#", "?", ":")] + ["12/s3cret"]
 ADDRESSES = [f"{scheme}ann:{password}@host:9200/wiki" for scheme in ("http://", "") for password in PASSWORDS]
@@ -47,6 +47,16 @@ def test_neither_a_lab_nor_a_recipe_nor_a_refusal_shows_a_password(address: str)
             refuse()
         shown.append(f"{caught.value} {caught.value.__cause__}")
     assert [line for line in shown if "s3cret" in line or "more" in line or "ann:" in line] == []
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_message_repeats_no_part_of_a_typed_address_that_holds_a_password(address: str) -> None:
+    for word in (address, f"--limit={address}"):
+        message = f"'{address}' is none of 'a', \"{address[:-12]}\", and {address} is 'host:9200/wiki'"
+        hidden = hide_typed_secrets(message, ["run", word])
+        assert hidden.endswith(f"and {address.partition('ann')[0]}host:9200/wiki is 'host:9200/wiki'")
+        assert [part for part in ("ann", "s3cret", "more") if part in hidden] == []
+    assert hide_typed_secrets("no 'me@home'", ["/data/me@home"]) == "no 'me@home'"
 
 
 @pytest.mark.parametrize("password", PASSWORDS)
