@@ -54,7 +54,7 @@ def write_run(
             {
                 "qid": f"q{at}",
                 "question": "Who?",
-                "text": "",
+                "text": " It is.",
                 "answer": "",
                 "gold": ["Bo"],
                 "em": right,

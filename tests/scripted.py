@@ -246,11 +246,12 @@ def drive(
     marker: str = "▁",
     eos: str = "</s>",
     window: int | None = None,
+    retriever: ScriptedRetriever | None = None,
     all_asked: bool = True,
 ) -> Driven:
     """Run an episode on scripted answers, one request after the other; ``all_asked`` insists that none is left."""
     lm = ScriptedModel(script, looks=looks, marker=marker, eos=eos, window=window)
-    retriever = ScriptedRetriever(*passages)
+    retriever = retriever or ScriptedRetriever(*passages)
     trace = Trace(Question("q", question, golds), method.settings)
     asked = start_episode(method, trace, template, lm.tokenizer, window=window)
     answer: Any = None

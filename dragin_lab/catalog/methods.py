@@ -129,7 +129,7 @@ def method(
         formulator=formulator,
         max_new_tokens=count("max_new_tokens", trigger.length if max_new_tokens is None else max_new_tokens),
         top_k=count("top_k", default_top_k(name, variant) if top_k is None else top_k),
-        pipeline=load_pipeline(nlp),
+        pipeline=load_pipeline(nlp, released=variant == "reference"),
         own_label=check_label(label) if label else "",
         calibrated=calibrated,
     )
@@ -261,7 +261,7 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     if missing or settings["name"] not in METHODS:
         wrong = f"has no {missing[0]!r}" if missing else f"is called {settings['name']!r}"
         raise SettingError(f"the trace's method {wrong}, so dragin_lab did not make it; take a trace of lab.ask")
-    pipeline, recorded = load_pipeline(nlp), settings.get("pipeline")
+    pipeline, recorded = load_pipeline(nlp, released=settings["variant"] == "reference"), settings.get("pipeline")
     if recorded not in (None, pipeline.name):
         raise SettingError(
             f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the first as nlp"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from dragin_lab.core.words import split_words
 from dragin_lab.errors import SettingError
 
 ANSWER_PHRASE = "the answer is"
@@ -31,6 +33,13 @@ _PARTS = ("em", "f1", "precision", "recall")
 MEASURES = {"2wikimultihopqa": _PARTS, "hotpotqa": _PARTS, "iirc": _PARTS, "strategyqa": ("accuracy",)}
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+#: Marks of Chinese and Japanese: of their own, wide forms of ASCII's, and others beside an ideograph or kana.
+_WIDE_MARKS = re.compile(
+    r"(?=[\u3000-\u30ff\ufe30-\ufe4f\uff00-\uffef])[^\w\s]"
+    r"|(?<=[\u3040-\u30ff\u3400-\u9fff])[·“”‘’…—]+|[·“”‘’…—]+(?=[\u3040-\u30ff\u3400-\u9fff])"
+)
+_MARKUP = re.compile(r"<[^<>]*>|\\[a-zA-Z]+")
+_TRUTH = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
@@ -67,8 +76,13 @@ def cut_prediction(text: str, *, at_start: bool = False) -> str:
     return text[: min(places, default=None)]
 
 
+def fold_phrase(text: str, phrase: str = ANSWER_PHRASE) -> str:
+    """A text, of the same length, with ``phrase`` as the released code knows it wherever it has other capitals."""
+    return re.sub(re.escape(phrase), lambda _: phrase, text, flags=re.IGNORECASE)
+
+
 def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> str:
-    """What stands after the first ``phrase`` and one more character (reference-behaviour §6.3).
+    """What the released code reads: all after the first ``phrase`` and one more character (reference-behaviour §6.3).
 
     ``rule`` is one of ``ANSWER_RULES``. Without the phrase 2WikiMultihopQA keeps the whole text and the others
     nothing; StrategyQA answers ``no`` unless the first three letters are yes.
@@ -78,38 +92,64 @@ def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWE
     place = text.find(phrase)
     answer = text[place + len(phrase) + 1 :] if place >= 0 else (text if rule == "2wikimultihopqa" else "")
     if rule == "strategyqa":
-        return "yes" if answer.strip()[:3].lower() == "yes" else "no"
+        return "" if place < 0 else "yes" if answer[:3].lower() == "yes" else "no"
     answer = answer.strip()
     for ending in _STRIPPED[rule]:
         answer = answer.removesuffix(ending)
     return answer.strip()
 
 
-def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> bool:
-    """Whether an answer stands after ``phrase``: some letter or digit, of StrategyQA yes or no.
+def read_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> str:
+    """The same as the paper has it: the phrase in any capitals, and "the obtained yes/no response" (Appendix B).
 
-    ``extract_answer`` makes something of any text, as the released code does: of nonsense it makes StrategyQA's "no".
+    That is StrategyQA's first word, yes or true, no or false, whatever marks stand around it; "no" for any other.
     """
-    answer = text.partition(phrase)[2]
+    text = fold_phrase(text, phrase)
+    if rule != "strategyqa" or phrase not in text:
+        return extract_answer(text, rule, phrase)
+    return _TRUTH.get(_first_word(text.partition(phrase)[2]), "no")
+
+
+def _first_word(answer: str) -> str:
+    """The first word of an answer, in small letters, without markup."""
+    return next(iter(re.findall(r"[^\W_]+", _MARKUP.sub(" ", answer).lower())), "")
+
+
+def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> bool:
+    """Whether an answer stands after ``phrase``: some letter or digit, of StrategyQA yes or no; not the phrase again.
+
+    ``read_answer`` makes something of any text: of nonsense it makes StrategyQA's "no".
+    """
+    answer = fold_phrase(text, phrase).partition(phrase)[2]
     for end in RELEASED_ENDS:
         answer = answer.replace(end, " ")
-    words = normalize_answer(answer).split()
-    return words[:1] in (["yes"], ["no"]) if rule == "strategyqa" else bool(words)
+    if phrase in answer:
+        return False
+    return _first_word(answer) in _TRUTH if rule == "strategyqa" else any(map(str.isalnum, answer))
 
 
-def normalize_answer(text: str) -> str:
-    """SQuAD's normal form: lower case, no punctuation, no articles, single spaces."""
-    text = text.lower().translate(_PUNCTUATION)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+def normalize_answer(text: str, *, released: bool = False) -> str:
+    """SQuAD's normal form: lower case, no punctuation, no articles, single spaces.
+
+    Unless it is the ``released`` code's, of the canonical text (NFC), where marks of Chinese and Japanese are
+    punctuation and each ideograph and kana is a word (the evaluation of DRCD and CMRC 2018); and not empty where the
+    text is not: articles or marks alone stay.
+    """
+    if not released:
+        text = _WIDE_MARKS.sub("", unicodedata.normalize("NFC", text))
+    plain = text.lower().translate(_PUNCTUATION)
+    words = re.sub(r"\b(a|an|the)\b", " ", plain).strip()
+    return " ".join(words.split() if released else split_words(words or plain or text))
 
 
-def exact_match(prediction: str, golds: Sequence[str]) -> float:
+def exact_match(prediction: str, golds: Sequence[str], *, released: bool = False) -> float:
     """1.0 where the normal form equals that of some gold, else 0.0."""
-    return float(any(normalize_answer(prediction) == normalize_answer(gold) for gold in golds))
+    form, *forms = (normalize_answer(text, released=released) for text in (prediction, *golds))
+    return float(form in forms)
 
 
-def _overlap_scores(prediction: str, gold: str) -> tuple[float, float, float]:
-    p, g = normalize_answer(prediction), normalize_answer(gold)
+def _overlap_scores(prediction: str, gold: str, released: bool) -> tuple[float, float, float]:
+    p, g = normalize_answer(prediction, released=released), normalize_answer(gold, released=released)
     closed = {"yes", "no", "noanswer"}
     if p != g and (p in closed or g in closed):
         return 0.0, 0.0, 0.0
@@ -121,12 +161,14 @@ def _overlap_scores(prediction: str, gold: str) -> tuple[float, float, float]:
     return 2 * precision * recall / (precision + recall), precision, recall
 
 
-def score_answer(prediction: str, golds: Sequence[str]) -> dict[str, float]:
+def score_answer(prediction: str, golds: Sequence[str], *, released: bool = False) -> dict[str, float]:
     """em, f1, precision and recall in [0, 1], each the best over the golds on its own (reference-behaviour §6.4).
 
-    Raises ``SettingError`` without golds: a score against nothing would read as a wrong answer.
+    ``released`` as in ``normalize_answer``. Raises ``SettingError`` without golds: a score against nothing would read
+    as a wrong answer.
     """
     if not golds:
         raise SettingError("a question without gold answers cannot be scored")
-    f1, precision, recall = map(max, zip(*(_overlap_scores(prediction, gold) for gold in golds), strict=True))
-    return {"em": exact_match(prediction, golds), "f1": f1, "precision": precision, "recall": recall}
+    overlaps = zip(*(_overlap_scores(prediction, gold, released) for gold in golds), strict=True)
+    f1, precision, recall = map(max, overlaps)
+    return {"em": exact_match(prediction, golds, released=released), "f1": f1, "precision": precision, "recall": recall}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragin_lab.checks import text
-from dragin_lab.core.answers import ANSWER_PHRASE, ANSWER_PROMPT, extract_answer, is_readable
+from dragin_lab.core.answers import ANSWER_PHRASE, ANSWER_PROMPT, extract_answer, is_readable, read_answer
 
 #: What opens and closes a search call, and what stands around a follow-up question.
 CALL_OPENS, CALL_CLOSES = "[Search(", ")]"
@@ -73,9 +73,9 @@ class Form:
         """An exemplar as it stands in a prompt."""
         return f"Question: {exemplar.question}\n{self.label_of(exemplar)} {self.worked(exemplar)}\n"
 
-    def read(self, text: str, rule: str) -> str:
+    def read(self, text: str, rule: str, *, released: bool = False) -> str:
         """The final answer in a whole text, as a rule of ``answers.ANSWER_RULES`` reads it."""
-        return extract_answer(self._told(text), rule, self.phrase)
+        return (extract_answer if released else read_answer)(self._told(text), rule, self.phrase)
 
     def readable(self, text: str, rule: str) -> bool:
         """Whether the text states an answer in this form (``answers.is_readable``)."""

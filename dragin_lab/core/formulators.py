@@ -147,7 +147,7 @@ class LastN(Formulator):
 @FORMULATORS.add
 @dataclass(frozen=True)
 class ConfidentSentence(Formulator):
-    """The sentence without its improbable tokens (FLARE)."""
+    """The sentence without the words that hold an improbable token, and without improbable marks (FLARE)."""
 
     name, source = "confident-sentence", "FLARE §3.2 (implicit queries by masking)"
     doubt_limit: float = setting(0.6, label="1 − probability above which a token is left out", top=1.0)  # 1 - β
@@ -214,12 +214,15 @@ def choose_top(weights: np.ndarray, top_n: int, eligible: np.ndarray | None = No
 
 
 def keep_confident(text: str, offsets: np.ndarray, probability: np.ndarray, floor: float) -> str:
-    """A span of text without the tokens whose probability is below β (FLARE paper, implicit query formulation).
+    """A text without the words that hold a token of a probability below β (FLARE, implicit query formulation).
 
-    ``offsets`` is (n, 2) in ``text``, ``probability`` is (n,); white space is folded to single spaces.
+    A mark whose probability is below goes by itself. ``offsets`` is (n, 2) in ``text``, ``probability`` is (n,); white
+    space is folded to single spaces.
     """
     keep = np.ones(len(text), dtype=bool)  # (characters,)
-    for (start, stop), p in zip(offsets, probability, strict=True):
-        if p < floor:
-            keep[start:stop] = False
+    for word in character_words(text, offsets):
+        for i in word.start + np.flatnonzero(probability[word.start : word.stop] < floor):
+            says = any(map(str.isalnum, text[slice(*offsets[i])]))
+            first, last = (word.start, word.stop - 1) if says else (i, i)
+            keep[offsets[first][0] : offsets[last][1]] = False
     return " ".join("".join(c if kept else " " for c, kept in zip(text, keep, strict=True)).split())

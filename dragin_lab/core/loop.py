@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, without_end_marks, without_thoughts
+from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, fold_phrase, without_end_marks, without_thoughts
 from dragin_lab.core.episode import Episode, Never, Search, Stop, Tokenizer, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
@@ -22,6 +22,7 @@ class Loop:
     tokenizer: Tokenizer
     window: int | None = None
     question: str = field(init=False)
+    released: ClassVar[bool] = False  # whether answers are read and scored as a released code does
 
     def __post_init__(self) -> None:
         self.question = self.trace.question.text
@@ -51,9 +52,9 @@ class Loop:
             return []
         return [f"prompt and text have {total} tokens, more than the model's window of {self.window}"]
 
-    def extraction_prompt(self, tail: str) -> Prompt:
-        """The prompt that asks for the answer, where the text has none."""
-        return self.template.render(self.question, tail)
+    def extraction_prompt(self, text: str) -> Prompt:
+        """The prompt that asks for the answer with ``text``, where the answer's text has none."""
+        return self.template.render(self.question, " " + text)
 
     def request_answer(self, text: str) -> Episode[str]:
         """Have the model complete ``text``, which ends by asking for the answer (§6.2)."""
@@ -63,7 +64,7 @@ class Loop:
 
     def extract(self, text: str, stop: Stop | None = None) -> Episode[Continuation]:
         """What the model writes after ``text``, recorded as the trace's extraction."""
-        prompt = self.trace.extraction_prompt = self.extraction_prompt(" " + text)
+        prompt = self.trace.extraction_prompt = self.extraction_prompt(text)
         continuation = self.trace.extraction = yield Write(prompt, ANSWER_TOKENS, stop or Never())
         self.trace.notes.extend(self._overrun(continuation))
         return continuation
@@ -94,12 +95,13 @@ class Loop:
         form = self.template.shape
         text = without_thoughts(self.trace.text).strip()
         text = text if form.closes else cut_prediction(text)  # passages that were put in may hold the marks of a cut
-        if form.phrase not in text:
+        if form.phrase not in (text if self.released else fold_phrase(text, form.phrase)):
             text = yield from self.request_answer(text + form.request)
         text = without_end_marks(text, self._end_marks_in(text))
-        self.trace.answer, self.trace.readable = self.template.read(text), self.template.readable(text)
-        if self.trace.question.golds:
-            self.trace.scores = self.template.score(self.trace.answer, self.trace.question.golds)
+        self.trace.answer = self.template.read(text, released=self.released)
+        self.trace.readable = self.template.readable(text)
+        if golds := self.trace.question.golds:
+            self.trace.scores = self.template.score(self.trace.answer, golds, released=self.released)
 
     def _end_marks_in(self, text: str) -> list[str]:
         """The model's end marks that a text holds; the answer is read without them."""

@@ -43,12 +43,12 @@ class SentenceLoop(PaperLoop):
     def run(self) -> Episode[None]:
         while self.running:
             step = self.new_step()
-            draft = yield from self.write_draft(step, FirstSentence(self.method.pipeline))
+            draft = yield from self.write_draft(step, self._sentence)
             assert step.prompt is not None
             verdict, step.decision, gap = self.judge(draft, step.prompt, resumed=False)
             step.words = verdict.words
             if gap is None:
-                self.keep(step, draft, self.method.pipeline.first_end(draft.text))
+                self.keep(step, draft, self.first_sentence(draft.text)[1] or len(draft.text))
                 continue
             yield from self.fetch(step, formulate(self.method.formulator, gap))
             step.discarded = draft.text
@@ -56,8 +56,12 @@ class SentenceLoop(PaperLoop):
 
     def write_sentence(self, step: Step) -> Episode[None]:
         """Write one sentence with the passages in view, and keep it."""
-        continuation = yield from self.write_on(step, FirstSentence(self.method.pipeline))
-        self.keep(step, continuation, self.method.pipeline.first_end(continuation.text))
+        continuation = yield from self.write_on(step, self._sentence)
+        self.keep(step, continuation, self.first_sentence(continuation.text)[1] or len(continuation.text))
+
+    @property
+    def _sentence(self) -> FirstSentence:
+        return FirstSentence(self.method.pipeline, phrase=self.template.shape.phrase)
 
 
 @dataclass

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction
+from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, fold_phrase
 from dragin_lab.core.draft import Draft, Gap
 from dragin_lab.core.episode import Episode, Stop
 from dragin_lab.core.loop import Loop
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.stops import (
-    AnswerSentence,
+    AnswerLine,
     AnyOf,
     Certainty,
     NextExample,
@@ -84,12 +84,12 @@ class PaperLoop(Loop):
 
     def _write_until(self, step: Step, stop: Stop | None, limit: int | None, **options: Any) -> Episode[Continuation]:
         left = self.method.max_new_tokens - self.written
-        answer = AnswerSentence(self.method.pipeline, self.tokenizer, self.text, self.template.shape)
-        marks = self.template.example_marks
+        answer = AnswerLine(self.tokenizer, self.text, self.template.shape)
+        example = NextExample(self.template.example_marks, bool(self.text.strip()))
         continuation = yield from self.write(
             step,
             min(left, limit or left),
-            AnyOf(tuple(one for one in (NextExample(marks), stop, answer) if one is not None)),
+            AnyOf(tuple(one for one in (example, stop, answer) if one is not None)),
             attention=self.method.keeps_attention,
             **options,
         )
@@ -97,10 +97,11 @@ class PaperLoop(Loop):
         encoded = continuation.prompt_ids[len(continuation.prompt_ids) - m :].tolist()
         if encoded != self.kept_ids[len(self.kept_ids) - m :]:
             step.notes.append("the answer so far, encoded again, gives other ids than were generated")
-        end = find_next_example(continuation.text, marks)
+        end = find_next_example(continuation.text, example.marks, example.begun)
         if end is None:
             return continuation
-        step.notes.append(f"the model began another example, which was cut: {continuation.text[end:].strip()!r}")
+        if cut := continuation.text[end:].strip():
+            step.notes.append(f"the model began another example, which was cut: {cut!r}")
         return continuation.before(end)
 
     def insert(self, step: Step, text: str) -> None:
@@ -112,20 +113,28 @@ class PaperLoop(Loop):
         self.trace.text = step.answer = self.text
 
     def fetch(self, step: Step, query: Query) -> Episode[None]:
-        """Search, and put what is found into the prompt of all that follows, until the next search."""
+        """Search, and put what is found into the prompt of all that follows, until the next search that finds any."""
+        if not any(map(str.isalnum, query.text)):
+            step.notes.append(f"the query {query.text!r} holds no word, so nothing was searched for")
+            return
         yield from self.retrieve(step, query)
-        self.passages = step.passages
+        if self.passages and not step.passages:
+            step.notes.append("nothing was found, so the passages stay")
+        self.passages = step.passages or self.passages
 
     def request_answer(self, text: str) -> Episode[str]:
-        """Have the model complete ``text``, which ends by asking for the answer; it ends with its line or sentence.
+        """Have the model complete ``text``, which ends by asking for the answer; it ends with its line.
 
         The space after the request is left to the model: byte-level vocabularies write it as part of the next word.
         """
+        if not self.text.strip():
+            how = "began another example" if self.trace.continuations[-1].stopped == "example" else "ended"
+            self.trace.notes.append(f"the model {how} before it wrote anything; the answer was asked for")
         text = text.rstrip()
-        stop = AnswerSentence(self.method.pipeline, self.tokenizer, text, self.template.shape)
+        stop = AnswerLine(self.tokenizer, text, self.template.shape)
         continuation = yield from self.extract(text, stop)
         text += self.lead(continuation) + continuation.text.rstrip()
-        text = text[: find_answer_end(self.method.pipeline, text, ended=True, form=self.template.shape)]
+        text = text[: find_answer_end(text, self.template.shape, ended=True)]
         return text if self.template.shape.closes else cut_prediction(text, at_start=True)
 
     # -- prompts ------------------------------------------------------------------------------------------------------
@@ -135,8 +144,9 @@ class PaperLoop(Loop):
         step.notes.extend(prompt.notes)
         return prompt
 
-    def extraction_prompt(self, tail: str) -> Prompt:
-        prompt = self._fit_prompt(tail, None, ANSWER_TOKENS)
+    def extraction_prompt(self, text: str) -> Prompt:
+        tail = text if text[:1].isspace() else f" {text}"
+        prompt = self._fit_prompt(tail, self.passages, ANSWER_TOKENS)
         self.trace.notes.extend(prompt.notes)
         return prompt
 
@@ -162,20 +172,26 @@ class PaperLoop(Loop):
 
     def view(self, draft: Continuation) -> Draft:
         """What the trigger looks at of a draft: its first sentence, or all of it."""
-        trigger, pipeline, written, ended = self.trigger, self.method.pipeline, draft, True
+        trigger, written, ended = self.trigger, draft, True
         if trigger.span == "sentence":
-            end = (pipeline.spans(draft.text) or [(0, 0)])[0][1]
+            _, end = self.first_sentence(draft.text)
             written = draft.beginning(int((draft.offsets[:, 0] < end).sum()))
         elif trigger.span == "word":
             ended = draft.closed or draft.stopped == "length"
-        return Draft(written, pipeline, self.question, self.text, ended)
+        return Draft(written, self.method.pipeline, self.question, self.text, ended)
+
+    def first_sentence(self, text: str) -> tuple[int, int]:
+        """Half-open characters of a draft's first sentence; one that states the answer takes the rest of its line."""
+        start, end = next(iter(self.method.pipeline.spans(text)), (0, 0))
+        form = self.template.shape
+        states = form.phrase in fold_phrase(text[:end], form.phrase)
+        return start, (find_answer_end(text, form, ended=True) if states else None) or end
 
     def judge(self, draft: Continuation, prompt: Prompt, resumed: bool) -> tuple[Verdict, Decision, Gap | None]:
         """The trigger's verdict on a draft, the decision, and the gap where it fires."""
-        trigger, pipeline = self.trigger, self.method.pipeline
-        seen = self.view(draft)
+        trigger, seen = self.trigger, self.view(draft)
         if trigger.span == "sentence":
-            sentence = (pipeline.spans(draft.text) or [(0, 0)])[0]
+            sentence = self.first_sentence(draft.text)
             verdict = trigger.judge(seen)
         else:
             sentence = (0, len(draft.text))
@@ -187,7 +203,7 @@ class PaperLoop(Loop):
         hits = tuple(_character_span(draft, a, b) for a, b in verdict.draft.spans[verdict.hit].tolist())
         cut = hits[0][0]
         if trigger.span == "word":
-            sentence = pipeline.around(draft.text, cut)
+            sentence = self.method.pipeline.around(draft.text, cut)
         ends = {"word": cut, "sentence": _token_start(draft.offsets, sentence[0]), "draft": 0}
         decision = Decision(
             True,
@@ -203,7 +219,7 @@ class PaperLoop(Loop):
     def _answer_end(self, draft: Continuation) -> int | None:
         """The character of what was written at which the final answer ends; None while it has not."""
         before = self.text + self.lead(draft)
-        close = find_answer_end(self.method.pipeline, before + draft.text, ended=True, form=self.template.shape)
+        close = find_answer_end(before + draft.text, self.template.shape, ended=True)
         return None if close is None else max(close - len(before), 0)
 
     def gap(
@@ -241,7 +257,7 @@ class PaperLoop(Loop):
             span=span,
             hit_spans=hits,
             term=term,
-            chunk_tokens=getattr(self.trigger, "tokens", None),
+            chunk_tokens=getattr(self.trigger, "tokens", None) if self.trigger.loop == "clock" else None,
             note=note,
         )
 
@@ -263,10 +279,9 @@ class PaperLoop(Loop):
         whole = (written.closed or written.stopped == "length") and not written.text[end:].strip()
         new = self.text + start + written.text[:end]
         if ended:
-            form = self.template.shape
-            close = find_answer_end(self.method.pipeline, new, ended=True, form=form)
-            over = form.closes or written.text[end:].strip() or written.closed or written.stopped == "answer"
-            if close is not None and (close < len(new) or over):
+            over = bool(written.text[end:].strip()) or written.closed or written.stopped == "answer"
+            close = find_answer_end(new, self.template.shape, ended=over)
+            if close is not None:
                 end = max(end - (len(new) - close), 0)
                 new = new[:close]
                 self.trace.ended = "answered"
@@ -284,7 +299,7 @@ class PaperLoop(Loop):
         if not ended or not self.running:
             return
         if whole and written.closed:
-            self.trace.ended = "answered"
+            self.trace.ended = "answered" if new.strip() else "stalled"
         elif self.written >= self.method.max_new_tokens or (whole and not self.writes_on):
             self.trace.ended = "length"
         elif not grew:

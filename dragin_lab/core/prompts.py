@@ -72,7 +72,7 @@ class PromptTemplate:
         if self.until is not None:
             remedy = "give the texts that begin an example, such as ('\\nQuestion:',)"
             object.__setattr__(self, "until", tuple(several("until", self.until, str, remedy)))
-            if not all(mark.strip() for mark in self.until):
+            if not all(self.until):
                 raise SettingError(f"until={self.until!r} holds an empty text, at which every answer would end")
         names = ["em", "f1", "precision", "recall", *map(named, self.metrics)]
         if twice := next((name for name in names if names.count(name) > 1), ""):
@@ -144,10 +144,13 @@ class PromptTemplate:
         before, asked, after = text.removesuffix(tail).rpartition(question or "\0")
         return Prompt.join([("", before), ("question", asked), ("", after), ("answer", tail)])
 
-    def read(self, text: str) -> str:
-        """The answer that a whole text gives. Raises ``SettingError`` where a custom function gives none."""
+    def read(self, text: str, *, released: bool = False) -> str:
+        """The answer that a whole text gives, as the papers or the ``released`` code read it.
+
+        Raises ``SettingError`` where a custom function gives none.
+        """
         if not callable(self.answer_rule):
-            return self.shape.read(text, self.answer_rule)
+            return self.shape.read(text, self.answer_rule, released=released)
         answer = self.answer_rule(text)
         if not isinstance(answer, str):
             raise SettingError(f"the answer rule {named(self.answer_rule)} gave {answer!r}; give a text, '' for none")
@@ -159,9 +162,9 @@ class PromptTemplate:
             return bool(self.read(text).strip())
         return self.shape.readable(text, self.answer_rule)
 
-    def score(self, answer: str, golds: Sequence[str]) -> dict[str, float]:
+    def score(self, answer: str, golds: Sequence[str], *, released: bool = False) -> dict[str, float]:
         """Exact match, F1, precision, recall and the ``metrics``. ``SettingError`` for a value that is not a number."""
-        scores = score_answer(answer, golds)
+        scores = score_answer(answer, golds, released=released)
         return scores | {named(metric): _measure_answer(metric, answer, golds) for metric in self.metrics}
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -10,6 +11,15 @@ from dragin_lab.errors import SettingError
 
 #: Parts of speech that make a content word in the released code (reference-behaviour §2.6).
 CONTENT_TAGS = frozenset({"NOUN", "ADJ", "VERB", "PROPN", "NUM"})
+#: Abbreviations before a name that spaCy's tokenizer does not know.
+_ABBREVIATIONS = ["Brig", "Capt", "Cmdr", "Col", "Cpl", "Fr", "Ft", "Hon", "Lt", "Maj", "Pvt", "Sgt", "Sr", "al", "cf"]
+_IDEOGRAPHIC = "。！？｡"  # end a sentence without a space after them
+#: What stands before the last mark of a sentence, the mark, and closing and opening marks after it.
+_MARK = re.compile(rf"(.*)([.!?…{_IDEOGRAPHIC}])([^\w.!?…{_IDEOGRAPHIC}]*)$", re.DOTALL)
+#: Before a point that ends no sentence: one digit alone, as in a list, an initial or several ("1", "É", "a.k.a").
+_UNENDED = re.compile(r"(?:^\W*\d|(?<![\w.'’])(?:[^\W\d_]\.)*[^\W\d_])$")
+_OPENING = re.compile(r"(?<=\s)[^\w\s]+$")
+_WHOLE_CHUNKS = re.compile(rf".*(?:\s|[{_IDEOGRAPHIC}]\w)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -44,10 +54,6 @@ class Pipeline:
         """The sentences of ``text``, stripped, empty ones dropped (reference-behaviour §2.4)."""
         return [text[start:stop] for start, stop in self.spans(text)]
 
-    def first_end(self, text: str) -> int:
-        """The character where the first sentence of ``text`` ends; its length where it has none."""
-        return next((stop for _, stop in self.spans(text)), len(text))
-
     def around(self, text: str, character: int) -> tuple[int, int]:
         """The sentence of ``text`` that holds the visible character at or after ``character``; half-open characters."""
         spans = self.spans(text)
@@ -61,10 +67,10 @@ class Pipeline:
         """
         if not self.decided_by_prefix:
             return []
-        whole_chunks = text[: len(text) - len(text.split()[-1])] if text and not text[-1].isspace() else text
-        if not any(mark in whole_chunks for mark in self._marks):
+        whole_chunks = _WHOLE_CHUNKS.match(text)
+        if whole_chunks is None or self._marks.isdisjoint(whole_chunks[0]):
             return []
-        return self.spans(whole_chunks)[:-1]
+        return self.spans(whole_chunks[0])[:-1]
 
     @property
     def _marks(self) -> set[str]:
@@ -100,15 +106,20 @@ def _is_stop(word: str, tokenizer: Any) -> bool:
     return all(token.is_stop or not any(c.isalnum() for c in token.text) for token in tokenizer(word))
 
 
-def load_pipeline(nlp: Any = None) -> Pipeline:
+def load_pipeline(nlp: Any = None, *, released: bool = False) -> Pipeline:
     """The pipeline methods use: ``nlp`` itself, else en_core_web_sm where installed, else a rule-based English one.
 
-    Raises ``SettingError`` for an ``nlp`` that cannot find sentences.
+    The latter ends no sentence at an abbreviation, unless it is for the ``released`` code. Raises ``SettingError`` for
+    an ``nlp`` that cannot find sentences.
     """
-    if nlp is None:
-        return _default_pipeline()
+    if nlp is None or any(nlp is _default_pipeline(variant) for variant in (True, False)):
+        return _default_pipeline(released)
     if isinstance(nlp, Pipeline):
         return nlp
+    return _read_pipeline(nlp)
+
+
+def _read_pipeline(nlp: Any) -> Pipeline:
     try:
         probe = nlp("One. Two.")
         list(probe.sents)
@@ -122,12 +133,55 @@ def load_pipeline(nlp: Any = None) -> Pipeline:
     return Pipeline(f"{meta} {nlp.meta.get('version', '')} [{', '.join(nlp.pipe_names)}]; {content}", nlp, tagged)
 
 
-@lru_cache(maxsize=1)
-def _default_pipeline() -> Pipeline:
+@lru_cache(maxsize=2)
+def _default_pipeline(released: bool) -> Pipeline:
     import spacy
 
     if spacy.util.is_package("en_core_web_sm"):
-        return load_pipeline(spacy.load("en_core_web_sm", exclude=["ner", "lemmatizer"]))
-    nlp = spacy.blank("en")
-    nlp.add_pipe("sentencizer")
-    return load_pipeline(nlp)
+        return _read_pipeline(spacy.load("en_core_web_sm", exclude=["ner", "lemmatizer"]))
+    nlp: Any = spacy.blank("en")
+    if released:
+        nlp.add_pipe("sentencizer")
+        return _read_pipeline(nlp)
+    for name in _ABBREVIATIONS:
+        nlp.tokenizer.add_special_case(f"{name}.", [{spacy.symbols.ORTH: f"{name}."}])
+    infixes = [*nlp.Defaults.infixes, f"[{_IDEOGRAPHIC}]", f"(?<=[{_IDEOGRAPHIC}])[」』”’）】》]"]
+    nlp.tokenizer.infix_finditer = spacy.util.compile_infix_regex(infixes).finditer
+    nlp.tokenizer.url_match = None  # it would take an ideographic full stop for a part of an address
+    marks = [*spacy.pipeline.Sentencizer.default_punct_chars, "...", "…"]
+    nlp.add_pipe("sentencizer", config={"punct_chars": marks})
+    spacy.Language.component("abbreviations", func=_join_sentences)
+    nlp.add_pipe("abbreviations")
+    return _read_pipeline(nlp)
+
+
+def _join_sentences(doc: Any) -> Any:
+    """Take back the ends that the sentencizer sets where a mark ends no sentence, as Punkt and en_core_web_sm do.
+
+    What stands before the mark and the first letter or digit after it decide, so the text that follows changes nothing.
+    Quotes and brackets that open before a sentence become part of it.
+    """
+    begin = 0  # character
+    for token in doc[1:]:
+        if not token.is_sent_start:
+            continue
+        token.is_sent_start = False
+        mark = _MARK.search(doc.text[begin : token.idx])
+        if mark is None or not _goes_on(mark, token.text[0]):
+            opening = _OPENING.search(mark[3] if mark else "")
+            begin = token.idx - len(opening[0] if opening else "")
+            next(t for t in doc if t.idx >= begin).is_sent_start = True
+    return doc
+
+
+def _goes_on(mark_match: re.Match[str], after: str) -> bool:
+    """Whether a sentence goes on after a mark and those that close or open ``around`` it, with the character ``after``.
+
+    It does before a small letter; after a point also before a digit, and after an initial or a digit alone.
+    """
+    before, mark, around = mark_match.groups()
+    if mark not in ".!?…" or "\n" in around or after.isspace():
+        return False
+    if after.islower() or mark != ".":
+        return after.islower()
+    return (after.isdigit() and around.strip() in ("", "(")) or _UNENDED.search(before) is not None

@@ -1,4 +1,4 @@
-"""What ends a draft: a sentence, the sentence that says the answer, and a trigger that fires while it is written."""
+"""What ends a draft: a sentence, the line that says the answer, and a trigger that fires while it is written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dragin_lab.core.answers import thoughts
+from dragin_lab.core.answers import fold_phrase, thoughts
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import SoFar, Stop, Tokenizer
 from dragin_lab.core.forms import FORMS, Form
@@ -16,23 +16,26 @@ from dragin_lab.core.scores import pool_values
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import Trigger
 
-#: The rest of a line that says something, up to its break.
-_LINE = re.compile(r"[^\n]*[^\W_][^\n]*(?=\n)")
+#: The rest of the first line that says something, up to its break or to a sentence with a phrase.
+_LINE = r"[^\n]*?[^\W_][^\n]*?(?=\n|(?<=[.!?])\s+[^.!?\n]*{})"
 
 
 @dataclass(frozen=True)
 class FirstSentence:
     """Stop once the first sentence is settled; never with a pipeline whose sentence ends a prefix does not decide.
 
-    With a ``tokenizer`` it is the first sentence of the text with special tokens, which the released code splits.
+    With a ``tokenizer`` it is the first sentence of the text with special tokens, which the released code splits. One
+    with the answer's ``phrase`` in it reaches to the end of its line, which ``AnswerLine`` finds.
     """
 
     pipeline: Pipeline
     tokenizer: Tokenizer | None = field(default=None, compare=False, repr=False)
+    phrase: str = "\0"  # in no text
 
     def reached(self, so_far: SoFar) -> str | None:
         text = so_far.text if self.tokenizer is None else self.tokenizer.decode(so_far.ids, special=True)
-        return "sentence" if self.pipeline.complete(text) else None
+        first = [text[:stop] for _, stop in self.pipeline.complete(text)[:1]]
+        return "sentence" if first and self.phrase not in fold_phrase(first[0], self.phrase) else None
 
 
 @dataclass(frozen=True)
@@ -104,17 +107,16 @@ class Certainty:
 
 
 @dataclass(frozen=True)
-class AnswerSentence:
+class AnswerLine:
     """Stop once the final answer has ended, as ``form`` writes it; ``before`` is the answer so far."""
 
-    pipeline: Pipeline
     tokenizer: Tokenizer = field(compare=False, repr=False)
     before: str = ""
     form: Form = FORMS["reasoning"]
 
     def reached(self, so_far: SoFar) -> str | None:
         text = self.before + lead(self.tokenizer, so_far.ids, so_far.text) + so_far.text
-        return "answer" if find_answer_end(self.pipeline, text, ended=False, form=self.form) is not None else None
+        return "answer" if find_answer_end(text, self.form, ended=False) is not None else None
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,10 @@ class NextExample:
     """Stop once the model begins another example, as few-shot prompts invite it to (``PromptTemplate.until``)."""
 
     marks: tuple[str, ...]
+    begun: bool = False  # whether the answer has any text before the draft
 
     def reached(self, so_far: SoFar) -> str | None:
-        return "example" if find_next_example(so_far.text, self.marks) is not None else None
+        return "example" if find_next_example(so_far.text, self.marks, self.begun) is not None else None
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,13 @@ class AnyOf:
         return next((reason for stop in self.stops if (reason := stop.reached(so_far))), None)
 
 
-def find_next_example(text: str, marks: Sequence[str]) -> int | None:
-    """Where the text ends before another example begins (characters); None while none begins."""
-    places = [place for mark in marks if (place := text.find(mark)) >= 0]
+def find_next_example(text: str, marks: Sequence[str], begun: bool = False) -> int | None:
+    """Where the text ends before another example begins (characters); None while none begins.
+
+    A mark of white space, such as a line's end, counts where something stands before it: in the text, or ``begun``.
+    """
+    first = 0 if begun else len(text) - len(text.lstrip())
+    places = [place for mark in marks if (place := text.find(mark, 0 if mark.strip() else first)) >= 0]
     return len(text[: min(places)].rstrip()) if places else None
 
 
@@ -150,20 +157,19 @@ def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
     return " " if opens and not text.startswith(" ") else ""
 
 
-def find_answer_end(pipeline: Pipeline, text: str, *, ended: bool, form: Form = FORMS["reasoning"]) -> int | None:
-    """Where the final answer ends in ``text``: by its mark, or with its line or sentence; None while it has not.
+def find_answer_end(text: str, form: Form = FORMS["reasoning"], *, ended: bool) -> int | None:
+    """Where the final answer ends in ``text``: by its mark, with its line, or where it is stated again; None: not yet.
 
     What a thinking model says before it answers is not its answer.
     """
     start = max((stop for _, stop in thoughts(text)), default=0)
-    place = text.find(form.phrase, start)
+    place = fold_phrase(text, form.phrase).find(form.phrase, start)
     if place < 0:
         return None
     if form.closes:
         close = text.find(form.closes, place)
         return None if close < 0 else close + len(form.closes)
-    after = place + len(form.phrase)
-    spans = pipeline.spans(text) if ended else pipeline.complete(text)
-    ends = [stop for _, stop in spans if stop > after][:1]
-    ends += [line.end() for line in [_LINE.search(text, after)] if line is not None]
-    return min(ends, default=None)
+    line = re.compile(_LINE.format(re.escape(form.phrase)), re.IGNORECASE).search(
+        text + "\n" * ended, place + len(form.phrase)
+    )
+    return None if line is None else len(line[0].rstrip()) + line.start()

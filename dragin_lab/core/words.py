@@ -23,6 +23,11 @@ class Word(NamedTuple):
     stop: int
 
 
+def split_words(text: str) -> list[str]:
+    """The words of a text: between white space, and each character of a script without spaces."""
+    return _WORD.findall(text)
+
+
 def word_starts(text: str) -> set[int]:
     """Characters at which a word begins: after white space, and at each character of a script without spaces."""
     return {match.start() for match in _WORD.finditer(text)}

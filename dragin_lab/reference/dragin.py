@@ -28,6 +28,8 @@ _CLOSING = "Answer in the same format as before."
 class ReferenceLoop(Loop):
     """An episode of the DRAGIN authors' code."""
 
+    released = True
+
     def sendable(self, text: str) -> str:
         """A query's last tokens (§4)."""
         ids = self.tokenizer.encode(text, special=False)[-QUERY_TOKENS:]

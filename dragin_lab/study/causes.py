@@ -140,9 +140,7 @@ class _View:
         origin = next((o for o in self._origins if o.start <= place < o.stop), None)
         if origin is None or not origin.with_passages:
             return ()
-        if origin.continuation is origin.step.continuation:
-            return origin.step.passages
-        before = self.trace.steps[: origin.step.index]
+        before = self.trace.steps[: origin.step.index + (origin.continuation is origin.step.continuation)]
         return next((step.passages for step in reversed(before) if step.passages), ())
 
     @property

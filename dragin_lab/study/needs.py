@@ -23,7 +23,7 @@ from dragin_lab.core.needs import find_missing
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.stops import AnswerSentence
+from dragin_lab.core.stops import AnswerLine
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.core.triggers import EveryN, EverySentence
 from dragin_lab.core.words import Word
@@ -221,7 +221,7 @@ def free_items(
     ``missing`` is here whether the value is wrong, whatever the label says. The end is one of ``find_facts``.
     """
     prompt = template.render(labelled.question)
-    continuation = lm.generate(Write(prompt, max_new_tokens, AnswerSentence(pipeline, lm.tokenizer)))
+    continuation = lm.generate(Write(prompt, max_new_tokens, AnswerLine(lm.tokenizer)))
     facts, ended = find_facts(continuation.text, labelled.facts, wordings)
     if not facts:
         return [], ended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -103,13 +103,20 @@ def _incomplete(records: list[RunRecord]) -> str:
     return f" ({', '.join(remarks)})" if remarks else ""
 
 
-def _about(records: Iterable[RunRecord], answers: Sequence[Sequence[Line]], base: str) -> list[str]:
+def _about(records: Collection[RunRecord], answers: Sequence[Sequence[Line]], base: str) -> list[str]:
     n = _span([len(lines) for lines in answers])
     scored = _span([sum(line["em"] is not None for line in lines) for lines in answers])
     part = "" if scored in (n, "0") else f", {scored} of them scored"
     lines = [f"n = {n} question{'' if n == '1' else 's'}{part}; {INTERVALS}"]
     if "strategyqa" in [record.config["template"].get("answer_rule") for record in records]:
         lines.append("unreadable answers to yes-or-no questions count as no, as in the released code")
+    answered = [(record, one) for record in records for one in record.predictions if one["ended"] != "error"]
+    if silent := [record for record, one in answered if not one["text"].strip()]:
+        hint = '; an instruct model may need layout="chat"'
+        lines.append(
+            f"{len(silent)} of {len(answered)} texts are empty: the model ended before it wrote anything, and the "
+            "answer was asked for" + hint * any(record.config["template"].get("layout") != "chat" for record in silent)
+        )
     if base:
         lines.append(comparing(base, "test (EM: McNemar, exact; else by permutation)"))
     return lines

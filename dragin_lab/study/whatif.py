@@ -23,7 +23,7 @@ from dragin_lab.core.method import Method
 from dragin_lab.core.needs import find_missing
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence
+from dragin_lab.core.stops import AnswerLine, AnyOf, FirstSentence
 from dragin_lab.errors import SettingError
 from dragin_lab.reference.dragin import ReferenceLoop
 from dragin_lab.reference.rules import QUERY_TOKENS, ReleasedDraft, ReleasedGap
@@ -209,10 +209,12 @@ class Replay:
         if place not in self._drafts:
             self._drafts[place] = StoredDraft(draft)
         stored = self._drafts[place]
-        answer = AnswerSentence(method.pipeline, self._tokenizer, before, self._template.shape)
+        form = self._template.shape
+        answer = AnswerLine(self._tokenizer, before, form)
         assert step.prompt is not None
         watch = loop.watch(resumed) if method.trigger.span == "word" else None
-        stop = AnyOf((FirstSentence(method.pipeline), answer)) if method.trigger.span == "sentence" else answer
+        sentence = FirstSentence(method.pipeline, phrase=form.phrase)
+        stop = AnyOf((sentence, answer)) if method.trigger.span == "sentence" else answer
         served = stored.served(watch, stop)
         if served is None:
             return None
@@ -308,4 +310,4 @@ def _change(step: Step, decision: Decision, query: Query | None) -> str:
         return "fires elsewhere"
     if query is None:
         return "may ask something else"
-    return "" if step.query is not None and step.query.text == query.text else "asks something else"
+    return "" if query.text == (step.query.text if step.query is not None else "") else "asks something else"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -83,10 +84,11 @@ def arrivals(trace: Trace) -> list[tuple[int, Step]]:
 def with_passages(step: Step, name: str) -> bool:
     """Whether retrieved passages stood in the prompt of a step's ``"draft"`` or ``"continuation"``."""
     prompt = step.passages_prompt if name == "continuation" else step.prompt
-    if name == "continuation" and step.query is not None:
+    if name == "continuation" and step.query is not None and step.passages:
         # Not every prompt marks its passages: custom layouts and ETC's prompts do not.
         return len(step.passages) > (0 if prompt is None else prompt.dropped.get("passages", 0))
-    return prompt is not None and "passages" in prompt.spans
+    # The released code writes a number for a passage that was not found.
+    return prompt is not None and bool(re.sub(r"\[\d+\] ", "", prompt.part("passages")).strip())
 
 
 def sentence_end(step: Step, number: int | None, start: int) -> int | None:

@@ -61,8 +61,7 @@ class PrefixLoop(PaperLoop):
         step.words = verdict.words
         if gap is None:
             step.decision.certain = True  # no longer draft would be looked at
-            all_written = len(draft) >= self.method.max_new_tokens
-            self.keep(step, draft, len(draft.text), ended=draft.closed or all_written)
+            self.keep(step, draft, len(draft.text))
         else:
             step.discarded = draft.text
             yield from self.fetch(step, formulate(self.method.formulator, gap))

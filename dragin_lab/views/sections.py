@@ -91,7 +91,7 @@ def step_outcome(trace: Trace, step: Step) -> tuple[str, str]:
         before = "drafted, then retrieved" if step.draft is not None else after
         return "retrieved", before
     if step.decision is not None:
-        return "open", "called for a retrieval that is not recorded"
+        return "open", "called for a retrieval, and nothing was searched for"
     if trace.ended == "running":
         return "open", "under way"
     if step.draft is not None or step.continuation is not None:

@@ -21,22 +21,22 @@ PAIRS = [("paper", *pair) for pair in product(NAMES, FORMULATORS)]
 PAIRS += [("reference", *pair) for pair in product(RELEASED, FORMULATIONS)]
 QUESTION = "Who directed Ma?"
 LOUD: dict[str, Any] = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}, "doubt": {"Bo": 0.9}}
-ENDS = Say(" So the answer is Li. Then he")
+ENDS = Say(" So the answer is Li.\nThen he")
 DRAFT = Say(" It was far. It is by Bo Ek. He left", **LOUD)
 ASKED = {
-    "search-call": [Say(" It was far. It is by [Search(maker)] Bo"), Say(" Li. So the answer is Li. He")],
+    "search-call": [Say(" It was far. It is by [Search(maker)] Bo"), Say(" Li. So the answer is Li.\nHe")],
     "follow-up": [
         Say(" Yes.\nFollow up: Who is it?\nIntermediate answer: Bo"),
-        Say(" It is Li.\nSo the final answer is: Li. He"),
+        Say(" It is Li.\nSo the final answer is: Li.\nHe"),
     ],
 }
 SCRIPTS: dict[tuple[str, str], list[Say]] = {
     ("reference", "every-n"): [Say(" It was far."), Say(" So the answer is")],
-    ("paper", "every-n"): [Say(" It was far."), Say(" So the answer is"), Say(" Li. Then he")],
+    ("paper", "every-n"): [Say(" It was far."), Say(" So the answer is"), Say(" Li.\nThen he")],
     ("reference", "probability"): [DRAFT, ENDS],
     ("paper", "probability"): [Say(" It is by Bo Ek. He left", **LOUD), Say(" It is by Li. He"), ENDS],
     ("reference", "rind"): [DRAFT, ENDS],
-    ("paper", "rind"): [DRAFT, Say(" Li. So the answer is Li. He")],
+    ("paper", "rind"): [DRAFT, Say(" Li. So the answer is Li.\nHe")],
 }
 for _variant in ("paper", "reference"):
     SCRIPTS |= {(_variant, when): [ENDS] for when in ("never", "once")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from scripted import QUESTION, Say, drive
+from scripted import QUESTION, Say, ScriptedRetriever, drive
 
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import PAPERS, Method
@@ -14,7 +14,7 @@ CASE = f"Question: {QUESTION}\nAnswer:"
 FOUND = "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\nAnswer in the same format as before.\n"
 FOUND_2 = "Context:\n[1] First passage.\n[2] Second passage.\nAnswer in the same format as before.\n"
 LOUD = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}}
-ANSWERED = Say(" Li. So the answer is Li. Then he went")
+ANSWERED = Say(" Li. So the answer is Li.\nThen he went")
 MARKERS = pytest.mark.parametrize("marker", ["▁", "Ġ"])
 
 
@@ -45,7 +45,7 @@ def test_dragin_cuts_before_the_word_searches_and_resumes(marker: str) -> None:
     assert [p.id for p in first.passages] == ["0", "1", "2"]
     assert (first.kept, first.discarded, first.answer) == (" The film is by", " Bo Ek,", " The film is by")
     assert second.kept == " Li. So the answer is Li."
-    assert second.discarded == " Then he"
+    assert second.discarded == "\n"
     assert driven.trace.text == " The film is by Li. So the answer is Li."
     assert (driven.trace.answer, driven.trace.ended) == ("Li", "answered")
     assert driven.trace.counters["retrievals"] == 1
@@ -83,7 +83,7 @@ def test_a_cut_at_the_start_keeps_nothing_not_even_a_space(marker: str) -> None:
 
 def test_what_is_said_after_the_answer_calls_for_nothing() -> None:
     """The word after the answer's sentence is loud before the draft can be stopped."""
-    say = Say(" So the answer is Li. Bo's a man", **LOUD)
+    say = Say(" So the answer is Li.\nBo's a man", **LOUD)
     driven = drive(paper(), say)
     assert driven.queries == []
     assert (driven.trace.text, driven.trace.ended) == (" So the answer is Li.", "answered")
@@ -108,7 +108,7 @@ def test_scaled_scores_fire_at_the_end_of_the_sentence() -> None:
 
 
 def test_wo_rag_and_sr_rag() -> None:
-    say = Say(" It is Li. So the answer is Li. Then he")
+    say = Say(" It is Li. So the answer is Li.\nThen he")
     without = drive(paper("wo-rag"), say)
     assert without.lm.prompts == [CASE]
     assert without.queries == []
@@ -122,7 +122,7 @@ def test_wo_rag_and_sr_rag() -> None:
 
 @MARKERS
 def test_fl_rag_searches_every_n_tokens_and_joins_inside_words(marker: str) -> None:
-    script = [Say(" It is Wro"), Say("cław. So"), Say(" the answer is"), Say(" Li. Then he")]
+    script = [Say(" It is Wro"), Say("cław. So"), Say(" the answer is"), Say(" Li.\nThen he")]
     driven = drive(paper("fl-rag", n=3, max_new_tokens=12), *script, marker=marker)
     assert driven.trace.text == " It is Wrocław. So the answer is Li."
     assert driven.lm.prompts[:4] == [
@@ -152,7 +152,7 @@ def test_white_space_before_the_end_is_no_reason_to_go_on() -> None:
 @MARKERS
 def test_flare_looks_a_sentence_ahead(marker: str) -> None:
     doubtful = Say(" He met Bo Ek there. Then he", doubt={"He": 0.7, "met": 0.5, "Bo": 0.9})
-    script = [Say(" It is far. Then he"), doubtful, Say(" He met Li. Then he"), Say(" So the answer is Li. Then he")]
+    script = [Say(" It is far. Then he"), doubtful, Say(" He met Li. Then he"), Say(" So the answer is Li.\nThen he")]
     driven = drive(paper("flare"), *script, marker=marker)
     assert driven.queries == [QUESTION, "met Ek there."]  # β: tokens of p below 0.4 are left out
     assert driven.trace.text == " It is far. He met Li. So the answer is Li."
@@ -193,7 +193,9 @@ def test_endings() -> None:
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_model_that_says_nothing(name: str) -> None:
     driven = drive(paper(name), Say(""), Say(" Li"))
-    assert (driven.trace.text, driven.trace.ended, driven.trace.answer) == ("", "answered", "Li")
+    assert (driven.trace.text, driven.trace.ended, driven.trace.answer) == ("", "stalled", "Li")
+    assert driven.trace.notes[0] == "the model ended before it wrote anything; the answer was asked for"
+    assert "Answer: So the answer is" in driven.lm.prompts[-1] or name in ("flare-instruct", "self-ask")
 
 
 def test_rind_ends_at_the_length_limit_and_says_it_may_be_wrong() -> None:
@@ -212,6 +214,57 @@ def test_the_limit_bounds_the_answer_over_all_drafts() -> None:
     assert [d.max_new_tokens for d in driven.lm.drafts] == [8, 6, 20]
     assert driven.trace.text == " It is a b c d e f"
     assert driven.trace.ended == "length"
+
+
+def test_the_answer_is_asked_for_with_the_passages_in_force() -> None:
+    for name in ("sr-rag", "fl-rag", "fs-rag", "flare", "dragin", "targ"):
+        settings = {"threshold": 0.0} if name in ("dragin", "targ") else {}
+        said = [Say(" It is Bo.", **LOUD), Say(" Li.")] if settings else [Say(" It is Bo.")]
+        driven = drive(paper(name, top_k=3, max_new_tokens=12, **settings), *said, Say(" Li Ek"))
+        assert driven.lm.prompts[-1].startswith(FOUND + CASE), name
+        assert driven.lm.prompts[-1].endswith(" So the answer is")
+
+
+def test_a_search_without_a_hit_keeps_the_passages() -> None:
+    class Once(ScriptedRetriever):
+        def search(self, query: str, k: int) -> list[Any]:
+            return super().search(query, k) if not self.queries else []
+
+    said = [Say(" It is far. Then he"), Say(" It is Bo. So the"), Say(" So the answer is Li.")]
+    driven = drive(paper("fs-rag"), *said, retriever=Once())
+    assert [FOUND in prompt for prompt in driven.lm.prompts] == [True, True, True]
+    assert driven.trace.steps[1].notes[-1] == "nothing was found, so the passages stay"
+
+
+@MARKERS
+def test_a_query_without_a_word_is_not_sent_and_the_passages_stay(marker: str) -> None:
+    script = [Say(" Bo Ek. So it", doubt={"Bo": 0.9, "Ek": 0.9}), Say(" Bo Ek. So it"), Say(" So the answer is Bo.")]
+    driven = drive(paper("flare"), *script, marker=marker)
+    assert driven.queries == driven.retriever.queries == [QUESTION]
+    assert driven.trace.counters["retrievals"] == 1
+    assert [prompt.startswith(FOUND_2) for prompt in driven.lm.prompts] == [True, True, True]
+
+
+@MARKERS
+def test_flare_leaves_out_whole_words_and_marks_by_themselves(marker: str) -> None:
+    tokens = {"y": 0.9, "-": 0.9, ",": 0.9}
+    script = [Say(" It is by Bo-Ek, El and X_y. Then", doubt=tokens), Say(" It is. He"), Say(" So the answer is Bo.")]
+    driven = drive(paper("flare"), *script, marker=marker)
+    assert driven.queries[1] == "It is by Bo Ek El and"
+
+
+@pytest.mark.parametrize("name", ["wo-rag", "fs-rag", "flare", "fl-rag"])
+def test_an_answer_of_several_sentences_is_read_to_the_end_of_its_line(name: str) -> None:
+    gold = "Mamma Mia! Here We Go Again. No. 2"
+    driven = drive(paper(name, **{"n": 30} if name == "fl-rag" else {}), Say(f" So the answer is {gold}.\nHe"))
+    assert (driven.trace.answer, driven.trace.ended, len(driven.lm.drafts)) == (gold, "answered", 1)
+
+
+def test_a_stated_answer_counts_in_any_capitals() -> None:
+    driven = drive(paper("wo-rag"), Say(" It is. The Answer is Bo Ek."), golds=("Bo Ek",))
+    assert (driven.trace.answer, driven.trace.scores["em"]) == ("Bo Ek", 1)
+    strict = drive(method("wo-rag", variant="reference"), Say(" It is. The Answer is Bo Ek."), Say(" Li."))
+    assert strict.trace.answer == "Li"
 
 
 def test_extraction_asks_after_the_answer() -> None:

@@ -7,6 +7,7 @@ import spacy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import dragin_lab as dl
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.errors import SettingError
 
@@ -15,7 +16,8 @@ PIPELINE = load_pipeline()
 PARTS = (
     *("St.", "Dr", "J.", "U.S.", "p.m.", "e.g.", "etc.", "No.", "1.5", "2", ".", "..", "...", "!", "?", "?!", ":", ","),
     *('"', "'", "”", "(", ")", "[1]", " ", " ", " ", "  ", "\n", "\n\n", "\t", "\xa0", "Bo", "film", "it", "Żuławski"),
-    *("🎬", "電影。", "-", "—", "he's", "www.a.com", ":)", "</s>", "C++", "a.b", "end.Next", "\u200b"),
+    *("🎬", "電影。", "。", "」", "（", "-", "—", "he's", "www.a.com", ":)", "</s>", "C++", "a.b", "end.Next"),
+    *("\u200b", "É.", "1.", "Sgt."),
 )
 texts = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
 
@@ -44,6 +46,28 @@ def test_a_sentence_is_complete_with_the_first_whole_chunk_of_the_next() -> None
     assert PIPELINE.complete("It is Bo. Then") == []
     assert PIPELINE.complete("It is Bo. Then ") == [(0, 9)]
     assert PIPELINE.complete(" It is Bo. Then he. Now it ") == [(1, 10), (11, 19)]
+    assert PIPELINE.complete("It is No. 2 ") == PIPELINE.complete("電影。") == []
+    assert PIPELINE.complete("電影。他") == [(0, 3)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Coolie No. 1 (1995 film) was directed by David Dhawan.|It is old.",
+        "1. William Shakespeare wrote it.|Then he left.",
+        "Mr. Bo, J. R. R. Tolkien and É. Zola met in the U.S. film St. Louis vs. Ek.|He was in Rome.",
+        "Sgt. Pepper and Brig. Gen. Li left at 5 a.m. and e. e. cummings et al. (1950) at 6.|It was late.",
+        'He said "No."|Then he left.|(It is Bo.)|“Who?” he asked.|‘Bo’ is it.',
+        "Panic! at the Disco is... a band...|It was old…|Then it.",
+        "It was in 1950.|Then it was 5.|But he left.",
+        "It is Bo.\n|2. It is Li.\n|it is no.",
+        "電影。|「是。」|他說！|She",
+    ],
+)
+def test_a_point_ends_a_sentence_or_not(text: str) -> None:
+    sentences = [sentence.strip() for sentence in text.split("|")]
+    glue = "" if "電" in text else " "
+    assert PIPELINE.split(glue.join(text.split("|"))) == sentences
 
 
 def test_spans_are_stripped_and_blank_ones_dropped() -> None:
@@ -96,6 +120,13 @@ def test_content_words_with_tags_are_by_part_of_speech() -> None:
 def test_a_pipeline_without_sentences_is_refused(nlp: object) -> None:
     with pytest.raises(SettingError, match="sentencizer"):
         load_pipeline(nlp)
+
+
+def test_the_released_code_has_the_sentences_of_the_plain_rules() -> None:
+    released = dl.method("dragin", variant="reference").pipeline
+    assert released.split("It is No. 2.") == ["It is No.", "2."]
+    assert dl.method("dragin").pipeline == PIPELINE == load_pipeline(released) != released
+    assert load_pipeline(PIPELINE, released=True) == released
 
 
 def test_pipelines_are_equal_by_what_they_do() -> None:

@@ -16,7 +16,7 @@ from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import SoFar
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.settings import Rule
-from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence, Watch, find_answer_end
+from dragin_lab.core.stops import AnswerLine, AnyOf, FirstSentence, Watch, find_answer_end
 from dragin_lab.core.trigger import TRIGGERS, Trigger, Verdict
 from dragin_lab.core.triggers import Rind
 from dragin_lab.errors import SettingError
@@ -295,7 +295,7 @@ def test_an_answer_that_stopped_a_draft_ends_there_in_every_continuation(
     marker: str, before: str, text: str, more: str
 ) -> None:
     tokenizer = WordTokenizer(marker)
-    stop = AnswerSentence(PIPELINE, tokenizer, before)
+    stop = AnswerLine(tokenizer, before)
 
     def made(written: str) -> SoFar:
         ids = [i for i, _, _ in tokenizer.cut(written)]
@@ -305,18 +305,20 @@ def test_an_answer_that_stopped_a_draft_ends_there_in_every_continuation(
         return
     assert stop.reached(made(text + more)) == "answer"
     # Behind each other as the model wrote them, spaces and all.
-    end = find_answer_end(PIPELINE, before + text, ended=True)
+    end = find_answer_end(before + text, ended=True)
     assert end is not None
-    assert end == find_answer_end(PIPELINE, before + text + more, ended=True)
+    assert end == find_answer_end(before + text + more, ended=True)
 
 
-def test_answer_end_is_the_end_of_the_sentence_that_says_it() -> None:
-    text = " It is. So the answer is Bo. Then he. "
-    assert text[: find_answer_end(PIPELINE, text, ended=True)] == " It is. So the answer is Bo."
-    assert find_answer_end(PIPELINE, text, ended=False) == find_answer_end(PIPELINE, text, ended=True)
-    assert find_answer_end(PIPELINE, " So the answer is", ended=True) is None
-    assert find_answer_end(PIPELINE, " So the answer is Bo", ended=False) is None
-    assert find_answer_end(PIPELINE, " So the answer is Bo", ended=True) == 20
+def test_the_answer_reaches_to_the_end_of_its_line_or_to_where_it_is_stated_again() -> None:
+    text = " It is. So the answer is Bo.\nThen he. "
+    assert text[: find_answer_end(text, ended=True)] == " It is. So the answer is Bo."
+    assert find_answer_end(text, ended=False) == find_answer_end(text, ended=True)
+    again = " The Answer is Dr. No. Two. Thus, the answer is Bo"
+    assert again[: find_answer_end(again, ended=False)] == " The Answer is Dr. No. Two."
+    assert find_answer_end(" So the answer is", ended=True) is None
+    assert find_answer_end(" So the answer is Bo", ended=False) is None
+    assert find_answer_end(" So the answer is Bo", ended=True) == 20
 
 
 def test_first_of_several_stops_gives_the_reason() -> None:

@@ -28,7 +28,7 @@ PLAIN, INSTRUCT, ASK = dl.method("dragin"), dl.method("flare-instruct"), dl.meth
 
 
 def model(embedded: bool = False) -> ScriptedModel:
-    lm = ScriptedModel([Say(" So the answer is Bo. He")])
+    lm = ScriptedModel([Say(" So the answer is Bo.\nHe")])
     lm.embedded = embedded
     return lm
 
@@ -125,7 +125,7 @@ def test_exemplars_without_follow_ups_are_replaced_and_the_trace_says_so() -> No
     assert shown.answer_rule == "iirc"
 
     def notes(method: Method, prompt: PromptTemplate | None) -> list[str]:
-        lm = ScriptedModel([Say(" So the answer is Bo. So the final answer is: Bo. He")])
+        lm = ScriptedModel([Say(" So the answer is Bo. So the final answer is: Bo.\nHe")])
         return dl.Lab(lm, retriever=ScriptedRetriever(), exemplars=prompt).ask("Who?", method).notes  # type: ignore[arg-type]
 
     note = "the exemplars do not show what self-ask writes, so its own stand in their place"

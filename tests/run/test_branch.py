@@ -20,7 +20,7 @@ from dragin_lab.trace.trace import Trace
 
 DRAGIN = method("dragin", what="question")
 LOUD = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}}
-SCRIPT = (Say(" It is by Bo Ek, a man", **LOUD), Say(" Li. So the answer is Li. Then he"))
+SCRIPT = (Say(" It is by Bo Ek, a man", **LOUD), Say(" Li. So the answer is Li.\nThen he"))
 
 
 def ask(chosen: Any = DRAGIN, *script: Say, **options: Any) -> tuple[Lab, Trace]:
@@ -196,7 +196,7 @@ CHANGES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: list(change)[-1])
 def test_what_was_there_gives_the_trace_itself(change: dict[str, Any]) -> None:
     lab, trace = ask()
-    say(lab, Say(". So the answer is Li. Then he") if "to" in change else SCRIPT[1])
+    say(lab, Say(". So the answer is Li.\nThen he") if "to" in change else SCRIPT[1])
     branch = lab.branch(trace, **change)
     assert trace.diff(branch) == ""
 
@@ -269,9 +269,9 @@ def test_a_slim_trace_is_measured_again_where_a_query_needs_it(tmp_path: Path) -
         ({"step": 0, "query": " "}, "query=' ' is empty"),
         ({"step": 0, "query": "a", "token": 3}, r"token=3: goes with to= or retrieve=True; leave it out with query="),
         ({"step": 0, "passages": [3]}, "result 1 is int"),
-        ({"step": 1, "token": 99, "to": "a"}, r"token=99: the draft of step 1 has tokens 0 to 9; give one of them"),
-        ({"step": 1, "token": -1, "to": "a"}, r"token=-1: the draft of step 1 has tokens 0 to 9"),
-        ({"step": 1, "to": "a"}, r"token=None: the draft of step 1 has tokens 0 to 9"),
+        ({"step": 1, "token": 99, "to": "a"}, r"token=99: the draft of step 1 has tokens 0 to 8; give one of them"),
+        ({"step": 1, "token": -1, "to": "a"}, r"token=-1: the draft of step 1 has tokens 0 to 8"),
+        ({"step": 1, "to": "a"}, r"token=None: the draft of step 1 has tokens 0 to 8"),
         ({"step": 1, "token": 0, "to": 10**6}, r"to=1000000: the vocabulary has ids 0 to \d+; give one of them"),
         ({"step": 1, "token": 0, "to": ""}, "to='' is empty; give the text or the id of a token"),
         ({"step": 1, "token": 0, "to": "a", "source": "continuation"}, "the continuation of step 1 does not exist"),

@@ -24,7 +24,7 @@ QUESTION = "Who made it?"
 SR, NEVER = method("sr-rag"), method("wo-rag")
 DRAGIN = method("dragin", variant="paper", what="question")
 LOUD = Say(" It is Bo Ek, a man", entropy={"Bo": 9.0}, received={"Bo": 0.5})
-LAST = Say(" Li. So the answer is Li. Then he went")
+LAST = Say(" Li. So the answer is Li.\nThen he went")
 ANSWER = Say(" So the answer is Li.")
 Script = dict[str, list[Say | BaseException]]
 

@@ -20,7 +20,7 @@ from dragin_lab.study.budgets import Frontier, Point, calibrate, transfer
 from dragin_lab.study.truth import Timing, Truth, count_timing, time_step, timing_table
 from dragin_lab.trace.trace import Decision, Prompt, Step, Words
 
-ANSWER = " Li. So the answer is Li. He"
+ANSWER = " Li. So the answer is Li.\nHe"
 QUESTION = "Who directed Ma?"
 REASONING = "The film Ma was directed by Li."
 LABELLED = Labelled(
@@ -80,7 +80,7 @@ def test_equal_scores_are_never_divided() -> None:
 )
 def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str, variant: str) -> None:
     loud: dict[str, Any] = {"entropy": {"Bo": 9.0, "far": 4.0}, "doubt": {"Bo": 0.9, "far": 0.5}}
-    text = " It was far. It is by Bo. So the answer is Li. He"
+    text = " It was far. It is by Bo. So the answer is Li.\nHe"
     lab = dl.Lab(ScriptedModel([Say(text, **loud), Say(text)]), retriever=ScriptedRetriever())
     settings: dict[str, Any] = {"when": when, "what": "question", "variant": variant}
     found = calibrate(lab, ["Who?", "What?"], "dragin", "budget:0.5", **settings)
@@ -107,7 +107,7 @@ def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str,
 
 def test_scores_of_something_else_are_refused() -> None:
     def asked(**settings: Any) -> dl.Trace:
-        model = ScriptedModel([Say(" It is by Bo. So the answer is Li. He", entropy={"Bo": 9.0}), Say(ANSWER)])
+        model = ScriptedModel([Say(" It is by Bo. So the answer is Li.\nHe", entropy={"Bo": 9.0}), Say(ANSWER)])
         method = dl.method(when="entropy", what="question", variant="paper", **settings)
         return dl.Lab(model, retriever=ScriptedRetriever()).ask("Who?", method)
 
@@ -166,7 +166,7 @@ def test_retrievals_in_time(sentence: int | None, token: int, stated: Any, expec
 
 def test_retrievals_by_the_clock_are_held_against_what_is_written_with_them() -> None:
     """The first sentence states a fact that was never taught, the second one none."""
-    said = [Say(" The film Ma was directed by Li. He"), Say(" So the answer is Li. He")]
+    said = [Say(" The film Ma was directed by Li. He"), Say(" So the answer is Li.\nHe")]
     trace = dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever()).ask(QUESTION, "fs-rag", variant="paper")
     assert trace.retrievals_count == 2
     assert count_timing([trace], [LABELLED]) == Timing(in_time=1, redundant=1)
@@ -186,7 +186,7 @@ def test_the_models_own_calls_are_held_against_the_fact_that_comes_next() -> Non
         lab = dl.Lab(ScriptedModel([Say(text) for text in said]), retriever=ScriptedRetriever())
         return count_timing([lab.ask(QUESTION, method)], [LABELLED])
 
-    ends = " So the answer is Li. Then he"
+    ends = " So the answer is Li.\nThen he"
     assert timed(" The film Ma was directed by [Search(director)]", f" Li.{ends}") == Timing(in_time=1)
     assert timed(" The film Ma was directed by Li [Search(Ma)]", f".{ends}") == Timing(delayed=1)
     assert timed(" The film Ma was directed by Li. It is [Search(Ma)]", f" old.{ends}") == Timing(
@@ -208,7 +208,7 @@ def test_passages_that_a_call_puts_into_the_answer_are_in_view_and_not_the_model
         Say(" <find>Ma</find>"),
         Say(" Well. <find>Ma</find>"),
         Say(" The film Ma was directed by Li. <find>Li</find>"),
-        Say(" So the answer is Li. He"),
+        Say(" So the answer is Li.\nHe"),
     ]
     lab = dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever(REASONING))
     trace = lab.ask(QUESTION, when=call, what="term")

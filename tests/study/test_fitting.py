@@ -25,7 +25,7 @@ from dragin_lab.triggers.logistic import DEFAULT
 from dragin_lab.views import contributions
 
 Traces = tuple[list[dl.Trace], list[Labelled]]
-TEXT, ENDING = "The film Ma was directed by Bo Li.", " So the answer is Bo Li. He"
+TEXT, ENDING = "The film Ma was directed by Bo Li.", " So the answer is Bo Li.\nHe"
 
 
 def labelled(number: int, *, missing: bool) -> Labelled:
@@ -66,7 +66,7 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path, trace
     said = [
         Say(f" {TEXT}{ENDING}", doubt={"Bo": 0.9}),
         Say(" Bo Li."),
-        Say(" So the answer is Bo Li. He"),
+        Say(" So the answer is Bo Li.\nHe"),
     ]
     lab = dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever())
     trace = lab.ask("Who directed film 1?", when="mine", what="question")

@@ -78,6 +78,18 @@ def test_a_p_value_that_draws_cannot_go_below_is_no_number(tmp_path: Path) -> No
     assert not any("p = 0)" in made.show(form) for form in FORMATS)
 
 
+def test_the_table_counts_the_texts_that_are_empty(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "dragin", "mine", A)
+    assert "texts are empty" not in dl.Runs.load(tmp_path).table().show()
+    change_line(folder, 1, text=" \n")
+    assert "1 of 4 texts are empty" in (table := dl.Runs.load(tmp_path).table().show())
+    assert 'an instruct model may need layout="chat"' in table
+    config = read_config(folder)
+    write_config(folder, config | {"template": config["template"] | {"layout": "chat"}})
+    assert "asked for" in (table := dl.Runs.load(tmp_path).table().show())
+    assert "instruct" not in table
+
+
 def test_the_table_counts_what_could_not_be_read(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "dragin", "mine", A)
     change_line(folder, 1, readable=False)

@@ -21,7 +21,7 @@ MARKERS = pytest.mark.parametrize("marker", ["▁", "Ġ"])
 
 CALLS = Say(" The film is by [Search(maker of it)] Bo Ek")
 CALLS_AGAIN = Say(" Li Ek. Li Ek is from [Search(home of Li Ek)] Rome")
-CONCLUDES = Say(" Oslo. So the answer is Oslo. Then he")
+CONCLUDES = Say(" Oslo. So the answer is Oslo.\nThen he")
 ASKS = Say(" Yes.\nFollow up: Who made it?\nIntermediate answer: Bo Ek")
 ASKS_AGAIN = Say(" Li Ek made it.\nFollow up: Where is Li Ek from?\nIntermediate answer: Rome")
 ENDS = Say(" Li Ek is from Oslo.\nSo the final answer is: Oslo.\nQuestion: Who")
@@ -136,7 +136,7 @@ def test_a_follow_up_is_searched_and_answered_with_the_passages_in_view(marker: 
 
 
 def test_self_ask_needs_no_question_where_none_is_asked() -> None:
-    driven = drive(self_ask(), Say(" No.\nSo the final answer is: Li Ek. Then he"))
+    driven = drive(self_ask(), Say(" No.\nSo the final answer is: Li Ek.\nThen he"))
     assert (driven.queries, driven.trace.answer) == ([], "Li Ek")
 
 

@@ -86,9 +86,9 @@ def test_trends_by_hand() -> None:
 @pytest.mark.parametrize("name", AFTER)
 def test_they_answer_and_can_be_sent(name: str) -> None:
     method = dl.method(when=name, what="question", threshold=1e9)
-    script = [Say(" It is Bo. So the answer is Bo. He", entropy={"Bo": 9.0})]
+    script = [Say(" It is Bo. So the answer is Bo.\nHe", entropy={"Bo": 9.0})]
     if method.trigger.span == "sentence":  # which looks one sentence ahead
-        script = [Say(" It is Bo. So the"), Say(" So the answer is Bo. He")]
+        script = [Say(" It is Bo. So the"), Say(" So the answer is Bo.\nHe")]
     found = drive(method, *script)
     assert found.trace.answer.startswith("Bo")
     assert found.trace.retrievals_count == 0
@@ -101,7 +101,7 @@ def test_targ_decides_once() -> None:
     fires = drive(
         method,
         Say(" It is by Bo", doubt={"is": 0.5, "by": 0.5}),
-        Say(" It is Li. So the answer is Li. He", doubt={"Li": 0.9}),
+        Say(" It is Li. So the answer is Li.\nHe", doubt={"Li": 0.9}),
         question=QUESTION,
     )
     step = fires.trace.steps[0]
@@ -109,7 +109,7 @@ def test_targ_decides_once() -> None:
     assert (len(step.draft), fires.queries, fires.trace.answer) == (3, [QUESTION], "Li")
     assert (len(fires.trace.steps), step.discarded) == (1, step.draft.text)
     assert "First passage." in fires.lm.prompts[1]
-    quiet = drive(method, Say(" It is by"), Say(" Bo. So the answer is Bo. He"), question=QUESTION)
+    quiet = drive(method, Say(" It is by"), Say(" Bo. So the answer is Bo.\nHe"), question=QUESTION)
     assert (quiet.queries, quiet.trace.answer, len(quiet.trace.steps)) == ([], "Bo", 2)
     assert quiet.trace.text.endswith("It is by Bo. So the answer is Bo.")
 

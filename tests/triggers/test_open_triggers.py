@@ -21,7 +21,7 @@ from dragin_lab.study.whatif import Replay
 QUESTION = "Who directed Ma?"
 LOUD: dict[str, Any] = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}, "doubt": {"Bo": 0.9}}
 DRAFT = Say(" It was far. It is by Bo Ek. He left", **LOUD)
-SCRIPT = [DRAFT, Say(" Li. So the answer is Li. He")]
+SCRIPT = [DRAFT, Say(" Li. So the answer is Li.\nHe")]
 
 
 def define() -> None:
@@ -63,9 +63,9 @@ def test_a_custom_trigger_and_formulator(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pool", ["max", "mean", "min", "sum"])
 def test_units_and_pools_end_in_an_answer(unit: str, pool: str) -> None:
     dl.when("own", threshold=1e9, unit=unit, pool=pool, skip_stop_words=True)(lambda draft: draft.entropy)
-    script = [Say(" It is Bo. So the answer is Bo. He")]
+    script = [Say(" It is Bo. So the answer is Bo.\nHe")]
     if unit == "sentence":  # which looks one sentence ahead
-        script = [Say(" It is Bo. So the"), Say(" So the answer is Bo. He")]
+        script = [Say(" It is Bo. So the"), Say(" So the answer is Bo.\nHe")]
     driven = drive(dl.method(when="own", what="question"), *script)
     assert driven.queries == []
     assert driven.trace.answer.startswith("Bo")
@@ -73,7 +73,7 @@ def test_units_and_pools_end_in_an_answer(unit: str, pool: str) -> None:
 
 def test_a_draft_that_fires_as_a_whole_is_written_again() -> None:
     dl.when("gate", threshold=0.5, unit="draft", pool="mean")(lambda draft: draft.entropy)
-    script = [Say(" Bo made it.", entropy={"Bo": 9.0}), Say(" So the answer is Li. He")]
+    script = [Say(" Bo made it.", entropy={"Bo": 9.0}), Say(" So the answer is Li.\nHe")]
     driven = drive(dl.method(when="gate", what="question"), *script, question=QUESTION)
     assert driven.queries == [QUESTION]
     assert driven.trace.answer == "Li"
@@ -83,7 +83,7 @@ def test_a_draft_that_fires_as_a_whole_is_written_again() -> None:
 @pytest.mark.parametrize("unit", ["word", "draft"])
 def test_a_trigger_that_always_fires_on_whole_drafts_comes_to_an_end(unit: str) -> None:
     dl.when("always", threshold=0.5, unit=unit, cut="draft")(lambda draft: np.ones(len(draft)))
-    script = [Say(" Bo made it. He is old."), Say(" It is Li. So the answer is Li. He")]
+    script = [Say(" Bo made it. He is old."), Say(" It is Li. So the answer is Li.\nHe")]
     driven = drive(dl.method(when="always", what="question"), *script, question=QUESTION)
     assert driven.queries == [QUESTION]
     assert driven.trace.answer == "Li"
@@ -179,7 +179,7 @@ def test_what_there_is_can_be_listed() -> None:
 def test_a_custom_call_puts_passages_into_the_text() -> None:
     call = dl.Call(opens="<search>", closes="</search>", puts_in="\n<information>{passages}</information>\n")
     method = dl.method(when=call, what="term")
-    script = [Say(" Let me see. <search>the maker of Ma</search> Bo"), Say(" So the answer is Li. He")]
+    script = [Say(" Let me see. <search>the maker of Ma</search> Bo"), Say(" So the answer is Li.\nHe")]
     found = drive(method, *script, question=QUESTION)
     assert found.queries == ["the maker of Ma"]
     assert "<search>the maker of Ma</search>\n<information>Doc 1(Title: " in found.trace.text

@@ -74,7 +74,7 @@ def test_thoughts(text: str, found: list[str], rest: str) -> None:
 @pytest.mark.parametrize("in_thoughts", [True, False])
 def test_calls_in_thoughts_count_where_the_method_says_so(in_thoughts: bool) -> None:
     call = Call(opens="[Find(", closes=")]", in_thoughts=in_thoughts)
-    script = [Say("<think> Hm [Find(a)] so </think> It is [Find(b)] Bo"), Say(" Li. So the answer is Li. He")]
+    script = [Say("<think> Hm [Find(a)] so </think> It is [Find(b)] Bo"), Say(" Li. So the answer is Li.\nHe")]
     script = [Say("<think> Hm [Find(a)]"), Say(" so </think> It is [Find(b)]"), script[1]] if in_thoughts else script
     found = drive(method(when=call, what="term"), *script)
     assert found.queries == (["a", "b"] if in_thoughts else ["b"])
@@ -83,7 +83,7 @@ def test_calls_in_thoughts_count_where_the_method_says_so(in_thoughts: bool) -> 
 
 def test_what_is_thought_is_not_the_answer() -> None:
     thought = "<think> Maybe the answer is Bo. Or not. </think>"
-    found = drive(method("wo-rag"), Say(f"{thought} So the answer is Li. He"))
+    found = drive(method("wo-rag"), Say(f"{thought} So the answer is Li.\nHe"))
     assert found.trace.answer == "Li"
     assert found.trace.text.endswith("So the answer is Li.")
 

@@ -18,7 +18,7 @@ from dragin_lab.widgets.explorer import explorer_data
 pytest.importorskip("anywidget")
 
 LOUD = Say(" It is by Bo Ek, a man", entropy={"Bo": 9.0}, received={"Bo": 0.5})
-LAST = Say(" Li. So the answer is Li. Then he")
+LAST = Say(" Li. So the answer is Li.\nThen he")
 OTHER = Say(" Ek. So the answer is Al Ek.")
 
 
