@@ -14,8 +14,7 @@ PAGE = DOCS / "performance.md"
 HEAD = """# Performance
 
 Written by `tools/performance.py` from `benchmarks/results/`, which `make bench` writes. Times are medians of rounds
-that alternate, as ratios within a round. [All tables](results/performance.md) were recorded, with what never ran on a
-GPU.
+that alternate, as ratios within a round. [All tables](results/performance.md) were recorded once; none is of a GPU.
 
 | what | at most | measured | | script |
 | --- | --- | --- | --- | --- |
