@@ -198,6 +198,23 @@ class Timing(TypedDict):
     peak: NotRequired[float | None]
 
 
+class Row(Prediction):
+    """A line of a table of runs: the number of its run, its prediction, and what is kept of its time and its cause."""
+
+    run: Count
+    seconds: NotRequired[Seconds]
+    peak: NotRequired[float | None]
+    cause: NotRequired[tuple[str, str]]  # of ``study.causes``: kind and why
+
+
+class Head(TypedDict):
+    """The first line of a table of runs: what ``run.json`` says of each, and how many lines follow."""
+
+    format: int
+    runs: list[dict[str, Any]]
+    lines: Count
+
+
 _SUM = re.compile(rb', "sum": "([0-9a-f]{8})"\}\Z')
 
 
@@ -212,7 +229,7 @@ def checksum(text: str) -> str:
     return f"{crc32(text.encode()):08x}"
 
 
-def decode(raw: bytes, kind: type[Prediction | Timing]) -> Line:
+def decode(raw: bytes, kind: type[Prediction | Timing | Head]) -> Line:
     """A line as it was recorded.
 
     Raises ``ValueError`` that says what is wrong: not JSON, another checksum, an entry that is missing or out of range.
@@ -225,7 +242,7 @@ def decode(raw: bytes, kind: type[Prediction | Timing]) -> Line:
         line: Line = msgspec.json.decode(body, type=kind)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if kind is Prediction:
+    if kind in (Prediction, Row):
         scored = line["gold"] and line["ended"] in ("answered", "length", "stalled")
         if any((line[name] is None) == bool(scored) for name in SCORES):
             raise ValueError("its scores do not go with its gold answers and its ending")

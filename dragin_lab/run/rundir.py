@@ -11,12 +11,13 @@ is never counted; the command that made the run asks its question again.
 
 from __future__ import annotations
 
+import gzip
 import json
-import shutil
 import warnings
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,14 +26,15 @@ import msgspec
 
 from dragin_lab.checks import several
 from dragin_lab.errors import DraginLabError, TraceFileError
-from dragin_lab.files import LARGEST, as_path, check_unpacked, inside, remedy, user_cache
-from dragin_lab.run.lines import Count, Line, Prediction, Timing, checksum, decode
+from dragin_lab.files import LARGEST, as_path, inside
+from dragin_lab.run.lines import PEAK, Count, Head, Line, Prediction, Row, Timing, checksum, decode, encode
 from dragin_lab.trace.file import LARGEST as LARGEST_TRACE
 from dragin_lab.trace.trace import Trace
 
 #: Of all files of a run directory.
 FORMAT = 2
-ENDING = ".tar.xz"  # of run directories as one file
+TABLE = ".jsonl.gz"  # the ending of runs as one file
+MOST_UNPACKED = 100  # times its size; answers unpack to ten times or so
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
 _ANOTHER, _GIVE = "run again in another folder", "give a folder that 'dragin-lab run --output' wrote"
 LARGEST_JSON = 2**26  # bytes of a file that is one token of JSON
@@ -77,7 +79,8 @@ class RunRecord:
 
     ``config`` is ``run.json``, ``predictions`` the lines of ``predictions.jsonl``; ``complete`` says whether every
     question has one and none of them failed. A line that failed (``ended`` is "error") or has no gold answer has None
-    for em, f1, precision and recall. ``damaged`` says which lines were left out, and why.
+    for em, f1, precision and recall. ``damaged`` says which lines were left out, and why. A run of a table has
+    ``timings`` and ``causes`` by question id, where it had any, and its ``folder`` is the table's path and a number.
     """
 
     folder: Path
@@ -85,6 +88,17 @@ class RunRecord:
     predictions: list[Line]
     complete: bool
     damaged: tuple[str, ...] = ()
+    timings: dict[str, Line] | None = None
+    causes: dict[str, tuple[str, str]] | None = None
+
+    @property
+    def traced(self) -> bool:
+        """Whether traces were kept, or a table says what they told of wrong answers."""
+        return self.causes is not None or (self.folder / TRACES).is_dir()
+
+    def read_timings(self) -> tuple[dict[str, Line], list[str]]:
+        """The lines of ``timings.jsonl`` by question id, and what is wrong with the others (``read_lines``)."""
+        return read_lines(self.folder / TIMINGS, Timing) if self.timings is None else (self.timings, [])
 
     @property
     def failed(self) -> list[Line]:
@@ -120,21 +134,27 @@ def file_of(folder: Path, *names: str, most: int = LARGEST) -> Path:
 
 
 def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
-    """Every run at or below some folders, or in archives of them (``ENDING``), each once, in order of their paths.
+    """Every run at or below some folders, and in tables of runs (``TABLE``), each once, in order of their paths.
 
-    Raises ``RunError`` for a path below which there is no run, and for a run that is damaged.
+    Raises ``RunError`` for a path below which there is no run, and for a run or a table that is damaged.
     """
-    folders: dict[Path, Path] = {}
+    places: dict[Path, Path] = {}
     for path in several("runs", paths, str | Path, f"{_GIVE}, or a list of them", alone=True):
         root = as_path(path, RunError)
-        root = unpack_archive(root) if root.name.endswith(ENDING) and root.is_file() else root
+        if _is_table(root):
+            places.setdefault(root.resolve(), root)
+            continue
         root = root.parent if root.name in (CONFIG, PREDICTIONS) else root
         below = sorted(file.parent for file in root.rglob(CONFIG)) if root.is_dir() else []
         if not below:
             raise RunError(f"{path}: {'holds no run' if root.is_dir() else 'no such folder'}; {_GIVE}")
         for folder in below:
-            folders.setdefault(folder.resolve(), folder)
-    return [read_run(folder) for folder in folders.values()]
+            places.setdefault(folder.resolve(), folder)
+    return [run for place in places.values() for run in (read_table(place) if _is_table(place) else [read_run(place)])]
+
+
+def _is_table(path: Path) -> bool:
+    return path.name.endswith(TABLE) and path.is_file()
 
 
 def finished_runs(paths: str | Path | Iterable[str | Path], made_by: str) -> list[RunRecord]:
@@ -179,12 +199,7 @@ def read_config(path: Path) -> dict[str, Any]:
         config = json.loads(file_of(path.parent, path.name, most=LARGEST_JSON).read_bytes())
         if not isinstance(config, dict) or type(config.get("format")) is not int:
             raise RunError(f"{path}: was not written by dragin_lab (it has no format); give another folder")
-        if config["format"] != FORMAT:
-            edition = "an older" if config["format"] < FORMAT else "a newer"
-            raise RunError(
-                f"{path}: is of {edition} edition of dragin_lab (format {config['format']}, this one has {FORMAT}); "
-                f"read it with the dragin_lab that wrote it, or {_ANOTHER}"
-            )
+        _check_format(path, config)
         if config.pop("sum", None) != config_sum(config):
             raise ValueError("its checksum does not fit")
         msgspec.convert(config, _Config)
@@ -193,6 +208,15 @@ def read_config(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path}: was changed or damaged after it was written ({error}); {_ANOTHER}") from None
     return config
+
+
+def _check_format(path: Path, config: Mapping[str, Any]) -> None:
+    if config["format"] != FORMAT:
+        edition = "an older" if config["format"] < FORMAT else "a newer"
+        raise RunError(
+            f"{path}: is of {edition} edition of dragin_lab (format {config['format']}, this one has {FORMAT}); "
+            f"read it with the dragin_lab that wrote it, or {_ANOTHER}"
+        )
 
 
 def config_sum(config: Mapping[str, Any]) -> str:
@@ -229,39 +253,54 @@ def read_lines(path: Path, kind: type[Prediction | Timing]) -> tuple[dict[str, L
     return lines, damaged
 
 
-def unpack_archive(path: Path) -> Path:
-    """The folder that holds what is in an archive: below the user's cache, under a name made of its content.
+# -- runs as one table ------------------------------------------------------------------------------------------------
 
-    Raises ``RunError`` for a file that is not such an archive, or that unpacks to too much
-    (``files.check_unpacked``); nothing of it stays then.
+
+def pack_table(configs: Sequence[Mapping[str, Any]], rows: Sequence[Line]) -> bytes:
+    """Runs as one file: a line for ``Head``, then one for each ``Row``, as gzip; the same runs give the same bytes."""
+    head = {"format": FORMAT, "runs": list(configs), "lines": len(rows)}
+    return gzip.compress(encode([head, *rows]), mtime=0)
+
+
+def read_table(path: Path) -> list[RunRecord]:
+    """The runs of a file that ``pack_table`` made, each with ``timings`` and ``causes`` in place of a folder.
+
+    It is read line by line, and to ``MOST_UNPACKED`` times its size at most. Raises ``RunError`` that names the first
+    line that is damaged, missing, or one too many.
     """
-    import lzma  # where an archive is read, and not with every command
-    import tarfile
+    number, left = 0, MOST_UNPACKED * path.stat().st_size
 
-    from filelock import FileLock
+    def read_line(kind: type[Head | Row]) -> Line:
+        nonlocal number, left
+        number += 1
+        raw = file.readline(left + 1)
+        if (left := left - len(raw)) < 0:
+            raise ValueError(f"the file unpacks to more than {MOST_UNPACKED} times its size")
+        return decode(raw.rstrip(b"\n"), kind)
 
     try:
-        with path.open("rb") as file:
-            name = file_digest(file, "sha256").hexdigest()[:16]
-        folder = user_cache() / "runs" / name
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = folder.with_name(f"{name}.part")
-        with FileLock(folder.with_name(f"{name}.lock")):
-            if not folder.exists():
-                shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
-                try:
-                    with tarfile.open(path, "r:xz") as archive:
-                        check_unpacked(path, (member.size for member in archive), RunError)
-                        archive.extractall(draft, filter="data")
-                    draft.rename(folder)
-                finally:
-                    shutil.rmtree(draft, ignore_errors=True)
-    except OSError as error:
-        why = error.strerror or error
-        raise RunError(f"{path}: cannot be unpacked into {user_cache()}: {why}; {remedy(error)}") from None
-    except (EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
-        raise RunError(f"{path}: cannot be unpacked ({error}); get it again, or give a folder of runs") from None
-    return folder
+        with gzip.open(path) as file:
+            head = read_line(Head)
+            _check_format(path, head)
+            msgspec.convert(head["runs"], list[_Config])
+            runs: list[dict[str, Line]] = [{} for _ in head["runs"]]
+            for _ in range(head["lines"]):
+                row = read_line(Row)
+                if (at := row.pop("run")) >= len(runs) or runs[at].setdefault(row["qid"], row) is not row:
+                    raise ValueError(f"there is no run {at}, or it has {row['qid']!r} twice")
+            if file.read(1):
+                raise ValueError(f"more follows the {number} lines")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise RunError(f"{path}, line {number}: cannot be read ({error}); get the file again") from None
+    return [_run_of_table(path / str(at), *run) for at, run in enumerate(zip(head["runs"], runs, strict=True))]
+
+
+def _run_of_table(folder: Path, config: dict[str, Any], rows: Mapping[str, Line]) -> RunRecord:
+    timings = {qid: {key: row.pop(key) for key in ("seconds", PEAK) if key in row} for qid, row in rows.items()}
+    causes = {qid: row.pop("cause") for qid, row in rows.items() if "cause" in row}
+    lines = list(rows.values())
+    done = sum(line["ended"] != "error" for line in lines)
+    return RunRecord(folder, config, lines, done == config["dataset"]["questions"], (), timings, causes or None)
 
 
 def trace_name(qid: str) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 from dragin_lab.catalog.methods import METHODS, VARIANTS, method
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import PEAK, Line, Timing
-from dragin_lab.run.rundir import TIMINGS, RunRecord, read_lines
+from dragin_lab.run.lines import PEAK, Line
+from dragin_lab.run.rundir import RunRecord
 from dragin_lab.text import write_compared
 
 #: A run of more questions than this in which the trigger never fired is warned of.
@@ -113,7 +113,7 @@ def never_fired(records: Mapping[At, RunRecord]) -> list[str]:
         sound = [line for line in record.predictions if line["ended"] != "error"]
         if theta is None or len(sound) <= FEW or any(line["retrievals"] for line in sound):
             continue
-        timings = read_lines(record.folder / TIMINGS, Timing)[0].values()
+        timings = record.read_timings()[0].values()
         peaks = [line[PEAK] for line in timings if line.get(PEAK) is not None]
         peak, limit = write_compared(max(peaks, default=theta), theta)
         highest = f"; the highest was {peak}" if peaks else ""

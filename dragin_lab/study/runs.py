@@ -1,12 +1,13 @@
 """Finished runs as one object: questions as a table, means with intervals, paired comparisons, questions by outcome.
 
-``Runs.load("runs/bench")`` takes every run directory below a folder, of any benchmark and of your own files.
+``Runs.load("runs/bench")`` takes every run directory below a folder, of any benchmark and of your own files;
+``runs.save("bench.jsonl.gz")`` writes them as one file, without their traces, that ``Runs.load`` reads too.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,8 @@ from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, shown, text
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
-from dragin_lab.run.lines import SCORES, Line, Timing, own_metrics, readable, value_of
-from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_lines, warn_of_damage
+from dragin_lab.run.lines import PEAK, SCORES, Line, own_metrics, readable, value_of
+from dragin_lab.run.rundir import TABLE, RunError, RunRecord, find_runs, pack_table, warn_of_damage
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.conditions import check_same_questions, differing_conditions, name_runs
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dragin_lab.trace.trace import Trace
 
 _TABLES = {"tex": "latex", "md": "markdown", "html": "html", "txt": "text"}
-_SAVED = ("csv", "parquet", *_TABLES)
+_SAVED = ("csv", "parquet", TABLE[1:], *_TABLES)
 _RIGHT = 1.0  # an exact match below this is wrong
 
 Key = tuple[str, str]  # data set and question id
@@ -66,7 +67,10 @@ class Runs:
 
     @classmethod
     def load(cls, paths: str | Path | Iterable[str | Path], *, labels: Iterable[Labelled] = ()) -> Runs:
-        """Every run at or below some folders. Raises ``RunError`` for a path without one, and for a damaged run."""
+        """Every run at or below some folders, and in tables that ``save`` wrote (.jsonl.gz).
+
+        Raises ``RunError`` for a path without one, and for a damaged run or table.
+        """
         return cls(find_runs(paths), labels=labels)
 
     # -- what there is ------------------------------------------------------------------------------------------------
@@ -104,7 +108,7 @@ class Runs:
 
         rows = []
         for (dataset, name), record in self._by.items():
-            timings, damaged = read_lines(record.folder / TIMINGS, Timing)
+            timings, damaged = record.read_timings()
             warn_of_damage(damaged, "left out, so the seconds of its question are not known")
             for qid, line in self.lines(dataset, name).items():
                 rows.append(
@@ -113,7 +117,7 @@ class Runs:
                         "gold": " | ".join(line["gold"]), "answer": line["answer"],
                         "right": None if line["em"] is None else line["em"] >= _RIGHT,
                         **{key: line[key] for key in ("em", "f1", "retrievals", "tokens")},
-                        "seconds": timings[qid]["seconds"] if qid in timings else None,
+                        "seconds": timings.get(qid, {}).get("seconds"),
                         "ended": line["ended"], "readable": readable(line),
                         **{metric: value_of(line, metric) for metric in self.metrics},
                     }
@@ -278,25 +282,30 @@ class Runs:
         if at not in self._causes:
             wrong = line["ended"] == "error" or (line["em"] is not None and line["em"] < _RIGHT)
             judge = self.judge(record.config["dataset"]["name"])
-            self._causes[at] = judge.cause(line, self.kept_trace(record, qid)) if wrong else None
+            known = (record.causes or {}).get(qid)
+            judged = Cause(*known) if known else judge.cause(line, self.kept_trace(record, qid)) if wrong else None
+            self._causes[at] = judged
         return self._causes[at]
 
     # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, compare: str | None = None) -> Path:
-        """Write ``questions`` (.csv, .parquet) or the table (.tex, .md, .html, .txt) by the ending; return the path.
+        """Write the runs (.jsonl.gz), ``questions`` (.csv, .parquet) or the table (.tex, .md, .html, .txt).
 
+        Returns the path. The runs are written whole but for their traces: each has its settings, and a line for each
+        question, with its cause where that is known from a trace. ``Runs.load`` reads them.
         In a .csv a text that begins with = + - @ gets an apostrophe before it, so that no spreadsheet computes it.
 
         Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
         """
         target = as_path(path)
-        kind = target.suffix.removeprefix(".").lower()
+        kind = TABLE[1:] if target.name.endswith(TABLE) else target.suffix.removeprefix(".").lower()
         if kind not in _SAVED:
             raise SettingError(f"{path}: a name ends in one of {', '.join(f'.{one}' for one in _SAVED)}")
         write: dict[str, Callable[[], bytes]] = {
             "csv": lambda: csv_text(self.questions).encode(),
             "parquet": lambda: self.questions.to_parquet(index=False),
+            TABLE[1:]: lambda: pack_table([record.config for record in self._by.values()], list(self._rows())),
         }
         data = write[kind]() if kind in write else (self.table(compare=compare).show(_TABLES[kind]) + "\n").encode()
         try:
@@ -304,6 +313,17 @@ class Runs:
         except OSError as error:
             raise RunError(not_saved(target, error)) from error
         return target
+
+    def _rows(self) -> Iterator[Line]:
+        """The lines of a table of these runs."""
+        for number, ((dataset, name), record) in enumerate(self._by.items()):
+            timings = record.read_timings()[0]
+            for qid, line in self.lines(dataset, name).items():
+                timing = timings.get(qid, {})
+                row = {"run": number, **line, **{key: timing[key] for key in ("seconds", PEAK) if key in timing}}
+                cause = self.cause(qid, name, dataset)
+                judged = record.causes is not None or self.kept_trace(record, qid) is not None
+                yield row | ({"cause": [cause.kind, cause.why]} if cause is not None and judged else {})
 
     def __repr__(self) -> str:
         asked = len(self.outcomes.groupby(["dataset", "qid"]))
