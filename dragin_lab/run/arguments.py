@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.catalog.methods import method as make_method
-from dragin_lab.checks import choice, is_embedded, shown
+from dragin_lab.checks import EMBEDDED, choice, is_embedded, shown
 from dragin_lab.core.method import METHODS, Method
 from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
 from dragin_lab.data.datasets import template_of
@@ -84,3 +85,14 @@ def check_needs(method: Method, lab: Any) -> None:
         )
     if "entities" in method.trigger.needs:
         method.pipeline.require_entities()
+
+
+def warn_of_almanac(model: Any, retriever: Any) -> None:
+    """Warn of a model that is not Almanac's over Almanac's passages, which nobody named."""
+    named = getattr(model, "recipe", None) is not None and model.recipe.corpus is not None
+    if not (named or model.embedded) and retriever.provenance().get("corpus") == EMBEDDED:
+        warnings.warn(
+            f"{getattr(model, 'name', 'the model')} SEARCHES AN INVENTED WORLD: no passages were given, so it searches "
+            "Almanac's; give your own as corpus (--corpus), or 'almanac' where that is meant",
+            stacklevel=2,
+        )

@@ -140,10 +140,11 @@ class Cluster(AbstractContextManager["Cluster"]):
         return self.identity.embedded
 
     @property
-    def retriever(self) -> RemoteRetriever | None:
-        """What the workers search with; None where the recipe opens none."""
-        recorded = self.identity.recorded["retriever"]
-        return None if recorded is None else RemoteRetriever(recorded, self.identity.shown[1])
+    def retriever(self) -> RemoteRetriever:
+        """What the workers search with. Raises ``SettingError`` where the recipe opens none."""
+        if (recorded := self.identity.recorded["retriever"]) is None:
+            raise SettingError("the cluster's Recipe opens no passages; give it searches=True")
+        return RemoteRetriever(recorded, self.identity.shown[1])
 
     def provenance(self) -> dict[str, Any]:
         """As the workers' model."""

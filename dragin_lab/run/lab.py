@@ -24,7 +24,7 @@ from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data.templates import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import as_retriever, open_retriever
-from dragin_lab.run.arguments import as_prompt, check_arguments, check_needs
+from dragin_lab.run.arguments import as_prompt, check_arguments, check_needs, warn_of_almanac
 from dragin_lab.run.cache import Cache, as_cache
 from dragin_lab.run.cached import cached
 from dragin_lab.text import without_secrets
@@ -142,14 +142,13 @@ class Lab:
     @cached_property
     def retriever(self) -> Retriever:
         """What passages are fetched with. Raises as ``open_retriever``."""
-        if self.elsewhere:
-            if self.model.retriever is None:
-                raise SettingError("the cluster's Recipe opens no passages; give it searches=True")
-            return self.model.retriever
-        given = self._given["retriever"]
-        if given is not None and not isinstance(given, str):
+        given, corpus = self._given["retriever"], self._given["corpus"]
+        if not (given is None or isinstance(given, str)):
             return given
-        return open_retriever(given, self._given["corpus"], self._given["fields"])
+        opened = self.model.retriever if self.elsewhere else open_retriever(given, corpus, self._given["fields"])
+        if corpus is None:
+            warn_of_almanac(self.model, opened)
+        return opened
 
     @property
     def retriever_spec(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from command import Command
 from scripted import ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab.almanac import default_exemplars
+from dragin_lab.almanac import default_exemplars, embedded_model_path
 from dragin_lab.almanac import questions as of_almanac
 from dragin_lab.cli import app as cli
 from dragin_lab.data.datasets import template
@@ -93,7 +94,7 @@ def test_the_command_line_takes_both(command: Command, files: Path) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_the_embedded_passages_are_only_said_to_hold_nothing_where_that_is_known(tmp_path: Path) -> None:
-    lab = dl.Lab(AnsweringModel())
+    lab = dl.Lab(AnsweringModel(), corpus="almanac")
     own = of_almanac("hotpotqa", "dev")[:2]
     real = tuple(questions(2))
     unknown = Benchmark("hotpotqa", real, kind="hotpotqa")
@@ -109,6 +110,36 @@ def test_the_embedded_passages_are_only_said_to_hold_nothing_where_that_is_known
         assert not finds_nothing(lab, asked)
     other = dl.Lab(AnsweringModel(), corpus=[{"text": "Ulm is a city."}])
     assert not finds_nothing(other, Benchmark("hotpotqa", real, kind="hotpotqa"))
+
+
+def test_another_model_does_not_search_the_invented_world_in_silence() -> None:
+    def warnings_of(lab: dl.Lab) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            lab.ask("Who made thing 3?", "wo-rag", max_new_tokens=4)  # which never searches
+            before = len(caught)
+            for _ in range(2):
+                lab.ask("Who made thing 3?", "sr-rag", max_new_tokens=4)
+        assert before == 0
+        return [str(one.message) for one in caught]
+
+    for spec in (None, "bm25"):
+        [said] = warnings_of(dl.Lab(AnsweringModel(), retriever=spec))
+        assert "SEARCHES AN INVENTED WORLD: no passages were given" in said
+    for lab in (
+        dl.Lab(AnsweringModel(), corpus="almanac"),
+        dl.Lab(AnsweringModel(), corpus=[{"text": "Ulm is a city."}]),
+        dl.Lab(AnsweringModel(), retriever=ScriptedRetriever()),
+        dl.Lab(),
+    ):
+        assert warnings_of(lab) == []
+
+
+def test_a_command_says_once_that_the_world_is_invented(command: Command, tmp_path: Path) -> None:
+    brief = ("--model", embedded_model_path(), "--max-new-tokens", 4)
+    asked = ("run", "--method", "sr-rag,fl-rag", "--limit", 1, *brief)
+    assert command(*asked, "--output", tmp_path / "a").err.count("INVENTED") == 1
+    assert "INVENTED" not in command(*asked, "--output", tmp_path / "b", "--corpus", "almanac").err
 
 
 def test_exemplars_that_were_chosen_are_named_and_only_those(command: Command, tmp_path: Path) -> None:
