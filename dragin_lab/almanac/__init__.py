@@ -17,7 +17,7 @@ from typing import Any
 from dragin_lab.almanac.facts import Labelled, parse_labels
 from dragin_lab.checks import choice, count, shown
 from dragin_lab.core.prompts import Exemplar
-from dragin_lab.errors import DraginLabError
+from dragin_lab.errors import DataError
 from dragin_lab.trace.trace import Passage, Question
 
 WORLD = Path(__file__).parent / "world"
@@ -25,7 +25,7 @@ WORLD = Path(__file__).parent / "world"
 DEFAULT_EXEMPLARS = 2
 
 
-class AlmanacError(DraginLabError, ValueError):
+class AlmanacError(DataError, ValueError):
     """Something that Almanac does not have, or a file of it that cannot be used."""
 
 

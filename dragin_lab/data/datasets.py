@@ -80,7 +80,7 @@ def load(
         remedy = "leave it out, or give rows of questions"
         raise DataError(f"fields={shown(fields)}: {source} has fields of its own; {remedy}")
     elif (kind := _almanac_kind(source)) is not None:
-        questions = _read_almanac(kind, split or "test")[:limit]
+        questions = almanac.questions(kind, split or "test")[:limit]
     else:
         questions = _read_file(find(source, split), limit)
     return questions if sample is None else _choose_sample(questions, sample, seed)
@@ -215,10 +215,3 @@ def _almanac_kind(source: str | Path) -> str | None:
     """Which of Almanac's benchmarks a source names, if any."""
     kind = str(source).removeprefix("almanac/")
     return kind if str(source) == f"almanac/{kind}" and kind in BENCHMARKS else None
-
-
-def _read_almanac(kind: str, split: str) -> list[Question]:
-    try:
-        return almanac.questions(kind, split)
-    except almanac.AlmanacError as error:
-        raise DataError(str(error)) from None

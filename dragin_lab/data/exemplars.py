@@ -62,10 +62,8 @@ def _read_yaml(path: Path) -> Any:
         raise SettingError(
             f"{path}: cannot be read ({why}); give a YAML file of exemplars, or a name: {', '.join(SHOTS)}"
         ) from None
-    except UnicodeDecodeError as error:
-        raise SettingError(f"{path}: byte {error.start + 1} is not UTF-8; give a YAML file of exemplars") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
-        raise SettingError(f"{path}: is not YAML ({' '.join(str(error).split())[:200]})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: other bytes, a date that does not exist
+        raise SettingError(f"{path}: is not YAML in UTF-8 ({' '.join(str(error).split())[:200]})") from None
 
 
 class _Row(msgspec.Struct):

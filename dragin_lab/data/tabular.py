@@ -130,8 +130,8 @@ def json_rows(path: Path, advance: Advance = lambda count: None) -> Iterator[Pla
 def _read_table(path: Path, advance: Advance) -> Iterator[Placed]:
     """Rows below a header, separated by commas or tabs and quoted as CSV writers do.
 
-    A quotation mark that is part of a text hides the rows up to the next one. So a row whose every line could be one is
-    refused between tabs and warned of between commas; between tabs other rows over several lines are warned of too.
+    A quotation mark that is part of a text hides the rows up to the next one: where each line of a row could be a row,
+    a TSV is refused and a CSV warned of. Other rows over several lines of a TSV are warned of too.
     """
     tabs = ".tsv" in path.name.lower()
     between = "\t" if tabs else ","

@@ -30,7 +30,7 @@ def test_yaml_and_json(tmp_path: Path, text: str) -> None:
         (b"question: a", "holds no list"),
         (b"- [", "is not YAML"),
         (b"- 2020-13-45", "is not YAML"),
-        (b"- caf\xe9", "byte 6 is not UTF-8"),
+        (b"- caf\xe9", "is not YAML in UTF-8"),
         (
             GOOD.encode() + b"- question: a\n  rationale: b\n  answer: yes\n",
             "exemplar 2: Expected `str`, got `bool` - at `answer` (quote",
