@@ -73,7 +73,7 @@ def test_branches_from_an_alternative_and_an_edited_query(lab, browser, picture)
     notebook.page.context.close()
 
 
-def test_a_saved_page_walks_its_branches_and_finds_its_place_again(new_page, tmp_path, picture):
+def test_a_saved_page_walks_its_branches(new_page, tmp_path, picture):
     asking = dl.Lab(cache=True)
     trace = asking.ask(QUESTION, threshold=0.5, top_n=5, gold="Hartfold")
     tree = dl.Branches.of([trace, asking.branch(trace, step=1, retrieve=False)])
