@@ -96,7 +96,8 @@ def make_words(draft: Continuation) -> Words:
     stop = np.array([word.lower() in {"the", "of", "is"} for word in text], bool)
     hit = np.array([word == "Andrzej" for word in text], bool)
     score = np.select([stop, hit], [0.0, 2.69], attention * entropy).astype(np.float32)
-    return Words(text, spans, np.zeros(len(text), np.int32), attention, entropy, stop, score, hit)
+    judged = np.ones(len(text), bool)
+    return Words(text, spans, np.zeros(len(text), np.int32), attention, entropy, stop, score, hit, judged)
 
 
 def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:

@@ -30,6 +30,7 @@ from dragin_lab.core.stops import (
 )
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.core.words import character_words
+from dragin_lab.text import write_compared
 from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Query, Step
 
 #: The note of a query whose trigger flags no words.
@@ -312,14 +313,15 @@ class PaperLoop(Loop):
 
 def _explain_silence(verdict: Verdict, resumed: bool) -> str:
     """Why nothing fires."""
-    trigger, words = verdict.trigger, verdict.words
+    trigger, words, theta = verdict.trigger, verdict.words, float(verdict.trigger.theta or 0.0)
     if resumed and trigger.cut == "draft":
         return "the draft was written again after a retrieval, and is kept"
     reason = trigger.describe_silence(verdict.peak)
-    spared = (words.score > trigger.theta) & ~verdict.judged & (words.sentence == 0)  # (w,)
-    if resumed and spared.any():
-        word = words.text[int(np.flatnonzero(spared)[0])]
-        reason += f"; {word!r} does, but in the sentence being resumed nothing may fire"
+    spared = np.where(verdict.judged | (resumed & (words.sentence > 0)), -np.inf, verdict.score)  # (w,)
+    if spared.max(initial=-np.inf) > (-np.inf if resumed else theta):
+        highest, word = write_compared(float(spared.max()), theta)[0], words.text[int(spared.argmax())]
+        resuming = f"the sentence being resumed is not judged (the highest: {highest}, {word!r})"
+        reason += f"; {resuming}" if resumed else f"; {word!r} scores {highest}, but may not fire"
     return reason
 
 

@@ -68,6 +68,7 @@ class Verdict:
             stop=np.array(draft.stop_of_word) if trigger.skip_stop_words else np.zeros(len(self.score), dtype=bool),
             score=self.score.astype(np.float32),
             hit=self.hit,
+            judged=self.judged,
         )
 
 

@@ -211,7 +211,7 @@ class _Overruled(Trigger):
             hit = self._find_hit(verdict, self._flipped.parting.token)
         else:
             return verdict
-        return replace(verdict, hit=hit)
+        return replace(verdict, hit=hit, judged=verdict.judged | hit)
 
     @staticmethod
     def _find_hit(verdict: Verdict, token: int | None) -> np.ndarray:

@@ -79,6 +79,15 @@ class Outcome:
         return self.since is None
 
     @property
+    def judged(self) -> Trace:
+        """The trace as these settings judge it: θ, and on each stored draft the words, their hits and the decision."""
+        steps = [
+            replace(step, draft=turn.draft or step.draft, words=turn.words, decision=turn.decision)
+            for step, turn in zip(self.trace.steps, self.turns, strict=True)
+        ]
+        return replace(self.trace, method=self.method.settings, steps=steps)
+
+    @property
     def reached(self) -> tuple[Turn, ...]:
         """The turns that are certain to be reached."""
         return tuple(turn for turn in self.turns if turn.reached)
@@ -173,14 +182,14 @@ class Replay:
             return Turn(place, reached, "", step.words, step.decision, step.query, step.draft)
         if lacking := _find_lacking(method, step):
             why = f"{lacking} not recorded; ask the question again"
-            return Turn(place, reached, "cannot be judged", step.words, draft=step.draft, why=why)
+            return Turn(place, reached, "cannot be judged", _unjudged(step.words), draft=step.draft, why=why)
         verdict = self._judge(method, place, step, step.draft)
-        if verdict is None:
+        if isinstance(verdict, Words):
             why = (
                 f"nothing fires in the {len(step.draft)} tokens that are stored, and what the model would have written "
                 "after them is not known: ask the question again with these settings"
             )
-            return Turn(place, reached, "goes on after what is stored", step.words, why=why)
+            return Turn(place, reached, "goes on after what is stored", verdict, why=why)
         draft, words, decision = verdict.draft, verdict.words, verdict.decision
         query, why = None, ""
         if verdict.place is not None:
@@ -191,8 +200,8 @@ class Replay:
         count = Count() if truth is None else truth.count(draft, words, decision)
         return Turn(place, reached, change, words, decision, query, draft, verdict.certain, why, count)
 
-    def _judge(self, method: Method, place: int, step: Step, draft: Continuation) -> _Verdict | None:
-        """The method's own judgement of a stored draft; None where the draft ends before it could be judged."""
+    def _judge(self, method: Method, place: int, step: Step, draft: Continuation) -> _Verdict | Words:
+        """The method's own judgement of a stored draft; its words alone where it ends before anything is decided."""
         earlier = self.trace.steps[place - 1] if place else None
         before = answer_before(self.trace, place)
         if method.variant == "reference":
@@ -216,8 +225,9 @@ class Replay:
         sentence = FirstSentence(method.pipeline, phrase=form.phrase)
         stop = AnyOf((sentence, answer)) if method.trigger.span == "sentence" else answer
         served = stored.served(watch, stop)
-        if served is None:
-            return None
+        if served is None:  # nothing fires in what is stored, as the trigger saw it while its last token was written
+            seen = None if watch is None else watch.draft(stored.so_far(len(draft)))
+            return _unjudged(step.words) if seen is None else method.trigger.judge(seen, resumed=resumed).words
         judged, decision, gap = loop.judge(served, step.prompt, resumed)
         guessed = stored.guessed and served is not draft and decision.retrieve
         return _Verdict(served, judged.words, decision, gap, not guessed)
@@ -249,6 +259,11 @@ class Replay:
         except NotStoredError:
             query.note = query.note or f"at most its last {QUERY_TOKENS} tokens are sent"
         return query, ""
+
+
+def _unjudged(words: Words) -> Words:
+    """The words with their scores where nothing says which of them fire."""
+    return replace(words, hit=np.zeros_like(words.hit), judged=np.zeros(len(words), bool))
 
 
 def _rereads(method: Method) -> bool:

@@ -48,11 +48,11 @@ _SHAPES = {
     },
     "Words": {
         "text": "w", "spans": "w 2", "sentence": "w", "attention": "w", "entropy": "w", "stop": "w", "score": "w",
-        "hit": "w",
+        "hit": "w", "judged": "w",
     },
     "Query": {"words": "w", "weights": "w", "chosen": "w"},
 }  # fmt: skip
-_MAYBE_EMPTY = ("alternative_tokens",)
+_MAYBE_EMPTY = ("alternative_tokens", "judged")
 
 T = TypeVar("T")
 

@@ -22,9 +22,10 @@ def token_table(steps: Sequence[Step], extraction: Continuation | None) -> pd.Da
     Columns: ``step`` (missing for the extraction), ``source`` ("draft", "continuation" or "extraction"), ``index`` in
     it, ``token`` (raw vocabulary string), ``text`` (its characters; tokens that share one show the same), ``id``,
     ``entropy`` and ``logprob`` (nats), ``probability``, ``received`` (attention, head mean, max over later tokens);
-    for the tokens of a draft's words ``word`` (index in ``Step.words``), ``sentence``, ``score``, ``stop`` and
-    ``hit`` of that word, missing elsewhere; and ``kept``: whether the token is part of ``Trace.text``. What a trigger
-    had measured of the whole distribution has columns of its name ("renyi:2") after these.
+    for the tokens of a draft's words ``word`` (index in ``Step.words``), ``sentence``, ``score``, ``stop``, ``judged``
+    (whether it was allowed to fire) and ``hit`` of that word, missing elsewhere; and ``kept``: whether the token is
+    part of ``Trace.text``. What a trigger had measured of the whole distribution has columns of its name ("renyi:2")
+    after these.
     """
     import pandas as pd
 
@@ -45,7 +46,7 @@ def token_table(steps: Sequence[Step], extraction: Continuation | None) -> pd.Da
 _COLUMNS = {
     "step": "Int64", "source": "string", "index": "int64", "token": "string", "text": "string", "id": "int64",
     "entropy": "float32", "logprob": "float32", "probability": "float32", "received": "float32", "word": "Int64",
-    "sentence": "Int64", "score": "float32", "stop": "boolean", "hit": "boolean", "kept": "bool",
+    "sentence": "Int64", "score": "float32", "stop": "boolean", "judged": "boolean", "hit": "boolean", "kept": "bool",
 }  # fmt: skip
 
 
@@ -59,7 +60,8 @@ def _token_rows(
     for i, (start, stop) in enumerate(words.spans.tolist()):
         word[start:stop] = i
     by_word = {"word": range(len(words)), "sentence": words.sentence, "score": words.score}
-    measured = pd.DataFrame(by_word | {"stop": words.stop, "hit": words.hit}).reindex(word)  # -1 is missing
+    by_word |= {"stop": words.stop, "judged": ~words.unjudged, "hit": words.hit}
+    measured = pd.DataFrame(by_word).reindex(word)  # -1 is missing
     starts, stops = continuation.offsets.T  # (n,), (n,)
     # A token without characters, such as the closing EOS, belongs to the text before it.
     kept = False if end is None else (starts < end) | ((stops == starts) & (starts == end))
@@ -120,7 +122,7 @@ _SEEN = {
     Continuation: ("text", "stopped"),
     Prompt: ("text", "notes"),
     Query: ("text", "sent", "note"),
-    Words: ("text", "score", "hit"),
+    Words: ("text", "score", "judged", "hit"),
 }
 TOLERANCE = 0.01  # by which scores may differ before a view shows it
 

@@ -197,9 +197,16 @@ class Words:
     stop: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (w,) bool, a word that may never be a hit
     score: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32, what is compared with θ
     hit: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (w,) bool, flagged as lacking information
+    judged: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (w,) bool, allowed to fire; (0,): all were
 
     def __len__(self) -> int:
         return len(self.text)
+
+    @property
+    def unjudged(self) -> np.ndarray:
+        """(w,) bool, the words that may not fire whatever they score, such as those of a sentence that is resumed."""
+        unjudged: np.ndarray = ~self.judged if len(self.judged) else np.zeros(len(self), bool)
+        return unjudged
 
 
 @dataclass

@@ -48,11 +48,9 @@ def contributions(trace: Trace | str | Path) -> View:
     strongest = max(weights, key=lambda name: highest[name])
     about = (
         "A square is what a feature adds to the log-odds of a word, against a token of average features: full raises "
-        f"the score, hollow lowers it. Above θ {short(trigger.threshold)} (dashed) a word fires (◆). "
-        "Weights stand beside the names of the features."
-        + f" {count(left_out, 'more word')} left out."
-        * bool(left_out)
-    )
+        f"the score, hollow lowers it. Above θ {short(trigger.threshold)} (dashed) a word fires (◆); one in brackets "
+        "is not judged. Weights stand beside the names of the features."
+    ) + (f" {count(left_out, 'more word')} left out." if left_out else "")
     return make_figure(
         clip(shown.question.text, 80)[0], partial(_draw_matrix, rows, weights, trigger.threshold), about=about,
         alt=f"{highest['word']} has the highest score, {num(highest['score'])}; what adds most to it is {strongest}.",
@@ -71,11 +69,13 @@ def _read_words(trace: Trace, trigger: Logistic) -> tuple[pd.DataFrame, int]:
             continue
         draft = as_judged(trace, step, method)
         added, score = trigger.contributions(draft), trigger.score(draft)  # (n, f), (n,)
-        for text, (start, stop), hit in zip(step.words.text, step.words.spans, step.words.hit, strict=True):
+        words = step.words
+        for text, (start, stop), hit, bare in zip(words.text, words.spans, words.hit, words.unjudged, strict=True):
             inside = np.arange(start, min(stop, len(score)))
             if len(inside):
                 highest = inside[score[inside].argmax()]
-                row: dict[str, Any] = {"step": step.index + 1, "word": text.strip("▁Ġ \n") or "␣"}
+                shown = text.strip("▁Ġ \n") or "␣"
+                row: dict[str, Any] = {"step": step.index + 1, "word": f"({shown})" if bare else shown}
                 row |= {"hit": bool(hit) and trigger.unit == "word", "score": float(score[highest])}
                 rows.append(row | dict(zip(names, added[highest].tolist(), strict=True)))
     return pd.DataFrame(rows[:MAX_WORDS]), max(len(rows) - MAX_WORDS, 0)

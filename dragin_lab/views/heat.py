@@ -29,6 +29,7 @@ class Scale:
     unit: str = "word"  # what is compared with θ: each "word", each "sentence", or the "draft"
     second: bool = False  # whether words have the attention of a second reading, as in the reference variant
     base: float = 0.0  # where colours and bars begin: 0, or the lowest score or θ where that is below
+    spared: bool = False  # whether some words may not fire, and are drawn as not judged
 
     @property
     def word_threshold(self) -> float:
@@ -87,9 +88,10 @@ def scale_of(trace: Trace) -> Scale:
         if unit == "word" and any(_passed_over(s.words, theta) for s in trace.steps):
             first = "sentence" if second else "word"
             note = f"Judging ends with the first {first} that fires; a darker word after it is not a hit."
+        spared = unit == "word" and any(s.words.unjudged.any() for s in trace.steps)
         name = trace.method.get("measure") or f"{trace.method.get('when') or 'trigger'} score"
         base = float(np.nanmin([0.0, -find_largest(-score for score in scored), theta if unit == "word" else 0.0]))
-        return Scale("score", str(name), find_largest(scored), theta, note, unit, second, base)
+        return Scale("score", str(name), find_largest(scored), theta, note, unit, second, base, spared)
     continuations = trace.continuations
     products = [np.asarray(c.entropy, np.float64) * c.received for c in continuations]
     if find_largest(products) > 0:
@@ -101,8 +103,8 @@ def scale_of(trace: Trace) -> Scale:
 
 
 def _passed_over(words: Words, theta: float) -> bool:
-    """Whether a word scores above θ that is neither a hit nor a stop word."""
-    return bool((~words.hit & ~words.stop & (words.score > theta)).any())
+    """Whether a judged word scores above θ that is neither a hit nor a stop word."""
+    return bool((~words.hit & ~words.stop & ~words.unjudged & (words.score > theta)).any())
 
 
 def find_largest(arrays: Iterable[np.ndarray], none: float = 0.0) -> float:

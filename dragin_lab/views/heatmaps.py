@@ -210,14 +210,14 @@ def render_columns(look: Look, cols: Sequence[Column], axes: Axes) -> Markup:
     for col in cols:
         cell, first = col.cell, col.cell.hit and col.opens
         unit = look.units[cell.unit] if cell.unit >= 0 else None
-        above = judged and col.score > axes.threshold
-        flags = {"w": col.opens, "s": col.stop and judged, "gone": col.gone, "over": above}
+        above = judged and cell.word >= 0 and look.above[cell.word]
+        flags = {"w": col.opens, "s": col.stop and judged, "gone": col.gone, "over": above, "spared": cell.unjudged}
         if unit is not None:
             flags |= {"in": True, "end": cell.ends, "above": unit.above}
         css, style = class_attribute(**flags), _bar_style(col, axes, full, judged)
         focus, sign = (' tabindex="0"', f'{GEM}<bdi class="vh">hit: </bdi>') if first else ("", "")
         level = f"h{cell.level}" if cell.level else ""
-        inner = class_attribute(level, hit=cell.hit, fired=cell.fired, sp=cell.special)
+        inner = class_attribute(level, hit=cell.hit, fired=cell.fired, sp=cell.special, unjudged=cell.unjudged)
         if col.opens or cell.begins:
             out.append("</span>" if out else "")
             out.append(_unit_label(unit) if unit is not None and cell.begins else "")

@@ -72,7 +72,7 @@ def render_tokens(look: Look, inside: list[tuple[str, Cell]], tips: bool, bracke
     out: list[str] = []
     for before, cell in inside:
         level = f"h{cell.level}" if cell.level else ""
-        css = class_attribute(level, sp=cell.special, fired=cell.fired)
+        css = class_attribute(level, sp=cell.special, fired=cell.fired, unjudged=cell.unjudged and brackets)
         tip = f' data-i="{esc(look.about(cell))}"' if tips else ""
         body = esc(cell.text.replace("\n", "↵\n"))
         opens = _bracket(look.units[cell.unit]) if brackets and cell.begins else ""

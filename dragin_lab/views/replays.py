@@ -16,12 +16,11 @@ from dragin_lab.study.truth import Count, find_labels
 from dragin_lab.study.whatif import Outcome, Replay, Turn
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import sections
-from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS
+from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
 from dragin_lab.views.frame import View, make_view, open_traces
-from dragin_lab.views.heat import Scale, find_largest, scale_of
+from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import count, num
 from dragin_lab.views.rendering import render_template
-from dragin_lab.views.tokens import Look, share_out
 
 MAX_ROWS = 200
 
@@ -53,13 +52,12 @@ def replayed(
 def replay_card(outcomes: Sequence[Outcome], chosen: int = 0) -> str:
     """The inside of the view's card; ``chosen`` is the trace drawn in full."""
     one = outcomes[chosen]
-    scale = scale_at(one)
-    turns = list(zip(one.trace.steps[:MAX_STEPS], one.turns, strict=False))
-    room = share_out([t.draft or s.draft for s, t in turns if s.draft is not None], MAX_TOKENS)
+    canvas = Canvas.of(one.judged, "replay", MAX_TOKENS)
+    canvas.scale = replace(canvas.scale, top=max(canvas.scale.top, scale_of(one.trace).top))  # the same for every θ
+    turns = list(zip(canvas.trace.steps[:MAX_STEPS], one.turns, strict=False))
     return _fill_template(
-        "replay.html", outcomes, one, chosen=chosen, scale=scale, turns=turns, facts=summary_rows(outcomes), room=room,
-        look_of=partial(look_of, one, scale),
-    )  # fmt: skip
+        "replay.html", outcomes, one, chosen=chosen, canvas=canvas, turns=turns, facts=summary_rows(outcomes)
+    )
 
 
 def replay_text(outcomes: Sequence[Outcome]) -> str:
@@ -69,7 +67,7 @@ def replay_text(outcomes: Sequence[Outcome]) -> str:
 
 def _fill_template(template: str, outcomes: Sequence[Outcome], one: Outcome, **context: Any) -> str:
     tools = (sort_outcomes, changes_of, known_until, step_headline, first_change, judge_decision)
-    sizes = {"most_rows": MAX_ROWS, "most": MAX_STEPS, "all_tokens": MAX_TOKENS}
+    sizes = {"most_rows": MAX_ROWS, "most": MAX_STEPS}
     named = {tool.__name__: tool for tool in tools}
     return render_template(template, outcomes=outcomes, one=one, **named, **sizes, **context)
 
@@ -150,26 +148,3 @@ def judge_decision(counted: Count) -> str:
     if counted.missed:
         remarks.append(f"it passes over {count(counted.missed, 'sentence')} with a missing fact")
     return f"Ground truth: {'; '.join(remarks)}." if remarks else ""
-
-
-# -- the drafts -------------------------------------------------------------------------------------------------------
-
-
-def scale_at(outcome: Outcome) -> Scale:
-    """The trace's scale of colours with θ where the settings put it."""
-    scale, theta = scale_of(outcome.trace), outcome.method.threshold
-    if scale.kind != "score" or theta is None:
-        return scale
-    top = max(scale.top, find_largest(t.words.score for t in outcome.turns))
-    return replace(scale, top=top, threshold=theta)
-
-
-def look_of(outcome: Outcome, scale: Scale, step: Step, turn: Turn) -> tuple[Look, int] | None:
-    """A step's draft as the settings judge it, and the character where it is cut; None for a step without one."""
-    draft = turn.draft or step.draft
-    if draft is None:
-        return None
-    decision, cut = turn.decision, len(draft.text)
-    if decision is not None and decision.retrieve and decision.cut is not None:
-        cut = min(decision.cut, cut)
-    return Look.of(draft, scale, turn.words, decision), cut

@@ -20,6 +20,7 @@ from dragin_lab.views.html import num, percent, short
 _MARKER_ONLY = re.compile("^[▁Ġ\\s]*$")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 SHOWN_ALTERNATIVES = 4
+UNJUDGED = "not judged"
 SAME = 0.01  # factors that differ by less are the same
 
 
@@ -43,6 +44,7 @@ class Cell:
     unit: int = -1  # the judged unit it belongs to, -1 for none
     begins: bool = False  # whether it is the first one of its unit
     ends: bool = False  # whether it is the last one
+    unjudged: bool = False  # whether its word may not fire
 
     @property
     def special(self) -> bool:
@@ -148,7 +150,7 @@ class Look:
         values, owner = scale.values(continuation, words), token_words(continuation, words)
         levels, word_of = scale.levels(values).tolist(), owner.tolist()
         by_word = scale.unit == "word"
-        hits = (words.hit & by_word).tolist()
+        hits, unjudged = (words.hit & by_word).tolist(), (words.unjudged & by_word).tolist()
         fired = decision.token if decision is not None and by_word else None
         units = judged_units(words, decision, scale)
         unit_of = np.full(len(continuation) + 1, -1)
@@ -158,14 +160,21 @@ class Look:
         for extent in find_extents(continuation):
             start, stop, first, last, _ = extent
             word, unit_here = word_of[first], int(unit_of[first]) if start < stop else -1
-            here = fired is not None and first <= fired < last
-            cells.append(Cell(*extent, word, max(levels[first:last]), word >= 0 and hits[word], here, unit_here))
+            here, bare = fired is not None and first <= fired < last, word >= 0 and unjudged[word]
+            level, hit = 0 if bare else max(levels[first:last]), word >= 0 and hits[word]
+            cells.append(Cell(*extent, word, level, hit, here, unit_here, unjudged=bare))
         return cls(continuation, words, scale, values, owner, _mark_units(cells), fired, units)
 
     @cached_property
     def judged(self) -> bool:
         """Whether a trigger scored this text."""
         return self.scale.kind == "score" and bool(np.isfinite(self.values).any())
+
+    @cached_property
+    def above(self) -> np.ndarray:
+        """(w,) bool, the words that were compared with θ and score above it."""
+        above: np.ndarray = (self.words.hit | (self.words.score > self.scale.word_threshold)) & ~self.words.unjudged
+        return above
 
     @cached_property
     def second_reading(self) -> bool:
@@ -244,7 +253,7 @@ class Look:
         ]
         if cell.word >= 0:
             stop = self.words.stop[cell.word]
-            flags = [flag for flag, on in (("stop word", stop), ("HIT", cell.hit)) if on]
+            flags = [name for name, on in (("stop word", stop), ("HIT", cell.hit), (UNJUDGED, cell.unjudged)) if on]
             lines.append("   ".join([f"word “{self.words.text[cell.word]}”", *self.reckoned[cell.word], *flags]))
         elif self.scale.kind != "score" and np.isfinite(self.values[i]):
             lines.append(f"{self.scale.name} {num(self.values[i])}")
@@ -297,7 +306,7 @@ class Look:
         rows = []
         for cell in self.cells[:limit]:
             i, word = cell.first, cell.word
-            flags = [("◆ hit", cell.hit), ("stop word", word >= 0 and words.stop[word])]
+            flags = [("◆ hit", cell.hit), ("stop word", word >= 0 and words.stop[word]), (UNJUDGED, cell.unjudged)]
             _, received, p = self.measured[i]
             reckoned = self.reckoned[word] if scored and word >= 0 else []
             score = (words.score[word] if word >= 0 else np.nan) if scored else self.values[i]

@@ -109,11 +109,10 @@ function render({ model, el }) {
       bar("probability", c.p, 1, percent(c.p), "p"),
     ];
     if (c.w) {
-      const over = c.w.s !== null && data.theta !== null && c.w.s > data.theta;
       rows.push(make("h4", {}, "Its word ", make("bdi", {}, `“${c.w.t}”`)));
       if (c.w.s !== null) {
         const full = Math.max(top.s, data.theta ?? top.s) - data.base;
-        const scored = bar(data.score, c.w.s - data.base, full, figure(c.w.s), over ? "s over" : "s");
+        const scored = bar(data.score, c.w.s - data.base, full, figure(c.w.s), c.w.over ? "s over" : "s");
         if (data.theta !== null) scored.querySelector("i").style.setProperty("--t", (data.theta - data.base) / Math.max(full, 1e-9));
         rows.push(scored);
       }
@@ -121,7 +120,7 @@ function render({ model, el }) {
       if (c.w.stop) flags.push("● stop word: never a hit");
       if (c.h) flags.push("◆ hit: lacks information");
       if (c.f) flags.push("this token fired");
-      if (c.w.s !== null && data.theta !== null) flags.push(over ? `above θ ${figure(data.theta)}` : `at most θ ${figure(data.theta)}`);
+      if (c.w.v) flags.push(c.w.v);
       rows.push(make("p", { class: "soft" }, flags.join(" · ")));
       if (c.w.m) rows.push(make("p", { class: "soft" }, c.w.m, t.second ? " (attention as the trigger read it)" : ""));
     } else {

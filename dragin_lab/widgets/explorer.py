@@ -13,6 +13,7 @@ from dragin_lab.checks import count as count_of
 from dragin_lab.checks import number, shown
 from dragin_lab.core.words import character_words
 from dragin_lab.errors import SettingError, TraceFileError
+from dragin_lab.text import write_compared
 from dragin_lab.trace.kept import kept_of, written
 from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.views import sections
@@ -21,7 +22,7 @@ from dragin_lab.views.frame import View, make_message, open_trace, render_head
 from dragin_lab.views.heatmaps import axes_of, heatmap
 from dragin_lab.views.html import count, printable
 from dragin_lab.views.rendering import render_macro
-from dragin_lab.views.tokens import Cell, Look, show_spaces
+from dragin_lab.views.tokens import UNJUDGED, Cell, Look, show_spaces
 from dragin_lab.widgets.base import Card, load_script, load_style
 
 TOKENS = 5000  # of a trace, in all; the rest is left out, and the widget says so
@@ -136,11 +137,13 @@ def _cell_data(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any
             "a": _round_figure(words.attention[cell.word]),
             "s": _round_figure(words.score[cell.word]),
             "stop": bool(words.stop[cell.word]),
+            "over": bool(look.above[cell.word]),
+            "v": _describe_word(look, cell),
             "m": printable("; ".join(look.reckoned[cell.word])),
         }
     likeliest = zip(continuation.alternative_ids[i : i + 1].ravel().tolist(), look.likeliest(i), strict=False)
     unit = look.units[cell.unit] if cell.unit >= 0 else None
-    css = {"hit": cell.hit, "fired": cell.fired, "gone": gone, "sp": cell.special}
+    css = {"hit": cell.hit, "fired": cell.fired, "gone": gone, "sp": cell.special, "unjudged": cell.unjudged}
     return {
         "b": printable(before),
         "t": printable(cell.text).replace("\n", "↵\n"),
@@ -162,6 +165,17 @@ def _cell_data(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any
             [_name_token(printable(name)), _round_figure(p), number == written_id] for number, (name, p) in likeliest
         ],
     }
+
+
+def _describe_word(look: Look, cell: Cell) -> str:
+    """How the score of a cell's word stands to θ; "" where none is compared with it."""
+    score, theta = float(look.words.score[cell.word]), look.scale.word_threshold
+    if cell.unjudged:
+        return f"{UNJUDGED}: it may not fire here"
+    if not (math.isfinite(score) and math.isfinite(theta)):
+        return ""
+    shown, limit = write_compared(score, theta)
+    return f"{shown} is {'above' if look.above[cell.word] else 'at most'} θ {limit}"
 
 
 def _name_token(token: str) -> str:

@@ -90,7 +90,22 @@ def test_what_is_said_after_the_answer_calls_for_nothing() -> None:
     (step,) = driven.trace.steps
     assert not step.words.hit.any()
     assert step.decision is not None
-    assert step.decision.reason == "no word scores above θ 0.25 (the highest: 0.02)"
+    silent = "no word scores above θ 0.25 (the highest: 0.02)"
+    assert step.decision.reason == f"""{silent}; "Bo's" scores 4.5, but may not fire"""
+    assert step.words.unjudged.tolist() == [False] * 5 + [True] * 2
+
+
+def test_a_sentence_that_is_resumed_is_not_judged_and_the_reason_says_its_highest_score() -> None:
+    driven = drive(
+        paper(what="question"), Say(" It is Bo Ek, a man", **LOUD), Say(" Bo Ek. He is Li.", **LOUD), Say("Li")
+    )
+    step = driven.trace.steps[1]
+    assert step.decision is not None
+    silent = "no word scores above θ 0.25 (the highest: 0.02)"
+    assert step.decision.reason == f"{silent}; the sentence being resumed is not judged (the highest: 4.5, 'Bo')"
+    assert [text for text, bare in zip(step.words.text, step.words.unjudged, strict=True) if bare] == ["Bo", "Ek."]
+    assert step.words.score[0] > 0.25
+    assert not step.words.hit.any()
 
 
 def test_scaled_scores_fire_at_the_end_of_the_sentence() -> None:

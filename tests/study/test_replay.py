@@ -199,6 +199,31 @@ def without_attention(trace: Trace) -> Trace:
     return replace(trace, steps=steps)
 
 
+@pytest.mark.parametrize("found", [paper(), paper("flare"), paper("etc"), reference(check_content_words=False)])
+def test_what_fires_is_what_is_marked_at_every_threshold(world: World, found: Method) -> None:
+    silent = 0
+    for theta in (0.05, 0.2, 0.25, 0.5, 0.8, 1.2, 9.0):
+        outcome = Replay(world.run(found, QUESTIONS[0])).at(threshold=theta)
+        assert outcome.judged.method["threshold"] == theta
+        for turn, step in zip(outcome.turns, outcome.judged.steps, strict=True):
+            words, fires = step.words, turn.decision is not None and turn.decision.retrieve
+            assert step.draft is None or words.hit.any() == fires
+            assert (words.score[words.hit] > theta).all()
+            unmarked = (words.score > theta) & ~words.hit
+            assert found.variant == "reference" or words.unjudged[unmarked].all(), "above θ, judged and not a hit"
+            silent += turn.decision is None and len(words) > 0
+    assert silent or found.name != "dragin" or found.variant == "reference", "a draft that goes on after what is stored"
+
+
+def test_the_words_of_a_draft_that_cannot_be_judged_are_drawn_as_not_judged(world: World) -> None:
+    trace = world.run(reference(), QUESTIONS[0])
+    words = trace.steps[0].words
+    blank = replace(words, attention=np.full(len(words), np.nan, np.float32))
+    steps = Replay(replace(trace, steps=[replace(trace.steps[0], words=blank)])).at(threshold=0.01).judged.steps
+    assert words.hit.any()
+    assert (steps[0].words.unjudged.all(), steps[0].words.hit.any()) == (True, False)
+
+
 def test_without_rows_of_attention_an_earlier_hit_is_a_guess(world: World) -> None:
     trace = without_attention(world.run(paper(threshold=0.5), QUESTIONS[0]))
     same = Replay(trace).at()

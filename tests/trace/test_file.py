@@ -82,6 +82,18 @@ def test_the_format_keeps_its_name(tmp_path: Path) -> None:
         assert file.metadata()["format"] == "dragin_lab.trace"
 
 
+def test_a_file_whose_words_do_not_say_what_was_judged_is_read(tmp_path: Path) -> None:
+    def forget(tensors: dict[str, Any], metadata: dict[str, str], stored: dict[str, Any]) -> None:
+        for step in stored["steps"]:
+            del tensors[step["words"].pop("judged")["$array"]]
+
+    trace = make_trace()
+    rewrite(trace.save(tmp_path / "t"), forget)
+    loaded = Trace.load(tmp_path / "t")
+    assert [step.words.unjudged.tolist() for step in loaded.steps] == [[False] * len(s.words) for s in trace.steps]
+    assert loaded.fingerprint == trace.fingerprint
+
+
 def test_arrays_of_any_layout_come_back(tmp_path: Path) -> None:
     trace = make_trace()
     draft = trace.steps[0].draft
