@@ -14,10 +14,12 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
 # One worker per core and one thread per worker, set before torch is imported.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
+# Packages whose newest release, within the range of pyproject.toml, is tried beside those that are pinned.
+NEWEST := transformers
 # The time that a cell may take guards against what hangs; a busy machine takes many times as long as a quiet one.
 BOOKS := --nbmake --nbmake-timeout=1200
 
-.PHONY: help demo lab test test-slow test-all test-browser real ci bench lint docs docs-site gallery dist clean
+.PHONY: help demo lab test test-slow test-all test-newest test-browser real ci bench lint docs docs-site gallery dist clean
 
 help:
 	@echo "make demo    set up, then answer questions with every method and show a trace"
@@ -25,6 +27,7 @@ help:
 	@echo "make test    set up, then run the quick tests and the notebooks"
 	@echo "make test-slow   set up, then run the slow tests"
 	@echo "make test-all    both of these"
+	@echo "make test-newest  set up, then run the quick tests of models with the newest transformers that pip would take"
 	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
 	@echo "make ci      all of these, the notebooks once"
 	@echo "make real    set up, then fetch real models (190 MB) and run the tests on them"
@@ -67,6 +70,13 @@ test-slow: $(FULL)
 
 test-all: $(FULL)
 	$(PYTEST) --tier all $(BOOKS) notebooks tests
+
+test-newest: $(FULL)
+	rm -rf .venv/newest
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps --target .venv/newest \
+		$$($(BIN)/python -c 'import tomllib; print(*(one for one in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"] if one.startswith(tuple("$(NEWEST)".split()))))')
+	PYTHONPATH=.venv/newest $(PYTEST) tests/engines
+	PYTHONPATH=.venv/newest $(BIN)/dragin-lab ask "In which town was the director of The Ashen Rooftop born?"
 
 test-browser: $(FULL)
 	$(PYTEST) tests/browser

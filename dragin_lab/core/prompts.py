@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -190,16 +191,16 @@ class PromptTemplate:
         fits: Callable[[Prompt], bool],
         limit: str = "the context window",
     ) -> Prompt:
-        """The prompt with as little dropped as needed: passages from the last rank up, then exemplars from the first.
+        """The prompt with as little dropped as needed: exemplars from the first, then passages from the last rank up.
+
+        A passage goes only where it does not fit without any exemplar either.
 
         ``build(template, passages)`` makes the prompt, ``fits`` says whether it goes into the context window, ``limit``
         names that window for people; what was dropped stands in the prompt's notes. Raises ``SettingError`` when the
         question alone is too long.
         """
         all_passages, all_exemplars = list(passages or ()), list(self.exemplars)
-        shorter = [(n, len(all_exemplars)) for n in range(len(all_passages), -1, -1)]
-        shorter += [(0, m) for m in range(len(all_exemplars) - 1, -1, -1)]
-        for n, m in shorter:
+        for n, m in product(range(len(all_passages), -1, -1), range(len(all_exemplars), -1, -1)):
             template = replace(self, exemplars=tuple(all_exemplars[len(all_exemplars) - m :]))
             prompt = build(template, all_passages[:n] or None)
             if fits(prompt):

@@ -98,6 +98,11 @@ class HFTokenizer:
         return [i for i in ids if i not in self._plain_ends] if self._plain_ends else ids
 
     @cached_property
+    def control_tokens(self) -> tuple[str, ...]:
+        """The texts that are encoded as one special token wherever they stand, such as ``<|im_end|>``."""
+        return tuple(token.content for token in self.hf.added_tokens_decoder.values() if token.special)
+
+    @cached_property
     def end_marks(self) -> tuple[str, ...]:
         """The model's end marks as they stand in a text, longest first: ``</s>``, ``<|im_end|>`` ..."""
         return tuple(sorted({self.decode([i], special=True) for i in self.ends} - {""}, key=lambda m: (-len(m), m)))

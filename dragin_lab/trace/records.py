@@ -171,6 +171,10 @@ class Continuation:
         n = int((self.offsets[:, 0] < end).sum())
         cut = self.text[end:]
         kept = replace(self.beginning(n), text=self.text[:end], raw_text=self.text[:end], stopped="example")
+        if kept.among is not None:  # what was cut off paid attention too
+            rows = np.zeros((n + 1, n), np.float32)  # row r is token r - 1 looking back
+            rows[np.tril_indices(n + 1, -1, n)] = kept.among
+            kept = replace(kept, received=np.tril(rows, -2).max(axis=0, initial=0.0))
         return replace(kept, offsets=kept.offsets.clip(max=end), cut=cut, cut_tokens=len(self) - n)
 
 

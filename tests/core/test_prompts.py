@@ -79,7 +79,7 @@ def build(template: PromptTemplate, passages: Sequence[Passage] | None) -> Promp
         ),
     ],
 )
-def test_passages_go_before_exemplars_each_from_the_far_end(drop: tuple[str, ...], notes: tuple[str, ...]) -> None:
+def test_what_cannot_fit_is_dropped_from_the_far_end(drop: tuple[str, ...], notes: tuple[str, ...]) -> None:
     parts = ("A film.", "A book.", "Context:", "sky", "sea")
     prompt = PromptTemplate((SKY, SEA)).fit(build, FOUND, lambda p: not any(part in p.text for part in drop))
     assert prompt.notes == notes
