@@ -42,7 +42,9 @@ def unwrap_model(model: Any) -> Any:
 def stamp_model(model: torch.nn.Module) -> tuple[str, int]:
     """What changes with a model's weights, and how many hooks it has: a hash, and a number."""
     digest = hashlib.sha256()
-    tensors = [*model.parameters(), *model.buffers()]
+    # Weights that are offloaded are other tensors at each forward, so a change of theirs goes unseen.
+    offloaded = any(parameter.is_meta for parameter in model.parameters())
+    tensors = [] if offloaded else [*model.parameters(), *model.buffers()]
     for tensor in tensors:
         digest.update(f"{tensor.data_ptr()} {0 if tensor.is_inference() else tensor._version} ".encode())
     firsts = [t.detach().flatten()[:1].float() for t in tensors if t.device.type == "cpu" and t.numel()]
