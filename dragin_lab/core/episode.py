@@ -132,11 +132,6 @@ class Tokenizer(Protocol):
         ...
 
     @property
-    def control_tokens(self) -> tuple[str, ...]:
-        """The texts that are encoded as one special token wherever they stand."""
-        ...
-
-    @property
     def chats(self) -> bool:
         """Whether there is a chat template."""
         ...

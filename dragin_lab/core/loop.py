@@ -44,12 +44,6 @@ class Loop:
         assert prompt is not None
         continuation: Continuation = yield Write(prompt, most, stop or Never(), **options)
         step.notes.extend(self._overrun(continuation))
-        texts = "".join(prompt.part(name) for name in ("passages", "question"))
-        if control := [token for token in self.tokenizer.control_tokens if token in texts]:
-            step.notes.append(
-                f"the passages or the question hold {', '.join(map(repr, control))}, which the model reads as its own "
-                "special token and not as text"
-            )
         return continuation
 
     def _overrun(self, continuation: Continuation) -> list[str]:

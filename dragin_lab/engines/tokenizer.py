@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import jinja2
@@ -62,13 +64,16 @@ class HFTokenizer:
         ids = self.hf(text, add_special_tokens=special, truncation=False, verbose=False)["input_ids"]
         return [int(i) for i in ids]
 
-    def encode_with_offsets(self, text: str, special: bool = True) -> tuple[list[int], np.ndarray]:
+    def encode_with_offsets(
+        self, text: str, special: bool = True, *, plain: bool = False
+    ) -> tuple[list[int], np.ndarray]:
         """Ids, and (p, 2) int32 half-open character spans in ``text``; (0, 0) for specials that it does not hold.
 
-        ``special`` as for ``encode``.
+        ``special`` as for ``encode``; with ``plain`` the text of a control token is text like any other.
         """
         encoding = self.hf(
-            text, add_special_tokens=special, truncation=False, return_offsets_mapping=True, verbose=False
+            text, add_special_tokens=special, split_special_tokens=plain, truncation=False, return_offsets_mapping=True,
+            verbose=False,
         )  # fmt: skip
         offsets = np.asarray(encoding["offset_mapping"], np.int32).reshape(-1, 2)  # (p, 2)
         return [int(i) for i in encoding["input_ids"]], offsets
@@ -76,13 +81,27 @@ class HFTokenizer:
     def encode_prompt(self, prompt: Prompt, model: str) -> tuple[list[int], np.ndarray]:
         """Ids (p,) and character spans (p, 2) int32 of a prompt for a model of that name; BOS stands in for no text."""
         as_text("prompt", instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text)
-        ids, offsets = self.encode_with_offsets(prompt.text, prompt.special)
+        ids, offsets = self._encode_foreign(prompt)
         if ids:
             return ids, offsets
         bos = self.hf.bos_token_id
         if bos is None:
             raise ModelError(f"the prompt is empty and {model} has no BOS to start from; write something")
         return [int(bos)], np.zeros((1, 2), np.int32)
+
+    def _encode_foreign(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
+        """A prompt in which a control token that passages or the question spell is text, and closes no turn."""
+        text, spelled = prompt.text, "|".join(map(re.escape, sorted(self.control_tokens, key=len, reverse=True)))
+        foreign = [prompt.spans[name] for name in ("passages", "question") if name in prompt.spans and spelled]
+        cuts = [cut for a, b in sorted(foreign) for m in re.compile(spelled).finditer(text, a, b) for cut in m.span()]
+        ids: list[int] = []
+        offsets = []
+        for number, (begin, end) in enumerate(pairwise([0, *cuts, len(text)])):  # each second piece is spelled
+            special = prompt.special and number == 0
+            part, spans = self.encode_with_offsets(text[begin:end], special, plain=number % 2 == 1)
+            ids += part
+            offsets.append(np.where(spans[:, 1:] > spans[:, :1], spans + begin, spans))
+        return ids, np.concatenate(offsets)
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
         """Text of ids, with special tokens and end marks written out or skipped."""

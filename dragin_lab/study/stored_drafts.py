@@ -30,7 +30,7 @@ class StoredTokenizer:
     It decodes single tokens; it cannot encode, and raises ``NotStoredError`` for what it does not know.
     """
 
-    chats, end_marks, control_tokens = False, (), ()
+    chats, end_marks = False, ()
 
     def __init__(self, trace: Trace) -> None:
         self._tokens: dict[int, str] = {}

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.tokenizer import BROKEN, HFTokenizer, Spans
 from dragin_lab.errors import ModelError
+from dragin_lab.trace.trace import Prompt
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=40) | st.lists(
     st.sampled_from(["🙂", "👩‍👩‍👧", "東京", "你好", " the", "  ", "é", "1", "\n", "a", BROKEN, "👍🏽", "한"]),
@@ -165,3 +167,16 @@ def test_a_slow_tokenizer_is_refused() -> None:
 
     with pytest.raises(ModelError, match="Slow has no fast encoding"):
         HFTokenizer(Slow())
+
+
+@pytest.mark.parametrize("name", ["passages", "question"])
+def test_a_control_token_that_a_passage_spells_is_text(name: str) -> None:
+    lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
+    end = lm.tokenizer.end_marks[0]
+    before, foreign, after = "Context: ", f"turns end with {end} here", "\nAnswer:"
+    prompt = Prompt.join([("", before), (name, foreign), ("", after)])
+    ids, offsets = lm.prompt(prompt)
+    assert not lm.eos & set(ids[1:])
+    assert offsets[-1, 1] == len(prompt.text)
+    own = Prompt.join([("", before + foreign + after)])
+    assert lm.eos & set(lm.prompt(own)[0]), "what the layout itself writes is a control token"

