@@ -18,6 +18,7 @@ from answering import recorded
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import PAPERS, VARIANTS
 from dragin_lab.data.datasets import demo_questions
+from dragin_lab.engines import generating
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.reference.rules import REFERENCE_METHODS
 from dragin_lab.retrieval.bm25 import BM25
@@ -138,16 +139,15 @@ def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int, int], BaseExc
     """Let a shared forward fail as ``fails(forwards before, texts)`` says; returns the texts of each, as they come."""
     lm = world()[0].model
     lm.forget()
-    step, seen = lm.tap.step, []
+    hear, seen = generating._Hearing.hear, []
 
-    def limited(pending: Any, **inputs: Any) -> Any:
-        if inputs["input_ids"].shape[1] == 1:
-            seen.append(len(inputs["input_ids"]))
-            if (error := fails(len(seen) - 1, seen[-1])) is not None:
-                raise error
-        return step(pending, **inputs)
+    def limited(self: Any, *args: Any) -> None:
+        seen.append(len(self.beside))
+        if (error := fails(len(seen) - 1, seen[-1])) is not None:
+            raise error
+        hear(self, *args)
 
-    monkeypatch.setattr(lm.tap, "step", limited)
+    monkeypatch.setattr(generating._Hearing, "hear", limited)
     return seen
 
 
