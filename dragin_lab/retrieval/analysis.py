@@ -31,7 +31,7 @@ _SAMPLE = (
 _POSSESSIVES, _ACRONYMS = re.compile(r"['’＇](?<=\w.)[sS]\b"), re.compile(r"s\b(?<=[A-Z]{2}s)")
 #: Han and Hiragana, one by one, and runs of Katakana.
 _EAST_ASIAN = re.compile(
-    "[\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "[\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]|[\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f]+"
 )
 

@@ -37,7 +37,8 @@ class Lab:
     Args:
         model: a folder, GGUF file, Hugging Face id or the address of a server (``served.open_model``), a
             ``LanguageModel``, or a ``Cluster``; None is Almanac's model.
-        corpus: passages (a ``Corpus``, or what ``Corpus.load`` takes); None is Almanac's, or the cluster's.
+        corpus: passages (a ``Corpus``, or what ``Corpus.load`` takes); None is Almanac's, with a warning where the
+            model is another, or the cluster's.
         exemplars: worked examples: a ``PromptTemplate``, a list of ``Exemplar``, a YAML file, a benchmark's name for
             this package's own set, or "published:NAME". None is the benchmark's own, else the model's default.
         retriever: "bm25", "tantivy", "dense:MODEL" or "elasticsearch:URL" over ``corpus``; or an object
