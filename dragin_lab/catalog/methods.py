@@ -261,7 +261,8 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     if missing or settings["name"] not in METHODS:
         wrong = f"has no {missing[0]!r}" if missing else f"is called {settings['name']!r}"
         raise SettingError(f"the trace's method {wrong}, so dragin_lab did not make it; take a trace of lab.ask")
-    pipeline, recorded = load_pipeline(nlp, released=settings["variant"] == "reference"), settings.get("pipeline")
+    recorded = settings.get("pipeline")
+    pipeline = load_pipeline(nlp, released=recorded == load_pipeline(released=True).name)
     if recorded not in (None, pipeline.name):
         raise SettingError(
             f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the first as nlp"

@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dragin_lab as dl
+from dragin_lab.catalog.methods import exchange_settings, restore_method
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.errors import SettingError
 
@@ -125,8 +126,10 @@ def test_a_pipeline_without_sentences_is_refused(nlp: object) -> None:
 def test_the_released_code_has_the_sentences_of_the_plain_rules() -> None:
     released = dl.method("dragin", variant="reference").pipeline
     assert released.split("It is No. 2.") == ["It is No.", "2."]
-    assert dl.method("dragin").pipeline == PIPELINE == load_pipeline(released) != released
-    assert load_pipeline(PIPELINE, released=True) == released
+    paper = dl.method("dragin")
+    assert paper.pipeline == PIPELINE != released
+    assert exchange_settings(paper, variant="reference").pipeline == released
+    assert restore_method(paper.settings | {"pipeline": released.name}).pipeline == released
 
 
 def test_pipelines_are_equal_by_what_they_do() -> None:
