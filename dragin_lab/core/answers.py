@@ -131,9 +131,8 @@ def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_P
 def normalize_answer(text: str, *, released: bool = False) -> str:
     """SQuAD's normal form: lower case, no punctuation, no articles, single spaces.
 
-    Unless it is the ``released`` code's, of the canonical text (NFC), where marks of Chinese and Japanese are
-    punctuation and each ideograph and kana is a word (the evaluation of DRCD and CMRC 2018); and not empty where the
-    text is not: articles or marks alone stay.
+    Unless it is the ``released`` code's, of the canonical text (NFC): each ideograph and kana is a word, wide marks are
+    punctuation (as in DRCD and CMRC 2018), and articles or marks alone stay.
     """
     if not released:
         text = _WIDE_MARKS.sub("", unicodedata.normalize("NFC", text))

@@ -146,10 +146,7 @@ class PromptTemplate:
         return Prompt.join([("", before), ("question", asked), ("", after), ("answer", tail)])
 
     def read(self, text: str, *, released: bool = False) -> str:
-        """The answer that a whole text gives, as the papers or the ``released`` code read it.
-
-        Raises ``SettingError`` where a custom function gives none.
-        """
+        """The answer that a whole text gives. Raises ``SettingError`` where a custom function gives none."""
         if not callable(self.answer_rule):
             return self.shape.read(text, self.answer_rule, released=released)
         answer = self.answer_rule(text)
