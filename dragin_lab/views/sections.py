@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -248,8 +249,8 @@ def query_words(text: str) -> frozenset[str]:
 
 def holds_gold(passage: Passage, golds: tuple[str, ...]) -> bool:
     """Whether a gold answer stands in the passage, as whole words, whatever its case."""
-    text = f"{passage.title} {passage.text}"
-    return any(g.strip() and re.search(rf"(?<!\w){re.escape(g.strip())}(?!\w)", text, re.IGNORECASE) for g in golds)
+    text, *wanted = (normalize("NFC", text) for text in (f"{passage.title} {passage.text}", *golds))
+    return any(g.strip() and re.search(rf"(?<!\w){re.escape(g.strip())}(?!\w)", text, re.IGNORECASE) for g in wanted)
 
 
 def mark_words(text: str, words: frozenset[str]) -> Iterator[tuple[str, bool]]:

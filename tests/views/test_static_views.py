@@ -351,6 +351,7 @@ def test_text_is_wrapped_and_coloured_on_request_only():
 def test_gold_answers_are_found_as_whole_words():
     passage = Passage("p", "Gewair", "It was founded in 1388.")
     assert sections.holds_gold(passage, ("1388",))
+    assert sections.holds_gold(Passage("p", "Beyonc\u00e9", ""), ("Beyonce\u0301",))
     assert not sections.holds_gold(passage, ("138", ""))
 
 
