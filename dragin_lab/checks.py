@@ -71,6 +71,16 @@ def count(name: str, value: Any, low: int = 1) -> int:
     return int(whole)
 
 
+def position(name: str, value: Any, size: int, whose: str, *, things: str = "", first: int = 1) -> int:
+    """The position, from 0, of one of ``size`` things that people count from ``first``; any other number is refused."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not (whole and 0 <= int(value) - first < size):
+        things = things or f"{name}s"
+        has = f"{whose} has {things} {first} to {first + size - 1}" if size else f"{whose} has no {things}"
+        raise SettingError(f"{name}={shown(value)}: {has}; give one of them")
+    return int(value) - first
+
+
 def flag(name: str, value: Any) -> bool:
     """``value`` if it is True or False; words and numbers for them are for the command line to read."""
     if not isinstance(value, bool):

@@ -169,7 +169,7 @@ class _Branching:
         self.trace.steps[: self.step] = self.parent.steps[: self.step]
 
     def _strayed(self, how: str, step: int | None = None) -> BranchError:
-        where = "" if step is None else f" at step {step}"
+        where = "" if step is None else f" at step {step + 1}"
         return BranchError(
             f"the episode of {self.parent.question.text[:60]!r} {how}{where}, which the trace does not say; ask the "
             "question again with this lab, and branch that trace"

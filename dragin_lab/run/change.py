@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from dragin_lab.checks import flag, shown, text
+from dragin_lab.checks import flag, position, shown, text
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.answers import as_passages
@@ -77,16 +75,16 @@ def read_change(
         raise SettingError(f"source={shown(source)}: of token= and to=; one of {', '.join(_SOURCES)}")
     if to is not None:
         return _change_token(tokenizer, trace, step, token, to, source)
-    number = _check_number("step", step, len(trace.steps), "the trace", "steps")
+    number = position("step", step, len(trace.steps), "the trace")
     if token is not None and retrieve is None:
         raise SettingError(f"token={token}: goes with to= or retrieve=True; leave it out with {given_names[0]}=")
     if retrieve is not None:
         return _change_decision(method, trace, number, token, flag("retrieve", retrieve))
     asked_step, parent = trace.steps[number], trace.fingerprint
     if asked_step.query is None:
-        searching = [str(one.index) for one in trace.steps if one.query is not None]
+        searching = [str(one.index + 1) for one in trace.steps if one.query is not None]
         raise SettingError(
-            f"step={number}: nothing was searched for there; "
+            f"step={step}: nothing was searched for there; "
             + (f"steps with a query: {', '.join(searching)}" if searching else "this trace has no retrieval")
         )
     if query is not None:
@@ -98,31 +96,24 @@ def read_change(
     return Change(Parting(parent, "passages", number, before, after), passages=read)
 
 
-def _check_number(name: str, value: Any, size: int, whose: str, things: str) -> int:
-    """A number from 0 up to ``size``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < size:
-        has = f"{whose} has {things} 0 to {size - 1}" if size else f"{whose} has no {things}"
-        raise SettingError(f"{name}={shown(value)}: {has}; give one of them")
-    return int(value)
-
-
 def _change_token(
     tokenizer: Any, trace: Trace, step: int | None, token: int | None, to: int | str, source: str | None
 ) -> Change:
+    number = None
     if source != "extraction":
-        step = _check_number("step", step, len(trace.steps), "the trace", "steps")
-        source = source or ("draft" if trace.steps[step].draft is not None else "continuation")
+        number = position("step", step, len(trace.steps), "the trace")
+        source = source or ("draft" if trace.steps[number].draft is not None else "continuation")
     elif step is not None:
         raise SettingError(f"step={step}: the extraction belongs to no step; leave step out")
-    written, _ = find_text(trace, step, source)
+    written, _ = find_text(trace, number, source)
     whose = f"the {source}" + ("" if step is None else f" of step {step}")
     if written is None:
         raise SettingError(f"{whose} does not exist: nothing was written there; choose another step or source")
-    token = _check_number("token", token, len(written), whose, "tokens")
-    put_in = read_tokens(tokenizer, written, token, to)
-    before, after = (tokenizer.decode(ids, special=True) for ids in (written.ids[token : token + 1].tolist(), put_in))
-    parting = Parting(trace.fingerprint, "token", step, before, after, source, token)
-    return Change(parting, (*written.ids[:token].tolist(), *put_in))
+    at = position("token", token, len(written), whose)
+    put_in = read_tokens(tokenizer, written, at, to)
+    before, after = (tokenizer.decode(ids, special=True) for ids in (written.ids[at : at + 1].tolist(), put_in))
+    parting = Parting(trace.fingerprint, "token", number, before, after, source, at)
+    return Change(parting, (*written.ids[:at].tolist(), *put_in))
 
 
 def read_tokens(tokenizer: Any, written: Continuation, token: int, to: int | str) -> tuple[int, ...]:
@@ -132,7 +123,7 @@ def read_tokens(tokenizer: Any, written: Continuation, token: int, to: int | str
     stands where the token stood: after a space where the token had one.
     """
     if not isinstance(to, str):
-        return (_check_number("to", to, len(tokenizer), "the vocabulary", "ids"),)
+        return (position("to", to, len(tokenizer), "the vocabulary", things="ids", first=0),)
     if not text("to", to):
         raise SettingError("to='' is empty; give the text or the id of a token")
     names = written.alternative_tokens[token] if written.alternative_tokens else ()
@@ -157,17 +148,16 @@ def _change_decision(method: Method, trace: Trace, number: int, token: int | Non
         raise SettingError("retrieve=: the released code's decisions are not flipped; use variant='paper'")
     if step.draft is None or step.decision is None or method.trigger.loop not in JUDGING:
         remedy = "replace a token instead: token=, to=" if method.trigger.loop == "call" else "ask with another method"
-        raise SettingError(f"retrieve={retrieve}: no trigger judged a draft in step {number}; {remedy}")
-    if token is not None:
-        if not retrieve:
-            raise SettingError(f"token={token}: says where to retrieve; leave it out with retrieve=False")
-        token = _check_number("token", token, len(step.draft), f"the draft of step {number}", "tokens")
+        raise SettingError(f"retrieve={retrieve}: no trigger judged a draft in step {number + 1}; {remedy}")
+    if token is not None and not retrieve:
+        raise SettingError(f"token={token}: says where to retrieve; leave it out with retrieve=False")
+    at = None if token is None else position("token", token, len(step.draft), f"the draft of step {number + 1}")
     spans = step.words.spans  # (w, 2)
-    if retrieve and not (len(spans) if token is None else ((spans[:, 0] <= token) & (token < spans[:, 1])).any()):
-        place = "no judged word" if token is None else f"no judged word at token {token}"
-        raise SettingError(f"retrieve=True: the draft of step {number} has {place}, so nothing says what to search for")
+    if retrieve and not (len(spans) if at is None else ((spans[:, 0] <= at) & (at < spans[:, 1])).any()):
+        place = f"step {number + 1} has no judged word" + ("" if at is None else f" at token {token}")
+        raise SettingError(f"retrieve=True: the draft of {place}, so nothing says what to search for")
     names = ["retrieve" if yes else "go on" for yes in (step.decision.retrieve, retrieve)]
-    parting = Parting(trace.fingerprint, "decision", number, names[0], names[1], "draft", token)
+    parting = Parting(trace.fingerprint, "decision", number, names[0], names[1], "draft", at)
     change = Change(parting, retrieve=retrieve)
     if not retrieve and step.decision.retrieve and method.trigger.span == "word":
         ids = tuple(step.draft.ids.tolist())

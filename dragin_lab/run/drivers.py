@@ -20,7 +20,10 @@ from dragin_lab.trace.trace import Decision, Passage, Question, Step, Trace
 
 @dataclass(frozen=True)
 class TokenWritten:
-    """The model wrote one token; ``kind`` is "draft" (before a decision), "continuation" or "answer" (extraction)."""
+    """The model wrote one token; ``kind`` is "draft" (before a decision), "continuation" or "answer" (extraction).
+
+    ``step``, as in every event, is the step's position in ``trace.steps``.
+    """
 
     step: int
     kind: str

@@ -330,8 +330,8 @@ class Lab:
 
         Args:
             trace: of this lab's model, passages and exemplars; one that was saved or kept by a run will do.
-            step: number of the step, from 0.
-            token: number of the token in the step's text, from 0, in whose place ``to`` stands.
+            step: number of the step, from 1, as in views and tables.
+            token: number of the token in the step's text, from 1, in whose place ``to`` stands.
             to: an id, or a text: that of an alternative, or any other, of one token or several.
             source: the text that has the token: "draft", "continuation", or "extraction", which belongs to no step;
                 None is the step's draft, where it has one, else its continuation.

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class Place:
     """A token, and the one that is tried in its place: the likeliest other."""
 
-    step: int
+    step: int  # its position in ``trace.steps``
     source: str  # "draft" or "continuation"
-    token: int
+    token: int  # its position in that text
     text: str
     other: int  # id
     other_text: str
@@ -70,14 +70,17 @@ class Sensitivity:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row per token tried (pandas.DataFrame): where it stands, the two tokens and how near they were (margin,
-        of their probabilities), whether the trigger fired there, the branch's answer, how it ended, and whether the
-        answer, the passages found and its correctness are other than the trace's."""
+        """One row per token tried (pandas.DataFrame): where it stands (step and token as ``Lab.branch`` counts them),
+        the two tokens and how near they were (margin, of their probabilities), whether the trigger fired there, the
+        branch's answer, how it ended, and whether answer, passages found and correctness are other than the trace's."""
         import pandas as pd
 
         rows = [
             {
-                **{name: getattr(e.place, name) for name in ("step", "source", "token", "text")},
+                "step": e.place.step + 1,
+                "source": e.place.source,
+                "token": e.place.token + 1,
+                "text": e.place.text,
                 "instead": e.place.other_text,
                 "margin": e.place.margin,
                 "fired": e.place.fired,
@@ -119,7 +122,7 @@ def sensitivity(
     left_out = max(len(places) - limit, 0)
     places = sorted(places[:limit], key=lambda place: (place.step, place.source == "continuation", place.token))
     changes = [
-        read_change(lab.model.tokenizer, method, trace, step=p.step, token=p.token, to=p.other, source=p.source)
+        read_change(lab.model.tokenizer, method, trace, step=p.step + 1, token=p.token + 1, to=p.other, source=p.source)
         for p in places
     ]
     episodes = (open_branch(lab, method, trace, change) for change in changes)

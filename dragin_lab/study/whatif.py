@@ -45,7 +45,7 @@ class Turn:
     ``certain`` is False where a guess stands in for attention that was not kept.
     """
 
-    step: int
+    step: int  # its position in ``Trace.steps``
     reached: bool  # whether the episode surely comes to this step as it is stored
     change: str  # what is other than in the trace, for people; "" for nothing
     words: Words = field(default_factory=Words)
@@ -64,7 +64,7 @@ class Outcome:
     trace: Trace
     method: Method
     turns: tuple[Turn, ...]
-    since: int | None  # the step from whose decision on the stored text no longer tells; None: it tells all
+    since: int | None  # position of the step from whose decision on the stored text no longer tells; None: it tells all
     why: str  # what happens there
     answered: Trace | None = None  # the episode under these settings, where it is known beyond the stored one
 

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 def token_table(steps: Sequence[Step], extraction: Continuation | None) -> pd.DataFrame:
     """One row per token of everything that the model wrote, in order.
 
-    Columns: ``step`` (missing for the extraction), ``source`` ("draft", "continuation" or "extraction"), ``index`` in
-    it, ``token`` (raw vocabulary string), ``text`` (its characters; tokens that share one show the same), ``id``,
-    ``entropy`` and ``logprob`` (nats), ``probability``, ``received`` (attention, head mean, max over later tokens);
-    for the tokens of a draft's words ``word`` (index in ``Step.words``), ``sentence``, ``score``, ``stop``, ``judged``
-    (whether it was allowed to fire) and ``hit`` of that word, missing elsewhere; and ``kept``: whether the token is
-    part of ``Trace.text``. What a trigger had measured of the whole distribution has columns of its name ("renyi:2")
-    after these.
+    Columns: ``step`` (from 1; missing for the extraction), ``source`` ("draft", "continuation" or "extraction"),
+    ``index`` in it (from 0), ``token`` (raw vocabulary string), ``text`` (its characters; tokens that share one show
+    the same), ``id``, ``entropy`` and ``logprob`` (nats), ``probability``, ``received`` (attention, head mean, max over
+    later tokens); for the tokens of a draft's words ``word`` (index in ``Step.words``), ``sentence``, ``score``,
+    ``stop``, ``judged`` (whether it was allowed to fire) and ``hit`` of that word, missing elsewhere; and ``kept``:
+    whether the token is part of ``Trace.text``. What a trigger had measured of the whole distribution has columns of
+    its name ("renyi:2") after these.
     """
     import pandas as pd
 
     parts = [
-        _token_rows(continuation, step.index, source, words, end)
+        _token_rows(continuation, step.index + 1, source, words, end)
         for step in steps
         for continuation, source, words, end in (
             (step.draft, "draft", step.words, step.draft_kept),
@@ -85,7 +85,7 @@ def _token_rows(
 
 
 def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
-    """One row per passage found: step, rank (from 1), query (as sent), id, title, text, score.
+    """One row per passage found: step and rank (from 1), query (as sent), id, title, text, score.
 
     A retrieval that found nothing is one row without rank, id, title, text and score, so that no query is lost;
     ``table.dropna(subset="id")`` keeps the passages only.
@@ -98,9 +98,9 @@ def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
         if step.query is None:
             continue
         for rank, p in enumerate(step.passages, 1):
-            rows.append((step.index, rank, step.query.sent, p.id, p.title, p.text, p.score))
+            rows.append((step.index + 1, rank, step.query.sent, p.id, p.title, p.text, p.score))
         if not step.passages:
-            rows.append((step.index, None, step.query.sent, None, None, None, np.nan))
+            rows.append((step.index + 1, None, step.query.sent, None, None, None, np.nan))
     types = dict(zip(names, ("int64", "Int64", "string", "string", "string", "string", "float64"), strict=True))
     return pd.DataFrame(rows, columns=list(names)).astype(types)
 

@@ -257,7 +257,7 @@ class Step:
     ``draft``: what it wrote is its ``continuation``.
     """
 
-    index: int
+    index: int  # its position in ``Trace.steps``; people count steps from 1
     prompt: Prompt | None = None  # what the draft was written after
     draft: Continuation | None = None
     words: Words = field(default_factory=Words)  # the words of `draft`
@@ -292,11 +292,11 @@ class Parting:
 
     parent: str  # ``Trace.fingerprint`` of the trace
     kind: str  # what was replaced: a "token", a "query", "passages" or a "decision"
-    step: int | None
+    step: int | None  # its position in ``Trace.steps``
     before: str
     after: str
     source: str = ""  # of a token
-    token: int | None = None  # number of the token in its text; of a decision the token that was named
+    token: int | None = None  # position of the token in its text; of a decision the token that was named
 
     def __str__(self) -> str:
         """One line for people; steps and tokens count from 1, as in the views."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.checks import count as count_of
-from dragin_lab.checks import shown
+from dragin_lab.checks import position, shown
 from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
@@ -81,17 +81,14 @@ def attention_map(
         return make_message("Attention map", str(error))
     max_words, steps = count_of("max_words", max_words, 2), shown_trace.steps
     if step is not None:
-        if count_of("step", step) > len(steps):
-            raise SettingError(f"step={step} does not exist; this trace has {count(len(steps), 'step')}, from 1")
-        steps = [steps[int(step) - 1]]
+        steps = [steps[position("step", step, len(steps), "the trace")]]
     if not (lm is None or hasattr(lm, "tokenizer")):
         raise SettingError(f"lm {shown(lm)} is {type(lm).__name__}; give the LanguageModel that wrote the trace")
     if not shown_trace.continuations:
         return make_message("Attention map", NOTHING_WRITTEN)
     if lm is not None:
-        words = read_again(
-            shown_trace.question.text, shown_trace.text if step is None else steps[0].answer, lm, max_words
-        )
+        text = shown_trace.text if step is None else steps[0].answer
+        words = read_again(shown_trace.question.text, text, lm, max_words)
         where, reader = "question and answer, read again by themselves", lm.provenance()
         if shown_trace.provenance.get("weights_sha256") not in (None, reader.get("weights_sha256")):
             where += " by another model than the one that wrote them"

@@ -117,7 +117,8 @@ def _trace_data(trace: Trace, passages: dict[tuple[str, str, str], int]) -> dict
         why = step.decision.reason if step.decision is not None else ""
         found = [_number_passage(passage, passages) for passage in step.passages]
         said = {"why": printable(why), "cut": printable(cut_off(step))}
-        steps.append({"q": printable(step.query.sent), "p": found} | {key: text for key, text in said.items() if text})
+        asked = {"n": step.index + 1, "q": printable(step.query.sent), "p": found}
+        steps.append(asked | {key: text for key, text in said.items() if text})
     sentences, numbers = [], {step.index: number for number, (_, step) in enumerate(column.came)}
     for at, (start, stop) in enumerate(column.spans):
         fresh = any(a < stop and start < b for a, b in column.fresh)

@@ -67,9 +67,8 @@ def replay_text(outcomes: Sequence[Outcome]) -> str:
 
 def _fill_template(template: str, outcomes: Sequence[Outcome], one: Outcome, **context: Any) -> str:
     tools = (sort_outcomes, changes_of, known_until, step_headline, first_change, judge_decision)
-    sizes = {"most_rows": MAX_ROWS, "most": MAX_STEPS}
-    named = {tool.__name__: tool for tool in tools}
-    return render_template(template, outcomes=outcomes, one=one, **named, **sizes, **context)
+    context |= {tool.__name__: tool for tool in tools} | {"most_rows": MAX_ROWS, "most": MAX_STEPS}
+    return render_template(template, outcomes=outcomes, one=one, **context)
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------
@@ -120,8 +119,7 @@ def _share_text(some: int, whole: int) -> str:
 
 def sort_outcomes(outcomes: Sequence[Outcome]) -> list[tuple[int, Outcome]]:
     """The outcomes with their places, those that change first, and of them those that change earliest."""
-    places = enumerate(outcomes)
-    return sorted(places, key=lambda pair: (pair[1].since is None, pair[1].since or 0, pair[0]))
+    return sorted(enumerate(outcomes), key=lambda pair: (pair[1].since is None, pair[1].since or 0, pair[0]))
 
 
 def first_change(outcome: Outcome) -> str:

@@ -75,27 +75,23 @@ def _draw_sweep(rows: pd.DataFrame, published: pd.DataFrame | None, setting: str
     drawing, panels = draw_panels(titles, width, height=190, least=width // most, most=most)
     for (name, source), panel in zip(cells, panels, strict=True):
         frame = source.dropna(subset=[name]) if name in source else source.head(0)
-        values, places, scaled = frame.get(name, frame["place"]), frame["place"], on_a_scale(source["value"])
-        look = {"marker": "o", "color": BLUE} if source is rows else {"marker": "D", "color": SOFT}
-        panel.plot(places, values, linestyle="-" if scaled else "", **look)
+        places, scaled, own = frame["place"], on_a_scale(source["value"]), source is rows
+        panel.plot(places, frame.get(name, places), ("o" if own else "D") + "-" * scaled, color=BLUE if own else SOFT)
         if scaled:
             _draw_band(panel, frame, "place", name)
         elif f"{name}_low" in frame:
             panel.vlines(places, frame[f"{name}_low"], frame[f"{name}_high"], color=BLUE, alpha=0.35, linewidth=1)
-        named = sorted({0, len(frame) // 2, len(frame) - 1} & set(range(len(frame)))) if scaled else range(len(frame))
-        for at in named:
-            panel.annotate(
-                f"{values.iloc[at]:.2f}", (places.iloc[at], values.iloc[at]), xytext=(0, 8),
-                textcoords="offset points", ha="center", size=11, color=INK,
-            )  # fmt: skip
+        marked = frame.iloc[sorted({0, len(frame) // 2, len(frame) - 1} & {*range(len(frame))})] if scaled else frame
+        for place, value in zip(marked["place"], marked.get(name, ()), strict=False):
+            above = {"xytext": (0, 8), "textcoords": "offset points", "ha": "center"}
+            panel.annotate(f"{value:.2f}", (place, value), size=11, color=INK, **above)
         measured = [one.filter(items=[name, f"{name}_high"]).to_numpy(float).ravel() for one in sources]
         highest = float(np.nanmax([0.0, *np.concatenate(measured)]))  # an interval may be missing
         panel.set(xlabel=setting, ylim=(0, 1.15 * highest or 1))
-        if scaled:
-            panel.set_xticks(places.iloc[named[:: max(len(named) - 1, 1)]])
-        else:
-            labels = [clip_label(_name_value(value), 18) for value in frame["value"]]
-            panel.set_xticks(places, labels, rotation=90 if 8 * sum(map(len, labels)) > width // most else 0)
+        ticks = marked.iloc[:: max(len(marked) - 1, 1)] if scaled else marked
+        labels = [clip_label(_name_value(value), 18) for value in ticks["value"]]
+        crowded = not scaled and 8 * sum(map(len, labels)) > width // most
+        panel.set_xticks(ticks["place"], labels, rotation=90 if crowded else 0)
         panel.margins(x=0.14)
     return drawing
 
@@ -211,9 +207,9 @@ def _table_rows(table: Any, needed: Sequence[str]) -> pd.DataFrame:
         raise SettingError(f"the table goes over {' and '.join(rows['setting'].unique())}; draw one setting at a time")
     if "value" not in rows:
         return rows
-    if on_a_scale(rows["value"]):
-        return rows.sort_values("value").assign(place=lambda ordered: ordered["value"])
-    return rows.assign(place=range(len(rows)))
+    scaled = on_a_scale(rows["value"])
+    rows = rows.sort_values("value") if scaled else rows
+    return rows.assign(place=rows["value"] if scaled else range(len(rows)))
 
 
 def _paper_rows(paper: Any) -> pd.DataFrame | None:

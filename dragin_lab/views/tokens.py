@@ -173,8 +173,7 @@ class Look:
     @cached_property
     def above(self) -> np.ndarray:
         """(w,) bool, the words that were compared with θ and score above it."""
-        above: np.ndarray = (self.words.hit | (self.words.score > self.scale.word_threshold)) & ~self.words.unjudged
-        return above
+        return np.asarray((self.words.hit | (self.words.score > self.scale.word_threshold)) & ~self.words.unjudged)
 
     @cached_property
     def second_reading(self) -> bool:

@@ -81,7 +81,7 @@ function render({ model, el }) {
     if (!parts[key]) {
       const inner = make("div", {});
       const title = kind === "answer" ? "Answer" : `Step ${step + 1}`;
-      const row = make("section", { class: "row", "data-part": kind, "data-step": step }, make("h4", {}, title, make("small", {}, fresh && kind === "continuation" ? "written with passages" : KINDS[kind])), inner);
+      const row = make("section", { class: "row", "data-part": kind, "data-step": step + 1 }, make("h4", {}, title, make("small", {}, fresh && kind === "continuation" ? "written with passages" : KINDS[kind])), inner);
       parts[key] = inner;
       live.append(row);
     }

@@ -44,12 +44,12 @@ function render({ model, el }) {
   }
 
   const alternative = (t, c, rank, name) =>
-    make("button", { type: "button", class: "dl-alternative", title: "Branch: this token here, and on from there", onclick: () => send({ step: t.step - 1, source: t.name, token: c.n - 1, rank }) }, make("bdi", {}, name));
+    make("button", { type: "button", class: "dl-alternative", title: "Branch: this token here, and on from there", onclick: () => send({ step: t.step, source: t.name, token: c.n, rank }) }, make("bdi", {}, name));
 
   // What of a step can be changed: its query, what was found, its decision. `chosen` is the cell that is selected.
   function forms(t, chosen) {
     const { query, passages, retrieve } = model.get("nodes")[shown].steps[t.step - 1];
-    const step = t.step - 1;
+    const step = t.step;
     const act = (label, change) => make("button", { type: "button", class: "dl-button", onclick: () => send({ step, ...change() }) }, label);
     const area = (label, value) => make("textarea", { rows: 2, dir: "auto", "aria-label": label }, value);
     const named = (input) => make("label", {}, make("small", {}, input.getAttribute("aria-label")), input);
@@ -67,7 +67,7 @@ function render({ model, el }) {
       );
     }
     if (retrieve) parts.push(act("Write on instead of retrieving", () => ({ retrieve: false })));
-    if (retrieve === false) parts.push(act("Retrieve at the selected token", () => ({ retrieve: true, token: chosen().n - 1 })));
+    if (retrieve === false) parts.push(act("Retrieve at the selected token", () => ({ retrieve: true, token: chosen().n })));
     if (!parts.length) return [];
     return [make("section", { class: "row dl-what-if", "data-part": "what-if" }, make("h4", {}, "What if", make("small", {}, "the episode goes on from here")), make("div", {}, parts))];
   }

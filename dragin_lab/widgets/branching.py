@@ -83,11 +83,11 @@ class ExploreBranches(Running):
         change = {key: value for key, value in sent.items() if key not in ("rank", "keep", "add")}
         trace = self.tree[number]
         if "rank" in sent:
-            text, _ = find_text(trace, change["step"], change["source"])
+            text, _ = find_text(trace, change["step"] - 1, change["source"])
             assert text is not None
-            change["to"] = int(text.alternative_ids[change["token"], sent["rank"]])
+            change["to"] = int(text.alternative_ids[change["token"] - 1, sent["rank"]])
         if "keep" in sent:
-            kept = [passage for passage in trace.steps[change["step"]].passages if passage.id in sent["keep"]]
+            kept = [passage for passage in trace.steps[change["step"] - 1].passages if passage.id in sent["keep"]]
             change["passages"] = [*kept, *([sent["add"]] if str(sent.get("add", "")).strip() else [])]
         return change
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.checks import count as count_of
-from dragin_lab.checks import number, shown
+from dragin_lab.checks import position, shown
 from dragin_lab.core.words import character_words
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.text import write_compared
@@ -62,12 +61,14 @@ def check_place(texts: list[dict[str, Any]], step: int | None, text: str, token:
     if step is None:
         return {}
     there = {(own["step"], own["name"]): own["tokens"] for own in texts}
-    place = next((key for key in there if key[0] == count_of("step", step) and text in ("", key[1])), None)
+    number = position("step", step, max((key[0] for key in there), default=0), "the trace") + 1
+    place = next((key for key in there if key[0] == number and text in ("", key[1])), None)
     if place is None:
         known = ", ".join(f"{name} of step {number}" for number, name in there) or "none yet"
         raise SettingError(f"step={step}{f', text={text!r}' if text else ''} does not exist; the texts are: {known}")
     at = {"step": place[0], "text": place[1]}
-    return at if token is None else at | {"token": round(number("token", token, 1, there[place]))}
+    whose = f"the {place[1]} of step {number}"
+    return at if token is None else at | {"token": position("token", token, there[place], whose) + 1}
 
 
 def explorer_data(trace: Trace, *, most: int = TOKENS) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def say(lab: Lab, *script: Say) -> None:
 def test_a_token_is_replaced_and_the_episode_goes_on_from_there() -> None:
     lab, trace = ask()
     say(lab, Say(" Ek. So the answer is Al Ek."))
-    branch = lab.branch(trace, step=1, token=0, to="Al")
+    branch = lab.branch(trace, step=2, token=1, to="Al")
     (draft,) = lab.model.drafts  # the first step is the trace's
     assert lab.model.tokenizer.decode(draft.prefix, special=True) == "Al"
     assert asked_for(lab) == []
@@ -61,7 +61,7 @@ def test_a_token_is_replaced_and_the_episode_goes_on_from_there() -> None:
 def test_the_tokens_before_the_one_replaced_are_forced_too() -> None:
     lab, trace = ask()
     say(lab, Say(" his dog. So the answer is Rex."))
-    branch = lab.branch(trace, step=0, token=2, to=" with")
+    branch = lab.branch(trace, step=1, token=3, to=" with")
     assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == "It is with"
     assert branch.text == " It is with his dog. So the answer is Rex."
     assert branch.retrievals_count == 0
@@ -70,7 +70,7 @@ def test_the_tokens_before_the_one_replaced_are_forced_too() -> None:
 def test_a_text_of_several_tokens_takes_the_place_of_one() -> None:
     lab, trace = ask()
     say(lab, Say(" So the answer is Li."))
-    branch = lab.branch(trace, step=1, token=0, to="Al and Li.")
+    branch = lab.branch(trace, step=2, token=1, to="Al and Li.")
     assert len(lab.model.drafts[0].prefix) == 4
     assert branch.text == " It is by Al and Li. So the answer is Li."
 
@@ -84,20 +84,20 @@ def test_an_alternative_is_named_by_its_text_with_or_without_its_space() -> None
     draft.alternative_tokens = ((" Li", " Al"), *((" x", " y"),) * (len(draft) - 1))
     for to in (" Al", "Al", other):
         say(lab, Say(". So the answer is Al."))
-        lab.branch(trace, step=1, token=0, to=to)
+        lab.branch(trace, step=2, token=1, to=to)
         assert lab.model.drafts[0].prefix == (other,)
 
 
 def test_a_forced_end_mark_ends_the_draft() -> None:
     lab, trace = ask()
     say(lab, Say(""), Say(" Bo."))
-    assert lab.branch(trace, step=1, token=3, to=EOS).steps[1].draft.stopped == "eos"  # type: ignore[union-attr]
+    assert lab.branch(trace, step=2, token=4, to=EOS).steps[1].draft.stopped == "eos"  # type: ignore[union-attr]
 
 
 def test_another_query_is_searched_for() -> None:
     lab, trace = ask()
     say(lab, SCRIPT[1])
-    branch = lab.branch(trace, step=0, query="another thing")
+    branch = lab.branch(trace, step=1, query="another thing")
     assert asked_for(lab) == ["another thing"]
     query = branch.steps[0].query
     assert query is not None
@@ -113,7 +113,7 @@ def test_another_query_is_searched_for() -> None:
 def test_other_passages_stand_in_the_prompt(given: Any) -> None:
     lab, trace = ask()
     say(lab, Say(" Al. So the answer is Al."))
-    branch = lab.branch(trace, step=0, passages=given)
+    branch = lab.branch(trace, step=1, passages=given)
     assert asked_for(lab) == []
     assert "[1] It was Al.\n" in lab.model.prompts[0]
     assert "First passage" not in lab.model.prompts[0]
@@ -125,7 +125,7 @@ def test_other_passages_stand_in_the_prompt(given: Any) -> None:
 def test_no_passages_at_all() -> None:
     lab, trace = ask()
     say(lab, Say(" Al. So the answer is Al."))
-    branch = lab.branch(trace, step=0, passages=[])
+    branch = lab.branch(trace, step=1, passages=[])
     assert "Context" not in lab.model.prompts[0]
     assert branch.steps[0].passages == ()
 
@@ -133,7 +133,7 @@ def test_no_passages_at_all() -> None:
 def test_without_its_retrieval_the_sentence_is_written_on() -> None:
     lab, trace = ask()
     say(lab, Say(" a man. So the answer is Bo Ek."))
-    branch = lab.branch(trace, step=0, retrieve=False)
+    branch = lab.branch(trace, step=1, retrieve=False)
     assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == "It is by Bo Ek,"
     assert branch.text == " It is by Bo Ek, a man. So the answer is Bo Ek."
     decision = branch.steps[0].decision
@@ -148,7 +148,7 @@ def test_after_that_sentence_the_trigger_may_fire_again() -> None:
     lab, trace = ask()
     loud = Say(" a man. He is Al Ek, too", entropy={"Al": 9.0}, received={"Al": 0.5})
     say(lab, loud, Say(" Li. So the answer is Li."))
-    branch = lab.branch(trace, step=0, retrieve=False)
+    branch = lab.branch(trace, step=1, retrieve=False)
     decision = branch.steps[0].decision
     assert decision is not None
     assert (decision.retrieve, decision.reason) == (True, "'Al' scores 4.5, above θ 0.25")
@@ -159,9 +159,9 @@ def test_a_draft_that_did_not_fire_retrieves_at_its_highest_word_or_at_a_token()
     quiet = Say(" It is by Bo Ek. So the answer is Bo Ek.", entropy={"Ek": 0.3}, received={"Ek": 0.4})
     lab, trace = ask(DRAGIN, quiet)
     assert trace.retrievals_count == 0
-    for token, before in ((None, " It is by Bo"), (3, " It is by")):
+    for token, before in ((None, " It is by Bo"), (4, " It is by")):
         say(lab, Say(" Li. So the answer is Li."))
-        branch = lab.branch(trace, step=0, token=token, retrieve=True)
+        branch = lab.branch(trace, step=1, token=token, retrieve=True)
         assert branch.text == before + " Li. So the answer is Li."
         assert branch.queries == [QUESTION]
         assert branch.steps[0].draft is trace.steps[0].draft
@@ -176,20 +176,20 @@ def test_decisions_on_a_sentence_and_on_a_draft_are_flipped_too(name: str, step:
     lab, trace = ask(method(name, threshold=0.9), *map(Say, (whole, *rest)))
     assert not trace.steps[step].decision.retrieve  # type: ignore[union-attr]
     say(lab, Say(" It is Li. So"), Say(" So the answer is Li.")) if rest else say(lab, Say(" So the answer is Li."))
-    branch = lab.branch(trace, step=step, retrieve=True)
+    branch = lab.branch(trace, step=step + 1, retrieve=True)
     assert branch.steps[step].query is not None
     assert branch.answer == "Li"
     say(lab, *map(Say, rest))
-    back = lab.branch(branch, step=step, retrieve=False)
+    back = lab.branch(branch, step=step + 1, retrieve=False)
     assert back.steps[step].query is None
     assert back.text == trace.text
 
 
 CHANGES: list[dict[str, Any]] = [
-    {"step": 1, "token": 0, "to": "Li"},
-    {"step": 0, "query": QUESTION},
-    {"step": 0, "passages": ScriptedRetriever().search(QUESTION, 3)},
-    {"step": 0, "retrieve": True},
+    {"step": 2, "token": 1, "to": "Li"},
+    {"step": 1, "query": QUESTION},
+    {"step": 1, "passages": ScriptedRetriever().search(QUESTION, 3)},
+    {"step": 1, "retrieve": True},
 ]  # fmt: skip
 
 
@@ -204,9 +204,9 @@ def test_what_was_there_gives_the_trace_itself(change: dict[str, Any]) -> None:
 def test_a_branch_of_a_branch() -> None:
     lab, trace = ask()
     say(lab, Say(" Ek. So the answer is Al Ek."))
-    branch = lab.branch(trace, step=1, token=0, to="Al")
+    branch = lab.branch(trace, step=2, token=1, to="Al")
     say(lab, Say(". So the answer is Al Bo."))
-    twig = lab.branch(branch, step=1, token=1, to="Bo")
+    twig = lab.branch(branch, step=2, token=2, to="Bo")
     assert twig.text == " It is by Al Bo. So the answer is Al Bo."
     assert twig.parting is not None
     assert twig.parting.parent == branch.fingerprint != trace.fingerprint
@@ -214,31 +214,31 @@ def test_a_branch_of_a_branch() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    [{"query": "another"}, {"passages": ["It was Al."]}, {"retrieve": False}, {"retrieve": True, "token": 1}],
+    [{"query": "another"}, {"passages": ["It was Al."]}, {"retrieve": False}, {"retrieve": True, "token": 2}],
     ids=lambda first: next(iter(first)) + str(next(iter(first.values()))),
 )
 def test_a_branch_is_branched_after_any_change(first: dict[str, Any]) -> None:
     lab, trace = ask()
     loud = Say(" a man. He is Al Ek, too", entropy={"Al": 9.0}, received={"Al": 0.5})
     say(lab, *[loud] * (first.get("retrieve") is False), Say(" Li. So the answer is Li."))
-    branch = lab.branch(trace, step=0, **first)
+    branch = lab.branch(trace, step=1, **first)
     last = branch.steps[1].draft
     assert last is not None
     say(lab, Say(". So the answer is Li."))
-    assert branch.diff(lab.branch(branch, step=1, token=0, to=int(last.ids[0]))) == ""
+    assert branch.diff(lab.branch(branch, step=2, token=1, to=int(last.ids[0]))) == ""
     say(lab, Say(" Ek. So the answer is Al Ek."))
-    twig = lab.branch(branch, step=1, token=0, to="Al")
+    twig = lab.branch(branch, step=2, token=1, to="Al")
     assert twig.answer == "Al Ek"
     assert twig.steps[0] is branch.steps[0]
     say(lab, Say(" Bo. So the answer is Bo."))
-    same_step = lab.branch(branch, step=0, passages=["It was Bo."])
+    same_step = lab.branch(branch, step=1, passages=["It was Bo."])
     assert (same_step.answer, same_step.queries) == ("Bo", branch.queries)
 
 
 def test_the_extraction_has_branches_too() -> None:
     lab, trace = ask(DRAGIN, Say(" It is Bo."), Say(" Bo."))
     say(lab, Say("."))
-    branch = lab.branch(trace, source="extraction", token=0, to="Al")
+    branch = lab.branch(trace, source="extraction", token=1, to="Al")
     assert (trace.answer, branch.answer) == ("Bo", "Al")
     assert branch.parting is not None
     assert str(branch.parting) == "answer, token 1: token 'Bo' → 'Al'"
@@ -250,7 +250,7 @@ def test_a_slim_trace_is_measured_again_where_a_query_needs_it(tmp_path: Path) -
     lab, whole = ask(qfs, looks={"by": 5.0, "made": 4.0})
     trace = load_trace(Trace, save_trace(whole, tmp_path / "slim.trace", slim=True))
     say(lab, Say(" a man", **LOUD), Say(" Ek. So the answer is Al Ek."))
-    branch = lab.branch(trace, step=1, token=0, to="Al")
+    branch = lab.branch(trace, step=2, token=1, to="Al")
     assert branch.answer == "Al Ek"
     assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == "It is by Bo Ek,"
 
@@ -262,22 +262,23 @@ def test_a_slim_trace_is_measured_again_where_a_query_needs_it(tmp_path: Path) -
     ("change", "match"),
     [
         ({}, "nothing is given; give token= and to="),
-        ({"step": 0, "query": "a", "retrieve": True}, "query and retrieve is given"),
-        ({"step": 2, "query": "a"}, r"step=2: the trace has steps 0 to 1; give one of them"),
-        ({"query": "a"}, r"step=None: the trace has steps 0 to 1"),
-        ({"step": 1, "query": "a"}, r"step=1: nothing was searched for there; steps with a query: 0"),
-        ({"step": 0, "query": " "}, "query=' ' is empty"),
-        ({"step": 0, "query": "a", "token": 3}, r"token=3: goes with to= or retrieve=True; leave it out with query="),
-        ({"step": 0, "passages": [3]}, "result 1 is int"),
-        ({"step": 1, "token": 99, "to": "a"}, r"token=99: the draft of step 1 has tokens 0 to 8; give one of them"),
-        ({"step": 1, "token": -1, "to": "a"}, r"token=-1: the draft of step 1 has tokens 0 to 8"),
-        ({"step": 1, "to": "a"}, r"token=None: the draft of step 1 has tokens 0 to 8"),
-        ({"step": 1, "token": 0, "to": 10**6}, r"to=1000000: the vocabulary has ids 0 to \d+; give one of them"),
-        ({"step": 1, "token": 0, "to": ""}, "to='' is empty; give the text or the id of a token"),
-        ({"step": 1, "token": 0, "to": "a", "source": "continuation"}, "the continuation of step 1 does not exist"),
-        ({"step": 1, "token": 0, "to": "a", "source": "query"}, "source='query': .*one of draft, continuation"),
-        ({"token": 0, "to": "a", "source": "extraction"}, "the extraction does not exist"),
-        ({"step": 0, "token": 3, "retrieve": False}, r"token=3: says where to retrieve; leave it out"),
+        ({"step": 1, "query": "a", "retrieve": True}, "query and retrieve is given"),
+        ({"step": 3, "query": "a"}, r"step=3: the trace has steps 1 to 2; give one of them"),
+        ({"step": 0, "query": "a"}, r"step=0: the trace has steps 1 to 2; give one of them"),
+        ({"query": "a"}, r"step=None: the trace has steps 1 to 2"),
+        ({"step": 2, "query": "a"}, r"step=2: nothing was searched for there; steps with a query: 1"),
+        ({"step": 1, "query": " "}, "query=' ' is empty"),
+        ({"step": 1, "query": "a", "token": 4}, r"token=4: goes with to= or retrieve=True; leave it out with query="),
+        ({"step": 1, "passages": [3]}, "result 1 is int"),
+        ({"step": 2, "token": 100, "to": "a"}, r"token=100: the draft of step 2 has tokens 1 to 9; give one of them"),
+        ({"step": 2, "token": 0, "to": "a"}, r"token=0: the draft of step 2 has tokens 1 to 9"),
+        ({"step": 2, "to": "a"}, r"token=None: the draft of step 2 has tokens 1 to 9"),
+        ({"step": 2, "token": 1, "to": 10**6}, r"to=1000000: the vocabulary has ids 0 to \d+; give one of them"),
+        ({"step": 2, "token": 1, "to": ""}, "to='' is empty; give the text or the id of a token"),
+        ({"step": 2, "token": 1, "to": "a", "source": "continuation"}, "the continuation of step 2 does not exist"),
+        ({"step": 2, "token": 1, "to": "a", "source": "query"}, "source='query': .*one of draft, continuation"),
+        ({"token": 1, "to": "a", "source": "extraction"}, "the extraction does not exist"),
+        ({"step": 1, "token": 4, "retrieve": False}, r"token=4: says where to retrieve; leave it out"),
     ],
 )  # fmt: skip
 def test_a_change_that_cannot_be_made_is_refused_with_what_can(change: dict[str, Any], match: str) -> None:
@@ -288,21 +289,21 @@ def test_a_change_that_cannot_be_made_is_refused_with_what_can(change: dict[str,
 
 def test_decisions_by_the_clock_and_of_the_released_code_are_not_flipped() -> None:
     lab, trace = ask(method("sr-rag"), Say(" So the answer is Bo."))
-    with pytest.raises(SettingError, match="no trigger judged a draft in step 0; ask with another method"):
-        lab.branch(trace, step=0, retrieve=False)
+    with pytest.raises(SettingError, match="no trigger judged a draft in step 1; ask with another method"):
+        lab.branch(trace, step=1, retrieve=False)
     lab, trace = ask(method("flare", threshold=0.9), Say(" It is Bo. So the"), Say(" So the answer is Bo."))
-    with pytest.raises(SettingError, match="step 1 has no judged word at token 4, so nothing says what"):
-        lab.branch(trace, step=1, token=4, retrieve=True)
+    with pytest.raises(SettingError, match="step 2 has no judged word at token 5, so nothing says what"):
+        lab.branch(trace, step=2, token=5, retrieve=True)
     lab, trace = ask(method("wo-rag", variant="reference"), Say(" So the answer is Bo."))
     with pytest.raises(SettingError, match="the released code's decisions are not flipped; use variant='paper'"):
-        lab.branch(trace, step=0, retrieve=True)
+        lab.branch(trace, step=1, retrieve=True)
 
 
 def test_a_trace_of_another_lab_is_refused() -> None:
     lab, trace = ask()
     trace.provenance["model"] = {"id": "another"}
     with pytest.raises(SettingError, match=r"made otherwise than this lab asks .*'another'.*branch it with"):
-        lab.branch(trace, step=1, token=0, to="Al")
+        lab.branch(trace, step=2, token=1, to="Al")
 
 
 def test_an_episode_that_strays_from_its_record_is_refused() -> None:
@@ -313,7 +314,7 @@ def test_an_episode_that_strays_from_its_record_is_refused() -> None:
             assert trace.steps[0].query is not None
             trace.steps[0].query.sent = "another"
         with pytest.raises(BranchError, match="which the trace does not say; ask the question again"):
-            lab.branch(strayed, step=1, token=0, to="Al")
+            lab.branch(strayed, step=2, token=1, to="Al")
 
 
 def test_an_interrupt_leaves_what_sensitivity_has_tried_by_then() -> None:
@@ -329,7 +330,7 @@ def test_an_interrupt_leaves_what_sensitivity_has_tried_by_then() -> None:
 def test_a_view_of_a_branch_says_where_it_parts() -> None:
     lab, trace = ask()
     say(lab, Say(" Ek. So the answer is Al Ek."))
-    branch = lab.branch(trace, step=1, token=0, to="Al")
+    branch = lab.branch(trace, step=2, token=1, to="Al")
     assert "parts at step 2, token 1: token 'Li' → 'Al'" in branch.heatmap().text
     assert "parts at" not in trace.heatmap().text
 
@@ -342,7 +343,7 @@ def grow() -> Branches:
     tree = Branches.of(trace)
     for number, to in ((0, "Al"), (0, "Bo"), (1, "Ek")):
         say(lab, Say(" Ek. So the answer is Al Ek."))
-        tree.add(lab.branch(tree[number], step=1, token=0, to=to))
+        tree.add(lab.branch(tree[number], step=2, token=1, to=to))
     return tree
 
 

@@ -42,16 +42,16 @@ def lab(**options: Any) -> dl.Lab:
 def unchanged(trace: Trace, *, decisions: bool = True) -> list[dict[str, Any]]:
     """Changes of a trace to what it has: tokens in its first and last text, queries, their passages, decisions."""
     texts = [(step.index, source, text, len(text) // 2) for step, source, text in written(trace.steps)]
-    tokens = [{"step": i, "source": name, "token": t, "to": int(text.ids[t])} for i, name, text, t in texts]
+    tokens = [{"step": i + 1, "source": name, "token": t + 1, "to": int(text.ids[t])} for i, name, text, t in texts]
     if trace.extraction is not None:
-        tokens.append({"source": "extraction", "token": 0, "to": int(trace.extraction.ids[0])})
+        tokens.append({"source": "extraction", "token": 1, "to": int(trace.extraction.ids[0])})
     asked = [step for step in trace.steps if step.query is not None]
     judged = [step for step in trace.steps if decisions and step.draft is not None and step.decision is not None]
     kinds = [
         tokens,
-        [{"step": step.index, "query": step.query.text} for step in asked if step.query is not None],
-        [{"step": step.index, "passages": step.passages} for step in asked],
-        [{"step": step.index, "retrieve": step.decision.retrieve} for step in judged if step.decision is not None],
+        [{"step": step.index + 1, "query": step.query.text} for step in asked if step.query is not None],
+        [{"step": step.index + 1, "passages": step.passages} for step in asked],
+        [{"step": step.index + 1, "retrieve": step.decision.retrieve} for step in judged if step.decision is not None],
     ]
     return [changes[i] for changes in kinds for i in sorted({0, len(changes) - 1}) if changes]
 
@@ -135,7 +135,7 @@ def test_another_token_gives_another_answer_that_the_same_method_writes() -> Non
         assert step.draft is not None
         rank = int(step.draft.alternative_ids[2, 0] == step.draft.ids[2])
         other = int(step.draft.alternative_ids[2, rank])
-        branch = asking.branch(trace, step=step.index, token=2, to=other)
+        branch = asking.branch(trace, step=step.index + 1, token=3, to=other)
         draft = branch.steps[step.index].draft
         assert draft is not None
         assert draft.ids[:3].tolist() == [*step.draft.ids[:2].tolist(), other]
@@ -147,7 +147,7 @@ def test_another_token_gives_another_answer_that_the_same_method_writes() -> Non
 def test_branches_share_the_cache() -> None:
     asking = lab(cache=True)
     trace = question("dragin", asking)
-    change = {"step": 0, "token": 1, "to": "The"}
+    change = {"step": 1, "token": 2, "to": "The"}
     first = asking.branch(trace, **change)
     assert asking.cache is not None
     made = asking.cache.counts.drafts_made

@@ -29,12 +29,12 @@ def same(branch: Trace, trace: Trace) -> None:
 def branch_to_itself(lab: dl.Lab, trace: Trace) -> None:
     for step, source, text in list(written(trace.steps))[:2]:
         token = len(text) // 2
-        change = {"step": step.index, "source": source, "token": token, "to": int(text.ids[token])}
+        change = {"step": step.index + 1, "source": source, "token": token + 1, "to": int(text.ids[token])}
         branch = lab.branch(trace, **change)  # type: ignore[arg-type]
         same(branch, trace)
     query = next(step for step in trace.steps if step.query is not None)
     assert query.query is not None
-    same(lab.branch(trace, step=query.index, query=query.query.text), trace)
+    same(lab.branch(trace, step=query.index + 1, query=query.query.text), trace)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,7 +65,7 @@ def test_branches_of_a_served_model(asking: Callable[..., Any], kind: str) -> No
     trace = lab.ask(QUESTION, "flare")
     branch_to_itself(lab, trace)
     with pytest.raises(dl.DraginLabError, match="made otherwise than this lab asks"):
-        dl.Lab(almanac()).branch(trace, step=1, token=0, to=5)
+        dl.Lab(almanac()).branch(trace, step=2, token=1, to=5)
 
 
 def test_branches_of_llama_cpp_in_this_process(tmp_path: Path) -> None:

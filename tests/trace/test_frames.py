@@ -24,7 +24,7 @@ def test_token_table_has_a_row_for_every_token() -> None:
     table = trace.tokens
     assert len(table) == trace.counters["generated"]
     parts = table.groupby(["step", "source"], sort=False, dropna=False)
-    assert [name for name, _ in parts][:3] == [(0, "draft"), (0, "continuation"), (1, "draft")]
+    assert [name for name, _ in parts][:3] == [(1, "draft"), (1, "continuation"), (2, "draft")]
     for made, (_, part) in zip(trace.continuations, parts, strict=True):
         assert part["index"].tolist() == list(range(len(made)))
         assert part["id"].tolist() == made.ids.tolist()
@@ -38,7 +38,7 @@ def test_token_table_has_a_row_for_every_token() -> None:
 def test_token_table_knows_the_word_of_each_token() -> None:
     trace = make_trace()
     words = trace.steps[0].words
-    draft = trace.tokens.query("step == 0 and source == 'draft'")
+    draft = trace.tokens.query("step == 1 and source == 'draft'")
     for i, (start, stop) in enumerate(words.spans.tolist()):
         tokens = draft.iloc[start:stop]
         assert tokens["word"].tolist() == [i] * (stop - start)
@@ -68,10 +68,10 @@ def test_token_table_follows_what_was_thrown_away_without_a_retrieval() -> None:
     assert last.draft is not None
     assert last.decision is not None
     last.decision.cut = len(last.draft.text) - 3
-    kept = trace.tokens.query("step == 1 and kept")
+    kept = trace.tokens.query("step == 2 and kept")
     assert "".join(kept["text"]) == last.draft.text[:-3]
     last.decision = None  # under way: nothing of the draft is in the answer yet
-    assert not trace.tokens.query("step == 1")["kept"].any()
+    assert not trace.tokens.query("step == 2")["kept"].any()
 
 
 def test_tokens_that_share_a_character_show_the_same_text() -> None:
@@ -96,7 +96,7 @@ def test_retrieval_table() -> None:
     trace = make_trace()
     table = trace.retrievals
     assert table["rank"].tolist() == [1, 2]
-    assert table["step"].tolist() == [0, 0]
+    assert table["step"].tolist() == [1, 1]
     assert table["query"].unique().tolist() == ["director Polish-Russian War mother"]
     for name in ("id", "title", "text", "score"):
         assert table[name].tolist() == [getattr(p, name) for p in make_passages()]
@@ -106,7 +106,7 @@ def test_a_retrieval_that_found_nothing_is_one_row() -> None:
     trace = make_trace()
     trace.steps[1].query = replace(trace.steps[0].query, sent="nothing like it")  # type: ignore[type-var]
     table = trace.retrievals
-    assert table["step"].tolist() == [0, 0, 1]
+    assert table["step"].tolist() == [1, 1, 2]
     last = table.iloc[2]
     assert last["query"] == "nothing like it"
     assert last[["rank", "id", "title", "text", "score"]].isna().all()

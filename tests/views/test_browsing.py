@@ -43,7 +43,7 @@ def test_each_question_has_its_answers_with_sentences_and_retrievals(folder: Pat
     assert [text for _, text, _ in dragin["text"]] == ["It is Li.", "So the answer is Li 1."]
     assert [fresh for fresh, _, _ in alone["text"]] == [0, 0]
     [step] = dragin["steps"]
-    assert step["q"] == "Who made thing 1?"
+    assert (step["n"], step["q"]) == (1, "Who made thing 1?")
     assert [data["passages"][at][0] for at in step["p"]] == ["0", "1", "2"]
     assert len(data["passages"]) == 3  # once each
 

@@ -391,8 +391,9 @@ def test_what_has_no_attention_says_so_in_place(tmp_path):
     for trace, says in cases:
         assert says in str(views.attention_map(trace))
     assert "Nothing is written yet" in str(views.attention_map(empty, lm=Reading()))
-    with pytest.raises(SettingError, match="step=9 does not exist"):
-        views.attention_map(factories.make_trace(), step=9)
+    for step in (0, 3, -1, True, 1.5, "1"):
+        with pytest.raises(SettingError, match=f"step={step!r}: the trace has steps 1 to 2; give one of them"):
+            views.attention_map(factories.make_trace(), step=step)
     with pytest.raises(SettingError, match="max_words=1"):
         views.attention_map(factories.make_trace(), max_words=1)
 

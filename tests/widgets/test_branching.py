@@ -45,13 +45,13 @@ def press(widget: ExploreBranches, number: int, **change: Any) -> dict[str, Any]
 
 def test_without_a_lab_a_trace_is_shown_as_ever_and_a_tree_is_walked() -> None:
     widget = explore(OTHER)
-    press(widget, 0, step=1, source="draft", token=0, rank=1)
+    press(widget, 0, step=2, source="draft", token=1, rank=1)
     assert not isinstance(dl.explore(widget.tree[0]), ExploreBranches)
     walked = dl.explore(widget.tree, branch=1, step=1)
     assert isinstance(walked, ExploreBranches)
     assert (walked.state["shown"], walked.data["live"]) == (1, False)
     assert walked.nodes[1]["at"] == {"step": 1, "text": "draft"}
-    walked._heard(None, {"kind": "branch", "trace": 0, "change": {"step": 0, "query": "a"}}, None)
+    walked._heard(None, {"kind": "branch", "trace": 0, "change": {"step": 1, "query": "a"}}, None)
     assert "without a lab nothing new can be written; give one: dl.explore(trace, lab=lab)" in walked.state["error"]
     with pytest.raises(SettingError, match="branch=2: the tree has traces 0 to 1; give one of them"):
         dl.explore(widget.tree, branch=2)
@@ -59,12 +59,12 @@ def test_without_a_lab_a_trace_is_shown_as_ever_and_a_tree_is_walked() -> None:
 
 def test_an_alternative_a_query_passages_and_a_decision_make_branches() -> None:
     widget = explore(OTHER, LAST, LAST, Say(" a man. So the answer is Bo Ek."))
-    assert press(widget, 0, step=1, source="draft", token=0, rank=1) == {
+    assert press(widget, 0, step=2, source="draft", token=1, rank=1) == {
         "busy": False, "status": "", "error": "", "shown": 1
     }  # fmt: skip
-    assert press(widget, 0, step=0, query="another")["shown"] == 2
-    assert press(widget, 0, step=0, keep=["1"], add="It was Al.")["shown"] == 3
-    assert press(widget, 0, step=0, retrieve=False)["shown"] == 4
+    assert press(widget, 0, step=1, query="another")["shown"] == 2
+    assert press(widget, 0, step=1, keep=["1"], add="It was Al.")["shown"] == 3
+    assert press(widget, 0, step=1, retrieve=False)["shown"] == 4
     assert [trace.answer for trace in widget.tree] == ["Li", "Al Ek", "Li", "Li", "Bo Ek"]
     assert [passage.text for passage in widget.tree[3].steps[0].passages] == ["Second passage.", "It was Al."]
     nodes = [node["node"] for node in widget.nodes]
@@ -77,7 +77,7 @@ def test_an_alternative_a_query_passages_and_a_decision_make_branches() -> None:
 
 def test_the_parting_is_marked_and_a_branch_opens_there() -> None:
     widget = explore(OTHER)
-    press(widget, 0, step=1, source="draft", token=0, rank=1)
+    press(widget, 0, step=2, source="draft", token=1, rank=1)
     node = widget.nodes[1]
     marked = [(t["name"], t["step"], c["n"]) for t in node["texts"] for c in t["cells"] if "parted" in c["x"]]
     assert marked == [("draft", 2, 1)]
@@ -96,24 +96,24 @@ def test_what_can_be_changed_is_sent_with_each_step() -> None:
 
 def test_a_failure_is_said_and_what_was_there_stays() -> None:
     widget = explore(ValueError("out of words"), OTHER)
-    state = press(widget, 0, step=1, source="draft", token=0, rank=1)
+    state = press(widget, 0, step=2, source="draft", token=1, rank=1)
     assert (state["busy"], state["shown"], len(widget.tree)) == (False, 0, 1)
     assert "out of words" in state["error"]
-    assert "steps 0 to 1" in press(widget, 0, step=9, query="a")["error"]
-    assert press(widget, 0, step=1, source="draft", token=0, rank=1)["error"] == ""
+    assert "steps 1 to 2" in press(widget, 0, step=10, query="a")["error"]
+    assert press(widget, 0, step=2, source="draft", token=1, rank=1)["error"] == ""
     assert len(widget.tree) == 2
 
 
 def test_the_same_branch_is_there_once() -> None:
     widget = explore(OTHER, LAST, OTHER)
-    press(widget, 0, step=1, source="draft", token=0, rank=1)
-    press(widget, 0, step=0, query="another")
-    assert press(widget, 0, step=1, source="draft", token=0, rank=1)["shown"] == 1
+    press(widget, 0, step=2, source="draft", token=1, rank=1)
+    press(widget, 0, step=1, query="another")
+    assert press(widget, 0, step=2, source="draft", token=1, rank=1)["shown"] == 1
     assert len(widget.tree) == len(widget.nodes) == 3
 
 
 def test_the_static_view_compares_all_of_them() -> None:
     widget = explore(OTHER)
     assert widget.static().title.endswith("RIND heatmap")
-    press(widget, 0, step=1, source="draft", token=0, rank=1)
+    press(widget, 0, step=2, source="draft", token=1, rank=1)
     assert "step 2, token 1: token 'Li' → 'Al'" in widget.static().text

@@ -170,9 +170,11 @@ def test_explore_begins_where_it_is_told_and_refuses_other_places() -> None:
     assert dl.explore(trace, **at).data["at"] == at  # type: ignore[arg-type]
     assert dl.explore(trace).data["at"] == {}
     for wrong, says in (
-        ({"step": 9}, "step=9 does not exist; the texts are: draft of step 1, continuation of step 1"),
+        ({"step": 9}, "step=9: the trace has steps 1 to 3; give one of them"),
+        ({"step": 0}, "step=0: the trace has steps 1 to 3; give one of them"),
         ({"step": 1, "text": "extraction"}, "text='extraction' does not exist"),
-        ({"step": 1, "token": 999}, "token=999 is out of range"),
+        ({"step": 1, "token": 999}, r"token=999: the draft of step 1 has tokens 1 to \d+; give one of them"),
+        ({"step": 1, "token": 0}, r"token=0: the draft of step 1 has tokens 1 to \d+; give one of them"),
         ({"token": 1}, "text and token are those of a step"),
     ):
         with pytest.raises(SettingError, match=says):

@@ -125,7 +125,7 @@ const browse = (root, data) => {
   const needed = (one, p) => one.needs.some(([, id, title]) => (id ? passages[p][0] === id : passages[p][1] === title));
   const came = (one, a, n) => {
     const step = a.steps[n];
-    return make("div", { class: "came" }, make("p", {}, make("b", {}, `◆ ${n + 1} `), step.why || "retrieved"), step.cut ? make("p", {}, "thrown away: ", make("del", {}, step.cut)) : null,
+    return make("div", { class: "came" }, make("p", {}, make("b", {}, `◆ ${step.n} `), step.why || "retrieved"), step.cut ? make("p", {}, "thrown away: ", make("del", {}, step.cut)) : null,
       make("p", {}, "asked: ", make("q", {}, step.q)),
       step.p.length ? make("ol", {}, step.p.map((p, r) => make("li", {}, make("details", {}, make("summary", {}, `${r + 1}. ${passages[p][1] || passages[p][0]}`, needed(one, p) ? make("b", { class: "right" }, " ★ needed") : null), passages[p][2])))) : null);
   };
@@ -133,8 +133,8 @@ const browse = (root, data) => {
     make("p", { class: `said${a.text[at][0] ? " new" : ""}`, dir: "auto" }, other === null ? a.text[at][1] : marked(a.text[at][1], other)));
   const rankOf = (a, [, id, title]) => {
     if (!a) return "–";
-    const hits = a.steps.flatMap((s, n) => s.p.map((p, r) => [p, n, r])).filter(([p]) => (id ? passages[p][0] === id : passages[p][1] === title));
-    return hits.length ? hits.map(([, n, r]) => `rank ${r + 1} in ◆ ${n + 1}`).join(", ") : "not found";
+    const hits = a.steps.flatMap((s) => s.p.map((p, r) => [p, s.n, r])).filter(([p]) => (id ? passages[p][0] === id : passages[p][1] === title));
+    return hits.length ? hits.map(([, n, r]) => `rank ${r + 1} in ◆ ${n}`).join(", ") : "not found";
   };
   const about = (a, i) => make("div", {}, make("div", { class: "ans" }, make("b", { dir: "auto" }, a ? a.a || "(no answer)" : "(not answered)"), a ? make("span", { class: `chip ${CSS[verdict(a)] || ""}` }, SIGNS[verdict(a)]) : null),
     a && a.c ? make("p", {}, make("b", {}, `${a.c}: `), a.why) : null,
