@@ -134,7 +134,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Runs", dl.Runs, {"records": runs.records, "labels": labels}),
         Entry("Runs.load", dl.Runs.load, {"paths": "good", "labels": labels}),
         Entry("Runs.compare", runs.compare, {"a": "wo-rag", "b": "wo-rag"}),
-        Entry("Runs.where", runs.where, {"chosen": "em == 0"}),
+        Entry("Runs.where", runs.where, {"expression": "em == 0"}),
         Entry("Runs.table", runs.table, {"compare": None}),
         Entry("table", dl.table, {"number": 2, "runs": "good", "compare": None, "as_model": None}),
         Entry("load_exemplars", dl.load_exemplars, {"source": "hotpotqa"}),

@@ -32,7 +32,7 @@ HEADINGS = {
     "core": "Triggers, query formulators and prompts",
     "triggers": "Models that ask by themselves",
     "trace": "Traces",
-    "model": "Models and capture",
+    "engines": "Models and capture",
     "retrieval": "Passages",
     "data": "Benchmarks and published settings",
     "study": "Results",
