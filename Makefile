@@ -92,6 +92,7 @@ ci: $(FULL)
 	$(BIN)/python -m tools.real
 	$(PYTEST) --numprocesses $$(($$(nproc) + 1)) --tier all $(BOOKS) --override-ini norecursedirs=dist \
 		--ignore tests/browser/test_lab_notebooks.py notebooks tests
+	$(MAKE) test-newest
 
 bench: $(FULL)
 	$(BIN)/python benchmarks/capture.py

@@ -79,33 +79,35 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     fed: dict[str, Counter[str]] = {way: Counter() for way in WAYS}
     totals: Counter[str] = Counter()
-    for place, question in enumerate(questions):
-        found: dict[str, Trace] = {}
+    # Around all of it, as a model whose hooks change forgets what it has read.
+    with counted(lm.model, naive.model) as counts:
+        for place, question in enumerate(questions):
+            found: dict[str, Trace] = {}
 
-        def answer(way: str, question: Question = question, found: dict[str, Trace] = found) -> None:
-            served = naive if way == "naive" else lm
-            found[way] = dl.Lab(served, retriever=retriever, exemplars=template).ask(question, method)
+            def answer(way: str, question: Question = question, found: dict[str, Trace] = found) -> None:
+                served = naive if way == "naive" else lm
+                found[way] = dl.Lab(served, retriever=retriever, exemplars=template).ask(question, method)
 
-        ways: dict[str, Callable[[], None]] = {way: lambda way=way: answer(way) for way in WAYS[:3]}
-        ways["plain"] = lambda found=found: plain(lm, found["first"])
-        order = [*WAYS[:3][:: 1 if place % 2 else -1], "plain"]
-        for way in order:
-            lm.forget()
-            if way == "ours":
-                dl.Lab(lm, retriever=retriever, exemplars=template).ask(questions[place - 1], method)
-            gc.collect()
-            with counted(lm.model, naive.model) as counts:
+            ways: dict[str, Callable[[], None]] = {way: lambda way=way: answer(way) for way in WAYS[:3]}
+            ways["plain"] = lambda found=found: plain(lm, found["first"])
+            order = [*WAYS[:3][:: 1 if place % 2 else -1], "plain"]
+            for way in order:
+                lm.forget()
+                if way == "ours":
+                    dl.Lab(lm, retriever=retriever, exemplars=template).ask(questions[place - 1], method)
+                gc.collect()
+                counts.clear()
                 began = time.perf_counter()
                 ways[way]()
                 seconds[way].append(time.perf_counter() - began)
-            fed[way] += counts
-        for way in ("ours", "naive"):
-            if found[way].text != found["first"].text:
-                raise SystemExit(
-                    f"{method.name} ({method.variant}), {question.id}: other answers\n"
-                    f"  first: {found['first'].text!r}\n  {way}: {found[way].text!r}"
-                )
-        totals += Counter(found["ours"].counters) + Counter(kept=kept_tokens(lm, found["ours"]))
+                fed[way] += counts
+            for way in ("ours", "naive"):
+                if found[way].text != found["first"].text:
+                    raise SystemExit(
+                        f"{method.name} ({method.variant}), {question.id}: other answers\n"
+                        f"  first: {found['first'].text!r}\n  {way}: {found[way].text!r}"
+                    )
+            totals += Counter(found["ours"].counters) + Counter(kept=kept_tokens(lm, found["ours"]))
     n = len(questions)
     return {
         "method": method.name,

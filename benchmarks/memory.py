@@ -32,10 +32,15 @@ PEAK, KEPT_MIB = 1.05, 20.0  # budgets
 
 
 def write(lm: LanguageModel, text: str, n: int, capture: bool) -> Any:
-    """A draft of n tokens on an empty cache; without capture, plain ``generate``."""
+    """A draft of n tokens on an empty cache; without capture, plain ``generate`` of one more.
+
+    Capture reads the last token too, as its row of attention is wanted: that is what one more token takes.
+    """
     lm.forget()
     return (
-        lm.generate(Write(Prompt(text), n, attention=True)) if capture else plain(lm, [lm.prompt(Prompt(text))[0]], n)
+        lm.generate(Write(Prompt(text), n, attention=True))
+        if capture
+        else plain(lm, [lm.prompt(Prompt(text))[0]], n + 1)
     )
 
 

@@ -50,7 +50,7 @@ LONGER = {
     "views/tokens.py": 360,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 27702, "tools": 996, "benchmarks": 2569}
+BESIDE = {"tests": 27702, "tools": 996, "benchmarks": 2576}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
