@@ -387,7 +387,7 @@ def part_of_function(
         _check_setting(f"the parameter {parameter.name!r} of {where}", parameter.name, parameter.default, base)
     of_function = {parameter.name: field(default=parameter.default) for parameter in parameters[1:]}
     part = make_dataclass(
-        "".join(word.capitalize() for word in re.split(r"[-_]", name)) or "Own",
+        "".join(word.capitalize() for word in re.findall(r"[a-zA-Z0-9]+", name)) or "Own",
         [(key, Any, declared) for key, declared in (settings | of_function).items()],
         bases=(base,),
         frozen=True,

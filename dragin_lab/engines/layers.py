@@ -38,6 +38,13 @@ def choose_layer(config: Any, layer: int | str) -> int:
     return layer % count
 
 
+def describe_layer(config: Any, layer: int) -> str:
+    """A layer for people, counted from 1, and why "last" is not the last one: "29 of 34, the last with …"."""
+    kinds, full = layer_kinds(config), full_attention_layers(config)
+    why = ", the last with attention over the whole text" if full and layer == full[-1] < len(kinds) - 1 else ""
+    return f"{layer + 1} of {len(kinds)}{why}"
+
+
 def attention_layers(model: nn.Module) -> dict[int, nn.Module | None]:
     """The layers with self-attention, first to last, with their module where its file looks the function up by name."""
     modules: dict[int, nn.Module | None] = {}

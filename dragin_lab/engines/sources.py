@@ -16,10 +16,8 @@ import numpy as np
 import torch
 from huggingface_hub import HfApi, constants, try_to_load_from_cache
 from huggingface_hub.errors import (
-    GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
-    RepositoryNotFoundError,
     StrictDataclassError,
 )
 from safetensors import SafetensorError
@@ -86,14 +84,11 @@ def _look_on_hub(name: str) -> None:
         )
     try:
         HfApi().model_info(name, timeout=_PATIENCE)
-    except GatedRepoError as error:
-        raise ModelError(f"model {name!r} needs its licence accepted on {constants.ENDPOINT} and a login") from error
-    except RepositoryNotFoundError as error:
-        raise ModelError(
-            f"no folder and no public model {name!r} on {constants.ENDPOINT}; check the spelling"
-        ) from error
     except HfHubHTTPError as error:
-        raise ModelError(f"model {name!r}: {constants.ENDPOINT} answered {str(error).splitlines()[0]}") from error
+        raise ModelError(
+            f"no folder {name!r}, and {constants.ENDPOINT} answered {str(error).splitlines()[0]}; check the "
+            "spelling; a model that is not public needs its licence accepted there and a login"
+        ) from error
     except Exception as error:
         expected = isinstance(error, OSError | ValueError | RuntimeError)
         if not expected and not type(error).__module__.startswith(_TRANSPORTS):
@@ -220,8 +215,7 @@ def loading_errors(name: str, kind: str) -> Iterator[None]:
             f"the config.json of {name} contradicts itself: {str(error).splitlines()[-1].strip()}"
         ) from error
     except _LOADING as error:
-        article = "an" if kind == "encoder" else "a"
-        raise ModelError(f"{name} cannot be loaded as {article} {kind}: {first_line(error)}") from error
+        raise ModelError(f"{name} cannot be loaded as {kind}: {first_line(error)}") from error
 
 
 def weight_files(name: str, folder: Path | None) -> list[Path]:

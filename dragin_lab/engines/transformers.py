@@ -24,7 +24,7 @@ from dragin_lab.core.scores import entropy
 from dragin_lab.engines.engine import Keep
 from dragin_lab.engines.generating import read_prefix, write_texts
 from dragin_lab.engines.kept import PARTS, Kept, batch_obstacle, find_ends, is_shareable
-from dragin_lab.engines.layers import choose_layer
+from dragin_lab.engines.layers import choose_layer, describe_layer
 from dragin_lab.engines.models import describe_devices, find_device, read_window, stamp_model, unwrap_model
 from dragin_lab.engines.sources import hash_weights
 from dragin_lab.engines.streaming import stream_draft
@@ -93,6 +93,7 @@ class TransformersModel:
         self.eos = self.tokenizer.ends
         self.tap = attach_tap(self.model, layer, heads)
         self.layer = self.tap.layer
+        self.layer_chosen = None if self.layer is None else describe_layer(config, self.layer)
         self.embedded = False
         self.kept = Kept()
         cached = not {"past_key_values", "cache"}.isdisjoint(inspect.signature(self.model.forward).parameters)
@@ -195,7 +196,7 @@ class TransformersModel:
 
     def state_of(self, layer: int | str) -> int:
         """The place of a layer's states among a forward's ``hidden_states``; those of the last one are normed."""
-        return -1 if layer == "last" else choose_layer(self.model.config, layer) + 1
+        return -1 if isinstance(layer, str) and layer == "last" else choose_layer(self.model.config, layer) + 1
 
     def refuse_overrun(self, p: int, new: int) -> None:
         """Raise ``ModelError`` where p + new tokens do not fit into a table of positions, or are far too many.
@@ -268,19 +269,13 @@ class TransformersModel:
         return next(count for count, token in enumerate(reversed(ids)) if token not in self.tokenizer.silent)
 
     def measure_text(
-        self,
-        prompt_ids: list[int],
-        offsets: np.ndarray,
-        ids: list[int],
-        *,
-        attention: bool,
-        hidden: int | str | None = None,
+        self, prompt: list[int], offsets: np.ndarray, ids: list[int], attention: bool, hidden: int | str | None = None
     ) -> Continuation:
         """What the model would have measured had it written ``ids`` after a prompt: one forward over both."""
         began, n = time.perf_counter(), len(ids)
         draft = Write(Prompt(""), n, attention=attention, hidden=hidden)
-        writing = Writing(self, draft, prompt_ids, offsets, blind=not self.has_attention)
-        inputs: dict[str, Any] = {"input_ids": torch.tensor([prompt_ids + ids], device=self.device), "use_cache": False}
+        writing = Writing(self, draft, prompt, offsets, blind=not self.has_attention)
+        inputs: dict[str, Any] = {"input_ids": torch.tensor([prompt + ids], device=self.device), "use_cache": False}
         if "logits_to_keep" in inspect.signature(self.model.forward).parameters:
             inputs["logits_to_keep"] = n + 1
         if hidden is not None:
@@ -324,6 +319,7 @@ class TransformersModel:
             "device": describe_devices(self.model, self.device),
             "attention": self.model.config._attn_implementation,
             "layer": self.layer,
+            "layer_chosen": self.layer_chosen,
             "heads": self.tap.heads,
             "tap": self.tap.kind,
             "prefix_reuse": ", ".join(self.parts) or "none",
@@ -367,7 +363,6 @@ class TransformersModel:
 
     def __repr__(self) -> str:
         dtype, decoding = str(self.model.dtype).removeprefix("torch."), "sampling" if self.sample else "greedy"
-        return (
-            f"LanguageModel({self.name}, {type(self.model).__name__}, {dtype} on {self.device}, "
-            f"{f'layer {self.layer} by {self.tap.kind}' if self.has_attention else 'no attention'}, {decoding})"
-        )
+        layer = f"layer {self.layer_chosen}, by {self.tap.kind}" if self.has_attention else "no attention"
+        kind = f"{type(self.model).__name__}, {dtype} on {self.device}"
+        return f"LanguageModel({self.name}, {kind}, {layer}, {decoding})"

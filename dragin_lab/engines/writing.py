@@ -21,9 +21,7 @@ _KEPT = (
 )  # fmt: skip
 
 
-_MEASURED = (
-    "entropy", "logprob", "received", "alternative_ids", "alternative_probs", "attention", "hidden"
-)  # fmt: skip
+_MEASURED = ("entropy", "logprob", "received", "alternative_ids", "alternative_probs", "attention", "hidden")
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from safetensors.torch import load_file, save_file
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import kept, sources, tap
+from dragin_lab.engines.layers import choose_layer, describe_layer
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError, SettingError
 
@@ -46,7 +50,9 @@ def test_a_folder_loads_in_float32_with_all_it_needs() -> None:
     lm = dl.LanguageModel.load(SMALL)
     assert lm.model.dtype == torch.float32  # the files hold bfloat16
     assert (lm.name, lm.context_window, lm.hard_window, lm.layer) == ("almanac-small", 2048, False, 2)
-    assert repr(lm).startswith("LanguageModel(almanac-small, LlamaForCausalLM, float32 on cpu, layer 2 by registry")
+    assert repr(lm).startswith(
+        "LanguageModel(almanac-small, LlamaForCausalLM, float32 on cpu, layer 3 of 3, by registry"
+    )
     assert LanguageModel.load(str(SMALL), dtype="bfloat16").model.dtype == torch.bfloat16
 
 
@@ -119,11 +125,11 @@ def test_configs_that_are_no_causal_model(folder: Path) -> None:
     config = folder / "config.json"
     facts = json.loads(config.read_text())
     config.write_text(json.dumps({**facts, "model_type": "t5"}))
-    refused(folder, "cannot be loaded as a causal language model")
+    refused(folder, "cannot be loaded as causal language model")
     config.write_text(json.dumps({**facts, "model_type": "of-tomorrow"}))
-    refused(folder, "cannot be loaded as a causal language model")
+    refused(folder, "cannot be loaded as causal language model")
     config.write_text("{")
-    refused(folder, "cannot be loaded as a causal language model")
+    refused(folder, "cannot be loaded as causal language model")
     for name in ("num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size", "num_hidden_layers"):
         config.write_text(json.dumps({**facts, name: 0}))
         refused(folder, "cannot be|weights are not in its files|has no|layers?")
@@ -276,3 +282,27 @@ def test_loading_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     LanguageModel.load(SMALL)
     facts = capfd.readouterr()
     assert facts.out == facts.err == ""
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_threads_wait_asleep_unless_the_user_says_otherwise(given: dict[str, str], used: str) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"} | given
+    code = "import os, dragin_lab.engines; print(os.environ['OMP_WAIT_POLICY'])"
+    printed = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    assert printed.stdout.strip() == used
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (["sliding_attention"] * 5 + ["full_attention"], "6 of 6"),
+        (
+            (["sliding_attention"] * 5 + ["full_attention"]) * 5 + ["sliding_attention"] * 4,  # Gemma 3 4B's
+            "30 of 34, the last with attention over the whole text",
+        ),
+        (["sliding_attention"] * 2, "2 of 2"),
+    ],
+)
+def test_the_last_layer_is_the_last_that_sees_the_whole_text(kinds: list[str], said: str) -> None:
+    config = transformers.Gemma3TextConfig(num_hidden_layers=len(kinds), layer_types=kinds)
+    assert describe_layer(config, choose_layer(config, "last")) == said
