@@ -18,14 +18,14 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "matplotlib"}
 #: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it has. A number may
 #: only fall.
 BUDGETS = {
-    "trace": (1362, 7),
+    "trace": (1237, 7),
     "core": (3373, 20),
     "triggers": (650, 10),
     "reference": (751, 4),
     "catalog": (492, 4),
     "almanac": (230, 2),
     "data": (1762, 12),
-    "engines": (3069, 17),
+    "engines": (3068, 17),
     "served": (1752, 11),
     "retrieval": (2167, 12),
     "run": (4098, 18),
@@ -43,14 +43,14 @@ FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {
     "core/settings.py": 419,
-    "engines/transformers.py": 373,
+    "engines/transformers.py": 368,
     "retrieval/dense.py": 389,
     "run/lab.py": 400,
     "views/sections.py": 351,
     "views/tokens.py": 360,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 27702, "tools": 996, "benchmarks": 2576}
+BESIDE = {"tests": 27692, "tools": 996, "benchmarks": 2576}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
