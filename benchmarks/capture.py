@@ -41,7 +41,7 @@ def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
 
     def ours(attention: bool) -> list[int]:
         lm.forget()
-        return lm.generate(Write(Prompt(text), n, attention=attention)).ids.tolist()
+        return lm.write(Write(Prompt(text), n, attention=attention)).ids.tolist()
 
     ways: dict[str, Callable[[], list[int]]] = {
         "without": lambda: ours(False),

@@ -31,7 +31,7 @@ from common import MIB, begin, interleaved, machine, parser, plain, random_llama
 
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.trace.trace import Continuation, Prompt
+from dragin_lab.trace.trace import Draft, Prompt
 
 
 def settle(device: torch.device) -> None:
@@ -60,7 +60,7 @@ def batch(lm: LanguageModel, texts: list[str], n: int, capture: bool) -> list[li
     rows = lm.batch(len(texts))
     for i, text in enumerate(texts):
         rows.ask(i, Write(Prompt(text), n, attention=capture))
-    found: dict[int, Continuation | Exception] = {}
+    found: dict[int, Draft | Exception] = {}
     while len(rows):
         found |= dict(rows.step())
     if rows.notes and len(texts) > 1:

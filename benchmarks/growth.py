@@ -22,7 +22,7 @@ import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.data import datasets
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.trace.trace import Continuation, Prompt, Question
+from dragin_lab.trace.trace import Draft, Prompt, Question
 
 
 def context(lm: LanguageModel, p: int, n: int, rounds: int) -> dict[str, Any]:
@@ -30,9 +30,9 @@ def context(lm: LanguageModel, p: int, n: int, rounds: int) -> dict[str, Any]:
     text = words(p, lm.model.config.vocab_size)
     ids = lm.prompt(Prompt(text))[0]
 
-    def ours(tokens: int, capture: bool) -> Continuation:
+    def ours(tokens: int, capture: bool) -> Draft:
         lm.forget()
-        return lm.generate(Write(Prompt(text), tokens, attention=capture))
+        return lm.write(Write(Prompt(text), tokens, attention=capture))
 
     timed = interleaved(
         {

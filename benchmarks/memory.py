@@ -38,9 +38,7 @@ def write(lm: LanguageModel, text: str, n: int, capture: bool) -> Any:
     """
     lm.forget()
     return (
-        lm.generate(Write(Prompt(text), n, attention=True))
-        if capture
-        else plain(lm, [lm.prompt(Prompt(text))[0]], n + 1)
+        lm.write(Write(Prompt(text), n, attention=True)) if capture else plain(lm, [lm.prompt(Prompt(text))[0]], n + 1)
     )
 
 

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from dragin_lab.core.episode import Never, SoFar, Stop, Write
+from dragin_lab.core.episode import Never, Stop, Write
 from dragin_lab.core.scores import entropy
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.writing import Measured, Writing
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.trace.trace import Draft
 
 
 class Naive:
@@ -42,7 +42,7 @@ class Naive:
         return getattr(self.lm, name)
 
     @torch.inference_mode()
-    def generate(self, draft: Write, seed: int | None = None) -> Continuation:
+    def generate(self, draft: Write, seed: int | None = None) -> Draft:
         """The continuation of a draft, made whole and cut where its stop is reached."""
         lm = self.lm
         prompt_ids, prompt_offsets = lm.prompt(draft.prompt)
@@ -77,13 +77,13 @@ class Naive:
         n, reason, received = self._decide(whole, looks, draft.stop)
         return whole if n is None else replace(whole.beginning(n), received=received, stopped=reason)
 
-    def _decide(self, whole: Continuation, looks: np.ndarray, stop: Stop) -> tuple[int | None, str, np.ndarray | None]:
+    def _decide(self, whole: Draft, looks: np.ndarray, stop: Stop) -> tuple[int | None, str, np.ndarray | None]:
         """Where the stop is reached, why, and what each token had received until then."""
         spans = self.lm.tokenizer.spans()
         looks = np.tril(looks, -1)
         for t in range(len(whole)):
             spans.push(int(whole.ids[t]))
-            so_far = SoFar(
+            so_far = Draft(
                 ids=whole.ids[: t + 1].tolist(),
                 text=spans.text,
                 offsets=spans.provisional(),

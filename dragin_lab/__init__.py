@@ -11,9 +11,8 @@ __version__ = "0.1.0"
 _WHERE = {
     "Cache": "run.cache",
     "Call": "triggers.call",
-    "Continuation": "trace.trace",
-    "Draft": "core.draft",
-    "Gap": "core.draft",
+    "Draft": "trace.trace",
+    "Gap": "core.formulators",
     "Formulator": "core.formulators",
     "Trigger": "core.trigger",
     "methods": "catalog.methods",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterable
@@ -14,10 +15,12 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method
+from dragin_lab.engines.engine import Watch
+from dragin_lab.engines.streaming import stream_draft
 from dragin_lab.run.benchmark import as_benchmark, open_run
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunRecord, read_run
-from dragin_lab.trace.trace import Continuation, Question
+from dragin_lab.trace.trace import Draft, Question
 
 
 class Batch:
@@ -27,7 +30,7 @@ class Batch:
         self.lm = lm
         self.size = size
         self.waiting: deque[tuple[Any, Write, int | None]] = deque()
-        self.rows: list[tuple[Any, Generator[Any, None, Continuation]]] = []
+        self.rows: list[tuple[Any, Generator[Any, None, Draft]]] = []
         self.widths: list[int] = []
         self.seeds: list[int | None] = []
         self.closed = False
@@ -45,7 +48,7 @@ class Batch:
         while self.waiting and len(self.rows) < self.size:
             key, draft, seed = self.waiting.popleft()
             self.seeds.append(seed)
-            self.rows.append((key, self.lm.stream(draft, seed)))
+            self.rows.append((key, stream_draft(self.lm, draft, seed)))
         if self.rows:
             self.widths.append(len(self.rows))
         ended, rows = [], self.rows
@@ -71,6 +74,10 @@ class Batch:
 DRAGIN = method("dragin", variant="paper", what="question", threshold=1.0)
 
 
+#: Drafts side by side are written in threads, and share the script.
+ONE = threading.Lock()
+
+
 class AnsweringModel(ScriptedModel):
     """Answers "Who made thing 3?" with Li3; with no passages in view it doubts the name Bo first.
 
@@ -83,18 +90,19 @@ class AnsweringModel(ScriptedModel):
         self.seconds = seconds
         self.asked: list[int] = []
 
-    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        number = int(draft.prompt.part("question").removesuffix("?").rpartition(" ")[2])
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        number = int(request.prompt.part("question").removesuffix("?").rpartition(" ")[2])
         if number not in self.asked[-1:]:
             self.asked.append(number)
         time.sleep(self.seconds)
         said = f" Li. So the answer is Li {number}."
-        if not draft.prompt.part("passages"):
+        if not request.prompt.part("passages"):
             said = f" It is Bo Ek. So the answer is Bo {number}."
-        self.script = [self.failing.get(number) or Say(said, entropy={"Bo": 9.0}, received={"Bo": 0.5})]
-        return super().stream(draft, seed)
+        with ONE:
+            self.script = [self.failing.get(number) or Say(said, entropy={"Bo": 9.0}, received={"Bo": 0.5})]
+            return super().write(request, seed, watch=watch)
 
-    def batch(self, size: int) -> Batch:
+    def batch(self, size: int) -> Any:
         return Batch(self, size)
 
 

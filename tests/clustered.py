@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,12 @@ from ray_nodes import wait_for
 from scripted import ScriptedRetriever
 
 from dragin_lab.core.episode import Write
+from dragin_lab.engines.engine import Watch
 from dragin_lab.run.cluster import Cluster
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.run.worker import Recipe
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.trace.trace import Draft
 
 
 class DyingModel(AnsweringModel):
@@ -29,10 +29,10 @@ class DyingModel(AnsweringModel):
         super().__init__(seconds=seconds)
         self.deadly, self.once = deadly, once
 
-    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        if any(f"thing {number}?" in draft.prompt.text for number in self.deadly) and _first(self.once):
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        if any(f"thing {number}?" in request.prompt.text for number in self.deadly) and _first(self.once):
             os.kill(os.getpid(), signal.SIGKILL)
-        return (yield from super().stream(draft, seed))  # begun in one go, as rows side by side share the script
+        return super().write(request, seed, watch=watch)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Query, Question, Step, Trace, Words
+from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Question, Step, Trace, Words
 
 HEADS = 2
 QUESTION = "Who is the mother of the director of film Polish-Russian War?"
@@ -43,7 +43,7 @@ def make_prompt(answer: str = "", passages: tuple[Passage, ...] = ()) -> Prompt:
 
 def make_continuation(
     prompt: Prompt, text: str, *, attention: bool = True, ended: bool = False, sampled: bool = False, seed: int = 7
-) -> Continuation:
+) -> Draft:
     """What a model with one token a word or punctuation mark would have written; ``ended`` closes it with an EOS."""
     rng = np.random.default_rng(seed)
     spans = [m.span() for m in re.finditer(r"\s*(?:\w+|[^\w\s])", text)]
@@ -58,11 +58,11 @@ def make_continuation(
     best = np.sort(rng.dirichlet(np.ones(5), n)[:, :3], axis=1)[:, ::-1] if n else np.zeros((0, 3))
     ids = rng.integers(3, 32000, n)
     others = rng.integers(3, 32000, (n, 2))
-    return Continuation(
+    return Draft(
         prompt_ids=np.concatenate([[1], rng.integers(3, 32000, p - 1)]).astype(np.int32),
         prompt_offsets=np.array([(0, 0), *prompt_spans], np.int32),
         ids=ids.astype(np.int32),
-        tokens=tuple(tokens),
+        pieces=tuple(tokens),
         text=text,
         raw_text=text + "</s>" * ended,
         offsets=np.array(spans, np.int32).reshape(n, 2),
@@ -72,11 +72,11 @@ def make_continuation(
         alternative_probs=best.astype(np.float32),
         received=np.array(received, np.float32),
         stopped="eos" if ended else "length",
-        hidden=rng.normal(size=(n, 2)).astype(np.float32) if sampled else None,
+        states=rng.normal(size=(n, 2)).astype(np.float32) if sampled else None,
         entropy_processed=rng.gamma(1.0, 0.5, n).astype(np.float32) if sampled else None,
         entropy_width=rng.gamma(1.0, 0.1, n).astype(np.float32) if sampled else None,
         asked_again=2 * sampled,
-        attention=rows.astype(np.float16) if attention else None,
+        rows=rows.astype(np.float16) if attention else None,
         among=mean[1:, p:][np.tril_indices(n)].astype(np.float32) if attention else None,
         alternative_tokens=tuple((token, "▁the", "<0x0A>") for token in tokens),
         seconds=0.125,
@@ -84,13 +84,13 @@ def make_continuation(
     )
 
 
-def make_words(draft: Continuation) -> Words:
+def make_words(draft: Draft) -> Words:
     """One word a run of tokens up to the next one that starts with a space; "Andrzej" is the hit."""
-    starts = [i for i, token in enumerate(draft.tokens) if i == 0 or token.startswith("▁")]
+    starts = [i for i, token in enumerate(draft.pieces) if i == 0 or token.startswith("▁")]
     end = int((draft.offsets[:, 0] < draft.offsets[:, 1]).sum())  # a closing EOS is part of no word
     starts = [start for start in starts if start < end]
     spans = np.array(list(zip(starts, [*starts[1:], end], strict=True)), np.int32).reshape(-1, 2)
-    text = tuple("".join(draft.tokens[a:b]).replace("▁", " ").strip() for a, b in spans)
+    text = tuple("".join(draft.pieces[a:b]).replace("▁", " ").strip() for a, b in spans)
     attention = np.array([draft.received[a:b].max(initial=0.0) for a, b in spans], np.float32)
     entropy = np.array([draft.entropy[a:b].max(initial=0.0) for a, b in spans], np.float32)
     stop = np.array([word.lower() in {"the", "of", "is"} for word in text], bool)
@@ -105,7 +105,7 @@ def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:
     passages = make_passages()
     prompt = make_prompt()
     draft = make_continuation(prompt, DRAFT, attention=attention, sampled=True, seed=1)
-    draft.hidden = draft.hidden if hidden else None
+    draft.states = draft.states if hidden else None
     words = make_words(draft)
     cut = DRAFT.index(" Andrzej")
     hit = words.text.index("Andrzej")

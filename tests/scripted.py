@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from dragin_lab.catalog.loops import start_episode
-from dragin_lab.core.episode import Attend, Request, SoFar, Write
+from dragin_lab.core.episode import Attend, Request, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.engines.engine import finish
-from dragin_lab.trace.trace import Continuation, Passage, Question, Trace
+from dragin_lab.engines.engine import Engine, Watch
+from dragin_lab.trace.trace import Draft, Passage, Question, Trace
 
 QUESTION = "Who made it?"
 UNK, BOS, EOS, NEWLINE = 0, 1, 2, 13
@@ -88,15 +87,15 @@ class Say:
     doubt: dict[str, float] = field(default_factory=dict)  # 1 - p, else 0.01
 
 
-class ScriptedModel:
+class ScriptedModel(Engine):
     """Has what drivers use of a ``LanguageModel``; says the entries of ``script`` in turn, raises the exceptions.
 
     ``looks`` weighs tokens by their text: every position pays the ones before it in proportion (1 where not named);
     "by>film" is what "by" alone pays "film".
     """
 
-    embedded = False
     name = "scripted"
+    has_attention = has_hidden = True
 
     def __init__(
         self,
@@ -136,46 +135,25 @@ class ScriptedModel:
     def _bare(self, token: int) -> str:
         return self.tokenizer.tokens([token])[0].replace(self.tokenizer.marker, "")
 
-    def generate(self, draft: Write, seed: int | None = None) -> Continuation:
-        return finish(self.stream(draft, seed))
-
-    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        self.drafts.append(draft)
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        self.drafts.append(request)
         say = self.script.pop(0)
         if isinstance(say, BaseException):
             raise say
-        ids = [*draft.prefix, *(i for i, _, _ in self.tokenizer.cut(say.text)), EOS]
-        stopped, decided, reason, n = "length", None, "", 0
-        for n in range(1, min(len(ids), draft.max_new_tokens) + 1):
-            made = self._made(draft, say, ids[:n], rows_known=n - 1)
-            spans = [(int(a), int(b)) for a, b in made.offsets]
-            start = spans[-2][1] if n > 1 else 0
-            yield SimpleNamespace(index=n - 1, delta=made.text[start:], entropy=0.1, logprob=-0.1)
-            if decided is None:
-                so_far = SoFar(
-                    made.ids.tolist(),
-                    made.text,
-                    spans,
-                    made.entropy.tolist(),
-                    made.logprob.tolist(),
-                    made.received,
-                    made.alternative_ids,
-                    made.alternative_probs,
-                    hidden=made.hidden,
-                )
-                reason = draft.stop.reached(so_far) or ""
-                decided = n if reason else None
-            if ids[n - 1] == EOS:
-                stopped = "eos"
-                break
-            if decided is not None:
-                stopped = reason
-                break
-        made = self._made(draft, say, ids[:n], rows_known=n)
-        made.stopped = stopped
+        ids = [*request.prefix, *(i for i, _, _ in self.tokenizer.cut(say.text)), EOS]
+        stopped, n = "", 0
+        while not stopped:
+            n += 1
+            early = self._made(request, say, ids[:n], rows_known=n - 1)
+            stopped = request.stop.reached(early) or "length" * (n == request.max_new_tokens)
+            stopped = "eos" if ids[n - 1] == EOS else stopped
+            if watch is not None:
+                watch(early)
+        made = self._made(request, say, ids[:n], rows_known=n)
+        made.stopped, made.ended = stopped, True
         return made
 
-    def _made(self, draft: Write, say: Say, ids: list[int], rows_known: int) -> Continuation:
+    def _made(self, draft: Write, say: Say, ids: list[int], rows_known: int) -> Draft:
         tokenizer, n = self.tokenizer, len(ids)
         prompt_ids, prompt_offsets = tokenizer.encode_with_offsets(draft.prompt.text)
         p = len(prompt_ids)
@@ -185,11 +163,11 @@ class ScriptedModel:
         seen = [say.received.get(b, 0.2) if i < rows_known - 1 else 0.0 for i, b in enumerate(bare)]
         probability = 1 - np.array([say.doubt.get(b, 0.01) for b in bare])
         among = np.diag([say.received.get(b, 0.2) for b in bare[:-1]], -1)  # each token looks at the one before it
-        return Continuation(
+        return Draft(
             prompt_ids=np.array(prompt_ids, np.int32),
             prompt_offsets=prompt_offsets,
             ids=np.array(ids, np.int32),
-            tokens=tuple(tokenizer.tokens(ids)),
+            pieces=tuple(tokenizer.tokens(ids)),
             text=tokenizer.decode(ids, special=False),
             raw_text=tokenizer.decode(ids, special=True),
             offsets=np.array(list(itertools.pairwise(ends)), np.int32).reshape(-1, 2),
@@ -198,9 +176,10 @@ class ScriptedModel:
             alternative_ids=np.stack([ids, [UNK] * n], 1).astype(np.int32),
             alternative_probs=np.stack([probability, 1 - probability], 1).astype(np.float32),
             received=np.array(seen, np.float32),
-            attention=rows[None].astype(np.float16) if draft.attention else None,
+            rows=rows[None].astype(np.float16) if draft.attention else None,
+            ended=False,
             among=among[np.tril_indices(n)].astype(np.float32) if draft.among else None,
-            hidden=probability.astype(np.float32)[:, None] if draft.hidden is not None else None,
+            states=probability.astype(np.float32)[:, None] if draft.hidden is not None else None,
         )
 
 
@@ -261,19 +240,10 @@ def drive(
         except StopIteration:
             break
         if isinstance(request, Write):
-            answer = _finish(lm.stream(request))
+            answer = lm.write(request)
         elif isinstance(request, Attend):
             answer = lm.attend(request.ids)
         else:
             answer = retriever.search(request.query, request.k)
     assert not (all_asked and lm.script), f"{len(lm.script)} answers were not asked for"
     return Driven(trace, lm, retriever)
-
-
-def _finish(tokens: Generator[Any, None, Continuation]) -> Continuation:
-    while True:
-        try:
-            next(tokens)
-        except StopIteration as stop:
-            made: Continuation = stop.value
-            return made

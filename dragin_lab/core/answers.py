@@ -8,8 +8,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from dragin_lab.core.words import split_words
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.words import split_words
 
 ANSWER_PHRASE = "the answer is"
 #: What a text is continued with when it never says the phrase.

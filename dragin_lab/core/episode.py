@@ -12,53 +12,39 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from dragin_lab.trace.trace import Passage, Prompt
+from dragin_lab.trace.trace import Draft, Passage, Prompt
 
 T = TypeVar("T")
 
 
-@dataclass
-class SoFar:
-    """The tokens of a draft so far: what a ``Stop`` may look at. Lists have one entry per token."""
-
-    ids: list[int] = field(default_factory=list)
-    text: str = ""  # decoded, no special tokens
-    offsets: list[tuple[int, int]] = field(default_factory=list)  # character spans in `text`
-    entropy: list[float] = field(default_factory=list)  # nats, raw distribution
-    logprob: list[float] = field(default_factory=list)  # nats, raw distribution
-    received: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (n,) max over later tokens so far
-    alternative_ids: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int32))  # (n, k) best first
-    alternative_probs: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (n, k)
-    # By a factory, as a plain default would be found on the class before a model's ``__getattr__`` is asked.
-    attention: np.ndarray | None = field(default_factory=lambda: None)  # (h, n + 1, p + n) float16, if asked for
-    hidden: np.ndarray | None = field(default_factory=lambda: None)  # (n, d) float32, if asked for
-
-
-class Stop(Protocol):
+class Stop:
     """Ends a draft before its length limit, by its tokens so far alone.
 
     Implementations are frozen dataclasses: data that can be compared, hashed and replayed on stored text. A driver
-    asks after every token, in order, whatever it generates ahead.
+    asks after every token, in order, whatever it generates ahead. ``measured`` says whether it looks at more of a
+    draft than its ids and its text.
     """
 
-    def reached(self, so_far: SoFar) -> str | None:
+    measured = False
+
+    def reached(self, draft: Draft) -> str | None:
         """The reason to stop here, or None to go on."""
-        ...
+        raise NotImplementedError
 
 
 class Certainty(Protocol):
     """Says which entropies have to be exact, of a model that gives bounds of them; see ``stops.Certainty``."""
 
-    def lacking(self, so_far: SoFar, low: np.ndarray, high: np.ndarray, *, ended: bool) -> np.ndarray:
+    def lacking(self, draft: Draft, low: np.ndarray, high: np.ndarray, *, ended: bool) -> np.ndarray:
         """The tokens, by number, of those with bounds from ``low`` to ``high`` (n,), nats."""
         ...
 
 
 @dataclass(frozen=True)
-class Never:
+class Never(Stop):
     """Only the end-of-sequence token and the length limit end the draft."""
 
-    def reached(self, so_far: SoFar) -> str | None:
+    def reached(self, draft: Draft) -> str | None:
         return None
 
 
@@ -78,15 +64,15 @@ class Bias:
 
 @dataclass(frozen=True)
 class Write:
-    """Ask the model to go on after a prompt; answered with a ``Continuation``."""
+    """Ask the model to go on after a prompt; answered with a ``Draft``."""
 
     kind = "draft"  # what its seconds are recorded as
     prompt: Prompt
     max_new_tokens: int
     stop: Stop = Never()
-    attention: bool = False  # keep Continuation.attention
-    among: bool = False  # keep Continuation.among
-    received: bool = False  # whether Continuation.received is read; what gives it at a cost may leave it NaN otherwise
+    attention: bool = False  # keep ``Draft.rows``
+    among: bool = False  # keep ``Draft.among``
+    received: bool = False  # whether ``Draft.received`` is read; what gives it at a cost may leave it NaN otherwise
     hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
     bias: tuple[Bias, ...] = ()
     prefix: tuple[int, ...] = ()  # the ids that the draft begins with, whatever the model would have chosen

@@ -6,21 +6,55 @@ Each makes a query from the ``Gap`` where information is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from dragin_lab.checks import shown
-from dragin_lab.core.draft import Gap
+from dragin_lab.core.episode import Tokenizer
+from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, Registry, setting
-from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError, TriggerError
-from dragin_lab.trace.trace import Query
+from dragin_lab.trace.trace import Draft, Prompt, Query
+from dragin_lab.trace.words import Word, character_words
 
 #: A custom query may have so many characters.
 LONGEST_QUERY = 10_000
 DEFAULT_TOP_N = 25
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """Where a draft lacks information, and what stands around it. w words and m tokens in the sentence.
+
+    ``words`` and ``hits`` have the same length, and so have ``tokens`` and ``doubt``. A method that searches by the
+    clock has no hits: the last word stands in for them, and ``note`` says so.
+    """
+
+    question: str
+    answer: str  # the answer so far, with what is kept of the draft
+    sentence: str  # the sentence that lacks information, as far as it was written
+    words: tuple[str, ...]  # of the sentence
+    hits: np.ndarray  # (w,) bool, the words that were flagged
+    tokens: tuple[str, ...]  # of the sentence, decoded one by one
+    doubt: np.ndarray  # (m,) float64, 1 - p of each token
+    draft: Draft = field(repr=False)  # what was written
+    prompt: Prompt = field(repr=False)  # what it was written after
+    pipeline: Pipeline = field(repr=False)
+    tokenizer: Tokenizer = field(repr=False)
+    token: int = 0  # t_i, the token that fired
+    cut: int = 0  # character of the draft's text where the word of t_i begins
+    span: tuple[int, int] = (0, 0)  # the sentence's characters in the draft's text
+    hit_spans: tuple[tuple[int, int], ...] = ()  # the flagged words' characters in the draft's text
+    term: str = ""  # what the model itself asked for, where it did
+    chunk_tokens: int | None = None  # how many tokens a method that searches by the clock writes between searches
+    note: str = ""  # what stands in for hits, where the trigger gives none
+
+    @property
+    def context(self) -> str:
+        """Question and answer so far."""
+        return f"{self.question}{self.answer}" if self.answer.startswith(" ") else f"{self.question} {self.answer}"
 
 
 @dataclass(frozen=True)
@@ -153,7 +187,7 @@ class ConfidentSentence(Formulator):
     doubt_limit: float = setting(0.6, label="1 − probability above which a token is left out", top=1.0)  # 1 - β
 
     def text(self, gap: Gap) -> str:
-        written, (start, end) = gap.continuation, gap.span
+        written, (start, end) = gap.draft, gap.span
         inside = (written.offsets[:, 1] > start) & (written.offsets[:, 0] < end)  # (n,)
         spans = np.clip(written.offsets[inside], start, end) - start  # (m, 2)
         return keep_confident(gap.sentence, spans, np.exp(written.logprob[inside]), 1 - self.doubt_limit)
@@ -177,10 +211,10 @@ class Qfs(Formulator):
 
 def _attended_words(gap: Gap) -> Iterator[tuple[list[Word], np.ndarray]]:
     """The words of the question, of the answer in the prompt, and of the draft before t_i; each with (n,) attention."""
-    written, prompt = gap.continuation, gap.prompt
-    assert written.attention is not None
+    written, prompt = gap.draft, gap.prompt
+    assert written.rows is not None
     p = len(written.prompt_ids)
-    row = written.attention[:, gap.token + 1, :].astype(np.float32).mean(axis=0)  # (p + n,) what t_i pays
+    row = written.rows[:, gap.token + 1, :].astype(np.float32).mean(axis=0)  # (p + n,) what t_i pays
     for name in ("question", "answer"):
         a, b = prompt.spans.get(name, (0, 0))
         inside = np.flatnonzero((written.prompt_offsets[:, 1] > a) & (written.prompt_offsets[:, 0] < b))

@@ -9,7 +9,7 @@ from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, fold_phrase, 
 from dragin_lab.core.episode import Episode, Never, Search, Stop, Tokenizer, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.trace.trace import Continuation, Decision, Prompt, Query, Step, Trace
+from dragin_lab.trace.trace import Decision, Draft, Prompt, Query, Step, Trace
 
 
 @dataclass
@@ -38,15 +38,15 @@ class Loop:
 
     def write(
         self, step: Step, most: int, stop: Stop | None = None, *, with_passages: bool = False, **options: Any
-    ) -> Episode[Continuation]:
+    ) -> Episode[Draft]:
         """Write after the step's prompt (or its prompt with passages), and note a window that was overrun."""
         prompt = step.passages_prompt if with_passages else step.prompt
         assert prompt is not None
-        continuation: Continuation = yield Write(prompt, most, stop or Never(), **options)
+        continuation: Draft = yield Write(prompt, most, stop or Never(), **options)
         step.notes.extend(self._overrun(continuation))
         return continuation
 
-    def _overrun(self, continuation: Continuation) -> list[str]:
+    def _overrun(self, continuation: Draft) -> list[str]:
         total = len(continuation.prompt_ids) + len(continuation)
         if self.window is None or total <= self.window:
             return []
@@ -62,7 +62,7 @@ class Loop:
         text += continuation.raw_text.strip()
         return text if self.template.shape.closes else cut_prediction(text, at_start=True)
 
-    def extract(self, text: str, stop: Stop | None = None) -> Episode[Continuation]:
+    def extract(self, text: str, stop: Stop | None = None) -> Episode[Draft]:
         """What the model writes after ``text``, recorded as the trace's extraction."""
         prompt = self.trace.extraction_prompt = self.extraction_prompt(text)
         continuation = self.trace.extraction = yield Write(prompt, ANSWER_TOKENS, stop or Never())

@@ -6,9 +6,8 @@ import re
 from collections.abc import Sequence
 
 from dragin_lab.checks import several
-from dragin_lab.core.episode import SoFar
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.trace.trace import Draft
 
 _NEED = re.compile(r"attention|received|entities|hidden(:-?\d+)?")
 _REMEDY = "give a tuple of 'attention', 'received', 'entities', 'hidden' or 'hidden:12'"
@@ -28,9 +27,9 @@ def hidden_in(needs: Sequence[str]) -> int | str | None:
     return int(need.partition(":")[2]) if ":" in need else "last" if need else None
 
 
-def find_missing(needs: Sequence[str], written: Continuation | SoFar) -> list[str]:
+def find_missing(needs: Sequence[str], written: Draft) -> list[str]:
     """Those of some needs that were not captured with what was written."""
     held = {"received", "entities"}
-    held |= {"attention"} if written.attention is not None else set()
-    held |= {need for need in needs if need.startswith("hidden") and written.hidden is not None}
+    held |= {"attention"} if written.rows is not None else set()
+    held |= {need for need in needs if need.startswith("hidden") and written.states is not None}
     return [need for need in needs if need not in held]

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, fold_phrase
-from dragin_lab.core.draft import Draft, Gap
 from dragin_lab.core.episode import Episode, Stop
+from dragin_lab.core.formulators import Gap
 from dragin_lab.core.loop import Loop
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
@@ -29,9 +29,9 @@ from dragin_lab.core.stops import (
     lead,
 )
 from dragin_lab.core.trigger import Trigger, Verdict
-from dragin_lab.core.words import character_words
 from dragin_lab.text import write_compared
-from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Query, Step
+from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Step
+from dragin_lab.trace.words import character_words
 
 #: The note of a query whose trigger flags no words.
 STANDS_IN = "the last token stands in for the hits that this trigger does not give"
@@ -65,9 +65,7 @@ class PaperLoop(Loop):
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def write_draft(
-        self, step: Step, stop: Stop | None, limit: int | None = None, **options: Any
-    ) -> Episode[Continuation]:
+    def write_draft(self, step: Step, stop: Stop | None, limit: int | None = None, **options: Any) -> Episode[Draft]:
         """Write what the trigger judges."""
         step.prompt = self._prompt(step)
         among = "received" in self.trigger.needs or not self.trigger.built_in  # a custom one may not say what it reads
@@ -77,13 +75,13 @@ class PaperLoop(Loop):
         draft = step.draft = yield from self._write_until(step, stop, limit, **options)
         return draft
 
-    def write_on(self, step: Step, stop: Stop | None, limit: int | None = None) -> Episode[Continuation]:
+    def write_on(self, step: Step, stop: Stop | None, limit: int | None = None) -> Episode[Draft]:
         """Write with the step's passages in view, without a judgement."""
         step.passages_prompt = self._prompt(step)
         continuation = step.continuation = yield from self._write_until(step, stop, limit, with_passages=True)
         return continuation
 
-    def _write_until(self, step: Step, stop: Stop | None, limit: int | None, **options: Any) -> Episode[Continuation]:
+    def _write_until(self, step: Step, stop: Stop | None, limit: int | None, **options: Any) -> Episode[Draft]:
         left = self.method.max_new_tokens - self.written
         answer = AnswerLine(self.tokenizer, self.text, self.template.shape)
         example = NextExample(self.template.example_marks, bool(self.text.strip()))
@@ -171,15 +169,15 @@ class PaperLoop(Loop):
         """What ends a draft where the trigger fires; ``resumed`` where the draft resumes what was cut."""
         return Watch(self.trigger, self.method.pipeline, resumed, self.question, self.text)
 
-    def view(self, draft: Continuation) -> Draft:
+    def view(self, draft: Draft) -> Draft:
         """What the trigger looks at of a draft: its first sentence, or all of it."""
         trigger, written, ended = self.trigger, draft, True
         if trigger.span == "sentence":
             _, end = self.first_sentence(draft.text)
-            written = draft.beginning(int((draft.offsets[:, 0] < end).sum()))
+            written = draft.first(int((draft.offsets[:, 0] < end).sum()))
         elif trigger.span == "word":
             ended = draft.closed or draft.stopped == "length"
-        return Draft(written, self.method.pipeline, self.question, self.text, ended)
+        return written.read_by(self.method.pipeline, self.question, self.text, ended=ended)
 
     def first_sentence(self, text: str) -> tuple[int, int]:
         """Half-open characters of a draft's first sentence; one that states the answer takes the rest of its line."""
@@ -188,7 +186,7 @@ class PaperLoop(Loop):
         states = form.phrase in fold_phrase(text[:end], form.phrase)
         return start, (find_answer_end(text, form, ended=True) if states else None) or end
 
-    def judge(self, draft: Continuation, prompt: Prompt, resumed: bool) -> tuple[Verdict, Decision, Gap | None]:
+    def judge(self, draft: Draft, prompt: Prompt, resumed: bool) -> tuple[Verdict, Decision, Gap | None]:
         """The trigger's verdict on a draft, the decision, and the gap where it fires."""
         trigger, seen = self.trigger, self.view(draft)
         if trigger.span == "sentence":
@@ -217,7 +215,7 @@ class PaperLoop(Loop):
         answer = self.text + self.lead(draft) + draft.text[:cut]
         return verdict, decision, self.gap(draft, prompt, verdict.token, cut, sentence, hits, answer=answer)
 
-    def _answer_end(self, draft: Continuation) -> int | None:
+    def _answer_end(self, draft: Draft) -> int | None:
         """The character of what was written at which the final answer ends; None while it has not."""
         before = self.text + self.lead(draft)
         close = find_answer_end(before + draft.text, self.template.shape, ended=True)
@@ -225,7 +223,7 @@ class PaperLoop(Loop):
 
     def gap(
         self,
-        written: Continuation,
+        written: Draft,
         prompt: Prompt,
         token: int,
         cut: int,
@@ -249,7 +247,7 @@ class PaperLoop(Loop):
             hits=np.array([any(a < d and c < b for c, d in hits) for a, b in spans], dtype=bool),
             tokens=tuple(written.text[a:b] for a, b in written.offsets[inside]),
             doubt=doubts(written.logprob)[inside],
-            continuation=written,
+            draft=written,
             prompt=prompt,
             pipeline=self.method.pipeline,
             tokenizer=self.tokenizer,
@@ -262,9 +260,7 @@ class PaperLoop(Loop):
             note=note,
         )
 
-    def gap_at_end(
-        self, written: Continuation, prompt: Prompt, span: tuple[int, int], *, answer: str, term: str = ""
-    ) -> Gap:
+    def gap_at_end(self, written: Draft, prompt: Prompt, span: tuple[int, int], *, answer: str, term: str = "") -> Gap:
         """The gap of a text whose trigger flags no words: its last visible token stands in for them."""
         starts, stops = written.offsets.T  # (n,), (n,)
         visible = np.flatnonzero((starts < span[1]) & (stops > starts))
@@ -274,7 +270,7 @@ class PaperLoop(Loop):
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
-    def keep(self, step: Step, written: Continuation, end: int, *, ended: bool = True) -> None:
+    def keep(self, step: Step, written: Draft, end: int, *, ended: bool = True) -> None:
         """Add the first ``end`` characters of what was written to the answer; with ``ended``, see if it ends there."""
         start = self.lead(written) if end else ""  # the space goes with the word after it
         whole = (written.closed or written.stopped == "length") and not written.text[end:].strip()
@@ -306,9 +302,9 @@ class PaperLoop(Loop):
         elif not grew:
             self.trace.ended = "stalled"
 
-    def lead(self, written: Continuation) -> str:
+    def lead(self, written: Draft) -> str:
         """The space before a text that decoding it by itself drops."""
-        return lead(self.tokenizer, written.ids.tolist(), written.text)
+        return lead(self.tokenizer, written)
 
 
 def _explain_silence(verdict: Verdict, resumed: bool) -> str:
@@ -325,7 +321,7 @@ def _explain_silence(verdict: Verdict, resumed: bool) -> str:
     return reason
 
 
-def _character_span(written: Continuation, start: int, stop: int) -> tuple[int, int]:
+def _character_span(written: Draft, start: int, stop: int) -> tuple[int, int]:
     """The characters of the tokens ``start`` to ``stop - 1``."""
     return int(written.offsets[start, 0]), int(written.offsets[stop - 1, 1])
 

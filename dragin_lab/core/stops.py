@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dragin_lab.core.answers import fold_phrase, thoughts
-from dragin_lab.core.draft import Draft
-from dragin_lab.core.episode import SoFar, Stop, Tokenizer
+from dragin_lab.core.episode import Stop, Tokenizer
 from dragin_lab.core.forms import FORMS, Form
 from dragin_lab.core.scores import pool_values
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import Trigger
+from dragin_lab.trace.draft import Draft
 
 #: The rest of the first line that says something, up to its break or to a sentence with a phrase.
 _LINE = r"[^\n]*?[^\W_][^\n]*?(?=\n|(?<=[.!?])\s+[^.!?\n]*{})"
 
 
 @dataclass(frozen=True)
-class FirstSentence:
+class FirstSentence(Stop):
     """Stop once the first sentence is settled; never with a pipeline whose sentence ends a prefix does not decide.
 
     With a ``tokenizer`` it is the first sentence of the text with special tokens, which the released code splits. One
@@ -32,14 +32,14 @@ class FirstSentence:
     tokenizer: Tokenizer | None = field(default=None, compare=False, repr=False)
     phrase: str = "\0"  # in no text
 
-    def reached(self, so_far: SoFar) -> str | None:
-        text = so_far.text if self.tokenizer is None else self.tokenizer.decode(so_far.ids, special=True)
+    def reached(self, draft: Draft) -> str | None:
+        text = draft.text if self.tokenizer is None else self.tokenizer.decode(draft.ids.tolist(), special=True)
         first = [text[:stop] for _, stop in self.pipeline.complete(text)[:1]]
         return "sentence" if first and self.phrase not in fold_phrase(first[0], self.phrase) else None
 
 
 @dataclass(frozen=True)
-class Watch:
+class Watch(Stop):
     """A trigger at work on a growing draft: stop as soon as a judged word scores above its threshold (Eq. 5).
 
     With ``resumed`` nothing fires before the draft's first sentence has ended. ``question`` and ``answer`` (the answer
@@ -52,15 +52,17 @@ class Watch:
     question: str = field(default="", compare=False)
     answer: str = field(default="", compare=False)
 
-    def reached(self, so_far: SoFar) -> str | None:
-        draft = self.draft(so_far)
+    measured = True
+
+    def reached(self, draft: Draft) -> str | None:
+        draft = self.read(draft)
         if self.trigger.is_silent(draft) or not self.trigger.judge(draft, resumed=self.resumed).fires:
             return None
         return self.trigger.name
 
-    def draft(self, so_far: SoFar) -> Draft:
+    def read(self, draft: Draft) -> Draft:
         """What the trigger looks at."""
-        return Draft(so_far, self.pipeline, self.question, self.answer, ended=False)
+        return draft.read_by(self.pipeline, self.question, self.answer, ended=False)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Certainty:
     question: str = field(default="", compare=False)
     answer: str = field(default="", compare=False)
 
-    def lacking(self, so_far: SoFar, low: np.ndarray, high: np.ndarray, *, ended: bool) -> np.ndarray:
+    def lacking(self, draft: Draft, low: np.ndarray, high: np.ndarray, *, ended: bool) -> np.ndarray:
         """The tokens whose entropy has to be exact, of those with bounds from ``low`` to ``high`` (n,), nats.
 
         ``ended``: nothing is added to the draft. Before that, only a trigger that judges while it is written needs any.
@@ -85,11 +87,11 @@ class Certainty:
         if not ended and self.trigger.span != "word":
             return np.zeros(0, int)
         trigger = self.trigger
-        least, greatest = self._scores(so_far, low, ended), self._scores(so_far, high, ended)
-        factor = self._scores(so_far, np.ones(len(low)), ended)
+        least, greatest = self._scores(draft, low, ended), self._scores(draft, high, ended)
+        factor = self._scores(draft, np.ones(len(low)), ended)
         theta, open_ = trigger.theta, high > low  # (n,)
         assert theta is not None
-        if least is None or greatest is None or factor is None:
+        if (least == greatest).all():  # its scores do not depend on entropies
             open_ &= type(trigger).judge is not Trigger.judge  # it may read more than its score does
         elif not ((factor >= 0).all() and (least == factor * low).all() and (greatest == factor * high).all()):
             return np.flatnonzero(open_)
@@ -99,45 +101,48 @@ class Certainty:
             open_ &= pool_values(least, trigger.pool) <= theta < pool_values(greatest, trigger.pool)
         return np.flatnonzero(open_)
 
-    def _scores(self, so_far: SoFar, entropy: np.ndarray, ended: bool) -> np.ndarray | None:
-        """(n,) the scores with these entropies (n,); None where they do not depend on them."""
-        draft = Draft(replace(so_far, entropy=entropy.tolist()), self.pipeline, self.question, self.answer, ended)
-        scores = self.trigger.check_score(draft)
-        return scores if "entropy" in vars(draft) else None
+    def _scores(self, draft: Draft, entropy: np.ndarray, ended: bool) -> np.ndarray:
+        """(n,) the scores with these entropies (n,)."""
+        draft = replace(draft, entropy=entropy).read_by(self.pipeline, self.question, self.answer, ended=ended)
+        return self.trigger.check_score(draft)
 
 
 @dataclass(frozen=True)
-class AnswerLine:
+class AnswerLine(Stop):
     """Stop once the final answer has ended, as ``form`` writes it; ``before`` is the answer so far."""
 
     tokenizer: Tokenizer = field(compare=False, repr=False)
     before: str = ""
     form: Form = FORMS["reasoning"]
 
-    def reached(self, so_far: SoFar) -> str | None:
-        text = self.before + lead(self.tokenizer, so_far.ids, so_far.text) + so_far.text
+    def reached(self, draft: Draft) -> str | None:
+        text = self.before + lead(self.tokenizer, draft) + draft.text
         return "answer" if find_answer_end(text, self.form, ended=False) is not None else None
 
 
 @dataclass(frozen=True)
-class NextExample:
+class NextExample(Stop):
     """Stop once the model begins another example, as few-shot prompts invite it to (``PromptTemplate.until``)."""
 
     marks: tuple[str, ...]
     begun: bool = False  # whether the answer has any text before the draft
 
-    def reached(self, so_far: SoFar) -> str | None:
-        return "example" if find_next_example(so_far.text, self.marks, self.begun) is not None else None
+    def reached(self, draft: Draft) -> str | None:
+        return "example" if find_next_example(draft.text, self.marks, self.begun) is not None else None
 
 
 @dataclass(frozen=True)
-class AnyOf:
+class AnyOf(Stop):
     """Stop where the first of several stops is reached."""
 
     stops: tuple[Stop, ...]
 
-    def reached(self, so_far: SoFar) -> str | None:
-        return next((reason for stop in self.stops if (reason := stop.reached(so_far))), None)
+    @property
+    def measured(self) -> bool:  # type: ignore[override]
+        return any(stop.measured for stop in self.stops)
+
+    def reached(self, draft: Draft) -> str | None:
+        return next((reason for stop in self.stops if (reason := stop.reached(draft))), None)
 
 
 def find_next_example(text: str, marks: Sequence[str], begun: bool = False) -> int | None:
@@ -150,11 +155,11 @@ def find_next_example(text: str, marks: Sequence[str], begun: bool = False) -> i
     return len(text[: min(places)].rstrip()) if places else None
 
 
-def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
-    """The space before ``text``, written by ``ids``, that decoding it by itself drops (SentencePiece vocabularies)."""
-    first = tokenizer.tokens(ids[:1])
+def lead(tokenizer: Tokenizer, draft: Draft) -> str:
+    """The space before a draft's text that decoding it by itself drops (SentencePiece vocabularies)."""
+    first = tokenizer.tokens(draft.ids[:1].tolist())
     opens = bool(tokenizer.marker) and bool(first) and first[0].startswith(tokenizer.marker)
-    return " " if opens and not text.startswith(" ") else ""
+    return " " if opens and not draft.text.startswith(" ") else ""
 
 
 def find_answer_end(text: str, form: Form = FORMS["reasoning"], *, ended: bool) -> int | None:

@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dragin_lab.checks import choice, number
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.needs import read_needs
 from dragin_lab.core.scores import pool_values, pool_words
 from dragin_lab.core.settings import Registry, Rule, setting
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.text import write_compared
+from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.trace import Words
 
 UNITS, POOLS = ("word", "sentence", "draft"), ("max", "mean", "min", "sum")
@@ -212,7 +212,7 @@ class Trigger(Rule):
         score, theta = write_compared(value, float(self.theta or 0.0))
         if self.unit != "word":
             return f"the {self.unit} {self.describe_score(score)} ({self.pool}), above θ {theta}"
-        word = verdict.words.text[verdict.word] or verdict.draft.written.tokens[verdict.token]  # type: ignore[union-attr]
+        word = verdict.words.text[verdict.word] or verdict.draft.pieces[verdict.token]
         return f"{word!r} {self.describe_score(score)}, above θ {theta}"
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.scores import doubts, pool_words, scale_by_sentence
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.trace.draft import Draft
 
 # -- the clock: triggers that do not read the draft -------------------------------------------------------------------
 

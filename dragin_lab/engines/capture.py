@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from dragin_lab.engines.check import check_path
 from dragin_lab.engines.transformers import TransformersModel
 from dragin_lab.errors import ModelError
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.trace.trace import Draft
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,13 +28,13 @@ _COLUMNS = (
 
 
 class Tape:
-    """What was captured: one ``Continuation`` for every text that ``generate`` wrote, in order."""
+    """What was captured: one ``Draft`` for every text that ``generate`` wrote, in order."""
 
     def __init__(self) -> None:
-        self.continuations: list[Continuation] = []
+        self.continuations: list[Draft] = []
 
     @property
-    def continuation(self) -> Continuation:
+    def continuation(self) -> Draft:
         """The latest one. Raises ``ModelError`` where nothing has been generated."""
         if not self.continuations:
             raise ModelError("nothing was captured: call model.generate(...) inside the with block")
@@ -51,7 +51,7 @@ class Tape:
             for i, (start, end) in enumerate(c.offsets.tolist()):
                 measured = float(c.entropy[i]), float(c.logprob[i]), float(c.received[i])
                 likeliest = list(zip(c.alternative_tokens[i], c.alternative_probs[i].tolist(), strict=True))
-                rows.append((call, i, int(c.ids[i]), c.tokens[i], c.text[start:end], start, end, *measured, likeliest))
+                rows.append((call, i, int(c.ids[i]), c.pieces[i], c.text[start:end], start, end, *measured, likeliest))
         return pd.DataFrame(rows, columns=list(_COLUMNS))
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ def capture(
         layer: the layer to capture, as in ``LanguageModel.load``.
         heads: the heads to capture; None for all.
         alternatives: how many of the likeliest tokens to keep.
-        attention: keep the rows in full (``Continuation.attention``), not only ``received``.
+        attention: keep the rows in full (``Draft.rows``), not only ``received``.
 
     Raises:
         ModelError: a model or tokenizer that cannot be captured; and from ``generate``: embeddings instead of ids.

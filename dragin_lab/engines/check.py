@@ -19,7 +19,7 @@ from dragin_lab.engines.generating import write_texts
 from dragin_lab.engines.layers import attention_layers
 from dragin_lab.engines.tap import pick_heads, read_maps, use_attention
 from dragin_lab.engines.writing import Writing
-from dragin_lab.trace.trace import Continuation, Prompt
+from dragin_lab.trace.trace import Draft, Prompt
 
 _TOKENS, _PROMPT = 13, 10  # of the text, and of its prompt
 _PARTS = {"exemplars": (0, 3), "passages": (3, 7)}  # of the prompt, where it is read in parts
@@ -73,13 +73,13 @@ def run_checks(lm: Any) -> list[Check]:
 
     def compare(what: str, texts: Sequence[Writing], costs: str) -> None:
         write_texts(lm, texts, enough=len(texts))
-        pairs = [(text.continuation(), _one_pass(lm, text)) for text in texts]
+        pairs = [(text.finish(), _one_pass(lm, text)) for text in texts]
         apart = max(_distance(a, b, "entropy", "logprob", "alternative_probs") for a, b in pairs)
         checks.append(
             Check.make(f"{what} gives the probabilities of one pass", apart, 1e-3 if sharp else 0.5, costs=costs)
         )
         if lm.has_attention:
-            off = max(_distance(a, b, "attention") for a, b in pairs)
+            off = max(_distance(a, b, "rows") for a, b in pairs)
             checks.append(Check.make(f"{what} gives the rows of one pass", off, 1e-3 if sharp else 2e-2, costs=costs))
 
     with lm.in_use():
@@ -106,16 +106,16 @@ def _begin(lm: Any, ids: list[int], parts: Any = None) -> Writing:
     """A draft of the last ids after the others, each forced; a character of its prompt for each token."""
     n = _TOKENS - _PROMPT
     p = len(ids) - n
-    draft = Write(Prompt("x" * p, parts or {}), n, attention=True, prefix=tuple(ids[p:]))
+    request = Write(Prompt("x" * p, parts or {}), n, attention=True, prefix=tuple(ids[p:]))
     places = np.arange(p, dtype=np.int32)
-    return Writing(lm, draft, ids[:p], np.stack([places, places + 1], 1), blind=not lm.has_attention)
+    return Writing(lm, request, ids[:p], np.stack([places, places + 1], 1), blind=not lm.has_attention)
 
 
-def _one_pass(lm: Any, text: Writing) -> Continuation:
-    return lm.measure_text(text.prompt_ids, text.prompt_offsets, list(text.draft.prefix), attention=True)
+def _one_pass(lm: Any, text: Writing) -> Draft:
+    return lm.measure_text(text.prompt_ids, text.prompt_offsets, list(text.request.prefix), attention=True)
 
 
-def _distance(a: Continuation, b: Continuation, *names: str) -> float:
+def _distance(a: Draft, b: Draft, *names: str) -> float:
     """The largest difference of some arrays; NaN where one has it."""
     return max(float(np.abs(np.float64(getattr(a, n)) - np.float64(getattr(b, n))).max()) for n in names)
 

@@ -2,88 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from dragin_lab.core.episode import Tokenizer, Write
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.errors import ModelError
+from dragin_lab.trace.trace import Draft
 
-#: Called at a draft's end with the arrays that ``replay`` needs.
-Keep = Callable[[dict[str, np.ndarray]], None]
-
-
-class Batch(Protocol):
-    """Drafts written side by side, at most ``size`` at once."""
-
-    size: int
-
-    def __len__(self) -> int:
-        """Drafts asked for and not yet answered."""
-        ...
-
-    def ask(self, key: Any, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> None:
-        """Ask for a draft; ``step`` answers under ``key``."""
-        ...
-
-    def step(self) -> list[tuple[Any, Continuation | Exception]]:
-        """Go on; the drafts that ended, or what each failed with."""
-        ...
-
-    def attend(self, ids: Sequence[int]) -> np.ndarray: ...
-
-    def describe(self) -> dict[str, Any]:
-        """Size asked for, size now and why they differ (``notes``); values fit into JSON."""
-        ...
-
-    def close(self) -> None: ...
+#: Called with the draft so far after each of its tokens.
+Watch = Callable[[Draft], None]
 
 
-class Engine(Protocol):
-    """A model that writes. Arrays and their shapes are those of ``Continuation``."""
+class Engine:
+    """A model that writes. A subclass gives ``tokenizer`` and ``write``; all else has a value that says no.
 
-    name: str
+    Attributes:
+        context_window: in tokens; None: it has no limit.
+        has_attention: whether drafts have ``received`` and ``rows``; ``has_hidden``: whether they have ``states``.
+        sample: whether it draws its tokens; what it writes is then never cached.
+        embedded: whether it is the package's own model.
+        parts: the named spans of a prompt that are read, and kept, by themselves.
+    """
+
+    name: str = "engine"
     tokenizer: Tokenizer
-    context_window: int | None  # tokens
-    has_attention: bool
-    has_hidden: bool
-    sample: bool  # whether it draws its tokens; what it writes is then never cached
-    embedded: bool  # whether it is the package's own model
-    parts: tuple[str, ...]  # the named spans of a prompt that are read, and kept, by themselves
+    context_window: int | None = None
+    has_attention: bool = False
+    has_hidden: bool = False
+    sample: bool = False
+    embedded: bool = False
+    parts: tuple[str, ...] = ()
 
-    def stream(
-        self, draft: Write, seed: int | None = None, *, keep: Keep | None = None
-    ) -> Generator[Any, None, Continuation]:
-        """The tokens of a draft as they come (``TokenEvent``); returns the ``Continuation``. Closing it stops."""
-        ...
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        """The draft that a request asks for; its ``stop`` and ``watch`` are asked and told after every token.
 
-    def generate(self, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> Continuation: ...
-
-    def batch(self, size: int) -> Batch: ...
-
-    def replay(self, draft: Write, kept: Mapping[str, np.ndarray]) -> tuple[list[Any], Continuation] | None:
-        """A draft from what ``keep`` got of one after the same prompt; None where that ends too early."""
-        ...
+        Args:
+            seed: of the sampling; ignored under greedy decoding.
+            watch: what it raises ends the draft.
+        """
+        raise NotImplementedError
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """The attention map of some ids by themselves: (h, n, n) float32."""
-        ...
+        """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle axis."""
+        raise ModelError(f"{self.name} gives no attention")
+
+    def batch(self, size: int) -> Batch:
+        """Drafts written side by side, at most ``size`` at once."""
+        return Batch(self, size)
 
     def provenance(self) -> dict[str, Any]:
         """What decides what it writes; values fit into JSON."""
-        ...
+        return {"model": self.name}
 
-    def identity(self) -> dict[str, Any]:
-        """All that can change a bit of it, beside the request; values fit into JSON."""
-        ...
+    def identity(self) -> dict[str, Any] | None:
+        """All that can change a bit of it, beside the request, fit for JSON; None: nothing it writes is cached."""
+        return None
 
 
-def finish(tokens: Generator[Any, None, Continuation]) -> Continuation:
-    """What a stream returns at its end."""
-    while True:
+class Batch:
+    """Drafts asked of an engine; this one writes them one at a time.
+
+    Attributes:
+        size: drafts written at once, at most.
+        notes: why it is less than was asked for, one line each time.
+    """
+
+    def __init__(self, engine: Engine, size: int = 1) -> None:
+        self.engine, self.asked, self.size = engine, size, 1
+        self.notes = [f"written one at a time: {engine.name} writes no others beside"] * (size > 1)
+        self._waiting: list[tuple[Any, Write, int | None]] = []
+
+    def __len__(self) -> int:
+        """Drafts asked for and not yet answered."""
+        return len(self._waiting)
+
+    def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
+        """Ask for a draft; ``step`` answers under ``key``."""
+        self._waiting.append((key, request, seed))
+
+    def step(self) -> list[tuple[Any, Draft | Exception]]:
+        """Go on; the drafts that ended, or what each failed with."""
+        if not self._waiting:
+            return []
+        key, request, seed = self._waiting.pop(0)
         try:
-            next(tokens)
-        except StopIteration as end:
-            continuation: Continuation = end.value
-            return continuation
+            return [(key, self.engine.write(request, seed))]
+        except Exception as error:  # noqa: BLE001 - handed to the episode that asked
+            return [(key, error)]
+
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        """As ``Engine.attend``."""
+        return self.engine.attend(ids)
+
+    def describe(self) -> dict[str, Any]:
+        """Size asked for, size now and why they differ; values fit into JSON."""
+        return {"asked": self.asked, "size": self.size, "notes": list(self.notes)}
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        self._waiting.clear()

@@ -18,8 +18,9 @@ from torch import Tensor
 from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 
 from dragin_lab.core.scores import entropy
+from dragin_lab.engines.engine import Watch
 from dragin_lab.engines.kept import open_cache, split_cache
-from dragin_lab.engines.writing import Measured, Writing
+from dragin_lab.engines.writing import Writing
 
 #: What of a generation config is not ``generate``'s to decide here, and what it would sample by.
 _OURS: dict[str, Any] = {
@@ -59,7 +60,7 @@ class _Choice(LogitsProcessor):
         config = lm.model.generation_config
         self.warpers = list_warpers(config) if lm.sample else []
         self.least = config.min_new_tokens or 0
-        self.plain = not (lm.sample or self.least or any(one.draft.bias or one.draft.prefix for one in beside))
+        self.plain = not (lm.sample or self.least or any(one.request.bias or one.request.prefix for one in beside))
         self.processed = torch.empty(0)  # (B, 1) entropies after processors, of this step; NaN where nothing changed
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -70,7 +71,7 @@ class _Choice(LogitsProcessor):
         scores = scores.clone()
         for i, one in enumerate(self.beside):
             t = len(one.ids)
-            for bias in one.draft.bias:
+            for bias in one.request.bias:
                 if bias.first <= t and (bias.stop is None or t < bias.stop):
                     scores[i, self.lm.tokenizer.openings(bias.opening)] += bias.value
             if t < self.least:
@@ -84,8 +85,8 @@ class _Choice(LogitsProcessor):
             token: Any = None
             if one.generator is not None:
                 token = torch.multinomial(scores[i].softmax(-1).nan_to_num(1.0), 1, generator=one.generator)
-            if len(one.ids) < len(one.draft.prefix):
-                token = one.draft.prefix[len(one.ids)]
+            if len(one.ids) < len(one.request.prefix):
+                token = one.request.prefix[len(one.ids)]
             if token is not None:
                 scores[i] = -torch.inf
                 scores[i, token] = 0.0
@@ -98,7 +99,7 @@ class _Hearing(StoppingCriteria):
     Args:
         starts: the first column of each text.
         enough: how many drafts may end before the others are left for later.
-        watch: called with each draft after each of its tokens.
+        watch: called with a draft so far after each of its tokens.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class _Hearing(StoppingCriteria):
         beside: Sequence[Writing],
         starts: Sequence[int],
         enough: int,
-        watch: Callable[[Writing], None],
+        watch: Watch | None,
     ) -> None:
         self.thread = threading.get_ident()
         self.lm, self.beside, self.starts, self.enough, self.watch = lm, beside, starts, enough, watch
@@ -127,7 +128,7 @@ class _Hearing(StoppingCriteria):
         self.logits = logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
         rows = self.lm.tap.take(output)
         self.rows = None if rows is None else rows[:, :, -1]
-        if (layer := self.beside[0].draft.hidden) is not None:
+        if (layer := self.beside[0].request.hidden) is not None:
             self.states = output.hidden_states[self.lm.state_of(layer)][:, -1]
             output.hidden_states = None
 
@@ -143,7 +144,8 @@ class _Hearing(StoppingCriteria):
                 except Exception as error:  # noqa: BLE001 - no matter of the others
                     one.error = error
                 else:
-                    self.watch(one)
+                    if self.watch is not None:
+                        self.watch(one.so_far())
         if len(self.waiting) == _AT_ONCE:
             self.settle()
         done = [one.complete for one in self.beside]
@@ -173,16 +175,16 @@ class _Hearing(StoppingCriteria):
             if step[3] is not None:
                 keys = step[3].shape[-1]
                 mean, place = values[place : place + b * keys].reshape(b, keys), place + b * keys
-                heads = step[3].half().cpu().numpy() if any(one.draft.attention for one in self.beside) else None
+                heads = step[3].half().cpu().numpy() if any(one.request.attention for one in self.beside) else None
             states = None if step[4] is None else step[4].float().cpu().numpy()
             for i, (one, start, row, listening) in enumerate(zip(self.beside, self.starts, rows, step[5], strict=True)):
                 if listening and mean is not None:
-                    own = heads is not None and one.draft.attention
+                    own = heads is not None and one.request.attention
                     one.look_back(mean[i, start:], heads[i, :, start:] if own else None)
                 if listening == 2:
                     spread, logprob, warped = row[k + 1 : k + 4]
                     state = None if states is None else states[i]
-                    one.measure(Measured(spread, logprob, warped, row[1 : k + 1], row[k + 4 :], state))
+                    one.measure(spread, logprob, warped, row[1 : k + 1], row[k + 4 :], state)
 
 
 @contextmanager
@@ -220,7 +222,7 @@ def write_texts(
     beside: Sequence[Writing],
     *,
     enough: int = 1,
-    watch: Callable[[Writing], None] | None = None,
+    watch: Watch | None = None,
 ) -> None:
     """Write drafts side by side until ``enough`` of them are complete; those that are not keep their ``cache``.
 
@@ -232,12 +234,12 @@ def write_texts(
     # Padding repeats the text's own first token, which no penalty for repetition then counts as another one.
     ids = [text[:1] * start + text for start, text in zip(starts, texts, strict=True)]
     mask = torch.tensor([[0] * start + [1] * len(text) for start, text in zip(starts, texts, strict=True)])
-    left = max(one.draft.max_new_tokens - len(one.ids) for one in beside)
+    left = max(one.request.max_new_tokens - len(one.ids) for one in beside)
     cache = open_cache(lm.model.config, [one.cache for one in beside], left + 1) if lm.shareable else None
-    hearing = _Hearing(lm, beside, starts, enough, watch or (lambda _: None))
+    hearing = _Hearing(lm, beside, starts, enough, watch)
     hearing.choice = _Choice(lm, beside, hearing)
     options: dict[str, Any] = dict(lm.tap.asks)
-    if beside[0].draft.hidden is not None:
+    if beside[0].request.hidden is not None:
         options["output_hidden_states"] = True
     options["return_dict_in_generate"] = bool(options)  # or what is asked for beside the text is warned of
     for one in beside:

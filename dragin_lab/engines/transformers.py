@@ -7,7 +7,7 @@ import inspect
 import platform
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,27 +21,26 @@ from dragin_lab.checks import shown
 from dragin_lab.checks import text as as_text
 from dragin_lab.core.episode import Write
 from dragin_lab.core.scores import entropy
-from dragin_lab.engines.engine import Keep
+from dragin_lab.engines.engine import Engine, Watch
 from dragin_lab.engines.generating import read_prefix, write_texts
 from dragin_lab.engines.kept import PARTS, Kept, batch_obstacle, find_ends, is_shareable
 from dragin_lab.engines.layers import choose_layer, describe_layer
 from dragin_lab.engines.models import describe_devices, find_device, read_window, stamp_model, unwrap_model
 from dragin_lab.engines.sources import hash_weights
-from dragin_lab.engines.streaming import stream_draft
 from dragin_lab.engines.tap import attach_tap
 from dragin_lab.engines.tokenizer import HFTokenizer, generation_ends
 from dragin_lab.engines.waves import Waves
-from dragin_lab.engines.writing import Measured, TokenEvent, Writing, replay
+from dragin_lab.engines.writing import Writing
 from dragin_lab.errors import ModelError
-from dragin_lab.trace.trace import Continuation, Prompt
+from dragin_lab.trace.trace import Draft, Prompt
 
 _FAR = 8  # windows that a text may run over its model before it is refused
 #: One draft, map or score at a time on a model, however many wrappers it has.
 _LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-class TransformersModel:
-    """A model, its tokenizer, and the tap on one of its layers; an ``engine.Engine``.
+class TransformersModel(Engine):
+    """A model, its tokenizer, and the tap on one of its layers.
 
     The model is used as it is at each draft, in eval mode, and left as it was: no hook, config or mode of it stays
     changed. Threads may share it.
@@ -59,6 +58,7 @@ class TransformersModel:
     """
 
     has_hidden = True
+    tokenizer: HFTokenizer
 
     def __init__(
         self,
@@ -104,62 +104,38 @@ class TransformersModel:
         self._stamp = stamp_model(self.model)
 
     @property
-    def has_attention(self) -> bool:
+    def has_attention(self) -> bool:  # type: ignore[override]
         """Whether there is attention to capture; a method that looks at it cannot be used without."""
         return self.tap.kind != "none"
 
     # -- drafts -------------------------------------------------------------------------------------------------------
 
-    def generate(
-        self,
-        draft: Write,
-        seed: int | None = None,
-        *,
-        keep: Keep | None = None,
-        watch: Callable[[Writing], None] | None = None,
-    ) -> Continuation:
-        """The continuation of a draft. ``draft.stop`` is asked after every token.
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        """As ``Engine.write``.
 
-        At the check after token t (the first is 0) the rows of the tokens before t are known, so ``SoFar.received`` is
-        settled by the tokens up to t - 1, and is 0 for t - 1 and t. The ``received`` of the result also knows the last
-        token's row.
-
-        Args:
-            seed: of the sampling; ignored under greedy decoding.
-            keep: gets what a cache needs to serve the draft again (``replay``).
-            watch: called after each token.
+        When the stop is asked after token t (the first is 0), the rows of the tokens before t are known, so the draft's
+        ``received`` is settled by the tokens up to t - 1, and is 0 for t - 1 and t. That of the result also knows the
+        last token's row.
 
         Raises:
             ModelError: an empty prompt without BOS; a text longer than the position table; logits that are not finite.
         """
         with self.in_use():
-            writing = self.begin(draft, seed)
+            writing = self.begin(request, seed)
             self.read(writing)
             write_texts(self, [writing], watch=watch)
-        if writing.error is not None:
-            raise writing.error
-        return writing.continuation(keep)
-
-    def stream(
-        self, draft: Write, seed: int | None = None, *, keep: Keep | None = None
-    ) -> Generator[TokenEvent, None, Continuation]:
-        """The tokens of a draft as they come; returns the ``Continuation``. As ``generate``, in a thread of its own."""
-        return stream_draft(lambda watch: self.generate(draft, seed, keep=keep, watch=watch))
-
-    def replay(self, draft: Write, kept: Mapping[str, np.ndarray]) -> tuple[list[TokenEvent], Continuation] | None:
-        """The draft from what was kept after its prompt, or None. See ``writing.replay``."""
-        return replay(self.begin(draft, None), kept)
+        return writing.finish()
 
     def batch(self, size: int) -> Waves:
         """Drafts written side by side, at most ``size`` at once."""
         return Waves(self, size)
 
-    def begin(self, draft: Write, seed: int | None) -> Writing:
+    def begin(self, request: Write, seed: int | None) -> Writing:
         """A draft of which nothing is written yet."""
-        ids, offsets = self.prompt(draft.prompt)
-        writing = Writing(self, draft, ids, offsets, blind=not self.has_attention)
-        if draft.hidden is not None:
-            self.state_of(draft.hidden)  # refuses a layer that is not there
+        ids, offsets = self.prompt(request.prompt)
+        writing = Writing(self, request, ids, offsets, blind=not self.has_attention)
+        if request.hidden is not None:
+            self.state_of(request.hidden)  # refuses a layer that is not there
         if self.sample:
             writing.generator = torch.Generator(self.device)
             writing.generator.seed() if seed is None else writing.generator.manual_seed(seed)
@@ -168,7 +144,7 @@ class TransformersModel:
     def read(self, writing: Writing, *, whole: bool = False) -> None:
         """Read the parts of a draft's prompt that are kept, and ``whole``: all of it but its last token."""
         ids = writing.prompt_ids
-        ends = find_ends(writing.draft.prompt, writing.prompt_offsets, self.parts)
+        ends = find_ends(writing.request.prompt, writing.prompt_offsets, self.parts)
         writing.reused, writing.cache = self.kept.take(ids, ends)
         for end in ends:
             if end > writing.reused:
@@ -238,9 +214,7 @@ class TransformersModel:
             attention = self.tap.read_map(torch.tensor([list(ids)], device=self.device))
         return attention[0].cpu().numpy()  # (h, n, n)
 
-    def score(
-        self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
-    ) -> Continuation:
+    def score(self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None) -> Draft:
         """``text`` as if the model had written it after ``prompt`` (teacher forcing), with everything measured.
 
         ``text`` is used to the character, with its leading space. One forward over prompt and text; ``attention`` keeps
@@ -270,11 +244,11 @@ class TransformersModel:
 
     def measure_text(
         self, prompt: list[int], offsets: np.ndarray, ids: list[int], attention: bool, hidden: int | str | None = None
-    ) -> Continuation:
+    ) -> Draft:
         """What the model would have measured had it written ``ids`` after a prompt: one forward over both."""
         began, n = time.perf_counter(), len(ids)
-        draft = Write(Prompt(""), n, attention=attention, hidden=hidden)
-        writing = Writing(self, draft, prompt, offsets, blind=not self.has_attention)
+        request = Write(Prompt(""), n, attention=attention, hidden=hidden)
+        writing = Writing(self, request, prompt, offsets, blind=not self.has_attention)
         inputs: dict[str, Any] = {"input_ids": torch.tensor([prompt + ids], device=self.device), "use_cache": False}
         if "logits_to_keep" in inspect.signature(self.model.forward).parameters:
             inputs["logits_to_keep"] = n + 1
@@ -297,12 +271,10 @@ class TransformersModel:
                 keys = paid[:, r, : paid.shape[2] - n + r]
                 writing.look_back(keys.mean(0), keys if attention else None)
             if r < n:
-                writing.measure(Measured(entropies[r], chosen[r], np.nan, which[r], best[r], states[r]))
+                writing.measure(entropies[r], chosen[r], np.nan, which[r], best[r], states[r])
                 writing.choose(ids[r])
         writing.stopped, writing.began = "forced", began
-        if writing.error is not None:
-            raise writing.error
-        return writing.continuation()
+        return writing.finish()
 
     # -- what decides the answers -------------------------------------------------------------------------------------
 

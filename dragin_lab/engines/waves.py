@@ -6,7 +6,6 @@ one by one, after what is kept of them.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,19 +13,19 @@ import numpy as np
 import torch
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines.engine import Keep
+from dragin_lab.engines.engine import Batch
 from dragin_lab.engines.generating import write_texts
 from dragin_lab.engines.kept import MOST
 from dragin_lab.engines.writing import Writing
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.trace.trace import Draft
 
 #: What torch says where it has no error class for a lack of memory.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
 
 #: The key of a draft, and what was written or what went wrong.
-Ended = tuple[Any, Continuation | Exception]
-_Job = tuple[Any, Write, int | None, Keep | None]
+Ended = tuple[Any, Draft | Exception]
+_Job = tuple[Any, Write, int | None]
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -36,10 +35,10 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_MEMORY)
 
 
-class Waves:
+class Waves(Batch):
     """Drafts of one model written side by side: ``ask`` for drafts, then ``step`` until none is left.
 
-    A draft is the one that ``generate`` writes, except that forwards of several sum in another order: where two tokens
+    A draft is the one that ``write`` gives, except that forwards of several sum in another order: where two tokens
     are equally likely to rounding, either may be chosen. Where memory is short the waves are halved and their drafts
     begin again; where drafts cannot be written side by side they are written one at a time. ``describe`` says so.
 
@@ -51,17 +50,15 @@ class Waves:
     def __init__(self, lm: Any, size: int) -> None:
         if size < 1:
             raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
+        super().__init__(lm)
         self.lm, self.asked, self.size = lm, size, size
-        self.notes: list[str] = []
         if size > 1 and lm.alone:
             self._write_alone(lm.alone)
-        self._waiting: deque[_Job] = deque()
         self._writing: list[tuple[_Job, Writing]] = []
         self._kept_before = lm.kept.most
         lm.kept.most = max(lm.kept.most, MOST * self.size)
 
     def __len__(self) -> int:
-        """Drafts asked for and not yet answered."""
         return len(self._waiting) + len(self._writing)
 
     def close(self) -> None:
@@ -69,14 +66,6 @@ class Waves:
         self._waiting.clear()
         self._writing = []
         self.lm.kept.most = self._kept_before
-
-    def describe(self) -> dict[str, Any]:
-        """Size asked for, size now and why they differ; values fit into JSON."""
-        return {"asked": self.asked, "size": self.size, "notes": list(self.notes)}
-
-    def ask(self, key: Any, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> None:
-        """Ask for a draft; ``step`` answers under ``key``. ``keep`` as for ``generate``."""
-        self._waiting.append((key, draft, seed, keep))
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         """``TransformersModel.attend``; where memory is short the drafts under way make room and begin again."""
@@ -91,15 +80,15 @@ class Waves:
         return attention
 
     def step(self) -> list[Ended]:
-        """Write a wave; the drafts that ended, each with its ``Continuation`` or with what it failed with."""
+        """Write a wave; the drafts that ended, each with its ``Draft`` or with what it failed with."""
         if self.size == 1:
-            return [self._alone(self._waiting.popleft())] if self._waiting else []
+            return [self._alone(self._waiting.pop(0))] if self._waiting else []
         ended: list[Ended] = []
         with self.lm.in_use():
             try:
                 while self._waiting and len(self._writing) < self.size:
                     self._begin(self._waiting[0], ended)
-                    self._waiting.popleft()
+                    self._waiting.pop(0)
                 self._write(ended)
             except Exception as error:  # noqa: BLE001 - whatever a shared forward fails with, each draft goes on alone
                 why = "" if out_of_memory(error) else f"{type(error).__name__}: {error}"
@@ -110,7 +99,7 @@ class Waves:
     def _begin(self, job: _Job, ended: list[Ended]) -> None:
         """Read the prompt of a draft."""
         try:
-            writing = self.lm.begin(*job[1:3])
+            writing = self.lm.begin(*job[1:])
             self.lm.read(writing, whole=True)
         except Exception as error:
             if out_of_memory(error):
@@ -123,11 +112,11 @@ class Waves:
         """Write the drafts under way, those that capture the same layer's states together."""
         if not self._writing:
             return
-        hidden = self._writing[0][1].draft.hidden
-        beside = [writing for _, writing in self._writing if writing.draft.hidden == hidden]
+        hidden = self._writing[0][1].request.hidden
+        beside = [writing for _, writing in self._writing if writing.request.hidden == hidden]
         write_texts(self.lm, beside, enough=(len(beside) + 1) // 2)
         for job, writing in [pair for pair in self._writing if pair[1].complete]:
-            ended.append((job[0], writing.error or writing.continuation(job[3])))
+            ended.append((job[0], writing.error or writing.finish()))
         self._writing = [pair for pair in self._writing if not pair[1].complete]
 
     # -- where it does not work ---------------------------------------------------------------------------------------
@@ -136,7 +125,7 @@ class Waves:
         """Write one draft by itself; where memory is short, once more without the kept beginnings."""
         for _ in range(2):
             try:
-                return job[0], self.lm.generate(*job[1:3], keep=job[3])
+                return job[0], self.lm.write(*job[1:])
             except Exception as error:  # noqa: BLE001 - handed to the episode that asked
                 failed = error
             if not out_of_memory(failed):
@@ -151,13 +140,13 @@ class Waves:
         The draft whose prompt was read when memory ran out is first tried alone: if it fails there too, the size was
         not the reason.
         """
-        suspects = [self._waiting.popleft()] if self._waiting and len(self._writing) < self.size else []
+        suspects = [self._waiting.pop(0)] if self._waiting and len(self._writing) < self.size else []
         n = self._restart() + len(suspects)
         if why:
-            self._waiting.extendleft(suspects)
+            self._waiting[:0] = suspects
             self._write_alone(f"because a batch of {n} met {why}")
             return []
-        ended = [self._alone(job) for job in suspects or [self._waiting.popleft() for _ in range(n == 1)]]
+        ended = [self._alone(job) for job in suspects or [self._waiting.pop(0) for _ in range(n == 1)]]
         if not (ended and isinstance(ended[0][1], Exception)):
             self._halve(n)
         return ended
@@ -174,7 +163,7 @@ class Waves:
     def _restart(self) -> int:
         """Free all memory; what was under way, so many drafts, waits to begin again, before the others."""
         n = len(self._writing)
-        self._waiting.extendleft(job for job, _ in reversed(self._writing))
+        self._waiting[:0] = [job for job, _ in self._writing]
         self._writing = []
         self.lm.forget()
         return n

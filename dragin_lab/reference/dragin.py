@@ -16,7 +16,7 @@ from dragin_lab.core.triggers import Clock
 from dragin_lab.reference.measures import assign_tokens, assign_words, merge_words
 from dragin_lab.reference.rules import QUERY_TOKENS, Reader, ReleasedDraft, ReleasedGap
 from dragin_lab.text import write_compared
-from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Words
+from dragin_lab.trace.trace import Decision, Draft, Query, Step, Words
 
 #: The note of a query whose rule flags no words.
 STANDS_IN = "the last word stands in for the hits that this trigger does not give"
@@ -122,7 +122,7 @@ class ReferenceLoop(Loop):
 
     def _write_again(
         self, step: Step, tail: str, closing: str, stop: Stop | None = None, most: int | None = None
-    ) -> Episode[Continuation]:
+    ) -> Episode[Draft]:
         """Write with the step's passages in view."""
         step.passages_prompt = self.template.render(
             self.question, tail, step.passages, slots=self.method.top_k, closing=closing
@@ -156,10 +156,10 @@ class ReferenceLoop(Loop):
         step.words, step.decision, gap = self.judge(draft, attention, text)
         return gap, " ".join(draft.sentences[: step.decision.sentence or 0])
 
-    def cut_draft(self, written: Continuation) -> ReleasedDraft:
+    def cut_draft(self, written: Draft) -> ReleasedDraft:
         """A draft, cut into the released code's words, sentences and tokens."""
         ids = written.ids.tolist()
-        words = merge_words(written.tokens, ids, self.tokenizer.marker)
+        words = merge_words(written.pieces, ids, self.tokenizer.marker)
         sentences = self.method.pipeline.split(written.raw_text)
         tokens = [self.tokenizer.decode([i], special=True) for i in ids]
         ranges = assign_words(sentences, [word.text for word in words])
@@ -230,7 +230,7 @@ class ReferenceLoop(Loop):
 
     # -- what of a loop that searches first (§5) ---------------------------------------------------------------------
 
-    def _scheduled_query(self, text: str, chunk: str, last: Continuation | None) -> Episode[Query]:
+    def _scheduled_query(self, text: str, chunk: str, last: Draft | None) -> Episode[Query]:
         """The query of a loop that searches first: the question, then what the formulation makes of the last chunk."""
         if last is None:
             return self.first_query()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dragin_lab.core.words import Word
+from dragin_lab.trace.words import Word
 
 #: The id that opens a word in the released code whatever it means: Llama-2's newline (reference-behaviour §2.1).
 REFERENCE_NEWLINE_ID = 13

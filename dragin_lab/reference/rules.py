@@ -17,7 +17,6 @@ from dragin_lab.core.scores import pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, Registry, Rule, setting
 from dragin_lab.core.triggers import EveryN, EverySentence, Never, Once
-from dragin_lab.core.words import Word, contain_any
 from dragin_lab.reference.measures import (
     drop_doubtful,
     merge_words,
@@ -27,7 +26,8 @@ from dragin_lab.reference.measures import (
     score_words,
 )
 from dragin_lab.text import write_compared
-from dragin_lab.trace.trace import Continuation, Query
+from dragin_lab.trace.trace import Draft, Query
+from dragin_lab.trace.words import Word, contain_any
 
 _CLOSED = (
     "variant='reference' runs the authors' released code, which has nothing but its own rules and queries; "
@@ -41,7 +41,7 @@ QUERY_TOKENS = 64  # a query is cut to its last tokens (reference-behaviour §4)
 class ReleasedDraft:
     """A draft of n tokens as the released code cuts it: w words, sentences, and what each sentence owns."""
 
-    continuation: Continuation
+    continuation: Draft
     words: list[Word]
     sentences: list[str]
     ranges: list[tuple[int, int]]  # half-open, words of each sentence
@@ -97,7 +97,7 @@ class Reader(Rule):
 
     def read_attention(self, attention: np.ndarray, draft: ReleasedDraft) -> np.ndarray:
         """(w,) what each word receives in the attention (h, n, n) of the generated ids by themselves (§2.2)."""
-        first = draft.continuation.tokens[0] if len(draft.continuation) else ""
+        first = draft.continuation.pieces[0] if len(draft.continuation) else ""
         received = receive_attention(attention, first_is_eos=first == "</s>")  # (n,)
         return pool_words(received, draft.words, "sum")  # (w,)
 

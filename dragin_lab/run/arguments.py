@@ -33,7 +33,7 @@ def check_arguments(
     for key in loading:
         choice("argument", key, (*names, *_loading_arguments()))
     named = model is None or isinstance(model, str | Path)
-    if not (named or hasattr(model, "stream") or hasattr(model, "finish")):
+    if not (named or hasattr(model, "write") or hasattr(model, "finish")):
         raise SettingError(f"model {shown(model)} is {type(model).__name__}; give a folder, an id or a LanguageModel")
     if loading and not named:
         raise SettingError(

@@ -14,7 +14,6 @@ import numpy as np
 
 from dragin_lab.catalog.methods import restore_method
 from dragin_lab.checks import instance
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger, Verdict
@@ -25,13 +24,13 @@ from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import Running, open_episode
 from dragin_lab.text import write_compared
 from dragin_lab.trace.frames import differences
-from dragin_lab.trace.trace import Continuation, Passage, Query, Trace
+from dragin_lab.trace.trace import Draft, Passage, Query, Trace
 
 #: Of a trace's provenance, what may differ from the lab's: versions of programs, and how drafts were shared out.
 _FREE = frozenset({"dragin_lab", "torch", "transformers", "python", "device", "batch", "seed"})
 
 #: What of a draft a trace may lack, and its model gives again.
-_CAPTURED = ("attention", "hidden")
+_CAPTURED = ("rows", "states")
 
 
 class BranchError(DraginLabError):
@@ -120,7 +119,7 @@ class _Branching:
             return (yield from self._write(request))
         return (yield from self._search(request))
 
-    def _write(self, request: Write) -> Episode[Continuation]:
+    def _write(self, request: Write) -> Episode[Draft]:
         kind = kind_of(request, self.trace)
         source = "extraction" if kind == "answer" else kind
         step = None if source == "extraction" else self.step
@@ -137,7 +136,7 @@ class _Branching:
         if not _lacks(request, recorded, queried=queried):
             return recorded
         ids = tuple(recorded.ids.tolist())
-        draft: Continuation = yield replace(request, prefix=ids, max_new_tokens=len(ids))
+        draft: Draft = yield replace(request, prefix=ids, max_new_tokens=len(ids))
         if len(draft) < len(ids):
             raise self._strayed(f"ends its {source} after {len(draft)} of {len(ids)} tokens", step)
         return replace(recorded, **{name: getattr(draft, name) for name in _CAPTURED})
@@ -176,13 +175,13 @@ class _Branching:
         )
 
 
-def _lacks(request: Write, recorded: Continuation, *, queried: bool) -> bool:
+def _lacks(request: Write, recorded: Draft, *, queried: bool) -> bool:
     """Whether something is asked for that the record does not hold: that of a slim trace, or of a saved one.
 
     The rows of the captured layer are read where the draft is ``queried``; all else by the trigger, in every draft.
     """
-    attention = request.attention and queried and recorded.attention is None
-    hidden = request.hidden is not None and recorded.hidden is None and len(recorded) > 0
+    attention = request.attention and queried and recorded.rows is None
+    hidden = request.hidden is not None and recorded.states is None and len(recorded) > 0
     return attention or hidden
 
 
@@ -203,7 +202,7 @@ class _Overruled(Trigger):
 
     def judge(self, draft: Draft, *, resumed: bool = False, until: int | None = None) -> Verdict:
         verdict = super().judge(draft, resumed=resumed, until=until)
-        written = isinstance(draft.written, Continuation)  # what is still being written is not the parent's
+        written = bool(draft.stopped)  # what is still being written is not the parent's
         if not self.branching.parted:
             recorded = self.branching.parent.steps[self.branching.step].words.hit
             hit = recorded if written and len(recorded) == len(verdict.hit) else np.zeros_like(verdict.hit)

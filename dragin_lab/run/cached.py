@@ -11,7 +11,8 @@ is written from its beginning and replaces them. A key holds all that can change
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ import numpy as np
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.cache import Arrays, Cache
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.trace.file import pack_record, unpack_record
+from dragin_lab.trace.trace import Draft
 
 if TYPE_CHECKING:
-    from dragin_lab.engines.engine import Engine
+    from dragin_lab.engines.engine import Engine, Watch
 
 
 def cached(lm: Engine, cache: Cache | None) -> Any:
@@ -34,13 +36,13 @@ def cached(lm: Engine, cache: Cache | None) -> Any:
     return lm if cache is None or not is_cacheable(lm) else CachedModel(lm, cache)
 
 
-def is_cacheable(lm: Any) -> bool:
+def is_cacheable(lm: Engine) -> bool:
     """Whether a model writes the same again after the same prompt, and says what decides its text."""
-    return not getattr(lm, "sample", True) and hasattr(lm, "identity")
+    return not lm.sample and lm.identity() is not None
 
 
 class CachedModel:
-    """Has what drivers use of a ``Engine``; all else is the model's own."""
+    """An ``Engine`` whose drafts are served where they are cached; all else is the model's own."""
 
     def __init__(self, lm: Engine, cache: Cache) -> None:
         self.lm = lm
@@ -50,18 +52,10 @@ class CachedModel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lm, name)
 
-    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        """As ``Engine.stream``."""
-        served = self.find_draft(draft)
-        if served is None:
-            return (yield from self.lm.stream(draft, seed, keep=self.keeper(draft)))
-        yield from served[0]
-        return served[1]
-
-    def generate(self, draft: Write, seed: int | None = None) -> Continuation:
-        """As ``Engine.generate``."""
-        served = self.find_draft(draft)
-        return self.lm.generate(draft, seed, keep=self.keeper(draft)) if served is None else served[1]
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        """As ``Engine.write``."""
+        served = self.find_draft(request, watch)
+        return served or self.keep(request, self.lm.write(ask_all(request), seed, watch=watch))
 
     def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
         """As ``Engine.attend``, which ``attend`` may stand in for."""
@@ -78,44 +72,78 @@ class CachedModel:
         """As ``Engine.batch``."""
         return CachedBatch(self, self.lm.batch(size))
 
-    def find_draft(self, draft: Write) -> tuple[list[Any], Continuation] | None:
-        """A draft's events and its continuation from what was cached; None: write it."""
+    def find_draft(self, request: Write, watch: Watch | None = None) -> Draft | None:
+        """A draft from what was cached; None: write it."""
         outgrown = False
-        for arrays in self._entries(draft):
+        for stored in self._entries(request):
             outgrown = True
-            if (served := self.lm.replay(draft, arrays)) is not None:
+            if (served := replay(stored, request, self.lm.tokenizer, watch)) is not None:
                 self.cache.counts.drafts_served += 1
-                self.cache.counts.tokens_served += len(served[1])
+                self.cache.counts.tokens_served += len(served)
                 return served
         self.cache.counts.drafts_outgrown += outgrown
         self.cache.counts.drafts_made += not outgrown
         return None
 
-    def keeper(self, draft: Write) -> Any:
-        """What the model calls at a draft's end with the arrays to cache."""
+    def keep(self, request: Write, draft: Draft) -> Draft:
+        """Cache what was written for ``ask_all(request)``; the draft with what the request asks for."""
+        self.cache.counts.tokens_made += len(draft)
+        self.cache.put(self._draft_key(request, request.attention), pack_record(draft))
+        return draft if request.among else replace(draft, among=None)
 
-        def keep(arrays: Arrays) -> None:
-            self.cache.counts.tokens_made += len(arrays["ids"])
-            self.cache.put(self._draft_key(draft, draft.attention), arrays)
+    def _entries(self, request: Write) -> Iterator[Draft]:
+        for attention in (True,) if request.attention else (False, True):
+            if (entry := self.cache.get(self._draft_key(request, attention))) is not None:
+                yield unpack_record(Draft, entry)
 
-        return keep
-
-    def _entries(self, draft: Write) -> Iterator[Arrays]:
-        for attention in (True,) if draft.attention else (False, True):
-            if (entry := self.cache.get(self._draft_key(draft, attention))) is not None:
-                yield entry
-
-    def _draft_key(self, draft: Write, attention: bool) -> bytes:
-        prompt = draft.prompt
-        bias = [[b.opening, repr(b.value), b.first, b.stop] for b in draft.bias]
-        request = [prompt.text, prompt.special, bias, attention, draft.hidden, draft.prefix]
-        return self._key("draft", request)
+    def _draft_key(self, request: Write, attention: bool) -> bytes:
+        prompt = request.prompt
+        bias = [[b.opening, repr(b.value), b.first, b.stop] for b in request.bias]
+        return self._key("draft", [prompt.text, prompt.special, bias, attention, request.hidden, request.prefix])
 
     def _map_key(self, ids: Sequence[int]) -> bytes:
         return self._key("map", [int(i) for i in ids])
 
     def _key(self, kind: str, request: Any) -> bytes:
         return sha256(json.dumps([self._identity, kind, request], sort_keys=True).encode()).digest()
+
+
+def ask_all(request: Write) -> Write:
+    """The request for a draft that other stops can be asked about."""
+    return replace(request, among=True)
+
+
+def replay(stored: Draft, request: Write, tokenizer: Any, watch: Watch | None = None) -> Draft | None:
+    """What a request's stop makes of a draft that was written after the same prompt; None where it needs more of it.
+
+    It is asked after each token, as while the draft was written, and so is ``watch``.
+    """
+    for n in range(1, min(len(stored), request.max_new_tokens) + 1):
+        early = stored[:n]
+        reason = request.stop.reached(early)
+        if watch is not None:
+            watch(early)
+        if n == len(stored) and stored.stopped == "eos":
+            reason = "eos"
+        if reason := reason or "length" * (n == request.max_new_tokens):
+            break
+    else:
+        return None
+    draft = stored.ended_at(n, reason)
+    if n < len(stored) and stored.offsets[n, 0] < stored.offsets[n - 1, 1]:
+        # It ends inside a character, and its own bytes spell something else.
+        if not hasattr(tokenizer, "spans"):
+            return None
+        draft.text, spans = tokenizer.spans().all(draft.ids.tolist())
+        draft.offsets = np.array(spans, np.int32).reshape(-1, 2)
+    return replace(
+        draft,
+        raw_text=tokenizer.decode(draft.ids.tolist(), special=True),
+        stored=True,
+        reused=len(draft.prompt_ids),
+        among=draft.among if request.among else None,
+        rows=draft.rows if request.attention else None,
+    )
 
 
 class NotCachedError(DraginLabError):
@@ -127,18 +155,9 @@ class CacheAlone(CachedModel):
 
     sample = True  # so that no cache is put before it
 
-    def generate(self, draft: Write, seed: int | None = None) -> Continuation:
-        """As ``Engine.generate``."""
-        return self._serve(draft)[1]
-
-    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        """As ``Engine.stream``."""
-        served = self._serve(draft)
-        yield from served[0]
-        return served[1]
-
-    def _serve(self, draft: Write) -> tuple[list[Any], Continuation]:
-        replays = (self.lm.replay(draft, arrays) for arrays in self._entries(draft))
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        """As ``Engine.write``."""
+        replays = (replay(stored, request, self.lm.tokenizer, watch) for stored in self._entries(request))
         served = next((one for one in replays if one is not None), None)
         if served is None:
             raise NotCachedError("the cache does not hold this draft")
@@ -158,7 +177,8 @@ class CachedBatch:
     def __init__(self, model: CachedModel, batch: Any) -> None:
         self._model = model
         self._batch = batch
-        self._served: list[tuple[Any, Continuation]] = []
+        self._served: list[tuple[Any, Draft]] = []
+        self._asked: dict[int, tuple[Any, Write]] = {}  # by the number that the batch knows it under
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
@@ -166,21 +186,26 @@ class CachedBatch:
     def __len__(self) -> int:
         return len(self._served) + len(self._batch)
 
-    def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
+    def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
         """As ``Batch.ask``; a draft that is served takes no place in the batch."""
         try:
-            served = self._model.find_draft(draft)
-        except DraginLabError:  # a draft that cannot be written; the batch tells its episode
+            served = self._model.find_draft(request)
+        except DraginLabError:  # the batch tells its episode
             served = None
-        if served is None:
-            self._batch.ask(key, draft, seed, keep=self._model.keeper(draft))
-        else:
-            self._served.append((key, served[1]))
+        if served is not None:
+            self._served.append((key, served))
+            return
+        self._asked[id(request)] = key, request
+        self._batch.ask(id(request), ask_all(request), seed)
 
     def step(self) -> list[tuple[Any, Any]]:
         """What was served, else as ``Batch.step``."""
         served, self._served = self._served, []
-        return served or self._batch.step()
+        return served or [self._keep(number, draft) for number, draft in self._batch.step()]
+
+    def _keep(self, number: int, draft: Any) -> tuple[Any, Any]:
+        key, request = self._asked.pop(number)
+        return key, draft if isinstance(draft, Exception) else self._model.keep(request, draft)
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         """As ``Batch.attend``."""
@@ -188,7 +213,7 @@ class CachedBatch:
 
     def close(self) -> None:
         """Drop what is under way."""
-        self._served = []
+        self._served, self._asked = [], {}
         self._batch.close()
 
 

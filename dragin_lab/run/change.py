@@ -9,7 +9,7 @@ from dragin_lab.checks import flag, position, shown, text
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.answers import as_passages
-from dragin_lab.trace.trace import Continuation, Parting, Passage, Prompt, Trace
+from dragin_lab.trace.trace import Draft, Parting, Passage, Prompt, Trace
 
 #: Loops whose trigger judges drafts (``Trigger.loop``).
 JUDGING = ("look-ahead", "flare", "prefix")
@@ -40,7 +40,7 @@ class Change:
         return parting.kind == "decision" and (parting.before != parting.after or parting.token is not None)
 
 
-def find_text(trace: Trace, step: int | None, source: str) -> tuple[Continuation | None, Prompt | None]:
+def find_text(trace: Trace, step: int | None, source: str) -> tuple[Draft | None, Prompt | None]:
     """A text of a trace and the prompt it was written after; None for what is not there."""
     if source == "extraction":
         return trace.extraction, trace.extraction_prompt
@@ -116,7 +116,7 @@ def _change_token(
     return Change(parting, (*written.ids[:at].tolist(), *put_in))
 
 
-def read_tokens(tokenizer: Any, written: Continuation, token: int, to: int | str) -> tuple[int, ...]:
+def read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> tuple[int, ...]:
     """The ids that ``to`` stands for in the place of a token: an id, or a text, which may be several tokens.
 
     A text that an alternative of this place has, with or without the space before it, is that alternative. Any other
@@ -133,7 +133,7 @@ def read_tokens(tokenizer: Any, written: Continuation, token: int, to: int | str
         if len(matches) == 1 and to.strip():
             return (matches[0],)
     start, stop = written.offsets[token].tolist()
-    opens = written.tokens[token].startswith(tokenizer.marker or " ") or written.text[start:stop].startswith(" ")
+    opens = written.pieces[token].startswith(tokenizer.marker or " ") or written.text[start:stop].startswith(" ")
     spaced = " " + to if opens and not to[:1].isspace() else to
     before = tokenizer.encode(_ANCHOR, special=False)
     ids = tokenizer.encode(_ANCHOR + spaced, special=False)

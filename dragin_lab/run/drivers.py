@@ -138,10 +138,12 @@ def serve(running: Running, server: Server) -> Generator[Event, None, None]:
             yield from news.of_steps(len(trace.steps) - 1)
             step = trace.steps[-1].index if trace.steps else 0
             request = running.request
+            shown = 0  # characters of the draft
             while not (answers := server.answers()):
-                if isinstance(request, Write) and (token := server.token) is not None:
-                    kind = kind_of(request, trace)
-                    yield TokenWritten(step, kind, token.index, token.delta, token.entropy, token.logprob)
+                if isinstance(request, Write) and (draft := server.token) is not None:
+                    new, shown = draft.text[shown:], len(draft.text)
+                    entropy, logprob = float(draft.entropy[-1]), float(draft.logprob[-1])
+                    yield TokenWritten(step, kind_of(request, trace), len(draft) - 1, new, entropy, logprob)
             ((_, answer),) = answers
             searched = request if isinstance(request, Search) else None
             under_way = server.go_on(running, answer)  # first, so that the trace of one who leaves now has them

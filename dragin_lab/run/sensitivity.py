@@ -16,7 +16,7 @@ from dragin_lab.run.drivers import serve_many
 from dragin_lab.run.lab import Lab
 from dragin_lab.trace.branches import Branches
 from dragin_lab.trace.kept import kept_of, written
-from dragin_lab.trace.trace import Continuation, Step, Trace
+from dragin_lab.trace.trace import Draft, Step, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,14 +180,14 @@ def _find_fired(step: Step, source: str) -> int:
     return step.decision.token
 
 
-def _place(step: Step, source: str, text: Continuation, token: int, other: int, lead: float, fired: bool) -> Place:
+def _place(step: Step, source: str, text: Draft, token: int, other: int, lead: float, fired: bool) -> Place:
     names = text.alternative_tokens[token] if text.alternative_tokens else ()
     start, stop = text.offsets[token].tolist()
     return Place(
         step=step.index,
         source=source,
         token=token,
-        text=text.text[start:stop] or text.tokens[token],
+        text=text.text[start:stop] or text.pieces[token],
         other=int(text.alternative_ids[token, other]),
         other_text=names[other] if len(names) > other else "",
         margin=lead,

@@ -22,13 +22,15 @@ from dragin_lab.checks import shown
 from dragin_lab.core.episode import Attend, Episode, Request, Retriever, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.engines.engine import Batch
+from dragin_lab.engines.streaming import stream_draft
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.run.lab import Lab
 from dragin_lab.text import printable
-from dragin_lab.trace.trace import Continuation, Question, Trace
+from dragin_lab.trace.trace import Draft, Question, Trace
 
 Results = list[Any] | Exception  # of a retriever: passages, or counts
-Answer = Continuation | Results
+Answer = Draft | Results
 
 
 class Running:
@@ -82,12 +84,12 @@ class Server:
     """
 
     def __init__(self, model: Any, retriever: Retriever | None, size: int = 1, *, watched: bool = False) -> None:
-        self.drafts: Any = model.batch(size) if size > 1 else _OneDraft(model, watched)
+        self.drafts: Any = model.batch(size) if size > 1 else (_Watched if watched else Batch)(model)
         self._searches = _Searches(retriever, threaded=size > 1)
 
     @property
-    def token(self) -> Any:
-        """The token that the last ``answers`` wrote, where drafts are written one at a time; else None."""
+    def token(self) -> Draft | None:
+        """The draft as far as the token that the last ``answers`` wrote, where it is watched; else None."""
         return getattr(self.drafts, "token", None)
 
     def go_on(self, running: Running, answer: Answer | None = None) -> bool:
@@ -115,50 +117,34 @@ class Server:
         self.drafts.close()
 
 
-class _OneDraft:
-    """A batch of one draft; where it is watched, ``token`` is the last one written."""
+class _Watched(Batch):
+    """A batch of one draft that comes token by token; ``token`` is the draft as far as its last one."""
 
-    size = 1
+    token: Draft | None = None
+    _tokens: Generator[Draft, None, Draft] | None = None
 
-    def __init__(self, model: Any, watched: bool) -> None:
-        self.token: Any = None
-        self._model, self._watched = model, watched
-        self._waiting: tuple[Any, Write, int | None] | None = None
-        self._tokens: Generator[Any, None, Continuation] | None = None
-
-    def __len__(self) -> int:
-        return int(self._waiting is not None)
-
-    def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
-        self._waiting = key, draft, seed
-
-    def attend(self, ids: Sequence[int]) -> np.ndarray:
-        attention: np.ndarray = self._model.attend(ids)
-        return attention
-
-    def step(self) -> list[tuple[Any, Any]]:
+    def step(self) -> list[tuple[Any, Draft | Exception]]:
         self.token = None
-        if self._waiting is None:
+        if not self._waiting:
             return []
-        key, draft, seed = self._waiting
+        key, request, seed = self._waiting[0]
         try:
-            if not self._watched:
-                answer = self._model.generate(draft, seed)
-            else:
-                self._tokens = self._tokens or self._model.stream(draft, seed)
-                self.token = next(self._tokens)
-                return []
+            self._tokens = self._tokens or stream_draft(self.engine, request, seed)
+            self.token = next(self._tokens)
+            return []
         except StopIteration as end:
             answer = end.value
         except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the episode
             answer = error
-        self._waiting = self._tokens = None
+        self._tokens = None
+        self._waiting.clear()
         return [(key, answer)]
 
     def close(self) -> None:
         if self._tokens is not None:
             self._tokens.close()
-        self._waiting = self._tokens = None
+        self._tokens = None
+        super().close()
 
 
 class _Searches:
@@ -289,7 +275,7 @@ def describe_retriever(retriever: Any) -> dict[str, Any] | None:
 def describe_model(lm: Any) -> dict[str, Any]:
     """What a model records of itself (``provenance``), with the hash of its tokenizer and the ids that end a text."""
     identity = getattr(lm, "identity", None)
-    known = identity() if callable(identity) else {}  # a cluster's workers have recorded both
+    known = (identity() if callable(identity) else None) or {}  # a cluster's workers have recorded both
     return dict(lm.provenance()) | {key: known[key] for key in ("tokenizer_sha256", "eos") if key in known}
 
 

@@ -7,20 +7,18 @@ gives them one by one would have given by then. The tokens after its end are dro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.episode import SoFar, Write
+from dragin_lab.core.episode import Write
 from dragin_lab.core.scores import received
 from dragin_lab.core.stops import AnyOf
-from dragin_lab.engines.writing import TokenEvent
-from dragin_lab.served.endpoint import ServedEndpoint
 from dragin_lab.served.rows import AttentionRows
-from dragin_lab.served.writing import Writing, replayed
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.served.writing import Writing
+from dragin_lab.trace.trace import Draft
 
 #: A stretch takes about as long to write as to read with its prompt: at least 16 tokens, half as many as the prompt
 #: has. (SmolLM2 on a CPU reads a token in less than half the time that it takes to write one.)
@@ -34,9 +32,9 @@ class Ahead(AnyOf):
     until: int
     shape: tuple[int, int]  # (h, p): heads, and tokens of the prompt
 
-    def reached(self, so_far: SoFar) -> str | None:
-        n, (h, p) = len(so_far.ids), self.shape
-        blind = replace(so_far, received=np.zeros(n), attention=np.broadcast_to(np.float16(0), (h, n + 1, p + n)))
+    def reached(self, draft: Draft) -> str | None:
+        n, (h, p) = len(draft), self.shape
+        blind = replace(draft, received=np.zeros(n), rows=np.broadcast_to(np.float16(0), (h, n + 1, p + n)))
         return "ahead" if n >= self.until else super().reached(blind)
 
 
@@ -48,38 +46,32 @@ class Attending(Writing):
     attention: np.ndarray | None = None  # (h, m + 1, p + m) float16, where it is kept
     _hints = True  # whether a stop that sees no attention was right so far
 
-    def start(self) -> Iterator[TokenEvent]:
+    def start(self) -> Iterator[Draft]:
         blind = replace(self.draft, certainty=None, attention=False, received=False)
         self.ahead = Writing(self.lm, blind, self._seed, lambda item: self._put((self, *item[1:])))
         self._set_out()
         yield from self._follow(self.ahead.start())
 
-    def take(self, request: object, item: Any) -> Iterator[TokenEvent]:
+    def take(self, request: object, item: Any) -> Iterator[Draft]:
         yield from self._follow(self.ahead.take(request, item))
 
     def close(self) -> None:
         if hasattr(self, "ahead"):
             self.ahead.close()
 
-    def so_far(self) -> SoFar:
+    def so_far(self) -> Draft:
         n, p, attention = len(self.tokens), len(self.prompt_ids), self.attention
         known = n if self.stopped else n - 1  # tokens whose own row is there
         if attention is not None:
             attention = attention[:, : n + 1, : p + n].copy()
             attention[:, known + 1 :] = 0
         seen = received(self.paid[:known, :n]) if known else np.zeros(n, np.float32)
-        return replace(super().so_far(), received=seen, attention=attention)
+        return replace(super().so_far(), received=seen, rows=attention)
 
-    def continuation(self) -> Continuation:
+    def continuation(self) -> Draft:
         so_far, n = self.so_far(), len(self.tokens)
         among = self.paid[:n, :n][np.tril_indices(n)] if self.draft.among else None
-        return replace(super().continuation(), received=so_far.received, attention=so_far.attention, among=among)
-
-    def to_keep(self) -> dict[str, np.ndarray]:
-        """Of what was written ahead as well: a draft with a larger threshold may end there."""
-        kept = self.ahead.to_keep() | {"among": self.paid[np.tril_indices(len(self.paid))]}
-        kept["bounds"][: len(self.tokens)] = np.array([self.low, self.high]).T
-        return kept | ({} if self.attention is None else {"attention": self.attention})
+        return replace(super().continuation(), received=so_far.received, rows=so_far.rows, among=among)
 
     def _set_out(self) -> None:
         """Say how far the next stretch goes."""
@@ -89,13 +81,13 @@ class Attending(Writing):
         stop = Ahead((self.draft.stop,) if self._hints else (), until, (self.lm.attention.block.heads, p))
         ahead.draft, ahead.stopped = replace(ahead.draft, stop=stop), ""
 
-    def _follow(self, written: Iterator[TokenEvent]) -> Iterator[TokenEvent]:
+    def _follow(self, written: Iterator[Draft]) -> Iterator[Draft]:
         for _ in written:
             pass
         while self.ahead.stopped and not self.stopped:
             yield from self._judge()
 
-    def _judge(self) -> Iterator[TokenEvent]:
+    def _judge(self) -> Iterator[Draft]:
         assert isinstance(self.lm.attention, AttentionRows)
         ahead, p = self.ahead, len(self.prompt_ids)
         rows = self.lm.attention.rows([*self.prompt_ids, *ahead.ids], p - 1)  # (h, m + 1, p + m)
@@ -117,17 +109,3 @@ class Attending(Writing):
 def kind_of(draft: Write) -> type[Writing]:
     """How a draft is written: ahead, where its trigger or query reads attention."""
     return Attending if draft.received or draft.attention else Writing
-
-
-def replay_draft(
-    lm: ServedEndpoint, draft: Write, cached: Mapping[str, np.ndarray]
-) -> tuple[list[TokenEvent], Continuation] | None:
-    """A draft from what was kept of one; see ``writing.replayed``. None too where its rows were not kept."""
-    writing, m = kind_of(draft)(lm, draft, None, lambda item: None), len(cached["ids"])
-    if isinstance(writing, Attending):
-        if not {"among", *["attention"] * draft.attention} <= cached.keys():
-            return None
-        writing.paid = np.zeros((m, m), np.float32)
-        writing.paid[np.tril_indices(m)] = cached["among"]
-        writing.attention = cached["attention"] if draft.attention else None
-    return replayed(writing, cached)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines.engine import Keep, finish
-from dragin_lab.engines.writing import TokenEvent
+from dragin_lab.engines.engine import Watch
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.served.attending import kind_of, replay_draft
+from dragin_lab.served.attending import kind_of
 from dragin_lab.served.endpoint import ServedEndpoint
 from dragin_lab.served.rows import AttentionRows
 from dragin_lab.served.writing import Writing
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.trace.trace import Draft
 
 
 class ServedModel(ServedEndpoint):
@@ -27,31 +26,25 @@ class ServedModel(ServedEndpoint):
     are no hidden states, and attention only of a GGUF file in this process (``rows``).
     """
 
-    def stream(
-        self, draft: Write, seed: int | None = None, *, keep: Keep | None = None
-    ) -> Generator[TokenEvent, None, Continuation]:
-        """Tokens of a draft as they come; returns the ``Continuation``.
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        """As ``Engine.write``.
 
         Raises ``ModelServerError`` where the server fails, and ``ModelError`` for a draft that it cannot write.
         """
         items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        writing = kind_of(draft)(self, draft, seed, items.put, keep)
+        writing = kind_of(request)(self, request, seed, items.put)
         try:
-            yield from writing.start()
-            while not writing.stopped:
-                _, request, item = items.get()
-                yield from writing.take(request, item)
+            news: Iterator[Draft] = writing.start()
+            while True:
+                for draft in news:
+                    if watch is not None:
+                        watch(draft)
+                if writing.stopped:
+                    return writing.continuation()
+                _, asked, item = items.get()
+                news = writing.take(asked, item)
         finally:
             writing.close()
-        return writing.continuation()
-
-    def generate(self, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> Continuation:
-        """The continuation of a draft; as ``stream``."""
-        return finish(self.stream(draft, seed, keep=keep))
-
-    def replay(self, draft: Write, kept: Mapping[str, np.ndarray]) -> tuple[list[TokenEvent], Continuation] | None:
-        """A draft from what was kept after its prompt, or None. See ``attending.replay_draft``."""
-        return replay_draft(self, draft, kept)
 
     def batch(self, size: int) -> ServedBatch:
         """Drafts written side by side, by at most ``size`` requests at once."""
@@ -88,12 +81,12 @@ class ServedBatch:
         """Drafts asked for and not yet answered."""
         return len(self._waiting) + len(self._writing)
 
-    def ask(self, key: Any, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> None:
+    def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
         """Ask for a draft; ``step`` answers under ``key``."""
-        self._waiting.append((key, (draft, seed, self._items.put, keep)))
+        self._waiting.append((key, (draft, seed, self._items.put)))
 
     def step(self) -> list[tuple[Any, Any]]:
-        """Read one more event: what ended by it, each with its key and its ``Continuation`` or what it failed with."""
+        """Read one more event: what ended by it, each with its key and its ``Draft`` or what it failed with."""
         while self._waiting and len(self._writing) < self.size:
             key, asked = self._waiting.popleft()
             try:

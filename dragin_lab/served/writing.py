@@ -8,22 +8,20 @@ that every decision is that of the full distribution.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.episode import SoFar, Write
+from dragin_lab.core.episode import Write
 from dragin_lab.core.stops import AnyOf, NextExample
-from dragin_lab.engines.engine import Keep
-from dragin_lab.engines.writing import TokenEvent
 from dragin_lab.served.bounds import Token, entropy_bounds
 from dragin_lab.served.endpoint import ServedEndpoint
 from dragin_lab.served.protocols import Asked, forced
 from dragin_lab.served.server import CutError
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.trace.trace import Draft
 
 #: How often a draft is gone on with after its stream broke off.
 RESUMED = 3
@@ -43,11 +41,9 @@ class Writing:
         ModelError: a draft that this engine cannot write, or that does not fit into the window.
     """
 
-    def __init__(
-        self, lm: ServedEndpoint, draft: Write, seed: int | None, put: Callable[[Any], None], keep: Keep | None = None
-    ) -> None:
+    def __init__(self, lm: ServedEndpoint, draft: Write, seed: int | None, put: Callable[[Any], None]) -> None:
         self.began = time.perf_counter()
-        self.lm, self.draft, self._put, self._keep = lm, draft, put, keep
+        self.lm, self.draft, self._put = lm, draft, put
         lm.refuse(draft)
         self.prompt_ids, self.prompt_offsets = lm.tokenizer.encode_prompt(draft.prompt, lm.name)
         lm.refuse_overrun(len(self.prompt_ids), draft.max_new_tokens)
@@ -72,7 +68,7 @@ class Writing:
 
     # -- the stream ---------------------------------------------------------------------------------------------------
 
-    def start(self) -> Iterator[TokenEvent]:
+    def start(self) -> Iterator[Draft]:
         """Take the ids that the draft begins with, yielding each, and ask for the tokens after them."""
         for i in self.draft.prefix[len(self.tokens) :]:
             yield self.add(self._look(self.ids, i))
@@ -97,7 +93,7 @@ class Writing:
             self._reading.cancel()
             self._reading = None
 
-    def take(self, request: object, item: Any) -> Iterator[TokenEvent]:
+    def take(self, request: object, item: Any) -> Iterator[Draft]:
         """Take an item of a stream, yielding the tokens in it; nothing of a stream that was closed."""
         if request is None or request is not self._request:
             return
@@ -114,7 +110,7 @@ class Writing:
         elif self._request is None or isinstance(item, Exception):
             self.begin()
 
-    def _take(self, event: Any) -> Iterator[TokenEvent]:
+    def _take(self, event: Any) -> Iterator[Draft]:
         interface = self.lm.interface
         if "error" in event:
             raise self.lm.failed(event["error"])
@@ -136,7 +132,7 @@ class Writing:
             self.close()
             self._marks = self._marks if reason == "length" else ()  # a mark that only the server's reading finds
 
-    def _fill(self, count: int) -> Iterator[TokenEvent]:
+    def _fill(self, count: int) -> Iterator[Draft]:
         """Ask one by one for so many tokens that the stream left out; what followed them is asked for again."""
         self.close()
         for i in self.lm.interface.unseen(replace(self._asked(), n=count)):
@@ -181,7 +177,7 @@ class Writing:
 
     # -- the draft ----------------------------------------------------------------------------------------------------
 
-    def add(self, token: Token, bounds: tuple[float, float] | None = None) -> TokenEvent:
+    def add(self, token: Token, bounds: tuple[float, float] | None = None) -> Draft:
         """Take the next token; ``bounds`` of its entropy where they are known."""
         low, high = bounds or entropy_bounds(token.logprobs, self.lm.interface.vocabulary)
         if bounds is None and len(token.ids) > self.lm.likeliest:
@@ -189,7 +185,7 @@ class Writing:
         self.tokens.append(token.first(self.lm.likeliest))
         self.low.append(low)
         self.high.append(high)
-        delta = self._spans.push(token.id)
+        self._spans.push(token.id)
         t, n = len(self.tokens) - 1, self.draft.max_new_tokens
         self._settle(ended=False)
         reason = self.draft.stop.reached(self.so_far())
@@ -199,19 +195,17 @@ class Writing:
             self.end(reason)
         elif t + 1 == n:
             self.end("length")
-        vocabulary = self.lm.tokenizer.tokens([token.id])[0]
-        entropy = (self.low[t] + self.high[t]) / 2
-        return TokenEvent(t, token.id, vocabulary, self._spans.text, delta, entropy, token.logprob)
+        return self.so_far()
 
-    def so_far(self) -> SoFar:
+    def so_far(self) -> Draft:
         """What a ``Stop`` may look at."""
         ids, logprobs = (np.stack([getattr(token, name) for token in self.tokens]) for name in ("ids", "logprobs"))
-        return SoFar(
-            ids=self.ids,
+        return Draft(
+            ids=np.array(self.ids, np.int32),
             text=self._spans.text,
-            offsets=self._spans.provisional(),
-            entropy=self._entropy.tolist(),
-            logprob=[token.logprob for token in self.tokens],
+            offsets=np.array(self._spans.provisional(), np.int32).reshape(-1, 2),
+            entropy=self._entropy.astype(np.float32),
+            logprob=np.array([token.logprob for token in self.tokens], np.float32),
             received=np.full(len(self.tokens), np.nan, np.float32),
             alternative_ids=ids.astype(np.int32),
             alternative_probs=np.exp(logprobs).astype(np.float32),
@@ -241,22 +235,22 @@ class Writing:
                 self.low[t], self.high[t] = entropy_bounds(logprobs, len(logprobs) if everything else vocabulary)
                 self._again.add(t)
 
-    def continuation(self) -> Continuation:
+    def continuation(self) -> Draft:
         """What was written."""
         n, tokenizer = len(self.tokens), self.lm.tokenizer
         text, spans = tokenizer.spans().all(self.ids)
         so_far = self.so_far()
-        written = Continuation(
+        return Draft(
             prompt_ids=np.asarray(self.prompt_ids, np.int32),
             prompt_offsets=self.prompt_offsets,
             ids=np.asarray(self.ids, np.int32),
-            tokens=tuple(tokenizer.tokens(self.ids)),
+            pieces=tuple(tokenizer.tokens(self.ids)),
             text=text,
             raw_text=tokenizer.decode(self.ids, special=True),
             offsets=np.asarray(spans, np.int32).reshape(-1, 2),
             entropy=self._entropy.astype(np.float32),
             entropy_width=(np.array(self.high) - np.array(self.low)).astype(np.float32),
-            logprob=np.asarray(so_far.logprob, np.float32),
+            logprob=so_far.logprob,
             alternative_ids=so_far.alternative_ids,
             alternative_probs=so_far.alternative_probs,
             alternative_tokens=tuple(tuple(tokenizer.show(int(i)) for i in row) for row in so_far.alternative_ids),
@@ -266,34 +260,6 @@ class Writing:
             seconds=time.perf_counter() - self.began,
             reused=min(self._reused, len(self.prompt_ids)),
         )
-        if self._keep is not None:
-            self._keep(self.to_keep())
-        return written
-
-    def to_keep(self) -> dict[str, np.ndarray]:
-        """What ``replayed`` needs."""
-        return {
-            "ids": np.array(self.ids, np.int64),
-            "logprob": np.array([token.logprob for token in self.tokens]),
-            "likeliest": np.stack([token.ids for token in self.tokens]),
-            "logprobs": np.stack([token.logprobs for token in self.tokens]),
-            "bounds": np.array([self.low, self.high]).T,
-        }
-
-
-def replayed(writing: Writing, cached: Mapping[str, np.ndarray]) -> tuple[list[TokenEvent], Continuation] | None:
-    """The events and the continuation of a draft from what was kept of one; None where that ends before it does.
-
-    A trigger with another threshold may have whole distributions asked for, as for a draft that is being written.
-    """
-    events = []
-    rows = zip(*(cached[name] for name in ("ids", "logprob", "likeliest", "logprobs", "bounds")), strict=True)
-    for i, logprob, likeliest, logprobs, (low, high) in rows:
-        events.append(writing.add(Token(int(i), float(logprob), likeliest, logprobs), (float(low), float(high))))
-        if writing.stopped:
-            made = writing.continuation()
-            return events, replace(made, stored=True, reused=len(made.prompt_ids))
-    return None
 
 
 def example_marks(stop: Any) -> tuple[str, ...]:

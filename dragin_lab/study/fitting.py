@@ -13,12 +13,12 @@ import numpy as np
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import restore_method
 from dragin_lab.checks import choice, several
-from dragin_lab.core.draft import Draft
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.study.ranking import roc_area
 from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.study.truth import find_labels, read_truths
+from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Question, Trace
 from dragin_lab.triggers.logistic import DEFAULT, FEATURES, HIDDEN, Logistic, define, features
@@ -176,7 +176,7 @@ def _choose_features(use: Sequence[str] | None, drafts: Sequence[Draft]) -> list
     """The names of the features, hidden states one by one."""
     names = list(DEFAULT if use is None else use)
     if "hidden" in names:
-        widths = {None if draft.written.hidden is None else draft.written.hidden.shape[1] for draft in drafts}
+        widths = {None if draft.states is None else draft.states.shape[1] for draft in drafts}
         if len(widths) > 1 or None in widths:
             raise SettingError(
                 f"the drafts' hidden states have widths {sorted(map(str, widths))}; ask with a trigger that needs "

@@ -17,7 +17,6 @@ import numpy as np
 
 from dragin_lab.almanac.facts import DEGREES, Labelled
 from dragin_lab.catalog.methods import method as make_method
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
 from dragin_lab.core.needs import find_missing
 from dragin_lab.core.prompts import PromptTemplate
@@ -26,14 +25,14 @@ from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.stops import AnswerLine
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.core.triggers import EveryN, EverySentence
-from dragin_lab.core.words import Word
 from dragin_lab.errors import DraginLabError
 from dragin_lab.reference.measures import assign_tokens, assign_words, merge_words, receive_attention, score_words
 from dragin_lab.run.lab import Lab
 from dragin_lab.study import ranking
 from dragin_lab.study.comparisons import bootstrap_statistic
 from dragin_lab.study.truth import find_facts
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.trace.trace import Draft
+from dragin_lab.trace.words import Word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +75,7 @@ class Item:
 # -- scores -------------------------------------------------------------------------------------------------------
 
 
-def score_triggers(pipeline: Pipeline, written: Continuation) -> list[Trigger]:
+def score_triggers(pipeline: Pipeline, written: Draft) -> list[Trigger]:
     """The registered triggers that score tokens by what was captured with a text, custom and fitted ones too."""
     parts = [TRIGGERS.named(name) for name in TRIGGERS.names()]
     scored = [part for part in parts if part.judges_drafts()]
@@ -98,7 +97,7 @@ def left_out(items: Iterable[Item]) -> dict[str, str]:
 
 
 def score_tokens(
-    lm: LanguageModel, continuation: Continuation, pipeline: Pipeline, every: int = 16, more: More = lambda draft: {}
+    lm: LanguageModel, continuation: Draft, pipeline: Pipeline, every: int = 16, more: More = lambda draft: {}
 ) -> dict[str, np.ndarray]:
     """Every trigger's score of every token of a text, each (n,) float64, as far as what it reads was captured.
 
@@ -107,11 +106,11 @@ def score_tokens(
     """
     ids = continuation.ids.tolist()
     doubt = doubts(continuation.logprob)  # (n,)
-    draft = Draft(continuation, pipeline)
-    words = merge_words(continuation.tokens, ids, lm.tokenizer.marker)
+    draft = continuation.read_by(pipeline)
+    words = merge_words(continuation.pieces, ids, lm.tokenizer.marker)
     sentences = pipeline.split(continuation.raw_text)
     ranges = assign_words(sentences, [word.text for word in words])
-    received = receive_attention(lm.attend(ids), first_is_eos=continuation.tokens[0] == "</s>")  # (n,)
+    received = receive_attention(lm.attend(ids), first_is_eos=continuation.pieces[0] == "</s>")  # (n,)
     attended = pool_words(received, words, "sum")  # (w,)
     entropy = pool_words(continuation.entropy.astype(np.float64), words, "mean")  # (w,)
     decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
@@ -146,7 +145,7 @@ def _on_tokens(
     return by_token
 
 
-def tokens_of(continuation: Continuation, start: int, end: int) -> np.ndarray:
+def tokens_of(continuation: Draft, start: int, end: int) -> np.ndarray:
     """The tokens that hold some of the characters [start, end) of the text; (m,) int."""
     return np.flatnonzero((continuation.offsets[:, 0] < end) & (continuation.offsets[:, 1] > start))
 
@@ -157,7 +156,7 @@ def _gather_scores(scores: Mapping[str, np.ndarray], value: np.ndarray, sentence
     return {name: float(scores[name][before if name in CLOCKS else value].max()) for name in scores}
 
 
-def _sentence_at(continuation: Continuation, spans: Sequence[tuple[int, int]], place: int) -> np.ndarray:
+def _sentence_at(continuation: Draft, spans: Sequence[tuple[int, int]], place: int) -> np.ndarray:
     start, end = next(((a, b) for a, b in spans if b > place), (place, len(continuation.text)))
     return tokens_of(continuation, min(start, place), end)
 
@@ -221,7 +220,7 @@ def free_items(
     ``missing`` is here whether the value is wrong, whatever the label says. The end is one of ``find_facts``.
     """
     prompt = template.render(labelled.question)
-    continuation = lm.generate(Write(prompt, max_new_tokens, AnswerLine(lm.tokenizer)))
+    continuation = lm.write(Write(prompt, max_new_tokens, AnswerLine(lm.tokenizer)))
     facts, ended = find_facts(continuation.text, labelled.facts, wordings)
     if not facts:
         return [], ended

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from dragin_lab.core.draft import Draft
-from dragin_lab.core.episode import SoFar, Stop, Tokenizer
+from dragin_lab.core.episode import Stop, Tokenizer
 from dragin_lab.core.method import Method
 from dragin_lab.core.stops import Watch
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import DraginLabError
 from dragin_lab.study.truth import answer_before
-from dragin_lab.trace.trace import Continuation, Step, Trace
+from dragin_lab.trace.trace import Draft, Step, Trace
 
 #: What opens a token after a space in the vocabularies that there are (SentencePiece, byte-level BPE).
 MARKERS = ("▁", "Ġ")
@@ -37,14 +34,14 @@ class StoredTokenizer:
         self._shown: dict[int, str] = {}
         written = [c for c in trace.continuations if len(c)]
         for c in written:
-            self._tokens.update(zip(c.ids.tolist(), c.tokens, strict=True))
+            self._tokens.update(zip(c.ids.tolist(), c.pieces, strict=True))
             for (a, b), token in zip(c.offsets.tolist(), c.ids.tolist(), strict=True):
                 if a or token not in self._shown:  # a text's first token may have lost its space
                     self._shown[token] = c.text[a:b]
         for c in written:  # what the tokenizer itself gave goes before what the text shows
             for ids, names in zip(c.alternative_ids.tolist(), c.alternative_tokens, strict=False):
                 self._shown.update(zip(ids, names, strict=False))
-        opened = [c for c in written if c.tokens[0].startswith(MARKERS)]
+        opened = [c for c in written if c.pieces[0].startswith(MARKERS)]
         every = list(self._tokens.values())
         self.marker = next((m for m in MARKERS if any(token.startswith(m) for token in every)), "")
         #: Whether decoding drops the space before the first token, as SentencePiece's decoder does.
@@ -76,7 +73,7 @@ class StoredTokenizer:
 def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
     """Whether a tokenizer is the one a trace was made with: it names the trace's ids as the trace does."""
     try:
-        return all(tuple(tokenizer.tokens(c.ids.tolist())) == c.tokens for c in trace.continuations)
+        return all(tuple(tokenizer.tokens(c.ids.tolist())) == c.pieces for c in trace.continuations)
     except (IndexError, KeyError, OverflowError, ValueError):  # an id that the vocabulary does not have
         return False
 
@@ -85,73 +82,30 @@ def as_judged(trace: Trace, step: Step, method: Method) -> Draft:
     """A step's draft as a trigger sees it."""
     assert step.draft is not None
     before = answer_before(trace, step.index)
-    return Draft(step.draft, method.pipeline, trace.question.text, before)
+    return step.draft.read_by(method.pipeline, trace.question.text, before)
 
 
 class StoredDraft:
     """A draft of a trace that can be asked where it would have ended under other settings."""
 
-    def __init__(self, stored: Continuation) -> None:
+    def __init__(self, stored: Draft) -> None:
         self.stored = stored
         #: After how many tokens the outcome was known, and by what.
         self.known, self.reason = len(stored), stored.stopped
         self.whole = stored.closed or stored.stopped == "length"
         #: Whether a score read the attention received so far where the trace only has what it was in the end.
         self.guessed = False
-        self._rows = None if stored.among is None else self._grow_received(stored.among)
         self._peaks: dict[tuple[Trigger, int], float] = {}
         self._closed: dict[Stop, tuple[int, str] | None] = {}
 
-    def _grow_received(self, among: np.ndarray) -> np.ndarray:
-        """(n + 1, n) float32: row r holds the largest attention that tokens 0 … r - 1 pay to each token before them."""
-        n = len(self.stored)
-        rows, grown = np.zeros((n, n), np.float32), np.zeros((n + 1, n), np.float32)
-        rows[np.tril_indices(n)] = among
-        np.maximum.accumulate(np.tril(rows, -1), axis=0, out=grown[1:])
-        return grown
-
-    def received(self, n: int, *, ended: bool = False) -> np.ndarray:
-        """(n,) float32, the attention received once n tokens are written; ``ended``: the last one has looked back too.
-
-        Where its growth is not stored, it is what was received in the end: at least as much.
-        """
-        if ended and n == self.known:
-            return self.stored.received[:n]
-        if self._rows is None:
-            seen = self.stored.received[:n].copy()
-            seen[max(n - 1 - (not ended), 0) :] = 0.0
-            return seen
-        return self._rows[n if ended else n - 1][:n]
-
-    def so_far(self, n: int, needs: Sequence[str] = ()) -> SoFar:
-        """The draft as a ``Stop`` saw it after its token n - 1, whose own row of attention was not there yet.
-
-        With the rows of attention that a trigger's ``needs`` name.
-        """
-        stored, end = self.stored, int(self.stored.offsets[n - 1, 1])
-
-        def grown(rows: np.ndarray) -> np.ndarray:
-            seen = rows[:, : n + 1, : len(stored.prompt_ids) + n].copy()
-            seen[:, n] = 0
-            return seen
-
-        return SoFar(
-            stored.ids[:n].tolist(), stored.text[:end], [(int(a), int(b)) for a, b in stored.offsets[:n]],
-            stored.entropy[:n].tolist(), stored.logprob[:n].tolist(), self.received(n), stored.alternative_ids[:n],
-            stored.alternative_probs[:n],
-            grown(stored.attention) if "attention" in needs and stored.attention is not None else None,
-            None if stored.hidden is None else stored.hidden[:n],
-        )  # fmt: skip
-
     def fires(self, watch: Watch) -> int | None:
         """After how many tokens the trigger fires first; None where it does not, as far as the draft is stored."""
-        theta = watch.trigger.theta
+        theta, trigger = watch.trigger.theta, watch.trigger
         assert theta is not None
+        self.guessed |= self.stored.among is None and ("received" in trigger.needs or not trigger.built_in)
         for n in range(1, len(self.stored) + 1):
-            draft = watch.draft(self.so_far(n, watch.trigger.needs))
-            fired = not watch.trigger.is_silent(draft) and self._peak(watch, n, draft) > theta
-            self.guessed |= self._rows is None and "received" in vars(draft)
-            if fired:
+            draft = watch.read(self.stored[:n])
+            if not watch.trigger.is_silent(draft) and self._peak(watch, n, draft) > theta:
                 return n
         return None
 
@@ -164,11 +118,11 @@ class StoredDraft:
     def closes(self, stop: Stop) -> tuple[int, str] | None:
         """After how many tokens a stop that heeds no threshold is reached, and its reason."""
         if stop not in self._closed:
-            reasons = ((n, stop.reached(self.so_far(n))) for n in range(1, len(self.stored) + 1))
+            reasons = ((n, stop.reached(self.stored[:n])) for n in range(1, len(self.stored) + 1))
             self._closed[stop] = next(((n, reason) for n, reason in reasons if reason), None)
         return self._closed[stop]
 
-    def served(self, watch: Watch | None, stop: Stop) -> Continuation | None:
+    def served(self, watch: Watch | None, stop: Stop) -> Draft | None:
         """What the model would have written under these stops; None where the stored draft ends too early."""
         fired = None if watch is None else self.fires(watch)
         ends = [] if watch is None or fired is None else [(fired, watch.trigger.name)]
@@ -179,4 +133,4 @@ class StoredDraft:
         n, reason = min(ends, key=lambda end: end[0])
         if (n, reason) == (self.known, self.reason) or (n == len(stored) and self.whole):
             return stored
-        return replace(stored.beginning(n), received=self.received(n, ended=True), stopped=reason)
+        return stored.ended_at(n, reason)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dragin_lab.almanac import wordings as almanac_wordings
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.trace import Continuation, Decision, Passage, Step, Trace, Words
+from dragin_lab.trace.trace import Decision, Draft, Passage, Step, Trace, Words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +118,7 @@ class Truth:
     ends: tuple[int, ...] = ()
     wrong: bool = False
 
-    def count(self, draft: Continuation, words: Words, decision: Decision) -> Count:
+    def count(self, draft: Draft, words: Words, decision: Decision) -> Count:
         """A decision on ``draft`` with its ``words``: the sentences up to the one that fired."""
         spans = sentences_of(draft, words)
         fired = decision.sentence if decision.retrieve else None
@@ -133,7 +133,7 @@ class Truth:
         return count
 
 
-def sentences_of(draft: Continuation, words: Words) -> list[tuple[int, int]]:
+def sentences_of(draft: Draft, words: Words) -> list[tuple[int, int]]:
     """Half-open characters of a draft's sentences, each up to where the next begins."""
     starts: dict[int, int] = {}
     for (first, _), number in zip(words.spans.tolist(), words.sentence.tolist(), strict=True):

@@ -16,9 +16,8 @@ import numpy as np
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import exchange_settings, restore_method
 from dragin_lab.checks import instance, shown
-from dragin_lab.core.draft import Gap
 from dragin_lab.core.episode import Tokenizer
-from dragin_lab.core.formulators import choose_top, formulate
+from dragin_lab.core.formulators import Gap, choose_top, formulate
 from dragin_lab.core.method import Method
 from dragin_lab.core.needs import find_missing
 from dragin_lab.core.paper import PaperLoop
@@ -29,7 +28,7 @@ from dragin_lab.reference.dragin import ReferenceLoop
 from dragin_lab.reference.rules import QUERY_TOKENS, ReleasedDraft, ReleasedGap
 from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTokenizer, fits
 from dragin_lab.study.truth import Count, Truth, answer_before, read_truths
-from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Trace, Words
+from dragin_lab.trace.trace import Decision, Draft, Query, Step, Trace, Words
 
 T = TypeVar("T")
 
@@ -51,7 +50,7 @@ class Turn:
     words: Words = field(default_factory=Words)
     decision: Decision | None = None
     query: Query | None = None
-    draft: Continuation | None = None
+    draft: Draft | None = None
     certain: bool = True
     why: str = ""  # what is not known, and why
     count: Count = field(default_factory=lambda: Count())
@@ -111,7 +110,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Verdict:
-    draft: Continuation
+    draft: Draft
     words: Words
     decision: Decision
     place: Gap | ReleasedGap | None
@@ -200,7 +199,7 @@ class Replay:
         count = Count() if truth is None else truth.count(draft, words, decision)
         return Turn(place, reached, change, words, decision, query, draft, verdict.certain, why, count)
 
-    def _judge(self, method: Method, place: int, step: Step, draft: Continuation) -> _Verdict | Words:
+    def _judge(self, method: Method, place: int, step: Step, draft: Draft) -> _Verdict | Words:
         """The method's own judgement of a stored draft; its words alone where it ends before anything is decided."""
         earlier = self.trace.steps[place - 1] if place else None
         before = answer_before(self.trace, place)
@@ -226,7 +225,7 @@ class Replay:
         stop = AnyOf((sentence, answer)) if method.trigger.span == "sentence" else answer
         served = stored.served(watch, stop)
         if served is None:  # nothing fires in what is stored, as the trigger saw it while its last token was written
-            seen = None if watch is None else watch.draft(stored.so_far(len(draft)))
+            seen = None if watch is None else watch.read(draft[:])
             return _unjudged(step.words) if seen is None else method.trigger.judge(seen, resumed=resumed).words
         judged, decision, gap = loop.judge(served, step.prompt, resumed)
         guessed = stored.guessed and served is not draft and decision.retrieve
@@ -243,7 +242,7 @@ class Replay:
         """The query of a place that fired; None and why where the trace does not hold it."""
         try:
             reads = method.formulator.reads_attention
-            if reads and (method.variant == "reference" or verdict.draft.attention is None):
+            if reads and (method.variant == "reference" or verdict.draft.rows is None):
                 return _chosen_again(method, step, verdict)
             if isinstance(place, Gap):
                 return formulate(method.formulator, place), ""

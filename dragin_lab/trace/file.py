@@ -11,7 +11,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,13 +23,14 @@ import safetensors.numpy
 from dragin_lab.checks import shown
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
-from dragin_lab.trace.records import Continuation, Step
+from dragin_lab.trace.draft import Draft, saved_fields
+from dragin_lab.trace.records import Step
 
 _FORMATS = {
     "dragin_lab.trace": "holds one trace, which Trace.load reads",
     "dragin_lab.branches": "holds a tree of branches, which Branches.load reads",
 }
-VERSION = "3"
+VERSION = "4"
 ALTERNATIVES = 3  # of each token in a slim trace
 SLIM = b"dragin_lab slim trace\n"  # what its file begins with
 LONGEST_TEXT = 90_000_000  # bytes of the JSON: safetensors reads no header of 100 million
@@ -83,7 +84,7 @@ def load_trace(kind: type[T], path: str | Path) -> T:
         data = _decompress_slim(data) if data.startswith(SLIM) else data
         metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
         if (form := metadata.get("format")) != _format_of(kind):
-            raise TraceFileError(f"{path}: {_FORMATS.get(str(form), 'holds no trace (the weights of a model?)')}")
+            raise TraceFileError(f"{path}: {_FORMATS.get(str(form), 'not a trace (the weights of a model?)')}")
         if (version := metadata.get("version")) != VERSION:
             raise TraceFileError(
                 f"{path}: is of another edition of dragin_lab (format {str(version)[:20]}, this one has {VERSION}); "
@@ -137,16 +138,16 @@ def _drop_arrays(trace: Any, slim: bool) -> Any:
     if not hasattr(trace, "steps"):
         return replace(trace, traces=[_drop_arrays(one, slim) for one in trace.traces])
 
-    def cut(continuation: Continuation | None) -> Continuation | None:
+    def cut(continuation: Draft | None) -> Draft | None:
         if continuation is None:
             return None
         if not slim:
-            return replace(continuation, hidden=None)
+            return replace(continuation, states=None)
         names = ("alternative_ids", "alternative_probs")
         fewer = {name: getattr(continuation, name)[:, :ALTERNATIVES] for name in names}
         shown = tuple(tokens[:ALTERNATIVES] for tokens in continuation.alternative_tokens)
         among = None if continuation.among is None else _keep_raising(continuation.among, len(continuation))
-        bare = replace(continuation, attention=None, hidden=None)
+        bare = replace(continuation, rows=None, states=None)
         return replace(bare, among=among, alternative_tokens=shown, **fewer)
 
     def lean(step: Step) -> Step:
@@ -156,7 +157,7 @@ def _drop_arrays(trace: Any, slim: bool) -> Any:
 
 
 def _keep_raising(among: np.ndarray, n: int) -> np.ndarray:
-    """``Continuation.among`` with 0 where a token paid another one no more than those before it had: small when packed.
+    """``Draft.among`` with 0 where a token paid another one no more than those before it had: small when packed.
 
     What each token has received after any number of tokens, which decides where a trigger fires, stays as it was.
     """
@@ -174,7 +175,8 @@ def _keep_raising(among: np.ndarray, n: int) -> np.ndarray:
 def _encode_value(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
     """``value`` as JSON; its arrays go to ``arrays`` under their path."""
     if is_dataclass(value):
-        return {f.name: _encode_value(getattr(value, f.name), f"{where}.{f.name}", arrays) for f in fields(value)}
+        names = saved_fields(value)
+        return {name: _encode_value(getattr(value, name), f"{where}.{name}", arrays) for name in names}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
         # Of safetensors' numpy writer only C order and this machine's byte order come back as they were.
         arrays[where] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
@@ -205,3 +207,15 @@ def _decode_trace(kind: type[T], text: str, arrays: Mapping[str, np.ndarray]) ->
         return value
 
     return msgspec.convert(json.loads(text, object_hook=revive), kind, dec_hook=check_array)
+
+
+def pack_record(record: Any) -> dict[str, np.ndarray]:
+    """A record as arrays alone: its own, and its JSON as the bytes of ``"json"``."""
+    arrays: dict[str, np.ndarray] = {}
+    text = json.dumps(_encode_value(record, "record", arrays))
+    return arrays | {"json": np.frombuffer(text.encode(), np.uint8)}
+
+
+def unpack_record(kind: type[T], arrays: Mapping[str, np.ndarray]) -> T:
+    """The record that ``pack_record`` made arrays of."""
+    return _decode_trace(kind, arrays["json"].tobytes().decode(), arrays)

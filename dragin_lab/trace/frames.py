@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dragin_lab.trace.records import Continuation, Passage, Prompt, Query, Step, Words
+from dragin_lab.trace.draft import Draft, saved_fields
+from dragin_lab.trace.records import Passage, Prompt, Query, Step, Words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 # -- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def token_table(steps: Sequence[Step], extraction: Continuation | None) -> pd.DataFrame:
+def token_table(steps: Sequence[Step], extraction: Draft | None) -> pd.DataFrame:
     """One row per token of everything that the model wrote, in order.
 
     Columns: ``step`` (from 1; missing for the extraction), ``source`` ("draft", "continuation" or "extraction"),
@@ -50,9 +51,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def _token_rows(
-    continuation: Continuation, step: int | None, source: str, words: Words, end: int | None
-) -> pd.DataFrame:
+def _token_rows(continuation: Draft, step: int | None, source: str, words: Words, end: int | None) -> pd.DataFrame:
     """The rows of one continuation's n tokens; ``end`` is the character where its kept part ends, None for none."""
     import pandas as pd
 
@@ -69,7 +68,7 @@ def _token_rows(
         "step": step,
         "source": source,
         "index": range(len(continuation)),
-        "token": continuation.tokens,
+        "token": continuation.pieces,
         "text": [continuation.text[a:b] for a, b in continuation.offsets.tolist()],
         "id": continuation.ids,
         "entropy": continuation.entropy,
@@ -111,7 +110,7 @@ def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
 _IGNORED = frozenset({"seconds", "reused", "stored", "asked_again"})
 #: Where one of these fields differs, the later fields follow from it and are not listed.
 _LEADING = {
-    Continuation: ("text", "ids"),
+    Draft: ("text", "ids"),
     Passage: ("id",),
     Prompt: ("text",),
     Query: ("text",),
@@ -119,7 +118,7 @@ _LEADING = {
 }
 #: The fields that a view shows; differences in any other field, or in any array but scores, are only counted.
 _SEEN = {
-    Continuation: ("text", "stopped"),
+    Draft: ("text", "stopped"),
     Prompt: ("text", "notes"),
     Query: ("text", "sent", "note"),
     Words: ("text", "score", "judged", "hit"),
@@ -177,7 +176,7 @@ def _list_step_differences(a: Sequence[Step], b: Sequence[Step]) -> list[_Differ
 def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Difference]:
     """Every difference between two values of the same field."""
     if is_dataclass(a) and type(a) is type(b):
-        names = [f.name for f in fields(a) if f.name not in _IGNORED]
+        names = [name for name in saved_fields(a) if name not in _IGNORED]
         leading = _LEADING.get(type(a), ())
         for name in [*leading, *(name for name in names if name not in leading)]:
             inner = list(_list_differences(f"{where}.{name}", getattr(a, name), getattr(b, name)))
@@ -236,7 +235,7 @@ def _around_difference(a: str, b: str, before: int = 20, after: int = 40) -> tup
 def _show_value(value: Any) -> str:
     if isinstance(value, list | tuple) and value and all(isinstance(v, Passage) for v in value):
         return "passages " + ", ".join(p.id for p in value)
-    if isinstance(value, Continuation | Prompt | Query):
+    if isinstance(value, Draft | Prompt | Query):
         return f"{type(value).__name__} {_show_value(value.text)}"
     text = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
     return text if len(text) <= 60 else text[:59] + "…"

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dragin_lab.trace.trace import Continuation, Step, Trace
+from dragin_lab.trace.trace import Draft, Step, Trace
 
 
-def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Continuation]]:
+def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Draft]]:
     """Everything that steps wrote, in order: the step, "draft" or "continuation", and what it is."""
     for step in steps:
         for name, continuation in (("draft", step.draft), ("continuation", step.continuation)):
@@ -47,7 +47,7 @@ class Origin:
     start: int  # half-open characters of the trace's text
     stop: int
     at: int
-    continuation: Continuation
+    continuation: Draft
     step: Step
     with_passages: bool
 
@@ -138,7 +138,7 @@ def _pair_texts(before: str, after: str) -> tuple[str, str]:
     return (before, after.strip()) if before and after.strip() else ("", "")
 
 
-def mean_entropy(continuation: Continuation, start: int, stop: int) -> float:
+def mean_entropy(continuation: Draft, start: int, stop: int) -> float:
     """Mean entropy in nats of the tokens that start within these characters; NaN where there are none."""
     inside = (continuation.offsets[:, 0] >= start) & (continuation.offsets[:, 0] < stop)
     values = continuation.entropy[inside]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from numbers import Integral, Real
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from dragin_lab.checks import shown
 from dragin_lab.checks import text as as_text
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.draft import Draft
 
 
 def _check_texts(record: Any, *names: str) -> None:
@@ -108,83 +109,6 @@ class Prompt:
 
 
 @dataclass
-class Continuation:
-    """What the model wrote after one prompt, with everything captured while it wrote.
-
-    Row ``r`` of ``attention`` is the query position ``p - 1 + r``: token ``t`` was *predicted* by row ``t`` and looks
-    back *itself* with row ``t + 1``. The last token is fed once so that its row exists.
-    """
-
-    prompt_ids: np.ndarray  # (p,) int32
-    prompt_offsets: np.ndarray  # (p, 2) int32, half-open character spans in the prompt's text; (0, 0) for specials
-    ids: np.ndarray  # (n,) int32, with the closing EOS if there was one
-    tokens: tuple[str, ...]  # n raw vocabulary strings ("▁film", "<0x0A>", "Ċ")
-    text: str  # decoded, no special tokens
-    raw_text: str  # decoded, with special tokens
-    offsets: np.ndarray  # (n, 2) int32, half-open character spans in `text`
-    entropy: np.ndarray  # (n,) float32, nats, of the raw next-token distribution each token was drawn from (Eq. 1)
-    logprob: np.ndarray  # (n,) float32, nats, of the token under that raw distribution
-    alternative_ids: np.ndarray  # (n, k) int32, the k likeliest tokens, best first
-    alternative_probs: np.ndarray  # (n, k) float32
-    received: np.ndarray  # (n,) float32, max over later tokens of the head-mean attention paid to it (Eq. 3); last: 0
-    stopped: str = "length"  # "eos", "length", or the reason the draft's Stop gave
-    entropy_processed: np.ndarray | None = None  # (n,) float32, nats, after the warpers; None under greedy decoding
-    attention: np.ndarray | None = None  # (h, n + 1, p + n) float16, only when asked for
-    #: (n (n + 1) / 2,) float32, only when asked for: what the tokens pay to one another, the mean over the heads, row
-    #: after row of the lower triangle; the row of token t has t + 1 entries, the last for itself.
-    among: np.ndarray | None = None
-    hidden: np.ndarray | None = None  # (n, d) float32, the state each token was drawn from, only when asked for
-    alternative_tokens: tuple[tuple[str, ...], ...] = ()  # n tuples of k decoded strings, for people to read
-    seconds: float = 0.0
-    reused: int = 0  # prompt tokens that were not read again: all of them where the draft was `stored`
-    stored: bool = False  # served from a store
-    cut: str = ""  # text written after ``text`` and cut off: the beginning of another example (``prompts.until``)
-    cut_tokens: int = 0  # how many tokens that took; none of them is among ``ids``
-    # Of a model behind a server, which says bounds of entropy; `entropy` is the middle:
-    entropy_width: np.ndarray | None = None  # (n,) float32, nats from bound to bound, 0 where it is exact
-    asked_again: int = 0  # tokens whose distribution was asked for again, as a decision depended on it
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def beginning(self, n: int) -> Continuation:
-        """The first n tokens alone, with what was measured on them in the whole."""
-        cut = {name: getattr(self, name)[:n] for name in _PER_TOKEN if getattr(self, name) is not None}
-        text = self.text[: int(self.offsets[n - 1, 1])] if n else ""
-        rows = slice(None), slice(n + 1), slice(len(self.prompt_ids) + n)
-        return replace(
-            self,
-            **cut,
-            text=text,
-            raw_text=text,
-            attention=None if self.attention is None else self.attention[rows],
-            among=None if self.among is None else self.among[: n * (n + 1) // 2],
-        )
-
-    @property
-    def closed(self) -> bool:
-        """Whether the model ended its text: by an end mark, or by beginning another example."""
-        return self.stopped in ("eos", "example")
-
-    def before(self, end: int) -> Continuation:
-        """The same without what follows the character ``end``, where the model began another example."""
-        n = int((self.offsets[:, 0] < end).sum())
-        cut = self.text[end:]
-        kept = replace(self.beginning(n), text=self.text[:end], raw_text=self.text[:end], stopped="example")
-        if kept.among is not None:  # what was cut off paid attention too
-            rows = np.zeros((n + 1, n), np.float32)  # row r is token r - 1 looking back
-            rows[np.tril_indices(n + 1, -1, n)] = kept.among
-            kept = replace(kept, received=np.tril(rows, -2).max(axis=0, initial=0.0))
-        return replace(kept, offsets=kept.offsets.clip(max=end), cut=cut, cut_tokens=len(self) - n)
-
-
-_PER_TOKEN = (
-    "ids", "tokens", "offsets", "entropy", "entropy_width", "entropy_processed", "logprob", "received", "hidden",
-    "alternative_ids", "alternative_probs", "alternative_tokens",
-)  # fmt: skip
-
-
-@dataclass
 class Words:
     """The words of a draft and what was measured on each; all arrays have one entry per word.
 
@@ -259,13 +183,13 @@ class Step:
 
     index: int  # its position in ``Trace.steps``; people count steps from 1
     prompt: Prompt | None = None  # what the draft was written after
-    draft: Continuation | None = None
+    draft: Draft | None = None
     words: Words = field(default_factory=Words)  # the words of `draft`
     decision: Decision | None = None
     query: Query | None = None
     passages: tuple[Passage, ...] = ()
     passages_prompt: Prompt | None = None  # what the continuation was written after
-    continuation: Continuation | None = None
+    continuation: Draft | None = None
     continuation_kept: int | None = None  # character of continuation.text where its kept part ends
     kept: str = ""  # text that this step added to the answer
     discarded: str = ""  # generated text that this step threw away

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import instance
+from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.frames import retrieval_table, token_table, trace_diff
 from dragin_lab.trace.records import (
-    Continuation,
     Decision,
     Parting,
     Passage,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENDINGS",
-    "Continuation",
     "Decision",
+    "Draft",
     "Parting",
     "Passage",
     "Prompt",
@@ -58,7 +58,7 @@ class Trace:
     scores: dict[str, float] = field(default_factory=dict)  # em, f1, precision, recall, where there is a gold answer
     ended: str = "running"  # one of ENDINGS
     error: str = ""  # what went wrong, where it ended with "error"
-    extraction: Continuation | None = None  # the extra tokens after "So the answer is", where they were needed
+    extraction: Draft | None = None  # the extra tokens after "So the answer is", where they were needed
     extraction_prompt: Prompt | None = None
     provenance: dict[str, Any] = field(default_factory=dict)  # model, weights hash, dtype, versions, retriever, seed
     notes: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Trace:
     # -- counters -------------------------------------------------------------------------------------------------
 
     @property
-    def continuations(self) -> list[Continuation]:
+    def continuations(self) -> list[Draft]:
         """Everything the model wrote in this episode, in order."""
         written = [c for s in self.steps for c in (s.draft, s.continuation) if c is not None]
         return written if self.extraction is None else [*written, self.extraction]

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from dragin_lab.checks import text
 from dragin_lab.core.answers import thoughts
-from dragin_lab.core.episode import Bias, SoFar
+from dragin_lab.core.episode import Bias, Stop
 from dragin_lab.core.forms import CALL_CLOSES, CALL_OPENS, FOLLOW_UP, INTERMEDIATE
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.trace import Draft
 
 #: Stands for the numbered passages in ``Call.puts_in``.
 PASSAGES = "{passages}"
@@ -127,11 +128,11 @@ class SearchTag(Call):
 
 
 @dataclass(frozen=True)
-class CallMade:
+class CallMade(Stop):
     """Stop once the model has asked for a search."""
 
     call: Call
     before: str = ""  # the answer so far
 
-    def reached(self, so_far: SoFar) -> str | None:
-        return None if self.call.find(so_far.text, self.before) is None else self.call.name
+    def reached(self, draft: Draft) -> str | None:
+        return None if self.call.find(draft.text, self.before) is None else self.call.name

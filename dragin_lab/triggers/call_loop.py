@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from dragin_lab.core.draft import Gap
 from dragin_lab.core.episode import Episode
-from dragin_lab.core.formulators import formulate
+from dragin_lab.core.formulators import Gap, formulate
 from dragin_lab.core.paper import PaperLoop
-from dragin_lab.trace.trace import Continuation, Decision, Query, Step
+from dragin_lab.trace.trace import Decision, Draft, Query, Step
 from dragin_lab.triggers.call import PASSAGES, Call, CallMade
 
 
@@ -63,7 +62,7 @@ class CallLoop(PaperLoop):
         self._insert_passages(step)
         return True
 
-    def _keep_before(self, step: Step, draft: Continuation, cut: int) -> None:
+    def _keep_before(self, step: Step, draft: Draft, cut: int) -> None:
         """Keep what stands before the cut; the space that opens a draft is not text by itself."""
         if draft.text[:cut].strip():
             self.insert(step, self.call.puts_before)
@@ -80,11 +79,11 @@ class CallLoop(PaperLoop):
         self.insert(step, self.call.puts_in.replace(PASSAGES, lines))
         self.passages = None
 
-    def _cut(self, draft: Continuation, match: re.Match[str]) -> int:
+    def _cut(self, draft: Draft, match: re.Match[str]) -> int:
         """Where the kept part of a draft that asks ends; a call that does not stay goes with the space before it."""
         return match.end() if self.call.stays else len(draft.text[: match.start()].rstrip())
 
-    def _close(self, step: Step, draft: Continuation) -> None:
+    def _close(self, step: Step, draft: Draft) -> None:
         """Keep a draft that asks for nothing; a call that it breaks off in does not become part of the answer."""
         start = self.call.broken_off(draft.text)
         certain = draft.stopped != "length"
@@ -99,14 +98,14 @@ class CallLoop(PaperLoop):
 
     # -- what to search for -------------------------------------------------------------------------------------------
 
-    def _query(self, step: Step, draft: Continuation, match: re.Match[str]) -> Query:
+    def _query(self, step: Step, draft: Draft, match: re.Match[str]) -> Query:
         """What the call asks for, or what another formulator makes of the gap where it stands."""
         query = formulate(self.method.formulator, self._gap(step, draft, match))
         if query.text.strip():
             return query
         return Query(self.question, self.question, note="the question: there is nothing else to ask for")
 
-    def _gap(self, step: Step, draft: Continuation, match: re.Match[str]) -> Gap:
+    def _gap(self, step: Step, draft: Draft, match: re.Match[str]) -> Gap:
         """The sentence before a call that is taken out, or what a call asks; its last token counts as the hit."""
         assert step.prompt is not None
         span = match.span(1)

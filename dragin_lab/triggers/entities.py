@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.trace.draft import Draft
 
 _SOURCE = "DRAD (github.com/oneal2000/sigir25-tutorial-dynamic, EntityRAG)"
 _SOLVERS: dict[str, Callable[[np.ndarray], float]] = {

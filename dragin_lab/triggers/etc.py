@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.formulators import FORMULATORS, Qfs
 from dragin_lab.core.scores import pool_words
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
-from dragin_lab.core.words import contain_any
+from dragin_lab.trace.draft import Draft
+from dragin_lab.trace.words import contain_any
 
 
 def compute_trends(entropy: np.ndarray) -> np.ndarray:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.draft import Draft
 from dragin_lab.triggers.plain import margin
 
 #: A feature's name, its weight, and the mean and scale that it is standardised with.

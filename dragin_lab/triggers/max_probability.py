@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.trigger import when
+from dragin_lab.trace.draft import Draft
 
 
 @when(

@@ -11,9 +11,9 @@ import hashlib
 
 import numpy as np
 
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.trigger import when
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.draft import Draft
 
 
 @when("entropy", threshold=3.0, source="DRAGIN Eq. 1, by itself")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Episode
 from dragin_lab.core.formulators import formulate
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.trace.draft import Draft
 from dragin_lab.triggers.plain import margin
 
 _SOURCE = "TARG (arXiv 2511.09803)"

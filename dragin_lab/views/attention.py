@@ -18,9 +18,9 @@ import numpy as np
 
 from dragin_lab.checks import count as count_of
 from dragin_lab.checks import position, shown
-from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
+from dragin_lab.trace.trace import Draft, Prompt, Step, Trace
+from dragin_lab.trace.words import Word, character_words
 from dragin_lab.views.figures import INK, SOFT, clip_label, draw_panels, make_figure, new_drawing
 from dragin_lab.views.frame import View, make_message, open_trace
 from dragin_lab.views.heat import scale_of
@@ -102,10 +102,10 @@ def attention_map(
     return _map_figure(words, head, clip_label(shown_trace.question.text, 81), where)
 
 
-def _kept_attention(step: Step) -> tuple[Continuation, Prompt] | None:
+def _kept_attention(step: Step) -> tuple[Draft, Prompt] | None:
     """What a step wrote with its attention kept, and its prompt."""
     for continuation, prompt in ((step.draft, step.prompt), (step.continuation, step.passages_prompt)):
-        if continuation is not None and prompt is not None and continuation.attention is not None and len(continuation):
+        if continuation is not None and prompt is not None and continuation.rows is not None and len(continuation):
             return continuation, prompt
     return None
 
@@ -113,10 +113,10 @@ def _kept_attention(step: Step) -> tuple[Continuation, Prompt] | None:
 # -- from tokens to words ---------------------------------------------------------------------------------------------
 
 
-def written_map(trace: Trace, step: Step, continuation: Continuation, prompt: Prompt, max_words: int) -> WordMap:
+def written_map(trace: Trace, step: Step, continuation: Draft, prompt: Prompt, max_words: int) -> WordMap:
     """The rows kept while a step wrote a text: row t + 1 is token t looking back."""
-    assert continuation.attention is not None
-    attention = continuation.attention.astype(np.float32)  # (h, n + 1, p + n)
+    assert continuation.rows is not None
+    attention = continuation.rows.astype(np.float32)  # (h, n + 1, p + n)
     p, n = len(continuation.prompt_ids), len(continuation)
     words = [w for w in character_words(continuation.text, continuation.offsets) if w.text]
     judged = step.decision is not None and continuation is step.draft and scale_of(trace).unit == "word"

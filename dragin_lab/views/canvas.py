@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dragin_lab.trace.kept import Origin, origins, written
-from dragin_lab.trace.trace import Continuation, Passage, Prompt, Step, Trace, Words
+from dragin_lab.trace.trace import Draft, Passage, Prompt, Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.heat import Scale, scale_of
 from dragin_lab.views.html import count
@@ -44,7 +44,7 @@ class Canvas:
         room = share_out(texts, max(0, most))
         return cls(trace, scale_of(trace), id_prefix(trace, view), room, gold=gold)
 
-    def look(self, continuation: Continuation, step: Step) -> Look:
+    def look(self, continuation: Draft, step: Step) -> Look:
         """The look of a text that a step wrote, built once; only a draft is judged."""
         key = (id(step), id(continuation))
         if key not in self._looks:
@@ -57,7 +57,7 @@ class Canvas:
         """Whether any part of the answer was written with passages in view."""
         return any(origin.with_passages for origin in origins(self.trace))
 
-    def room_of(self, continuation: Continuation) -> int:
+    def room_of(self, continuation: Draft) -> int:
         """How many tokens of a continuation may be drawn one by one."""
         return self.room.get(id(continuation), 0)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragin_lab.trace.trace import Continuation, Trace, Words
+from dragin_lab.trace.trace import Draft, Trace, Words
 
 LEVELS = 9
 BELOW = 5  # levels at or below the threshold
@@ -54,7 +54,7 @@ class Scale:
         above = np.linspace(theta, top, LEVELS - BELOW + 1)[1:] if top > theta else np.zeros(0)
         return [float(b) for b in (*below, *above)]
 
-    def values(self, continuation: Continuation, words: Words) -> np.ndarray:
+    def values(self, continuation: Draft, words: Words) -> np.ndarray:
         """The measure of each token (n,) float64 of a continuation whose words are ``words`` (none: not judged)."""
         if self.kind == "score":
             return np.append(np.asarray(words.score, np.float64), np.nan)[token_words(continuation, words)]
@@ -65,7 +65,7 @@ class Scale:
         return np.full(len(continuation), np.nan)
 
 
-def token_words(continuation: Continuation, words: Words) -> np.ndarray:
+def token_words(continuation: Draft, words: Words) -> np.ndarray:
     """(n,) int: the word each token belongs to; -1 for none."""
     owner = np.full(len(continuation), -1, np.int64)
     for i, (start, stop) in enumerate(words.spans.tolist()):

@@ -22,7 +22,7 @@ from dragin_lab.checks import count
 from dragin_lab.errors import SettingError
 from dragin_lab.run.sensitivity import Effect, Sensitivity
 from dragin_lab.trace.kept import kept_of, written
-from dragin_lab.trace.trace import Continuation, Step, Trace
+from dragin_lab.trace.trace import Draft, Step, Trace
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
 from dragin_lab.views.frame import View, open_trace
 from dragin_lab.views.heat import find_largest
@@ -67,7 +67,7 @@ def _fill_template(trace: Trace, most: int, sensitivity: Sensitivity | None) -> 
     return render_template("heatmap.html", **values)
 
 
-def find_cut(step: Step, name: str, continuation: Continuation) -> int | None:
+def find_cut(step: Step, name: str, continuation: Draft) -> int | None:
     """The character after which a text was thrown away; None where nobody has decided, or all was kept."""
     end = kept_of(step).of(name)
     return None if end is None or end >= len(continuation.text) else end

@@ -21,7 +21,7 @@ from dragin_lab.core.method import VARIANTS
 from dragin_lab.core.settings import Declaration, title_setting
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.kept import before_after, kept_of, mean_entropy, with_passages
-from dragin_lab.trace.trace import Continuation, Passage, Prompt, Query, Step, Trace
+from dragin_lab.trace.trace import Draft, Passage, Prompt, Query, Step, Trace
 from dragin_lab.views.html import clip, count, num, short
 from dragin_lab.views.tokens import find_extents
 
@@ -32,7 +32,7 @@ PARTS = {
     "decision": ("Decision", "why retrieve here, or not"),
     "query": ("Query", "what it asked"),
     "passages": ("Passages", "what it found"),
-    "continuation": ("Continuation", "what that changed"),
+    "continuation": ("Draft", "what that changed"),
     "notes": ("Notes", "what to know"),
     "prompts": ("Prompts", "exactly what the model read"),
 }
@@ -322,7 +322,7 @@ def about_continuation(step: Step, colours: str) -> str:
     return " ".join(filter(None, [text, describe_bounds(continuation)]))
 
 
-def describe_bounds(continuation: Continuation) -> str:
+def describe_bounds(continuation: Draft) -> str:
     """How closely a server's entropies are known, and how often it was asked again; "" for a model that has all."""
     width = continuation.entropy_width
     if width is None or not len(width):
@@ -331,7 +331,7 @@ def describe_bounds(continuation: Continuation) -> str:
     return "; ".join(filter(None, [apart, describe_asked_again([continuation])])) + "."
 
 
-def describe_asked_again(continuations: Iterable[Continuation | None]) -> str:
+def describe_asked_again(continuations: Iterable[Draft | None]) -> str:
     """``3 tokens asked again``: those whose distribution a server was asked for again; "" for none."""
     again = sum(continuation.asked_again for continuation in continuations if continuation is not None)
     return f"{count(again, 'token')} asked again" if again else ""

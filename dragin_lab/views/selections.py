@@ -11,10 +11,10 @@ from pathlib import Path
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import several
-from dragin_lab.core.words import word_starts
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.kept import sentence_end
 from dragin_lab.trace.trace import Query, Step, Trace
+from dragin_lab.trace.words import word_starts
 from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.frame import View
 from dragin_lab.views.heat import scale_of

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from dragin_lab.trace.kept import kept_of, written
-from dragin_lab.trace.trace import Continuation, Step, Trace
+from dragin_lab.trace.trace import Draft, Step, Trace
 from dragin_lab.views.frame import View
 from dragin_lab.views.rendering import render_template
 from dragin_lab.views.trace import draw_trace
@@ -64,7 +64,7 @@ def spans_of(trace: Trace) -> list[Span]:
     return out
 
 
-def _split_by_fate(step: int, what: str, continuation: Continuation, end: int | None, place: int) -> list[Span]:
+def _split_by_fate(step: int, what: str, continuation: Draft, end: int | None, place: int) -> list[Span]:
     """The spans of one text whose kept part ends at the character ``end``, from the token ``place`` of the axis on."""
     n, offsets = len(continuation), continuation.offsets
     cut = n if end is None or what == "extraction" else int((offsets[:, 1] <= end).sum())

@@ -13,7 +13,7 @@ from math import isfinite
 import numpy as np
 
 from dragin_lab.text import write_compared
-from dragin_lab.trace.trace import Continuation, Decision, Words
+from dragin_lab.trace.trace import Decision, Draft, Words
 from dragin_lab.views.heat import Scale, token_words
 from dragin_lab.views.html import num, percent, short
 
@@ -56,7 +56,7 @@ class Cell:
 Extent = tuple[int, int, int, int, str]
 
 
-def find_extents(continuation: Continuation) -> list[Extent]:
+def find_extents(continuation: Draft) -> list[Extent]:
     """Where the visible cells of a continuation lie, in order, with their texts."""
     out: list[Extent] = []
     text = continuation.text
@@ -68,7 +68,7 @@ def find_extents(continuation: Continuation) -> list[Extent]:
             end = max(stop, end)
             out.append((begin, end, first, i + 1, text[begin:end]))
         else:
-            raw = text[start:stop] or ("" if _MARKER_ONLY.match(continuation.tokens[i]) else continuation.tokens[i])
+            raw = text[start:stop] or ("" if _MARKER_ONLY.match(continuation.pieces[i]) else continuation.pieces[i])
             out.append((start, stop, i, i + 1, raw))
     return out
 
@@ -135,7 +135,7 @@ Run = tuple[int, list[tuple[str, Cell]]]
 class Look:
     """A continuation with everything that a view shows of its tokens."""
 
-    continuation: Continuation
+    continuation: Draft
     words: Words
     scale: Scale
     values: np.ndarray  # (n,) float64, the measure that the colour shows
@@ -145,7 +145,7 @@ class Look:
     units: list[Unit] = field(default_factory=list)  # the sentences or the draft that were judged as a whole
 
     @classmethod
-    def of(cls, continuation: Continuation, scale: Scale, words: Words, decision: Decision | None = None) -> Look:
+    def of(cls, continuation: Draft, scale: Scale, words: Words, decision: Decision | None = None) -> Look:
         """The look of a continuation; ``words`` are empty where nothing judged it."""
         values, owner = scale.values(continuation, words), token_words(continuation, words)
         levels, word_of = scale.levels(values).tolist(), owner.tolist()
@@ -222,7 +222,7 @@ class Look:
 
     def named(self, cell: Cell, token: int) -> str:
         """A cell among figures."""
-        return show_spaces(cell.text.strip(" ") or self.continuation.tokens[token])
+        return show_spaces(cell.text.strip(" ") or self.continuation.pieces[token])
 
     def likeliest(self, token: int) -> Sequence[tuple[str, float]]:
         """The likeliest tokens in the place of this one, with their probabilities."""
@@ -347,7 +347,7 @@ def window_ranges(look: Look, room: int, start: int, stop: int) -> list[tuple[in
     ]
 
 
-def share_out(continuations: Sequence[Continuation], tokens: int) -> dict[int, int]:
+def share_out(continuations: Sequence[Draft], tokens: int) -> dict[int, int]:
     """How many tokens of each continuation may be drawn so that all together draw at most ``tokens``.
 
     Short ones are drawn whole; what they leave is shared evenly among the longer ones.

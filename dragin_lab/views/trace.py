@@ -13,7 +13,7 @@ from dragin_lab.checks import count as as_count
 from dragin_lab.checks import flag
 from dragin_lab.errors import TraceFileError
 from dragin_lab.trace.kept import kept_of, written
-from dragin_lab.trace.trace import Continuation, Step, Trace, Words
+from dragin_lab.trace.trace import Draft, Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
 from dragin_lab.views.frame import View, make_message, make_view, open_trace
@@ -201,7 +201,7 @@ def _part_lines(canvas: Canvas, step: Step, part: str) -> Iterator[list[Run]]:
         yield [("; ".join(sizes), _DIM)]
 
 
-def _bounds_line(continuation: Continuation) -> Iterator[list[Run]]:
+def _bounds_line(continuation: Draft) -> Iterator[list[Run]]:
     if bounds := sections.describe_bounds(continuation):
         yield [(bounds, _DIM)]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.checks import position, shown
-from dragin_lab.core.words import character_words
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.text import write_compared
 from dragin_lab.trace.kept import kept_of, written
-from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
+from dragin_lab.trace.trace import Draft, Prompt, Step, Trace
+from dragin_lab.trace.words import character_words
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.frame import View, make_message, open_trace, render_head
@@ -121,7 +121,7 @@ def _text_data(canvas: Canvas, step: Step, name: str, look: Look, room: int) -> 
         "tokens": len(continuation),
         "cells": cells,
         "start": next((i for i, c in enumerate(cells) if c["f"] or (look.units and c["j"])), 0),
-        "rows": continuation.attention is not None,
+        "rows": continuation.rows is not None,
         "second": look.second_reading,
         "unjudged": "This token belongs to no judged word." if draft else "No trigger judged this text.",
         "html": render_macro("parts.html", "around", canvas, step, draft or step.draft is None),
@@ -148,7 +148,7 @@ def _cell_data(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any
     return {
         "b": printable(before),
         "t": printable(cell.text).replace("\n", "↵\n"),
-        "v": _name_token(printable(cell.text.strip() or continuation.tokens[i])),
+        "v": _name_token(printable(cell.text.strip() or continuation.pieces[i])),
         "n": i + 1,
         "l": cell.level,
         "x": " ".join(name for name, on in css.items() if on),
@@ -184,15 +184,15 @@ def _name_token(token: str) -> str:
     return show_spaces(token) if token.strip(" ▁Ġ") else "␣"
 
 
-def _attended_words(continuation: Continuation, prompt: Prompt | None, at: dict[int, int]) -> list[list[list[Any]]]:
+def _attended_words(continuation: Draft, prompt: Prompt | None, at: dict[int, int]) -> list[list[list[Any]]]:
     """For each token the words it looks at most: [text, part of the prompt, weight, cells]; empty without attention.
 
     A word's weight is the largest of its tokens, mean over heads, as in QFS. Special tokens have no text to name.
     """
-    if continuation.attention is None:
+    if continuation.rows is None:
         return []
     p = len(continuation.prompt_ids)
-    rows = continuation.attention[:, 1:, :].astype(np.float32).mean(axis=0)  # (n, p + n)
+    rows = continuation.rows[:, 1:, :].astype(np.float32).mean(axis=0)  # (n, p + n)
     words: list[tuple[str, str, list[int], int]] = []  # text, part, cells, first token
     if prompt is None:
         words.append(("", "", [], 0))

@@ -246,7 +246,7 @@ def test_a_model_that_runs_out_of_memory_says_what_to_do(command: Command, monke
     def full(self: LanguageModel, *_: Any, **__: Any) -> None:
         raise RuntimeError("CUDA out of memory. Tried to allocate 52.00 GiB.\nand so on")
 
-    monkeypatch.setattr(LanguageModel, "stream", full)
+    monkeypatch.setattr(LanguageModel, "write", full)
     command.refused("ask", QUESTION, code=cli.FAILED, says=("memory", "--top-k", "paper variant"))
 
 

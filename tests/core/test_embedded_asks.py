@@ -44,8 +44,8 @@ def test_a_forbidden_call_is_not_opened_and_a_bonus_opens_one(lab: dl.Lab) -> No
     assert step.draft is not None
     at = step.draft.text.index(" [Search(")
     first = int(np.flatnonzero(step.draft.offsets[:, 0] >= at)[0])
-    forbidden = lm.generate(Write(step.prompt, first + 6, bias=(Bias(CALL_OPENS, float("-inf")),)))
+    forbidden = lm.write(Write(step.prompt, first + 6, bias=(Bias(CALL_OPENS, float("-inf")),)))
     assert forbidden.ids[:first].tolist() == step.draft.ids[:first].tolist()
     assert "[" not in forbidden.text
-    opened = lm.generate(Write(default_template(lm, method).render("Who?"), 2, bias=(Bias(CALL_OPENS, 100.0),)))
+    opened = lm.write(Write(default_template(lm, method).render("Who?"), 2, bias=(Bias(CALL_OPENS, 100.0),)))
     assert opened.text.startswith("[")

@@ -37,7 +37,7 @@ def test_dragin_cuts_before_the_word_searches_and_resumes(marker: str) -> None:
     assert first.decision.cut == first.draft.text.index(" Bo")
     assert (first.decision.retrieve, first.decision.sentence) == (True, 0)
     assert first.decision.reason == "'Bo' scores 4.5, above θ 0.25"
-    assert first.draft.tokens[first.decision.token or 0].strip(marker) == "Bo"
+    assert first.draft.pieces[first.decision.token or 0].strip(marker) == "Bo"
     assert first.query is not None
     assert (first.query.text, first.query.sent) == ("made film", "made film")
     assert first.query.words == ("Who", "made", "it?", "The", "film", "is", "by")

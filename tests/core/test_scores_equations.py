@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dragin_lab.core import scores
-from dragin_lab.core.draft import Draft
-from dragin_lab.core.episode import SoFar
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.triggers import Rind
-from dragin_lab.core.words import Word
+from dragin_lab.trace.draft import Draft
+from dragin_lab.trace.words import Word
 
 finite = st.floats(-30, 30, width=32)
 
@@ -109,8 +108,8 @@ def test_trigger_judges_by_eq_5_word_by_word(words: list[str], seed: int, theta:
     expected = eq_5(entropy.tolist(), eq_3(attention), [words[k] in stops for k in of_word])
 
     received = scores.received(attention.mean(axis=0))
-    made = SoFar(list(range(n)), text, offsets, entropy.tolist(), [-0.1] * n, received)
-    trigger, draft = Rind(threshold=theta), Draft(made, pipeline, ended=ended)
+    made = Draft(np.arange(n), text, np.array(offsets), entropy=entropy, logprob=np.full(n, -0.1), received=received)
+    trigger, draft = Rind(threshold=theta), made.read_by(pipeline, ended=ended)
     verdict, by_token = trigger.judge(draft), trigger.score_tokens(draft)
     np.testing.assert_allclose(by_token, expected, rtol=1e-5)
     assert by_token[-1] == 0

@@ -12,39 +12,41 @@ from scripted import WordTokenizer
 from test_sentences import texts
 
 import dragin_lab as dl
-from dragin_lab.core.draft import Draft
-from dragin_lab.core.episode import SoFar
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.settings import Rule
 from dragin_lab.core.stops import AnswerLine, AnyOf, FirstSentence, Watch, find_answer_end
 from dragin_lab.core.trigger import TRIGGERS, Trigger, Verdict
 from dragin_lab.core.triggers import Rind
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.draft import Draft
 
 PIPELINE = load_pipeline()
 
 
 def so_far(
     tokens: list[str], entropy: list[float], received: list[float] | None = None, *, special: tuple[int, ...] = ()
-) -> SoFar:
+) -> Draft:
     """A draft of these tokens; ``special`` ones have no characters."""
     text, offsets = "", []
     for i, token in enumerate(tokens):
         offsets.append((len(text), len(text) + (0 if i in special else len(token))))
         text += "" if i in special else token
     known = np.array(received if received is not None else [1.0] * (len(tokens) - 1) + [0.0], np.float32)
-    return SoFar(list(range(len(tokens))), text, offsets, entropy, [-0.1] * len(tokens), known)
+    return Draft(
+        ids=np.arange(len(tokens)), text=text, offsets=np.array(offsets), received=known,
+        entropy=np.array(entropy), logprob=np.full(len(tokens), -0.1), pieces=tuple(tokens), ended=False,
+    )  # fmt: skip
 
 
 def rind(theta: float, *, resumed: bool = False, scale: str | None = None) -> Watch:
     return Watch(Rind(threshold=theta, scale=scale), PIPELINE, resumed)
 
 
-def judge(watch: Watch, draft: SoFar, *, ended: bool) -> Verdict:
-    return watch.trigger.judge(Draft(draft, PIPELINE, ended=ended), resumed=watch.resumed)
+def judge(watch: Watch, draft: Draft, *, ended: bool) -> Verdict:
+    return watch.trigger.judge(draft.read_by(PIPELINE, ended=ended), resumed=watch.resumed)
 
 
-def fires(watch: Watch, draft: SoFar) -> bool:
+def fires(watch: Watch, draft: Draft) -> bool:
     return watch.reached(draft) == "rind"
 
 
@@ -99,10 +101,10 @@ def test_scaled_scores_are_judged_at_the_end_of_their_sentence() -> None:
 @pytest.mark.parametrize("ended", [False, True])
 def test_nothing_written_is_judged_to_lack_nothing(scale: str | None, ended: bool) -> None:
     trigger = rind(0.0, scale=scale)
-    assert trigger.reached(SoFar()) is None
-    nothing = judge(trigger, SoFar(), ended=ended)
+    assert trigger.reached(Draft()) is None
+    nothing = judge(trigger, Draft(), ended=ended)
     assert (len(nothing.words), nothing.fires, nothing.peak) == (0, False, -np.inf)
-    only_end = judge(trigger, SoFar([2], "", [(0, 0)], [1.0], [-0.1], np.ones(1, np.float32)), ended=ended)
+    only_end = judge(trigger, so_far(["</s>"], [1.0], [1.0], special=(0,)), ended=ended)
     assert only_end.words.text == ("",)
     assert not only_end.fires
 
@@ -157,7 +159,7 @@ def test_a_sum_of_scores_below_theta_may_be_above_it_and_stops_the_draft() -> No
     dl.when("total", threshold=1.0, pool="sum")(lambda draft: draft.entropy)
     trigger = TRIGGERS.make("total")
     draft = so_far([" Waj", "da", " is"], [0.6, 0.6, 0.1])
-    assert not trigger.is_silent(Draft(draft, PIPELINE, ended=False))
+    assert not trigger.is_silent(draft.read_by(PIPELINE, ended=False))
     assert Watch(trigger, PIPELINE).reached(draft) == "total"
     highest = TRIGGERS.make("total@0.6")
     assert Watch(highest, PIPELINE).reached(so_far([" Waj", "da", " is"], [0.3, 0.3, 0.1])) is None
@@ -186,9 +188,11 @@ def test_a_trigger_that_judges_by_itself_is_asked_whatever_its_scores_are() -> N
 @pytest.mark.parametrize("unit", ["sentence", "draft"])
 def test_a_unit_that_fires_without_a_word_above_theta_fires_at_its_highest(unit: str) -> None:
     dl.when("total", threshold=1.0, unit=unit, pool="sum")(lambda draft: draft.entropy)
-    verdict = TRIGGERS.make("total").judge(Draft(so_far([" Bo", " is", " far"], [0.3, 0.2, 0.6]), PIPELINE))
+    verdict = TRIGGERS.make("total").judge(
+        so_far([" Bo", " is", " far"], [0.3, 0.2, 0.6]).read_by(PIPELINE, ended=True)
+    )
     assert (verdict.fires, verdict.word, verdict.peak) == (True, 2, pytest.approx(1.1))
-    assert not TRIGGERS.make("total@2").judge(Draft(so_far([" Bo"], [0.3]), PIPELINE)).fires
+    assert not TRIGGERS.make("total@2").judge(so_far([" Bo"], [0.3]).read_by(PIPELINE, ended=True)).fires
 
 
 def test_scores_below_zero_are_held_against_a_threshold_below_zero() -> None:
@@ -203,7 +207,7 @@ def test_scores_below_zero_are_held_against_a_threshold_below_zero() -> None:
             return -draft.entropy
 
     dl.when("below", threshold=-2.0)(lambda draft: -draft.entropy)
-    draft = Draft(so_far([" Bo", " is"], [1.5, 3.0]), PIPELINE)
+    draft = so_far([" Bo", " is"], [1.5, 3.0]).read_by(PIPELINE, ended=True)
     for trigger in (TRIGGERS.make("below"), Own()):
         assert trigger.judge(draft).word == 0
         silent = replace(trigger, threshold=-1.0)  # type: ignore[call-arg]
@@ -235,14 +239,16 @@ def test_scores_below_zero_are_held_against_a_threshold_below_zero() -> None:
 def test_a_reason_has_the_digits_that_tell_a_score_from_the_threshold(score: float, theta: float, reason: str) -> None:
     dl.when("level", threshold=-9.0)(lambda draft: draft.entropy)
     trigger = replace(TRIGGERS.make("level"), threshold=theta)  # type: ignore[call-arg]
-    verdict = trigger.judge(Draft(so_far([" Bo", " is"], [score, -9.0]), PIPELINE, ended=True))
+    verdict = trigger.judge(so_far([" Bo", " is"], [score, -9.0]).read_by(PIPELINE, ended=True))
     assert (trigger.describe_hit(verdict) if verdict.fires else trigger.describe_silence(verdict.peak)) == reason
 
 
 def test_words_after_the_answer_are_not_judged() -> None:
-    draft = Draft(so_far([" Bo", " is", " Li"], [0.1, 0.1, 9.0]), PIPELINE)
+    draft = so_far([" Bo", " is", " Li"], [0.1, 0.1, 9.0]).read_by(PIPELINE, ended=True)
     trigger = Rind(threshold=0.5)
-    assert trigger.judge(Draft(so_far([" Bo", " is", " Li"], [0.1, 0.1, 9.0], [1.0] * 3), PIPELINE)).word == 2
+    assert (
+        trigger.judge(so_far([" Bo", " is", " Li"], [0.1, 0.1, 9.0], [1.0] * 3).read_by(PIPELINE, ended=True)).word == 2
+    )
     assert not trigger.judge(draft, until=6).fires
     assert trigger.judge(draft, until=6).judged.tolist() == [True, True, False]
 
@@ -270,9 +276,9 @@ def test_a_trigger_has_at_most_eight_attributes_beyond_its_settings() -> None:
 def test_a_first_sentence_that_stopped_a_draft_is_the_first_of_every_continuation(text: str, more: str) -> None:
     """The soundness of early stopping: what is kept of a stopped draft is what would be kept of a full one."""
     stop = FirstSentence(PIPELINE)
-    if stop.reached(SoFar(text=text)) is None:
+    if stop.reached(Draft(text=text)) is None:
         return
-    assert stop.reached(SoFar(text=text + more)) == "sentence"
+    assert stop.reached(Draft(text=text + more)) == "sentence"
     whole = text + more
     # as the reference loop splits, and as the paper loop does
     assert PIPELINE.split(text.strip())[0] == PIPELINE.split(whole.strip())[0]
@@ -297,9 +303,9 @@ def test_an_answer_that_stopped_a_draft_ends_there_in_every_continuation(
     tokenizer = WordTokenizer(marker)
     stop = AnswerLine(tokenizer, before)
 
-    def made(written: str) -> SoFar:
+    def made(written: str) -> Draft:
         ids = [i for i, _, _ in tokenizer.cut(written)]
-        return SoFar(ids, tokenizer.decode(ids, special=False))
+        return Draft(np.array(ids), tokenizer.decode(ids, special=False))
 
     if stop.reached(made(text)) is None:
         return

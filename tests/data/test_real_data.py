@@ -83,8 +83,8 @@ def test_a_real_question(command: Command, tmp_path: Path, model: str, method: s
         assert (continuation.entropy >= 0).all()
         assert (continuation.logprob <= 1e-5).all()
         assert (continuation.received >= 0).all()
-        if continuation.attention is not None:
-            np.testing.assert_allclose(continuation.attention.astype(np.float32).sum(-1), 1, atol=5e-3)
+        if continuation.rows is not None:
+            np.testing.assert_allclose(continuation.rows.astype(np.float32).sum(-1), 1, atol=5e-3)
     notes = " ".join(note for step in trace.steps for note in step.notes)
     if variant == "paper":
         assert "warning" not in ran.err

@@ -14,10 +14,9 @@ import torch
 import transformers as tf
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from dragin_lab.core.episode import SoFar, Write
+from dragin_lab.core.episode import Stop, Write
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.engines.writing import TokenEvent
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.trace.trace import Draft
 
 PARITY = Path(__file__).parents[1] / "parity" / "models"
 PROMPT = "Question: Who is the mother of the director of Elm Road?\nAnswer:"
@@ -201,24 +200,24 @@ def tiny(kind: str = "llama", **options: Any) -> LanguageModel:
     return lm
 
 
-def settled(output: Continuation) -> None:
+def settled(output: Draft) -> None:
     """Each token is likelier than the next one by more than rounding can turn, so every processor chooses it."""
     probs = output.alternative_probs.astype(np.float64)  # (n, k)
     gap = np.log(probs[:, 0]) - np.log(probs[:, 1])  # (n,) nats
     assert gap.min() > GAP, "choose another prompt: on another processor another token may be the likeliest here"
 
 
-def alike(a: Continuation, b: Any, close: float = CLOSE, half: float = HALF) -> None:
+def alike(a: Draft, b: Any, close: float = CLOSE, half: float = HALF) -> None:
     """Two continuations have the same tokens, and what was measured on them differs by rounding alone.
 
     Kernels sum in an order that depends on the processor, on threads and on shapes: what is computed twice is the same
     to a tolerance, and only what is read again from where it was written is the same to the bit.
     """
-    assert isinstance(b, Continuation), b
+    assert isinstance(b, Draft), b
     settled(a)
     skipped = ("seconds", "reused", "stored", "alternative_ids", "alternative_tokens")
-    for name in (field.name for field in fields(Continuation) if field.name not in skipped):
-        _alike(name, getattr(a, name), getattr(b, name), {"attention": half, "hidden": 1e-4}.get(name, close))
+    for name in (field.name for field in fields(Draft) if field.name not in skipped):
+        _alike(name, getattr(a, name), getattr(b, name), {"rows": half, "states": 1e-4}.get(name, close))
 
 
 def _alike(name: str, one: Any, two: Any, atol: float) -> None:
@@ -232,13 +231,17 @@ def _alike(name: str, one: Any, two: Any, atol: float) -> None:
 
 
 @dataclass(frozen=True)
-class After:
+class After(Stop):
     """Stops behind some tokens; reads attention behind each token (1), behind every second (2), or behind none (0)."""
 
     tokens: int
     looks: int = 0
 
-    def reached(self, so_far: SoFar) -> str | None:
+    @property
+    def measured(self) -> bool:  # type: ignore[override]
+        return self.looks > 0
+
+    def reached(self, so_far: Draft) -> str | None:
         if self.looks and len(so_far.ids) % self.looks == 0:
             assert len(so_far.received) == len(so_far.ids)
         return "enough" if len(so_far.ids) >= self.tokens else None
@@ -257,7 +260,7 @@ def written(batch: Any, drafts: Sequence[Write], seeds: Sequence[int | None] | N
     return [answers[key] for key in range(len(drafts))]
 
 
-def drained(stream: Any) -> tuple[list[TokenEvent], Continuation]:
+def drained(stream: Any) -> tuple[list[Draft], Draft]:
     """The events of a stream, and what it returns."""
     events = []
     while True:

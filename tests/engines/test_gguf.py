@@ -71,7 +71,7 @@ def count_conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_a_gguf_file_is_the_model_it_was_made_from(source: LanguageModel, file: Path) -> None:
     lm = dl.Lab(str(file)).model
     draft = Write(dl.Prompt("Question: Who is Bo?\nAnswer:"), 20, attention=True)
-    theirs, ours = source.generate(draft), lm.generate(draft)
+    theirs, ours = source.write(draft), lm.write(draft)
     assert ours.ids.tolist() == theirs.ids.tolist()
     assert ours.text == theirs.text
     np.testing.assert_allclose(ours.entropy, theirs.entropy, atol=1e-4)

@@ -27,10 +27,10 @@ SPREAD = {
 def test_a_model_that_is_spread_writes_and_is_captured_like_one_that_is_not(layer: int) -> None:
     pytest.importorskip("accelerate")
     draft = Write(Prompt("Question: Who is Bo?\nAnswer:"), 12, attention=True)
-    plain = LanguageModel.load(SMALL, layer=layer).generate(draft)
+    plain = LanguageModel.load(SMALL, layer=layer).write(draft)
     lm = LanguageModel.load(SMALL, layer=layer, device_map=SPREAD)
     assert any(p.device.type == "meta" for p in lm.model.parameters()), "nothing is on disk"
-    spread = lm.generate(draft)
+    spread = lm.write(draft)
     assert spread.ids.tolist() == plain.ids.tolist()
     assert plain.attention is not None
     assert spread.attention is not None

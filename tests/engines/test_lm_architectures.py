@@ -14,10 +14,10 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines.check import APART
 from dragin_lab.engines.layers import attention_layers
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.trace.trace import Continuation, Prompt
+from dragin_lab.trace.trace import Draft, Prompt
 
 
-def one_pass(model: Any, output: Continuation) -> tuple[np.ndarray, list[torch.Tensor]]:
+def one_pass(model: Any, output: Draft) -> tuple[np.ndarray, list[torch.Tensor]]:
     """Logits (T, V) of prompt and continuation in one forward, and the maps (1, h, T, T) of the layers with any."""
     ids = torch.tensor([[*output.prompt_ids.tolist(), *output.ids.tolist()]])
     with torch.inference_mode():
@@ -25,18 +25,18 @@ def one_pass(model: Any, output: Continuation) -> tuple[np.ndarray, list[torch.T
     return out.logits[0].numpy(), [one for one in out.attentions if one is not None]
 
 
-def reference(model: Any, output: Continuation, layer: int) -> tuple[np.ndarray, np.ndarray]:
+def reference(model: Any, output: Draft, layer: int) -> tuple[np.ndarray, np.ndarray]:
     """Logits (T, V) and the layer's map (h, T, T) of prompt and continuation in one forward."""
     logits, maps = one_pass(model, output)
     return logits, maps[layer][0].numpy()
 
 
-def agree(output: Continuation, logits: np.ndarray, attention: np.ndarray) -> None:
+def agree(output: Draft, logits: np.ndarray, attention: np.ndarray) -> None:
     p, n = len(output.prompt_ids), len(output)
-    assert output.attention is not None
-    assert output.attention.shape == (attention.shape[0], n + 1, p + n)
-    assert output.attention.dtype == np.float16
-    np.testing.assert_allclose(output.attention, attention[:, p - 1 :], atol=HALF)
+    assert output.rows is not None
+    assert output.rows.shape == (attention.shape[0], n + 1, p + n)
+    assert output.rows.dtype == np.float16
+    np.testing.assert_allclose(output.rows, attention[:, p - 1 :], atol=HALF)
     mean = attention.mean(0)
     for i in range(n):
         expected = mean[p + i + 1 :, p + i].max() if i < n - 1 else 0.0
@@ -75,7 +75,7 @@ def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str
         lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=layer)
         assert lm.provenance()["tap"] == ("eager" if kind in lm_tiny.BYPASS else lm.tap.kind)
         place = layers.index(layer)
-        alone = [lm.generate(draft) for draft in drafts]
+        alone = [lm.write(draft) for draft in drafts]
         assert bool(alone[1].reused) == bool(lm.parts)
         for output in (*alone, *lm_tiny.written(lm.batch(3), drafts)):
             logits, maps = one_pass(eager, output)
@@ -93,7 +93,7 @@ def test_text_is_exactly_the_untapped_text(kind: str) -> None:
     lm = LanguageModel(model, lm_tiny.byte_level())
     ids, _ = lm.prompt(Prompt(lm_tiny.PROMPT))
     untapped = lm_tiny.build(kind).generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)[0, len(ids) :]
-    output = lm.generate(Write(Prompt(lm_tiny.PROMPT), 24))
+    output = lm.write(Write(Prompt(lm_tiny.PROMPT), 24))
     settled(output)
     assert output.ids.tolist() == untapped.tolist()
 
@@ -103,7 +103,7 @@ def test_layers_and_heads_can_be_chosen() -> None:
     for layer, index in ((1, 1), (-2, 2), ("last", 3)):
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level(), layer=layer, heads=[3, 1])  # type: ignore[arg-type]
         assert lm.layer == index
-        output = lm.generate(Write(Prompt(lm_tiny.PROMPT), 5, attention=True))
+        output = lm.write(Write(Prompt(lm_tiny.PROMPT), 5, attention=True))
         logits, attention = reference(eager, output, index)
         agree(output, logits, attention[[3, 1]])
 
@@ -116,6 +116,6 @@ def test_every_check_passes(kind: str) -> None:
 
 def test_bfloat16_models_give_float32_rows() -> None:
     lm = LanguageModel(lm_tiny.build("llama").to(torch.bfloat16), lm_tiny.byte_level())
-    output = lm.generate(Write(Prompt(lm_tiny.PROMPT), 5))
+    output = lm.write(Write(Prompt(lm_tiny.PROMPT), 5))
     assert output.received.dtype == np.float32
     np.testing.assert_allclose(lm.attend(output.ids).sum(-1), 1, atol=1e-5)

@@ -11,20 +11,20 @@ import pytest
 import torch
 from lm_tiny import CLOSE, After, alike, tiny, written
 
-from dragin_lab.core.episode import Bias, SoFar, Write
+from dragin_lab.core.episode import Bias, Stop, Write
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.trace.trace import Prompt
+from dragin_lab.trace.trace import Draft, Prompt
 
 SLIDING = ("mistral", "gemma2", "gemma3", "gpt-oss")
 CPU_FULL = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
 
 
 @dataclass(frozen=True)
-class Broken:
+class Broken(Stop):
     """Fails at its third token."""
 
-    def reached(self, so_far: SoFar) -> str | None:
+    def reached(self, so_far: Draft) -> str | None:
         if len(so_far.ids) == 3:
             raise ValueError("no judgement")
         return None
@@ -48,7 +48,7 @@ def test_a_batch_gives_what_every_draft_gives_alone(kind: str) -> None:
     for size in (3, 50):
         batch = tiny(kind).batch(size)
         for draft, output in zip(DRAFTS, written(batch, DRAFTS), strict=True):
-            alike(tiny(kind).generate(draft), output)
+            alike(tiny(kind).write(draft), output)
         assert batch.describe() == {"asked": size, "size": size, "notes": []}
 
 
@@ -59,7 +59,7 @@ def test_a_sliding_window_is_written_one_at_a_time_and_says_so(kind: str) -> Non
     assert batch.size == 1
     assert batch.describe()["notes"] == ["written one at a time: its key-value cache has a sliding window"]
     for draft, output in zip(DRAFTS[:3], written(batch, DRAFTS[:3]), strict=True):
-        alike(tiny(kind).generate(draft), output)
+        alike(tiny(kind).write(draft), output)
 
 
 def test_nobody_waits_for_the_slowest() -> None:
@@ -73,13 +73,13 @@ def test_nobody_waits_for_the_slowest() -> None:
 
 
 def test_end_of_sequence_and_the_layer_and_heads_chosen() -> None:
-    full = tiny().generate(DRAFTS[0])
+    full = tiny().write(DRAFTS[0])
     options: dict[str, Any] = {"layer": 1, "heads": [3, 1]}
     alone, lm = tiny(**options), tiny(**options)
     alone.eos = lm.eos = frozenset({int(full.ids[4])})
     for draft, output in zip(DRAFTS, written(lm.batch(4), DRAFTS), strict=True):
-        alike(alone.generate(draft), output)
-    assert lm.generate(DRAFTS[0]).stopped == "eos"
+        alike(alone.write(draft), output)
+    assert lm.write(DRAFTS[0]).stopped == "eos"
 
 
 def test_each_draft_has_its_own_draws_and_warpers() -> None:
@@ -91,7 +91,7 @@ def test_each_draft_has_its_own_draws_and_warpers() -> None:
     seeds = range(5, 5 + len(DRAFTS))
     output = written(sampling().batch(3), DRAFTS, seeds)
     for draft, seed, one in zip(DRAFTS, seeds, output, strict=True):
-        alike(sampling().generate(draft, seed), one)
+        alike(sampling().write(draft, seed), one)
     assert output[0].entropy_processed is not None
 
 
@@ -115,7 +115,7 @@ def test_a_failing_draft_is_no_matter_of_the_others() -> None:
     assert "do not fit into the 256 positions" in str(output[1])
     assert isinstance(output[2], ValueError)
     for i in (0, 3, 4, 5):
-        alike(tiny("gpt2").generate(drafts[i]), output[i])
+        alike(tiny("gpt2").write(drafts[i]), output[i])
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -143,7 +143,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_says_so(error: Exception) -> No
     small(lm, 3, error)
     batch = lm.batch(6)
     for draft, output in zip(DRAFTS, written(batch, DRAFTS), strict=True):
-        alike(tiny().generate(draft), output)
+        alike(tiny().write(draft), output)
     notes = ["a batch of 6 did not fit into memory; went on with 3"]
     assert batch.describe() == {"asked": 6, "size": 3, "notes": notes}
 
@@ -153,7 +153,7 @@ def test_another_failure_of_the_batch_lets_each_draft_go_on_alone() -> None:
     small(lm, 1, RuntimeError("shapes differ"))
     batch = lm.batch(4)
     for draft, output in zip(DRAFTS, written(batch, DRAFTS), strict=True):
-        alike(tiny().generate(draft), output)
+        alike(tiny().write(draft), output)
     assert batch.size == 1
     assert batch.notes == ["written one at a time, because a batch of 4 met RuntimeError: shapes differ"]
 
@@ -171,8 +171,8 @@ def test_a_draft_that_fits_nowhere_fails_alone() -> None:
     batch = lm.batch(3)
     output = written(batch, drafts)
     assert isinstance(output[1], torch.OutOfMemoryError)
-    alike(tiny().generate(drafts[0]), output[0])
-    alike(tiny().generate(drafts[2]), output[2])
+    alike(tiny().write(drafts[0]), output[0])
+    alike(tiny().write(drafts[2]), output[2])
     assert batch.describe() == {"asked": 3, "size": 3, "notes": []}  # the batch was not the reason
 
 
@@ -198,7 +198,7 @@ def test_a_map_makes_room_for_itself() -> None:
     while len(batch):
         results |= dict(batch.step())
     for i in range(3):  # they had begun, and began again
-        alike(tiny().generate(drafts[i]), results[i])
+        alike(tiny().write(drafts[i]), results[i])
 
 
 def test_closing_leaves_the_model_as_it_was() -> None:
@@ -210,4 +210,4 @@ def test_closing_leaves_the_model_as_it_was() -> None:
     assert lm.kept.most == 16 * most
     batch.close()
     assert (len(batch), lm.kept.most) == (0, most)
-    alike(tiny().generate(DRAFTS[0]), lm.generate(DRAFTS[0]))
+    alike(tiny().write(DRAFTS[0]), lm.write(DRAFTS[0]))

@@ -24,7 +24,7 @@ def encoded(tokenizer: Any, text: str = lm_tiny.PROMPT) -> Any:
 @lm_tiny.matrix(*lm_tiny.REGISTRY, "falcon", "gpt_neo", "diffllama", *lm_tiny.HYBRIDS)
 def test_capture_equals_language_model(kind: str) -> None:
     tokenizer = lm_tiny.byte_level()
-    expected = LanguageModel(lm_tiny.build(kind), tokenizer).generate(Write(Prompt(lm_tiny.PROMPT), 9, attention=True))
+    expected = LanguageModel(lm_tiny.build(kind), tokenizer).write(Write(Prompt(lm_tiny.PROMPT), 9, attention=True))
     model = lm_tiny.build(kind)
     with dl.capture(model, tokenizer) as tape:
         model.generate(**encoded(tokenizer), max_new_tokens=9, do_sample=False)
@@ -34,20 +34,20 @@ def test_capture_equals_language_model(kind: str) -> None:
 @pytest.mark.parametrize("name", ["almanac-prototype", "almanac-small"])
 def test_capture_finds_the_tokenizer_of_a_saved_model(name: str) -> None:
     path = lm_tiny.PARITY / name
-    expected = LanguageModel.load(path).generate(Write(Prompt(lm_tiny.PROMPT), 24, attention=True))
+    expected = LanguageModel.load(path).write(Write(Prompt(lm_tiny.PROMPT), 24, attention=True))
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     lm = LanguageModel(model, LanguageModel.load(path).tokenizer)
     with dl.capture(model) as tape:
         result = model.generate(
             **encoded(lm.tokenizer.hf), max_new_tokens=24, do_sample=False, return_dict_in_generate=True
         )
-        inside = lm.generate(Write(Prompt(lm_tiny.PROMPT), 24, attention=True))  # a tap over a tap
+        inside = lm.write(Write(Prompt(lm_tiny.PROMPT), 24, attention=True))  # a tap over a tap
     lm_tiny.alike(tape.continuation, expected)
     lm_tiny.alike(inside, expected)
     assert result.sequences[0].tolist() == [*expected.prompt_ids, *expected.ids]
     assert result.past_key_values.get_seq_length() == result.sequences.shape[1] - 1  # as without the tap
     table = tape.tokens
-    assert table["token"].tolist() == list(expected.tokens)
+    assert table["token"].tolist() == list(expected.pieces)
     assert "".join(table["text"]) == expected.text
     np.testing.assert_allclose(table["entropy"], expected.entropy, atol=lm_tiny.CLOSE)
 
@@ -62,9 +62,9 @@ def test_every_call_is_kept() -> None:
     assert len(tape.tokens) == 53
     lm = LanguageModel(lm_tiny.build("llama"), tokenizer, heads=[2])
     lm.eos = frozenset()
-    long = lm.generate(Write(Prompt(lm_tiny.PROMPT), 50))
+    long = lm.write(Write(Prompt(lm_tiny.PROMPT), 50))
     np.testing.assert_allclose(tape.continuation.received, long.received, atol=lm_tiny.CLOSE)
-    assert tape.continuation.attention is None
+    assert tape.continuation.rows is None
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2", "falcon"])

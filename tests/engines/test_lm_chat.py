@@ -116,7 +116,7 @@ def test_there_is_no_second_bos(kind: str) -> None:
     assert (ids[0] == 0) == (kind in ADDS_BOS)
     assert ids[1] != 0
     assert ids.count(0) == {"llama-2": 3, "llama-3": 1}.get(kind, 0)  # Llama 2 opens every exchange with one
-    output = model(kind).generate(Write(render(kind), 2))
+    output = model(kind).write(Write(render(kind), 2))
     assert output.prompt_ids.tolist() == ids
 
 

@@ -12,22 +12,24 @@ import pytest
 import torch
 from lm_tiny import CLOSE, alike, drained, tiny
 
-from dragin_lab.core.episode import Bias, SoFar, Write
+from dragin_lab.core.episode import Bias, Stop, Write
 from dragin_lab.engines.load import LanguageModel
+from dragin_lab.engines.streaming import stream_draft
 from dragin_lab.errors import ModelError
-from dragin_lab.trace.trace import Continuation, Prompt
+from dragin_lab.trace.trace import Draft, Prompt
 
 PROMPT = Prompt(lm_tiny.PROMPT)
 
 
 @dataclass(frozen=True)
-class After:
+class After(Stop):
     """Stops behind a number of tokens, and keeps what it was shown."""
 
     tokens: int
     seen: list[Any] = field(default_factory=list, compare=False)
+    measured = True
 
-    def reached(self, so_far: SoFar) -> str | None:
+    def reached(self, so_far: Draft) -> str | None:
         self.seen.append(
             (list(so_far.ids), so_far.text, list(so_far.offsets), list(so_far.entropy), so_far.received.copy())
         )
@@ -39,8 +41,8 @@ class After:
 
 def test_two_streams_at_once_do_not_share_a_cache() -> None:
     lm = tiny()
-    expected = [tiny().generate(Write(p, 6)) for p in (PROMPT, Prompt("Answer: Ulm"))]
-    one, two = lm.stream(Write(PROMPT, 6)), lm.stream(Write(Prompt("Answer: Ulm"), 6))
+    expected = [tiny().write(Write(p, 6)) for p in (PROMPT, Prompt("Answer: Ulm"))]
+    one, two = stream_draft(lm, Write(PROMPT, 6)), stream_draft(lm, Write(Prompt("Answer: Ulm"), 6))
     for _ in range(5):
         next(one)
         next(two)
@@ -52,12 +54,12 @@ def test_two_streams_at_once_do_not_share_a_cache() -> None:
 def test_threads_may_share_a_model() -> None:
     lm = tiny()
     prompts = [Prompt(f"{lm_tiny.PROMPT} {i}") for i in range(4)]
-    expected = [tiny().generate(Write(p, 12)) for p in prompts]
+    expected = [tiny().write(Write(p, 12)) for p in prompts]
     maps = lm.attend([9, 8, 7, 6])
 
-    def work(i: int) -> Continuation:
+    def work(i: int) -> Draft:
         for _ in range(3):
-            output = lm.generate(Write(prompts[i], 12))
+            output = lm.write(Write(prompts[i], 12))
             np.testing.assert_allclose(lm.attend([9, 8, 7, 6]), maps, atol=CLOSE)
         return output
 
@@ -70,15 +72,15 @@ def test_threads_may_share_a_model() -> None:
 
 
 def test_stop_sees_every_token_in_order_and_ends_the_draft() -> None:
-    full = tiny().generate(Write(PROMPT, 12, attention=True))
+    full = tiny().write(Write(PROMPT, 12, attention=True))
     stop = After(7)
-    output = tiny().generate(Write(PROMPT, 12, stop, attention=True))
+    output = tiny().write(Write(PROMPT, 12, stop, attention=True))
     assert output.stopped == "enough"
     assert output.ids.tolist() == full.ids[:7].tolist()
     assert [len(ids) for ids, *_ in stop.seen] == [1, 2, 3, 4, 5, 6, 7]
     p = len(output.prompt_ids)
-    assert full.attention is not None
-    mean = full.attention.astype(np.float32).mean(0)
+    assert full.rows is not None
+    mean = full.rows.astype(np.float32).mean(0)
     for t, (ids, text, offsets, entropy, received) in enumerate(stop.seen):
         assert ids == full.ids[: t + 1].tolist()
         assert full.text.startswith(text)
@@ -93,10 +95,10 @@ def test_stop_sees_every_token_in_order_and_ends_the_draft() -> None:
 
 
 def test_end_of_sequence_is_kept_as_the_last_token() -> None:
-    full = tiny().generate(Write(PROMPT, 12))
+    full = tiny().write(Write(PROMPT, 12))
     lm = tiny()
     lm.eos = frozenset({int(full.ids[5]), 10**6})
-    output = lm.generate(Write(PROMPT, 12))
+    output = lm.write(Write(PROMPT, 12))
     first = full.ids.tolist().index(full.ids[5])
     assert output.stopped == "eos"
     assert output.ids.tolist() == full.ids[: first + 1].tolist()
@@ -107,41 +109,38 @@ def test_end_of_sequence_is_kept_as_the_last_token() -> None:
 
 def test_a_stream_says_what_the_continuation_says() -> None:
     lm = tiny()
-    events, output = drained(lm.stream(Write(PROMPT, 20)))
-    alike(output, tiny().generate(Write(PROMPT, 20)))
-    assert [e.id for e in events] == output.ids.tolist()
-    assert tuple(e.token for e in events) == output.tokens
-    np.testing.assert_array_equal([e.entropy for e in events], output.entropy)
-    np.testing.assert_array_equal([e.logprob for e in events], output.logprob)
-    so_far = ""
-    for event in events:
-        so_far += event.delta
-        assert event.text == so_far
-    assert output.text.startswith(so_far)
+    events, output = drained(stream_draft(lm, Write(PROMPT, 20)))
+    alike(output, tiny().write(Write(PROMPT, 20)))
+    for n, early in enumerate(events, 1):
+        assert early.ids.tolist() == output.ids[:n].tolist()
+        np.testing.assert_array_equal(early.entropy, output.entropy[:n])
+        np.testing.assert_array_equal(early.logprob, output.logprob[:n])
+        assert output.text.startswith(early.text)
+        assert not early.ended
 
 
 def test_a_closed_stream_leaves_the_model_usable() -> None:
     lm = tiny()
-    stream = lm.stream(Write(PROMPT, 12))
+    stream = stream_draft(lm, Write(PROMPT, 12))
     for _ in range(4):
         next(stream)
     stream.close()
-    output = lm.generate(Write(PROMPT, 12))
-    alike(output, tiny().generate(Write(PROMPT, 12)))
+    output = lm.write(Write(PROMPT, 12))
+    alike(output, tiny().write(Write(PROMPT, 12)))
 
 
 def test_a_forward_that_failed_does_not_leave_half_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     lm = tiny()
-    stream = lm.stream(Write(PROMPT, 12))
+    stream = stream_draft(lm, Write(PROMPT, 12))
     next(stream)
     with monkeypatch.context() as patch:
         last = lm.model.model.layers[-1]
         patch.setattr(last, "forward", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             next(stream)
-    output = lm.generate(Write(PROMPT, 12))
+    output = lm.write(Write(PROMPT, 12))
     assert output.reused == 0
-    alike(output, tiny().generate(Write(PROMPT, 12)))
+    alike(output, tiny().write(Write(PROMPT, 12)))
 
 
 # -- sampling -----------------------------------------------------------------------------------------------------
@@ -156,7 +155,7 @@ def sampling(**settings: Any) -> LanguageModel:
 def test_sampling_follows_the_generation_config_and_the_seed() -> None:
     settings = {"temperature": 1.7, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.2}
     lm = sampling(**settings)
-    one, again, other = (lm.generate(Write(PROMPT, 16), seed=s) for s in (3, 3, 4))
+    one, again, other = (lm.write(Write(PROMPT, 16), seed=s) for s in (3, 3, 4))
     assert one.ids.tolist() == again.ids.tolist() != other.ids.tolist()
     assert one.entropy_processed is not None
     assert not np.allclose(one.entropy_processed, one.entropy, atol=1e-2)
@@ -176,17 +175,17 @@ def test_sampling_follows_the_generation_config_and_the_seed() -> None:
 
 def test_without_a_seed_draws_differ() -> None:
     lm = sampling(temperature=3.0)
-    assert len({tuple(lm.generate(Write(PROMPT, 16)).ids) for _ in range(4)}) > 1
+    assert len({tuple(lm.write(Write(PROMPT, 16)).ids) for _ in range(4)}) > 1
 
 
 def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
     model = lm_tiny.build("llama")
     model.generation_config.update(repetition_penalty=1.8, eos_token_id=None)
     lm = LanguageModel(model, lm_tiny.byte_level())
-    output = lm.generate(Write(PROMPT, 16))
+    output = lm.write(Write(PROMPT, 16))
     ids = torch.tensor([output.prompt_ids.tolist()])
     expected = model.generate(ids, max_new_tokens=16, do_sample=False)[0, ids.shape[1] :]
-    assert output.ids.tolist() == expected.tolist() != tiny().generate(Write(PROMPT, 16)).ids.tolist()
+    assert output.ids.tolist() == expected.tolist() != tiny().write(Write(PROMPT, 16)).ids.tolist()
     assert output.entropy_processed is not None
 
 
@@ -196,40 +195,40 @@ def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
 def test_a_forced_beginning_is_measured_as_what_the_model_writes() -> None:
     lm = tiny()
     forced = (9, 5, 300)
-    output = lm.generate(Write(PROMPT, 6, prefix=forced))
+    output = lm.write(Write(PROMPT, 6, prefix=forced))
     assert output.ids[:3].tolist() == list(forced)
     whole = torch.tensor([[*output.prompt_ids.tolist(), *output.ids.tolist()]])
     logs = lm.model(whole).logits[0, len(output.prompt_ids) - 1 : -1].log_softmax(-1)  # (n, V)
     np.testing.assert_allclose(output.entropy, torch.special.entr(logs.exp()).sum(-1).detach(), atol=1e-5)
     np.testing.assert_allclose(output.logprob, logs.gather(1, whole[0, -6:, None])[:, 0].detach(), atol=1e-5)
     assert output.ids[3:].tolist() == logs.argmax(-1)[3:].tolist()
-    assert lm.generate(Write(PROMPT, 2, prefix=forced)).ids.tolist() == [9, 5]
+    assert lm.write(Write(PROMPT, 2, prefix=forced)).ids.tolist() == [9, 5]
 
 
 @pytest.mark.parametrize("sample", [False, True])
 def test_forcing_what_the_model_writes_changes_nothing(sample: bool) -> None:
     lm = sampling(temperature=1.7, repetition_penalty=1.2) if sample else tiny()
-    free = lm.generate(Write(PROMPT, 12, attention=True), seed=3)
+    free = lm.write(Write(PROMPT, 12, attention=True), seed=3)
     for n in (1, 7, 12):
         draft = Write(PROMPT, 12, attention=True, prefix=tuple(free.ids[:n].tolist()))
-        alike(lm.generate(draft, seed=3), free)
+        alike(lm.write(draft, seed=3), free)
 
 
 # -- bias ---------------------------------------------------------------------------------------------------------
 
 
-def opening(lm: LanguageModel, output: Continuation, t: int) -> str:
+def opening(lm: LanguageModel, output: Draft, t: int) -> str:
     """The text of a token without the space before it."""
     return str(lm.tokenizer.tokens([int(output.ids[t])])[0]).removeprefix(lm.tokenizer.marker)
 
 
 def test_forbidden_tokens_are_not_written_and_what_is_measured_is_raw() -> None:
     lm = tiny()
-    free = lm.generate(Write(PROMPT, 6))
+    free = lm.write(Write(PROMPT, 6))
     word = opening(lm, free, 0)
     ids = set(lm.tokenizer.openings(word))
     assert int(free.ids[0]) in ids
-    output = lm.generate(Write(PROMPT, 6, bias=(Bias(word, float("-inf"), 0, 2),)))
+    output = lm.write(Write(PROMPT, 6, bias=(Bias(word, float("-inf"), 0, 2),)))
     assert not ids & set(output.ids[:2].tolist())
     assert output.alternative_ids[0].tolist() == free.alternative_ids[0].tolist()  # the forbidden one is the likeliest
     assert output.ids[0] in free.alternative_ids[0]
@@ -244,21 +243,21 @@ def test_a_bonus_holds_for_its_tokens_only() -> None:
     lm = tiny()
     ids = set(lm.tokenizer.openings("Qx"))
     assert {lm.tokenizer.tokens([i])[0] for i in ids} == {"Q"}  # a longer one that begins otherwise is none
-    free = lm.generate(Write(PROMPT, 8))
+    free = lm.write(Write(PROMPT, 8))
     assert not ids & set(free.ids.tolist())
-    output = lm.generate(Write(PROMPT, 8, bias=(Bias("Qx", 1e4, 3, 5),)))
+    output = lm.write(Write(PROMPT, 8, bias=(Bias("Qx", 1e4, 3, 5),)))
     assert [int(i) in ids for i in output.ids[:5]] == [False, False, False, True, True]
     assert output.ids[:3].tolist() == free.ids[:3].tolist()
-    to_the_end = lm.generate(Write(PROMPT, 8, bias=(Bias("Qx", 1e4, 3),)))
+    to_the_end = lm.write(Write(PROMPT, 8, bias=(Bias("Qx", 1e4, 3),)))
     assert all(int(i) in ids for i in to_the_end.ids[3:])
-    nothing = lm.generate(Write(PROMPT, 8, bias=(Bias("Qx", 0.0),)))
+    nothing = lm.write(Write(PROMPT, 8, bias=(Bias("Qx", 0.0),)))
     assert nothing.ids.tolist() == free.ids.tolist()
 
 
 def test_a_bias_goes_before_what_the_config_does_to_logits() -> None:
     lm = sampling(temperature=0.5)
     ids = set(lm.tokenizer.openings("Qx"))
-    output = lm.generate(Write(PROMPT, 4, bias=(Bias("Qx", 1e4, 0, 1), Bias("Qx", float("-inf"), 1))), seed=1)
+    output = lm.write(Write(PROMPT, 4, bias=(Bias("Qx", 1e4, 0, 1), Bias("Qx", float("-inf"), 1))), seed=1)
     assert [int(i) in ids for i in output.ids] == [True, False, False, False]
     assert output.entropy_processed is not None
     assert output.entropy_processed[0] < 1e-3 < output.entropy[0]
@@ -273,37 +272,37 @@ def test_a_table_of_positions_refuses_what_does_not_fit(kind: str) -> None:
     assert (lm.context_window, lm.hard_window) == (256, True)
     p = len(lm.prompt(PROMPT)[0])
     with pytest.raises(ModelError, match=f"{p} prompt tokens and {257 - p} new ones do not fit into the 256"):
-        lm.generate(Write(PROMPT, 257 - p))
+        lm.write(Write(PROMPT, 257 - p))
     with pytest.raises(ModelError, match="257 tokens do not fit"):
         lm.attend([5] * 257)
-    assert len(lm.generate(Write(PROMPT, 256 - p))) == 256 - p
+    assert len(lm.write(Write(PROMPT, 256 - p))) == 256 - p
 
 
 def test_an_empty_prompt_starts_from_bos_or_is_refused() -> None:
     lm = tiny()
-    output = lm.generate(Write(Prompt(""), 3))
+    output = lm.write(Write(Prompt(""), 3))
     assert output.prompt_ids.tolist() == [1]
     assert output.prompt_offsets.tolist() == [[0, 0]]
     lm.tokenizer.hf = type(lm.tokenizer.hf)(tokenizer_object=lm.tokenizer.hf.backend_tokenizer)
     with pytest.raises(ModelError, match="the prompt is empty"):
-        lm.generate(Write(Prompt(""), 3))
+        lm.write(Write(Prompt(""), 3))
 
 
 def test_a_draft_of_nothing_is_refused() -> None:
     with pytest.raises(ModelError, match="max_new_tokens=0"):
-        tiny().generate(Write(PROMPT, 0))
+        tiny().write(Write(PROMPT, 0))
 
 
 def test_attention_is_kept_only_when_asked_for() -> None:
-    output = tiny().generate(Write(PROMPT, 4))
-    assert output.attention is None
+    output = tiny().write(Write(PROMPT, 4))
+    assert output.rows is None
     assert (output.received[:-1] > 0).all()
 
 
 # -- a text that is there already --------------------------------------------------------------------------------------
 
 
-def same(forced: Continuation, output: Continuation) -> None:
+def same(forced: Draft, output: Draft) -> None:
     assert forced.stopped == "forced"
     np.testing.assert_array_equal(forced.ids, output.ids)
     np.testing.assert_array_equal(forced.prompt_ids, output.prompt_ids)
@@ -311,15 +310,15 @@ def same(forced: Continuation, output: Continuation) -> None:
     assert (forced.text, forced.raw_text, forced.tokens) == (output.text, output.raw_text, output.tokens)
     for name in ("entropy", "logprob", "received", "alternative_probs"):
         np.testing.assert_allclose(getattr(forced, name), getattr(output, name), atol=1e-4, err_msg=name)
-    assert forced.attention is not None
-    assert output.attention is not None
-    np.testing.assert_allclose(forced.attention, output.attention, atol=1e-3)
+    assert forced.rows is not None
+    assert output.rows is not None
+    np.testing.assert_allclose(forced.rows, output.rows, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["almanac-prototype", "almanac-small"])
 def test_score_of_a_generated_text_is_what_generating_it_measured(name: str) -> None:
     lm = LanguageModel.load(lm_tiny.PARITY / name)
-    output = lm.generate(Write(PROMPT, 24, attention=True))
+    output = lm.write(Write(PROMPT, 24, attention=True))
     lead = "" if output.text.startswith(" ") else " "
     same(lm.score(PROMPT, lead + output.text, attention=True), output)
 
@@ -327,9 +326,9 @@ def test_score_of_a_generated_text_is_what_generating_it_measured(name: str) -> 
 def test_score_leaves_the_cache_of_drafts_alone() -> None:
     lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
     prompt = Prompt(PROMPT.text, {"exemplars": (0, 20)})
-    assert lm.generate(Write(prompt, 4)).reused == 0
+    assert lm.write(Write(prompt, 4)).reused == 0
     lm.score(Prompt("Something else"), " entirely.")
-    assert lm.generate(Write(prompt, 4)).reused > 0
+    assert lm.write(Write(prompt, 4)).reused > 0
 
 
 def test_a_text_without_tokens_is_refused() -> None:

@@ -110,7 +110,7 @@ def closing(mark: str, *, special: bool) -> LanguageModel:
 def test_a_draft_ends_at_any_end_mark_and_its_text_is_without(mark: str, special: bool) -> None:
     lm = closing(mark, special=special)
     write = Write(Prompt("Question: Who made it?"), 8)
-    for draft in (lm.generate(write), *lm_tiny.written(lm.batch(2), [write, write])):
+    for draft in (lm.write(write), *lm_tiny.written(lm.batch(2), [write, write])):
         assert (draft.stopped, draft.text, draft.raw_text, len(draft)) == ("eos", "", mark, 1)
 
 

@@ -45,28 +45,28 @@ def own_states(lm: LanguageModel, ids: list[int], layer: int | str) -> np.ndarra
 def test_states_are_the_models_own(kind: str) -> None:
     lm = LanguageModel(build(kind), byte_level())
     for layer in ("last", 0):
-        output = lm.generate(asked(layer))
-        assert output.hidden is not None
+        output = lm.write(asked(layer))
+        assert output.states is not None
         p, n = len(output.prompt_ids), len(output)
         theirs = own_states(lm, [*output.prompt_ids.tolist(), *output.ids.tolist()], layer)
-        np.testing.assert_allclose(output.hidden, theirs[p - 1 : p + n - 1], atol=1e-4)
-    assert lm.generate(asked(None)).hidden is None
+        np.testing.assert_allclose(output.states, theirs[p - 1 : p + n - 1], atol=1e-4)
+    assert lm.write(asked(None)).states is None
 
 
 def test_side_by_side_each_draft_has_its_own() -> None:
     lm = LanguageModel(build("llama"), byte_level())
     drafts = [asked("last"), asked(1, "Question: Who?\nAnswer:"), asked(None), asked(-2, PROMPT * 2)]
     for draft, beside in zip(drafts, written(lm.batch(3), drafts), strict=True):
-        alike(lm.generate(draft), beside)
+        alike(lm.write(draft), beside)
 
 
 def test_served_from_a_cache_and_forced() -> None:
     lm = LanguageModel(build("llama"), byte_level())
     model = cached(lm, Cache())
-    first, again = model.generate(asked("last")), model.generate(asked("last"))
+    first, again = model.write(asked("last")), model.write(asked("last"))
     assert again.stored
     np.testing.assert_array_equal(first.hidden, again.hidden)
-    assert not model.generate(asked(1)).stored
+    assert not model.write(asked(1)).stored
     for layer in LAYERS:
         forced = lm.score(Prompt(PROMPT), " The director", hidden=layer)
         theirs = own_states(lm, [*forced.prompt_ids.tolist(), *forced.ids.tolist()], layer)
@@ -75,7 +75,7 @@ def test_served_from_a_cache_and_forced() -> None:
 
 def test_a_layer_that_is_not_there_is_refused() -> None:
     with pytest.raises(ModelError, match=r"layer=9: this model has layers 0 to 3"):
-        LanguageModel(build("llama"), byte_level()).generate(asked(9))
+        LanguageModel(build("llama"), byte_level()).write(asked(9))
 
 
 @pytest.mark.parametrize("caching", [False, True])
@@ -96,14 +96,14 @@ def test_a_custom_trigger_reads_them(caching: bool, tmp_path: Path) -> None:
         trace = Lab(model, retriever=Nothing()).ask("Who?", method)
     output = trace.steps[0].draft
     assert output is not None
-    assert output.hidden is not None
+    assert output.states is not None
     assert set(seen) <= {(n, 32) for n in range(len(output) + 1)}
     bare = dl.Trace.load(trace.save(tmp_path / "a.trace")).steps[0].draft
     whole = dl.Trace.load(trace.save(tmp_path / "b.trace", hidden=True)).steps[0].draft
     assert bare is not None
     assert whole is not None
-    assert bare.hidden is None
-    np.testing.assert_array_equal(whole.hidden, output.hidden)
+    assert bare.states is None
+    np.testing.assert_array_equal(whole.states, output.states)
     dl.when("silent", threshold=1e9)(lambda draft: draft.hidden[:, 0])
     with pytest.raises(TriggerError, match=r"'silent' .*draft\.hidden was not captured; .*needs=\('hidden',\)"):
         Lab(model, retriever=Nothing()).ask("Who?", dl.method(when="silent", what="question"))

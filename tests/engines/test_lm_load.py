@@ -227,7 +227,7 @@ def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypa
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level())
     assert (lm.parts, lm.provenance()["prefix_reuse"]) == ((), "none")
     draft = Write(dl.Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)}), 4)
-    assert [lm.generate(draft).reused for _ in range(2)] == [0, 0]
+    assert [lm.write(draft).reused for _ in range(2)] == [0, 0]
 
 
 def test_a_model_whose_attention_is_another_than_generate_takes_says_so() -> None:
@@ -246,7 +246,7 @@ def test_a_model_with_a_state_of_its_own_form_writes_what_generate_writes(kind: 
     lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
     ids, _ = lm.prompt(dl.Prompt(lm_tiny.PROMPT))
     own = lm_tiny.build(kind).generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids) :]
-    assert lm.generate(Write(dl.Prompt(lm_tiny.PROMPT), 12)).ids.tolist() == own.tolist()
+    assert lm.write(Write(dl.Prompt(lm_tiny.PROMPT), 12)).ids.tolist() == own.tolist()
     assert lm.batch(4).size == 1
 
 
@@ -255,10 +255,10 @@ def test_a_model_without_attention_serves_the_methods_that_need_only_probabiliti
     assert (lm.layer, lm.has_attention, lm.provenance()["tap"]) == (None, False, "none")
     ids, _ = lm.prompt(dl.Prompt(lm_tiny.PROMPT))
     own = lm_tiny.build("mamba").generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids) :]
-    output = lm.generate(Write(dl.Prompt(lm_tiny.PROMPT), 12, attention=True))
+    output = lm.write(Write(dl.Prompt(lm_tiny.PROMPT), 12, attention=True))
     assert output.ids.tolist() == own.tolist()
     assert np.isnan(output.received).all()
-    assert output.attention is None
+    assert output.rows is None
     with pytest.raises(SettingError, match=r"'dragin' looks at attention, and .* has none; .* wo-rag, .*flare"):
         dl.Lab(lm, retriever=Always()).ask("Who?")
     cache = dl.Cache()

@@ -126,7 +126,7 @@ def test_what_was_read_before_changes_nothing(kind: str) -> None:
         asked("Who is Ann?"), asked("Who?", shots=""), asked("Who is Cy?", "Context:\n[1] Cy.\n"),
     ]  # fmt: skip
     drafts = [Write(prompt, 6, attention=True) for prompt in prompts]
-    fresh = [lm_tiny.tiny(kind).generate(draft) for draft in drafts]
+    fresh = [lm_tiny.tiny(kind).write(draft) for draft in drafts]
     shots = find_ends(prompts[0], lm.prompt(prompts[0])[1])[0]
     both = find_ends(prompts[1], lm.prompt(prompts[1])[1])[1]
     for order, reused in (
@@ -134,7 +134,7 @@ def test_what_was_read_before_changes_nothing(kind: str) -> None:
         ((5, 2, 1, 0), [0, shots, both, shots]),
     ):
         lm.forget()
-        filled = [lm.generate(drafts[i]) for i in order]
+        filled = [lm.write(drafts[i]) for i in order]
         for i, one in zip(order, filled, strict=True):
             lm_tiny.alike(one, fresh[i])
         assert [one.reused for one in filled] == reused

@@ -11,9 +11,9 @@ import lm_tiny
 import pytest
 import torch
 
-from dragin_lab.core.episode import Never, SoFar, Stop, Write
+from dragin_lab.core.episode import Never, Stop, Write
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.trace.trace import Prompt
+from dragin_lab.trace.trace import Draft, Prompt
 
 #: What fetches values from a device; ``numpy`` is only possible behind ``cpu``.
 DOWN = ("item", "tolist", "cpu", "__int__", "__float__", "__bool__", "__index__")
@@ -24,10 +24,12 @@ MOST = 5  # waits a token: which it is, what was measured, its row, and what is 
 
 
 @dataclass(frozen=True)
-class Scores:
+class Scores(Stop):
     """Looks at everything that a trigger looks at."""
 
-    def reached(self, so_far: SoFar) -> str | None:
+    measured = True
+
+    def reached(self, so_far: Draft) -> str | None:
         assert len(so_far.entropy) == len(so_far.logprob) == len(so_far.received) == len(so_far.ids)
         return "never" if max(so_far.entropy) < 0 or so_far.received.max() > 2 else None
 
@@ -75,7 +77,7 @@ def ours(waits: Counter[str], write: Any) -> dict[str, float]:
 @pytest.mark.parametrize("sample", [False, True])
 def test_a_draft_waits_a_few_times_a_token(waits: Counter[str], stop: Stop, sample: bool) -> None:
     lm = model(sample=sample)
-    waited = ours(waits, lambda n: lm.generate(Write(Prompt(lm_tiny.PROMPT), n, stop, attention=True)))
+    waited = ours(waits, lambda n: lm.write(Write(Prompt(lm_tiny.PROMPT), n, stop, attention=True)))
     assert waited["ours"] <= MOST
 
 

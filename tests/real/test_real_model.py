@@ -58,7 +58,7 @@ def test_it_passes_its_own_checks(smollm2: LanguageModel) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS[:2])
 def test_what_is_captured_is_its_own_eager_attention(smollm2: LanguageModel, question: str) -> None:
-    written = smollm2.generate(Write(Prompt(f"Question: {question}\nAnswer:"), 40, attention=True))
+    written = smollm2.write(Write(Prompt(f"Question: {question}\nAnswer:"), 40, attention=True))
     ids = torch.tensor([[*written.prompt_ids.tolist(), *written.ids.tolist()]])
     p = len(written.prompt_ids)
     eager = AutoModelForCausalLM.from_pretrained(

@@ -11,8 +11,8 @@ import pytest
 from open_questions import QUESTIONS
 
 import dragin_lab as dl
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
+from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.trace import Prompt
 
 pytest.importorskip("xllamacpp")
@@ -61,7 +61,7 @@ def test_decisions_are_mostly_those_of_the_dequantized_model(served: dl.Lab, smo
     same, fired, ours, theirs = [], 0, [], []
     for question in QUESTIONS:
         prompt = Prompt(f"Question: {question}\nAnswer: To answer this, we first need to know")
-        draft = served.model.generate(Write(prompt, 32, received=True))
+        draft = served.model.write(Write(prompt, 32, received=True))
         forced = smollm2.score(prompt, draft.text)
         pairs = enumerate(zip(draft.ids, forced.ids, strict=False))
         alike = next((i for i, (a, b) in pairs if a != b), len(forced))  # a text's end may be encoded otherwise

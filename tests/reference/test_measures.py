@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import cut
 
-from dragin_lab.core.words import Word, character_words
 from dragin_lab.reference.measures import (
     assign_tokens,
     assign_words,
@@ -21,6 +20,7 @@ from dragin_lab.reference.measures import (
     receive_attention,
     score_words,
 )
+from dragin_lab.trace.words import Word, character_words
 
 
 def causal(seed: int, heads: int, n: int) -> np.ndarray:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from answering import Batch
+from answering import ONE, Batch
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Search, Write
+from dragin_lab.engines.engine import Watch
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.retrieval.choose import RetrieverError
 from dragin_lab.run.drivers import Decided, Ended, Retrieved, StepDone, Stream, TokenWritten
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import search_all
-from dragin_lab.trace.trace import Continuation, Passage, Question, Trace
+from dragin_lab.trace.trace import Draft, Passage, Question, Trace
 
 QUESTION = "Who made it?"
 SR, NEVER = method("sr-rag"), method("wo-rag")
@@ -37,9 +38,10 @@ class Model(ScriptedModel):
         self.says = {question: list(script) for question, script in says.items()}
         self.batches: list[Batch] = []
 
-    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        self.script = [self.says[draft.prompt.part("question")].pop(0)]
-        return (yield from super().stream(draft, seed))
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        with ONE:
+            self.script = [self.says[request.prompt.part("question")].pop(0)]
+            return super().write(request, seed, watch=watch)
 
     def batch(self, size: int) -> Batch:
         self.batches.append(Batch(self, size))

@@ -18,7 +18,7 @@ from dragin_lab.core.method import METHODS
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.served import writing
 from dragin_lab.served.model import ServedModel
-from dragin_lab.trace.trace import Continuation, Prompt, Trace
+from dragin_lab.trace.trace import Draft, Prompt, Trace
 
 PROMPT = Prompt("Question: Who directed The Silent Fukain?\nAnswer:")
 QUESTIONS = questions("2wikimultihopqa", "test")[:2]
@@ -39,7 +39,7 @@ def same_episodes(one: dl.Lab, other: dl.Lab, method: Any) -> list[Trace]:
     return traces
 
 
-def close(ours: Continuation, theirs: Continuation, within: float = 1e-4) -> None:
+def close(ours: Draft, theirs: Draft, within: float = 1e-4) -> None:
     assert (ours.ids.tolist(), ours.text, ours.stopped) == (theirs.ids.tolist(), theirs.text, theirs.stopped)
     assert (ours.tokens, ours.offsets.tolist()) == (theirs.tokens, theirs.offsets.tolist())
     np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=within)

@@ -90,10 +90,9 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path, trace
 def test_contributions_add_up_to_the_score(traces: Traces) -> None:
     found, labels = traces
     made = dl.fit_trigger(found, labels, use=[*DEFAULT, "entropy", "received", "position"])
-    from dragin_lab.core.draft import Draft
     from dragin_lab.core.sentences import load_pipeline
 
-    draft = Draft(found[1].steps[0].draft, load_pipeline())  # type: ignore[arg-type]
+    draft = found[1].steps[0].draft.read_by(load_pipeline())  # type: ignore[arg-type]
     odds = made.bias + made.contributions(draft).sum(axis=1)  # (n,)
     np.testing.assert_allclose(made.score(draft), 1 / (1 + np.exp(-odds)))
 

@@ -262,7 +262,7 @@ def test_facts_are_found_in_text(text: str, facts: tuple[Fact, ...], values: str
 
 def test_free_items_end_with_the_first_wrong_fact(lm: LanguageModel, pipeline: Pipeline) -> None:
     question = "Who is the mother of the director of film The Distant Weathwos?"
-    made = lm.generate(Write(SHOT.render(question), 96, AnswerLine(lm.tokenizer)))
+    made = lm.write(Write(SHOT.render(question), 96, AnswerLine(lm.tokenizer)))
     first = re.search(r"The film (.+?) was directed by (.+?)\.", made.text)
     assert first is not None, made.text
     title, name = first.groups()

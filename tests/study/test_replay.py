@@ -143,7 +143,7 @@ def test_changed_settings_give_what_a_run_does(world: World, found: Method, sett
 def test_a_slim_trace_decides_as_a_run_does(world: World, when: str, theta: float, tmp_path: Path) -> None:
     found = paper(when=when, max_new_tokens=40)
     slim = reload_slim(world.run(found, QUESTIONS[0]), tmp_path)
-    assert all(step.draft is None or step.draft.attention is None for step in slim.steps)
+    assert all(step.draft is None or step.draft.rows is None for step in slim.steps)
     outcome = Replay(slim).at(threshold=theta)
     assert all(turn.certain for turn in outcome.turns)
     assert_agrees(outcome, world.run(exchange_settings(found, threshold=theta), QUESTIONS[0]))
@@ -195,7 +195,7 @@ def test_a_trace_remembers_its_tokens(world: World) -> None:
 
 
 def without_attention(trace: Trace) -> Trace:
-    steps = [replace(s, draft=s.draft and replace(s.draft, attention=None, among=None)) for s in trace.steps]
+    steps = [replace(s, draft=s.draft and replace(s.draft, rows=None, among=None)) for s in trace.steps]
     return replace(trace, steps=steps)
 
 

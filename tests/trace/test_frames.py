@@ -28,7 +28,7 @@ def test_token_table_has_a_row_for_every_token() -> None:
     for made, (_, part) in zip(trace.continuations, parts, strict=True):
         assert part["index"].tolist() == list(range(len(made)))
         assert part["id"].tolist() == made.ids.tolist()
-        assert tuple(part["token"]) == made.tokens
+        assert tuple(part["token"]) == made.pieces
         assert "".join(part["text"]) == made.text
         for name in ("entropy", "logprob", "received"):
             np.testing.assert_array_equal(part[name], getattr(made, name))
@@ -179,7 +179,7 @@ def test_the_hit_rate_is_what_the_cache_served_of_all_prompts() -> None:
         ),
         (
             lambda t: setattr(t, "extraction", None),
-            ["extraction: Continuation", "counters.drafts: 4 → 3", "counters.g"],
+            ["extraction: Draft", "counters.drafts: 4 → 3", "counters.g"],
         ),
         (lambda t: t.steps.append(Step(2)), ["steps: 2 → 3"]),
     ],
@@ -218,7 +218,7 @@ def filled_fields(value: Any, where: str = "") -> list[tuple[Any, str, str]]:
     """Every field of a trace's dataclasses that holds something: (its owner, its name, its path)."""
     found: list[tuple[Any, str, str]] = []
     if is_dataclass(value) and not isinstance(value, type):
-        for part in fields(value):
+        for part in (f for f in fields(value) if f.metadata.get("saved", True)):
             inner = getattr(value, part.name)
             path = f"{where}.{part.name}".strip(".")
             if not is_dataclass(inner) and inner is not None and np.size(inner) and part.name not in SERVED:
@@ -251,8 +251,9 @@ def test_no_field_is_overlooked() -> None:
         owner, name, _ = filled_fields(other)[number]
         object.__setattr__(owner, name, changed(getattr(owner, name)))  # frozen ones too
         assert path.split(".")[0] in trace.diff(other, arrays=True), path
-    for kind in ("Continuation", "Words", "Decision", "Query", "Prompt", "Passage"):
-        names = {f.name for f in fields(getattr(dragin_lab.trace.trace, kind))} - SERVED
+    for kind in ("Draft", "Words", "Decision", "Query", "Prompt", "Passage"):
+        every = fields(getattr(dragin_lab.trace.trace, kind))
+        names = {f.name for f in every if f.metadata.get("saved", True)} - SERVED
         assert names <= {path.split(".")[-1] for path in paths}, kind
 
 

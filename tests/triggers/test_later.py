@@ -11,11 +11,10 @@ import spacy
 from scripted import Say, drive
 
 import dragin_lab as dl
-from dragin_lab.core.draft import Draft
-from dragin_lab.core.episode import SoFar
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import TriggerError
+from dragin_lab.trace.draft import Draft
 from dragin_lab.triggers.etc import compute_trends
 
 QUESTION = "Who directed Ma?"
@@ -35,8 +34,8 @@ def draft(nlp: Any = None, **values: Any) -> Draft:
     spans = [(0, 3), (3, 6), (6, 9), (9, 12), (12, 15), (15, 16), (16, 19), (19, 24)]
     n = len(spans)
     measured: dict[str, Any] = {"entropy": [1.0] * n, "logprob": [-0.1] * n, "received": np.full(n, 0.5)}
-    made = SoFar(list(range(n)), TEXT, spans, **measured | values)
-    return Draft(made, load_pipeline(nlp), QUESTION)
+    made = Draft(np.arange(n), TEXT, np.array(spans), **measured | values)
+    return made.read_by(load_pipeline(nlp), QUESTION)
 
 
 def test_one_number_per_token() -> None:
@@ -53,7 +52,7 @@ def test_one_number_per_token() -> None:
 def test_random_words_are_the_same_however_far_the_draft_went() -> None:
     whole = TRIGGERS.make("random").score(draft())
     spans, n = [(0, 3), (3, 6), (6, 9)], 3
-    part = Draft(SoFar([0] * n, TEXT[:9], spans, [1.0] * n, [-0.1] * n, np.ones(n)), load_pipeline(), QUESTION)
+    part = Draft(np.zeros(n), TEXT[:9], np.array(spans)).read_by(load_pipeline(), QUESTION)
     np.testing.assert_array_equal(TRIGGERS.make("random").score(part), whole[:3])
     assert ((whole >= 0) & (whole < 1)).all()
     assert not np.array_equal(TRIGGERS.make("random(seed=1)").score(draft()), whole)
@@ -69,7 +68,8 @@ def test_entities_by_hand() -> None:
         assert trigger.score_unit(seen) == pytest.approx(doubt)
         assert trigger.judge(seen).fires == (doubt > 0.5)
     spans = [(0, 3), (3, 6)]
-    without = Draft(SoFar([0, 1], TEXT[:6], spans, [9.0] * 2, [-9.0] * 2, np.ones(2)), load_pipeline(ruled()))
+    made = Draft(np.arange(2), TEXT[:6], np.array(spans), logprob=np.full(2, -9.0))
+    without = made.read_by(load_pipeline(ruled()))
     assert TRIGGERS.make("entity").score_unit(without) == -np.inf
     assert not TRIGGERS.make("entity").judge(without).fires
     with pytest.raises(TriggerError, match=r"finds no entities; give nlp="):

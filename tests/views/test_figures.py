@@ -315,16 +315,16 @@ def test_attention_is_summed_over_keys_and_averaged_over_queries():
     step = trace.steps[0]
     made, prompt = step.draft, step.prompt
     found = written_map(trace, step, made, prompt, 80)
-    attention, p = made.attention.astype(np.float32), len(made.prompt_ids)
+    attention, p = made.rows.astype(np.float32), len(made.prompt_ids)
     row = next(i for i, (_, word) in enumerate(found.rows) if word.startswith("◆"))
     assert found.rows[row][1] == "◆ Andrzej"
     assert {part for part, _ in found.columns} == {"question", "draft"}
     column = found.columns.index(("draft", "Polish-Russian"))
-    keys = [p + i for i, token in enumerate(made.tokens) if token in ("▁Polish", "-", "Russian")]
+    keys = [p + i for i, token in enumerate(made.pieces) if token in ("▁Polish", "-", "Russian")]
     expected = attention[:, step.decision.token + 1, keys].sum(axis=1)
     assert found.paid[:, row, column] == pytest.approx(expected)
     last = found.rows.index(("draft", "Wajda."))
-    rows = [i + 1 for i, token in enumerate(made.tokens) if token in ("▁Wajda", ".")]
+    rows = [i + 1 for i, token in enumerate(made.pieces) if token in ("▁Wajda", ".")]
     keys = [i for i, (a, b) in enumerate(made.prompt_offsets) if prompt.text[a:b].strip() == "mother"]
     pays = attention[:, rows, :][:, :, keys].sum(axis=2).mean(axis=1)
     assert found.paid[:, last, found.columns.index(("question", "mother"))] == pytest.approx(pays)

@@ -100,8 +100,8 @@ def test_a_file_that_holds_no_trace_says_so_in_place(view, tmp_path):
     trace = samples.almanac_trace()
     whole = trace.save(tmp_path / "whole.trace").read_bytes()
     (tmp_path / "cut.trace").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "newer.trace").write_bytes(whole.replace(b'"version":"3"', b'"version":"9"', 1))
-    for name, says in (("cut", "only a part of one"), ("newer", "format 9"), ("absent", "no such file")):
+    (tmp_path / "newer.trace").write_bytes(whole.replace(b'"version":"4"', b'"version":"9"', 1))
+    for name, says in (("cut", "not a trace, or a damaged one"), ("newer", "format 9"), ("absent", "no such file")):
         drawn = VIEWS[view](tmp_path / f"{name}.trace")
         shown = Reader(drawn.html)
         assert says in shown.text

@@ -66,7 +66,7 @@ def test_a_row_of_sensitivity_is_a_branch_of_the_same_step_and_token(asked: tupl
     lab, trace = asked
     lab.model.script[:] = [Say(" Ek. So the answer is Al.")] * 2
     row = lab.sensitivity(trace, margin=1, limit=1, progress=False).table.iloc[0]
-    assert trace.steps[row["step"] - 1].draft.tokens[row["token"] - 1].strip("▁Ġ ") == row["text"].strip()  # type: ignore[union-attr]
+    assert trace.steps[row["step"] - 1].draft.pieces[row["token"] - 1].strip("▁Ġ ") == row["text"].strip()  # type: ignore[union-attr]
     branch = lab.branch(trace, step=row["step"], token=row["token"], to=" Al")
     assert str(branch.parting).startswith(f"step {row['step']}, token {row['token']}: token")
 

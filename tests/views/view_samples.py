@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Query, Question, Step, Trace, Words
+from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Question, Step, Trace, Words
 
 ASKED = "When was the city where the director of film Gewair Lantern was born founded?"
 EXEMPLARS = (
@@ -71,7 +71,7 @@ def split(text: str, size: int = 4) -> list[tuple[int, int]]:
     return spans
 
 
-def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = False, seed: int = 0) -> Continuation:
+def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = False, seed: int = 0) -> Draft:
     """A continuation of this text with made-up but fixed figures."""
     rng = np.random.default_rng(seed)
     spans = split(text) if spans is None else spans
@@ -81,11 +81,11 @@ def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = F
     entropy = rng.gamma(0.4, 1.0, n)
     best = np.exp(-entropy / 2)
     others = np.array([0.5, 0.25, 0.12]) * (1 - best)[:, None]
-    return Continuation(
+    return Draft(
         prompt_ids=np.arange(40, dtype=np.int32),
         prompt_offsets=np.zeros((40, 2), np.int32),
         ids=rng.integers(3, 900, n).astype(np.int32),
-        tokens=tuple(tokens),
+        pieces=tuple(tokens),
         text=text,
         raw_text=text + "</s>" * eos,
         offsets=np.array(spans, np.int32).reshape(n, 2),
@@ -101,11 +101,11 @@ def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = F
     )
 
 
-def words_of(made: Continuation, attention: np.ndarray, entropy: np.ndarray, theta: float = 1.2) -> Words:
+def words_of(made: Draft, attention: np.ndarray, entropy: np.ndarray, theta: float = 1.2) -> Words:
     """Words split at spaces, scored sentence by sentence; the first sentence with a score above θ keeps its hits."""
-    starts = [i for i, p in enumerate(made.tokens) if i == 0 or p.startswith("▁")]
+    starts = [i for i, p in enumerate(made.pieces) if i == 0 or p.startswith("▁")]
     spans = np.array(list(zip(starts, [*starts[1:], len(made)], strict=True)), np.int32).reshape(-1, 2)
-    text = tuple("".join(made.tokens[a:b]).replace("▁", "") for a, b in spans)
+    text = tuple("".join(made.pieces[a:b]).replace("▁", "") for a, b in spans)
     ends = np.cumsum([t.rstrip("</s>").endswith(".") for t in text])
     sentence = np.concatenate([[0], ends[:-1]]).astype(np.int32) if text else np.zeros(0, np.int32)
     score = np.zeros(len(text))
@@ -248,7 +248,7 @@ def long_trace(tokens: int, per_draft: int = 60) -> Trace:
     text = text[: spans[-1][1]]
     for index in range(tokens // per_draft):
         made = make(text, spans, seed=index)
-        w = sum(i == 0 or p.startswith("▁") for i, p in enumerate(made.tokens))
+        w = sum(i == 0 or p.startswith("▁") for i, p in enumerate(made.pieces))
         rng = np.random.default_rng(index)
         words = words_of(made, rng.beta(1, 4, w), rng.gamma(0.5, 1, w), 2.5 if index % 5 == 0 else 99.0)
         step = Step(index, prompt(trace.text[-300:]), made, words, Decision(False, "no word scores above θ 1.2"))

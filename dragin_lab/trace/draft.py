@@ -1,0 +1,248 @@
+"""``Draft``: what a model writes after a prompt, with what is measured on each token.
+
+It grows while it is written (``draft[:n]``); a ``Stop`` and a trigger are asked about it, a cache keeps it, a trace
+saves it. Sizes: a prompt of p tokens, a draft of n, a captured layer with h heads, w words, k alternatives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from dragin_lab.errors import SettingError
+from dragin_lab.trace.words import Word, character_words
+
+#: Of a field that belongs to whoever looks at a draft; no file has it.
+UNSAVED = {"saved": False}
+_INTS, _FLOATS = partial(np.zeros, 0, np.int32), partial(np.zeros, 0, np.float32)
+_SPANS, _TABLE = partial(np.zeros, (0, 2), np.int32), partial(np.zeros, (0, 0), np.float32)
+_PER_TOKEN = (
+    "ids", "offsets", "pieces", "entropy", "entropy_width", "entropy_processed", "logprob", "received", "states",
+    "alternative_ids", "alternative_probs", "alternative_tokens",
+)  # fmt: skip
+_SCORED = {
+    "ids": np.int64, "entropy": np.float64, "logprob": np.float64, "received": np.float64,
+    "alternative_ids": np.int64, "alternative_probs": np.float64,
+}  # fmt: skip
+
+
+def _seal(values: Any, dtype: Any) -> np.ndarray:
+    """A read-only copy."""
+    array: np.ndarray = np.array(values, dtype=dtype)
+    array.setflags(write=False)
+    return array
+
+
+def saved_fields(record: Any) -> list[str]:
+    """The names of a record's fields that files have."""
+    return [f.name for f in fields(record) if f.metadata.get("saved", True)]
+
+
+@dataclass(eq=False)
+class Draft:
+    """What the model wrote after one prompt, with everything captured while it wrote.
+
+    Row ``r`` of ``rows`` is the query position ``p - 1 + r``: token ``t`` was *predicted* by row ``t`` and looks back
+    *itself* with row ``t + 1``. The last token is read once so that its row exists. What a trigger is given
+    (``read_by``) has read-only arrays, float64 and int64 where a dtype is not said otherwise, and what stands beside
+    the draft: ``question``, ``answer_so_far``, ``pipeline``.
+    """
+
+    ids: np.ndarray = field(default_factory=_INTS)  # (n,) int32, with the closing EOS if there was one
+    text: str = ""  # decoded, no special tokens
+    offsets: np.ndarray = field(default_factory=_SPANS)  # (n, 2) int32, half-open characters of `text`
+    pieces: tuple[str, ...] = ()  # n raw vocabulary strings ("▁film", "<0x0A>", "Ċ")
+    raw_text: str = ""  # decoded, with special tokens
+    prompt_ids: np.ndarray = field(default_factory=_INTS)  # (p,) int32
+    prompt_offsets: np.ndarray = field(default_factory=_SPANS)  # (p, 2) int32; (0, 0) for specials
+    entropy: np.ndarray = field(default_factory=_FLOATS)  # (n,) float32, nats, of the raw distribution (Eq. 1)
+    logprob: np.ndarray = field(default_factory=_FLOATS)  # (n,) float32, nats, under that distribution
+    alternative_ids: np.ndarray = field(default_factory=_TABLE)  # (n, k) int32, the likeliest, best first
+    alternative_probs: np.ndarray = field(default_factory=_TABLE)  # (n, k) float32
+    alternative_tokens: tuple[tuple[str, ...], ...] = ()  # n tuples of k decoded strings, for people to read
+    #: (n,) float32, the largest head-mean attention that a later token pays to each (Eq. 2, 3); the last: 0. NaN of a
+    #: model without attention. While the draft is written, 0 for its last two tokens: nobody has looked back at them.
+    received: np.ndarray = field(default_factory=_FLOATS)
+    stopped: str = ""  # "eos", "length", or the reason the request's Stop gave; empty while it is written
+    entropy_processed: np.ndarray | None = None  # (n,) float32, nats, after the warpers; None under greedy decoding
+    rows: np.ndarray | None = None  # (h, n + 1, p + n) float16, only when asked for
+    #: (n (n + 1) / 2,) float32, only when asked for: what the tokens pay to one another, the mean over the heads, row
+    #: after row of the lower triangle; the row of token t has t + 1 entries, the last for itself.
+    among: np.ndarray | None = None
+    states: np.ndarray | None = None  # (n, d) float32, the hidden state each was drawn from, only when asked for
+    seconds: float = 0.0
+    reused: int = 0  # prompt tokens that were not read again: all of them where the draft was `stored`
+    stored: bool = False  # served from a store
+    cut: str = ""  # text written after ``text`` and cut off: the beginning of another example (``prompts.until``)
+    cut_tokens: int = 0  # how many tokens that took; none of them is among ``ids``
+    # Of a model behind a server, which says bounds of entropy; `entropy` is the middle:
+    entropy_width: np.ndarray | None = None  # (n,) float32, nats from bound to bound, 0 where it is exact
+    asked_again: int = 0  # tokens whose distribution was asked for again, as a decision depended on it
+    # What a trigger may look at beside it:
+    pipeline: Any = field(default=None, repr=False, metadata=UNSAVED)  # ``sentences.Pipeline``
+    question: str = field(default="", metadata=UNSAVED)
+    answer_so_far: str = field(default="", metadata=UNSAVED)  # the answer before this draft
+    ended: bool = field(default=True, metadata=UNSAVED)  # False while the draft is being written
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the model ended its text: by an end mark, or by beginning another example."""
+        return self.stopped in ("eos", "example")
+
+    # -- parts of it --------------------------------------------------------------------------------------------------
+
+    def first(self, n: int) -> Draft:
+        """The first n tokens alone, with what was measured on them in the whole."""
+        parts = {name: getattr(self, name)[:n] for name in _PER_TOKEN if getattr(self, name) is not None}
+        text = self.text[: int(self.offsets[n - 1, 1])] if n else ""
+        rows = None if self.rows is None else self.rows[:, : n + 1, : len(self.prompt_ids) + n]
+        among = None if self.among is None else self.among[: n * (n + 1) // 2]
+        return replace(self, **parts, text=text, raw_text=text, rows=rows, among=among)
+
+    def __getitem__(self, part: slice) -> Draft:
+        """``draft[:n]``: the draft as it was once n tokens were written, the last of which had not looked back yet.
+
+        Where ``among`` was not kept, ``received`` is what it was in the end: at least as much.
+        """
+        if not isinstance(part, slice) or part.start or part.step:
+            raise IndexError(f"draft[{part}]: a draft has beginnings alone, such as draft[:5]")
+        n = part.indices(len(self))[1]
+        early = self.first(n)
+        if n < len(self) and self.offsets[n, 0] < len(early.text):  # whose last character is not all there
+            early.text = early.raw_text = self.text[: int(self.offsets[n, 0])]
+            early.offsets = early.offsets.clip(max=len(early.text))
+        early.received, early.stopped, early.ended = self.received_by(n, ended=False), "", False
+        early.rows = None if early.rows is None else early.rows[:, :n]
+        return early
+
+    def ended_at(self, n: int, stopped: str) -> Draft:
+        """The first n tokens, as if the draft had ended there; the last of them has looked back."""
+        if n == len(self):
+            return replace(self, stopped=stopped)
+        return replace(self.first(n), received=self.received_by(n, ended=True), stopped=stopped)
+
+    def received_by(self, n: int, *, ended: bool) -> np.ndarray:
+        """(n,) float32, the attention received once n tokens are written; ``ended``: the last has looked back too."""
+        if self.among is None:
+            received = self.received[:n].copy()
+            received[max(n - 1 - (not ended), 0) :] *= 0  # stays NaN of a model without attention
+            return received
+        return self._grown[n if ended else max(n - 1, 0)][:n]
+
+    @cached_property
+    def _grown(self) -> np.ndarray:
+        """(n + 1, n) float32: row r holds the largest attention that tokens 0 … r - 1 pay to each token before them."""
+        n = len(self)
+        paid, grown = np.zeros((n, n), np.float32), np.zeros((n + 1, n), np.float32)
+        paid[np.tril_indices(n)] = self.among
+        np.maximum.accumulate(np.tril(paid, -1), axis=0, out=grown[1:])
+        return grown
+
+    def before(self, end: int) -> Draft:
+        """The same without what follows the character ``end``, where the model began another example."""
+        n = int((self.offsets[:, 0] < end).sum())
+        kept = self.first(n)
+        if kept.among is not None:  # what was cut off paid attention too
+            kept.received = self.received_by(n, ended=True)
+        text = self.text[:end]
+        kept.text, kept.raw_text, kept.offsets = text, text, kept.offsets.clip(max=end)
+        kept.stopped, kept.cut, kept.cut_tokens = "example", self.text[end:], len(self) - n
+        return kept
+
+    # -- what triggers look at ----------------------------------------------------------------------------------------
+
+    def read_by(self, pipeline: Any, question: str = "", answer: str = "", *, ended: bool | None = None) -> Draft:
+        """The draft for a trigger that reads it, with the ``answer`` before it."""
+        sealed: dict[str, Any] = {name: _seal(getattr(self, name), dtype) for name, dtype in _SCORED.items()}
+        return replace(
+            self,
+            **sealed,
+            offsets=_seal(self.offsets, np.int32),
+            pipeline=pipeline,
+            question=question,
+            answer_so_far=answer,
+            ended=self.ended if ended is None else ended,
+        )
+
+    @cached_property
+    def tokens(self) -> tuple[str, ...]:
+        """n texts: what each token added to ``text``."""
+        return tuple(self.text[a:b] for a, b in self.offsets)
+
+    @cached_property
+    def attention(self) -> np.ndarray:
+        """(h, n, p + n) float32: row t is what token t pays to the p tokens of the prompt and to the draft, per head.
+
+        Only for a trigger with ``needs=("attention",)``. The row of the last token is 0 while the draft is written.
+        """
+        if self.rows is None:
+            raise SettingError("draft.attention was not captured; define the trigger with needs=('attention',)")
+        missing = len(self) + 1 - self.rows.shape[1]
+        return _seal(np.pad(self.rows[:, 1:], ((0, 0), (0, missing), (0, 0))), np.float32)
+
+    @cached_property
+    def hidden(self) -> np.ndarray:
+        """(n, d) float32: the hidden state that each token was drawn from; row t + 1 is the one after reading token t.
+
+        Only for a trigger with ``needs=("hidden",)``, the last layer's as the output head reads it, or such as
+        ``needs=("hidden:12",)``, what layer 12 gives to the next.
+        """
+        if self.states is None and len(self):
+            raise SettingError("draft.hidden was not captured; define the trigger with needs=('hidden',)")
+        return _seal(np.zeros((0, 0)) if self.states is None else self.states, np.float32)
+
+    # -- words and sentences ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def word_list(self) -> list[Word]:
+        """The w words with their half-open token ranges."""
+        return character_words(self.text, self.offsets)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """w texts."""
+        return tuple(word.text for word in self.word_list)
+
+    @cached_property
+    def word_of_token(self) -> np.ndarray:
+        """(n,) int32, the number of each token's word."""
+        lengths = [word.stop - word.start for word in self.word_list]
+        return _seal(np.repeat(np.arange(len(lengths)), lengths), np.int32)
+
+    @cached_property
+    def sentence_of_word(self) -> np.ndarray:
+        """(w,) int32, the number of each word's sentence."""
+        ends = np.array([stop for _, stop in self.pipeline.spans(self.text)])
+        starts = [int(self.offsets[word.start, 0]) for word in self.word_list]
+        return _seal([int((ends <= start).sum()) for start in starts], np.int32)
+
+    @cached_property
+    def sentence_of_token(self) -> np.ndarray:
+        """(n,) int32, the number of each token's sentence."""
+        return _seal(self.sentence_of_word[self.word_of_token], np.int32)
+
+    @cached_property
+    def stop_of_word(self) -> np.ndarray:
+        """(w,) bool, whether the word says nothing by itself (DRAGIN Eq. 4)."""
+        return _seal([self.pipeline.is_stop(text) for text in self.words], np.bool_)
+
+    @cached_property
+    def stop_word(self) -> np.ndarray:
+        """(n,) bool, whether the token belongs to such a word."""
+        return _seal(self.stop_of_word[self.word_of_token], np.bool_)
+
+    @cached_property
+    def settled(self) -> int:
+        """How many sentences at the start of the draft no further text can change."""
+        return len(self.pipeline.spans(self.text) if self.ended else self.pipeline.complete(self.text))
+
+    @property
+    def spans(self) -> np.ndarray:
+        """(w, 2) int32, half-open token ranges of the words."""
+        return np.array([(word.start, word.stop) for word in self.word_list], dtype=np.int32).reshape(-1, 2)
