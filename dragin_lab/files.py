@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +18,6 @@ from dragin_lab.text import split_credentials
 LOCK = ".lock"  # in a folder that one process at a time may write to
 #: Bytes of a run's file: those of about a million predictions.
 LARGEST = 2**30
-UNPACK_LIMIT = "DRAGIN_LAB_UNPACK_GB"  # the variable that says how many gigabytes an archive may unpack to; default 2
 
 _REMEDIES = {
     errno.ENOSPC: "free some space, or save it on another disk",
@@ -78,26 +77,6 @@ def inside(folder: Path, *names: str, error: type[DraginLabError], most: int = L
 def user_cache() -> Path:
     """The folder of what is made or fetched once for a user: below ``XDG_CACHE_HOME``, by default ``~/.cache``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dragin_lab"
-
-
-def check_unpacked(archive: Path, sizes: Iterable[int], error: type[DraginLabError]) -> None:
-    """Raise ``error`` once files of these sizes (bytes) take more than the gigabytes that ``UNPACK_LIMIT`` allows.
-
-    A small file counts as a block of a disk, so that their number is limited too.
-    """
-    text = os.environ.get(UNPACK_LIMIT, "2")
-    try:
-        limit = float(text) * 1e9
-    except ValueError:
-        raise error(f"{UNPACK_LIMIT}={text!r} is not a number; give gigabytes, such as 8") from None
-    total = 0
-    for size in sizes:
-        total += max(size, 4096)
-        if total > limit:
-            raise error(
-                f"{archive}: unpacks to more than {limit / 1e9:g} GB and was not unpacked; if you trust it, set "
-                f"{UNPACK_LIMIT} to more"
-            )
 
 
 def write_whole(path: str | Path, data: bytes | IO[bytes]) -> None:

@@ -14,10 +14,8 @@ class Web:
     """Files by path, and how they are sent."""
 
     files: dict[str, bytes]
-    ranges: bool = True  # answers requests for a rest
     cuts: list[int] = field(default_factory=list)  # bytes after which the next connections end
     answers: list[int] = field(default_factory=list)  # statuses that the next requests get instead
-    skew: int = 0  # how far beside the rest that it was asked for it starts
     asked: list[dict[str, str]] = field(default_factory=list)  # the headers of each request
     address: str = ""
 
@@ -53,31 +51,13 @@ def serve(web: Web) -> Iterator[Web]:
             if web.answers:
                 self.send_error(web.answers.pop(0))
                 return
-            if self.path.startswith("/moved/"):
-                self.send_response(302)
-                self.send_header("Location", self.path.removeprefix("/moved"))
-                self.end_headers()
-                return
             if data is None:
                 self.send_error(404)
                 return
-            start = 0
-            wanted = self.headers.get("Range") if web.ranges else None
-            if wanted:
-                start = int(wanted.removeprefix("bytes=").rstrip("-"))
-                if start >= len(data):
-                    self.send_response(416)
-                    self.send_header("Content-Range", f"bytes */{len(data)}")
-                    self.end_headers()
-                    return
-                self.send_response(206)
-                self.send_header("Content-Range", f"bytes {start + web.skew}-{len(data) - 1}/{len(data)}")
-            else:
-                self.send_response(200)
-            self.send_header("Content-Length", str(len(data) - start))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            rest = data[start:]
-            self.wfile.write(rest[: web.cuts.pop(0)] if web.cuts else rest)
+            self.wfile.write(data[: web.cuts.pop(0)] if web.cuts else data)
 
     with listen(Handler) as web.address:
         yield web

@@ -90,7 +90,7 @@ corpus_option = join_options(
 )  # fmt: skip
 retriever_option = click.option(
     "--retriever", metavar="SPEC", panel="Passages",
-    help="bm25, tantivy, dense:MODEL, elasticsearch:URL. Default tantivy where built, else bm25.",
+    help="bm25, tantivy, dense:MODEL. Default tantivy where built, else bm25.",
 )  # fmt: skip
 layout_option = click.option(
     "--layout", type=Name(LAYOUTS), default="dragin", show_default=True, panel="Prompt",
@@ -254,9 +254,3 @@ def open_lab(options: dict[str, Any], **settings: Any) -> Lab:
     passages = {key: options[key] for key in ("corpus", "retriever")} | {"fields": options["corpus_fields"]}
     lab = Lab(seed=options["seed"], layout=options["layout"], **passages, **settings)
     return lab.replace(model=load_model(options))
-
-
-def load_retriever(corpus: str | None, spec: str | None = None, fields: str | None = None) -> Any:
-    from dragin_lab.retrieval.choose import open_retriever
-
-    return open_retriever(spec, corpus, fields)

@@ -1,26 +1,22 @@
-"""``dragin-lab data fetch`` and ``corpus fetch``: benchmarks, the published exemplars and the paper's corpus.
+"""``dragin-lab data fetch``: benchmarks, the published exemplars and the paper's corpus, downloaded by pooch.
 
-``origins.yaml`` says where a file comes from and which checksum it has, with the sources of both. What was fetched is
-listed with its checksum in ``SHA256SUMS`` beside it (``sha256sum -c`` reads it); a file without a published checksum is
-trusted the first time and compared with that checksum from then on.
+``origins.yaml`` says where a file comes from and which checksum it has, with the sources of both.
 """
 
 from __future__ import annotations
 
 import ast
-import lzma
 import os
 import re
+import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import msgspec
 import yaml
@@ -28,11 +24,14 @@ import yaml
 from dragin_lab.checks import Filled, convert_record
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.data.datasets import data_folder
-from dragin_lab.data.download import Advance, FetchError, WrongFileError, checksum_of, compare_checksum, download
 from dragin_lab.data.exemplars import SHOTS, published_file
-from dragin_lab.files import check_unpacked, not_saved, write_whole
+from dragin_lab.errors import DraginLabError
+from dragin_lab.files import not_saved
+from dragin_lab.text import split_credentials
 
-SUMS = "SHA256SUMS"
+
+class FetchError(DraginLabError):
+    """A file that could not be fetched, or that is not the one it should be: the address, why, what to do next."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,6 @@ _KNOWN = yaml.safe_load(Path(__file__).with_name("origins.yaml").read_text(encod
 ORIGINS = {name: Origin(**facts) for name, facts in _KNOWN.items()}
 
 
-@dataclass(frozen=True)
-class Fetched:
-    """The fetched files, and one line on how far they were checked."""
-
-    files: tuple[Path, ...]
-    note: str
-
-
 def fetch(
     name: str,
     folder: Path | None = None,
@@ -69,19 +60,20 @@ def fetch(
     url: str | None = None,
     sha256: str | None = None,
     again: bool = False,
-    advance: Advance = lambda have, total: None,
-) -> Fetched:
+    progress: bool = False,
+) -> tuple[tuple[Path, ...], str]:
     """Fetch a benchmark or a corpus into a folder, by default ``folder_of(name)``.
+
+    Returns the files, and a line on how they were checked.
 
     Args:
         name: a key of ``ORIGINS``.
         url: a mirror of the same file.
         sha256: the checksum of what that mirror serves, where it is not the same byte for byte.
         again: download it even where it is there, and replace it.
-        advance: called with the bytes received so far and their total, None if unknown.
 
     Raises:
-        FetchError: what went wrong and what to do; the bytes received are kept, and the next call resumes.
+        FetchError: what went wrong and what to do; nothing is left behind, and what was there is unchanged.
     """
     if name not in ORIGINS:
         raise FetchError(f"nothing is known of {name!r}; what can be fetched is {', '.join(ORIGINS)}")
@@ -90,37 +82,27 @@ def fetch(
     origin = ORIGINS[name]
     folder = folder_of(name) if folder is None else folder
     targets = tuple(folder / file for file in origin.files)
-    published = f"sha256:{sha256}" if sha256 else origin.checksum
-    sums = _read_sums(folder)
-    known = ({} if published is None else {origin.name: published}) | sums
-    if not again and any(path.is_file() for path in targets):
-        return _check_present(targets, known)
-    served = folder / origin.name
-    expected = published or sums.get(origin.name)
-    with _explain_saving(folder):
+    known = f"sha256:{sha256.lower()}" if sha256 else origin.checksum
+    there = [path for path in targets if path.is_file()]
+    if there and not again:
+        return targets, _check_present(origin, there, targets, known)
+    credentials, address = split_credentials(origin.url if url is None else url)
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-    # An earlier call may have ended before it unpacked what it fetched.
-    if again or expected is None or not served.is_file() or compare_checksum(served, expected):
-        try:
-            download(origin.url if url is None else url, served, checksum=expected, advance=advance)
-        except WrongFileError as error:
-            if published:
-                raise
-            raise WrongFileError(
-                f"{error}. That checksum is of the first download; if the file has rightly changed since, remove "
-                f"its line from {folder / SUMS}"
-            ) from None
-    written = _write_targets(name, served, targets)
-    with _explain_saving(folder / SUMS):
-        sums |= {path.name: checksum_of(path) for path in (served, *written) if path.is_file()}
-        lines = "".join(f"{sum.partition(':')[2]}  {file}\n" for file, sum in sorted(sums.items()))
-        write_whole(folder / SUMS, lines.encode())
-    if expected is None:
-        return Fetched(
-            written,
-            f"no checksum of {origin.name} is published; later fetches are compared with its line in {folder / SUMS}",
-        )
-    return Fetched(written, f"the checksum of {origin.name} is right")
+        with TemporaryDirectory(dir=folder, prefix=".") as drafts:
+            served = Path(drafts, origin.name)
+            _download(address, credentials, served, known, progress)
+            note = f"the checksum of {origin.name} is right" if known else _describe_unchecked(served)
+            if name == "exemplars":
+                for kind, exemplars in read_published(served).items():
+                    Path(drafts, f"{kind}.yaml").write_text(to_yaml(exemplars, served.name), encoding="utf-8")
+            elif origin.files != [origin.name]:
+                _unpack_members(served, origin.files)
+            for target in targets:
+                os.replace(Path(drafts, target.name), target)
+    except OSError as error:
+        raise FetchError(not_saved(error.filename or folder, error)) from None
+    return targets, note
 
 
 def folder_of(name: str) -> Path:
@@ -128,146 +110,70 @@ def folder_of(name: str) -> Path:
     return published_file("any").parent if name == "exemplars" else data_folder() / name
 
 
-# -- what is there already --------------------------------------------------------------------------------------------
+def _check_present(origin: Origin, there: Sequence[Path], targets: Sequence[Path], known: str | None) -> str:
+    """A line on files that are there. Raises ``FetchError`` where some are missing, or one has another checksum."""
+    import pooch
 
-
-def _check_present(targets: tuple[Path, ...], known: dict[str, str]) -> Fetched:
-    """Check that no file is missing and that each has its checksum."""
-    there = [path for path in targets if path.is_file()]
     if missing := [path.name for path in targets if path not in there]:
         raise FetchError(
             f"{there[0]}: is there, but {', '.join(missing)} beside it is not; --again fetches and replaces all of them"
         )
-    for path in there:
-        if path.name in known and (other := compare_checksum(path, known[path.name])):
-            raise WrongFileError(f"{path}: has {other}, as it was published or fetched; --again fetches it again")
-    if all(path.name in known for path in there):
-        return Fetched(targets, "already there, with the right checksum")
-    return Fetched(
-        targets, f"already there, and not from here: no checksum to compare it with in {targets[0].parent / SUMS}"
-    )
+    if known is None or origin.files != [origin.name]:
+        return "already there; --again fetches and replaces it"
+    algorithm, _, wanted = known.partition(":")
+    if (actual := pooch.file_hash(there[0], algorithm)) != wanted:
+        raise FetchError(f"{there[0]}: has the {algorithm} {actual} and not {wanted}; --again fetches it again")
+    return "already there, with the right checksum"
 
 
-def _read_sums(folder: Path) -> dict[str, str]:
-    """File name -> "sha256:…" of what was fetched into a folder."""
-    path = folder / SUMS
+def _describe_unchecked(served: Path) -> str:
+    import pooch
+
+    return f"no checksum of {served.name} is published; --sha256 {pooch.file_hash(served)} asks for the same file again"
+
+
+def _download(address: str, credentials: str, target: Path, known: str | None, progress: bool) -> None:
+    """Download to ``target`` and compare the checksum; ``user:password`` goes into the header Authorization alone."""
+    import pooch
+    import requests
+
+    login: Any = tuple(credentials.partition(":")[::2]) if credentials else None
+    pooch.get_logger().setLevel("ERROR")
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise FetchError(f"{path}: cannot be read ({error}); remove it to fetch without it") from None
-    sums = {}
-    for number, line in enumerate(lines, 1):
-        match = re.fullmatch(r"([0-9a-fA-F]{64}) [ *](.+)", line)
-        if match is None:
-            raise FetchError(f"{path}, line {number}: is not a checksum and a file name; mend it, or remove the file")
-        sums[match[2]] = f"sha256:{match[1]}"
-    return sums
+        pooch.retrieve(
+            address,
+            known,
+            target.name,
+            target.parent,
+            downloader=pooch.HTTPDownloader(progressbar=progress, auth=login),
+        )
+    except requests.HTTPError as error:
+        assert error.response is not None  # it is raised for a status
+        answer = f"{error.response.status_code} {error.response.reason}"
+        raise FetchError(f"{address}: the server answers {answer}; give another address with --url") from None
+    except requests.RequestException as error:
+        why = " ".join(str(error).split())[-200:]
+        raise FetchError(f"{address}: cannot be fetched ({why}); check address and connection, run it again") from None
+    except ValueError as error:  # from pooch: another checksum
+        raise FetchError(
+            f"{address}: sent another file than the released one, or a damaged one ({str(error)[:300]}); "
+            "run it again, or give another address with --url"
+        ) from None
 
 
-# -- from the served file to the files ------------------------------------------------------------------------------
-
-
-def _write_targets(name: str, served: Path, targets: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Write the files from the one that was served; an archive is removed once it is unpacked."""
-    if targets == (served,):
-        return targets
+def _unpack_members(archive: Path, names: Sequence[str]) -> None:
+    """Unpack the members of these names, wherever they stand in a zip or tar file, beside it."""
+    inside = archive.parent / "unpacked"
     try:
-        if name == "exemplars":
-            sets = read_published(served)
-            for path in targets:
-                with _explain_saving(path):
-                    write_whole(path, to_yaml(sets[path.stem], served.name).encode())
-            return targets
-        unpack_members(served, targets)
-    except WrongFileError:
-        served.unlink()
-        raise
-    served.unlink()
-    return targets
-
-
-def unpack_members(archive: Path, targets: tuple[Path, ...]) -> None:
-    """Unpack the members of a zip or tar file that have the targets' names, in one folder: all of them, or none.
-
-    Members are found by the last part of their names and written to the targets only, so no name in an archive can
-    lead elsewhere; links and folders are ignored.
-
-    Raises:
-        WrongFileError: a damaged archive; a member that is missing, or there more than once.
-        FetchError: a disk that is full; members that are too large (``files.check_unpacked``).
-    """
-    try:
-        with _list_members(archive) as members:
-            wanted: list[_Member] = []
-            for target in targets:
-                matches = [member for member in members if PurePosixPath(member.name).name == target.name]
-                if len(matches) != 1:
-                    count = "no file" if not matches else f"{len(matches)} files"
-                    raise WrongFileError(
-                        f"{archive}: holds {count} named {target.name}; give the address of the released one"
-                    )
-                wanted += matches
-            check_unpacked(archive, (member.size for member in wanted), FetchError)
-            folder = targets[0].parent
-            with _explain_saving(folder), TemporaryDirectory(dir=folder, prefix=".") as drafts:
-                for target, member in zip(targets, wanted, strict=True):
-                    with _explain_saving(target), member.open() as data:
-                        write_whole(Path(drafts, target.name), data)
-                for target in targets:
-                    os.replace(Path(drafts, target.name), target)
-    except (*_UNSOUND, OSError) as error:
-        why = " ".join(str(error).split())
-        if getattr(error, "errno", None) is not None:
-            raise FetchError(f"{archive}: cannot be read ({why}); run it again") from None
-        raise WrongFileError(f"{archive}: is not a sound archive ({why}); run it again") from None
-
-
-#: What is raised by reading a damaged archive.
-_UNSOUND = (
-    zipfile.BadZipFile, tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, RuntimeError, NotImplementedError,
-    ValueError,
-)  # fmt: skip
-
-
-class _Member(NamedTuple):
-    """A file in an archive; ``size`` is in bytes, unpacked."""
-
-    name: str
-    size: int
-    open: Callable[[], IO[bytes]]
-
-
-@contextmanager
-def _list_members(archive: Path) -> Iterator[list[_Member]]:
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as packed:
-            files = [info for info in packed.infolist() if not info.is_dir()]
-            yield [_Member(info.filename, info.file_size, partial(packed.open, info)) for info in files]
-        return
-    with tarfile.open(archive) as tar:
-        entries = [entry for entry in tar if entry.isfile()]
-        assert tar.fileobj is not None  # it is open
-        while tar.fileobj.read(2**20):  # gzip's checksum stands after what tarfile reads
-            pass
-        yield [_Member(entry.name, entry.size, partial(_open_entry, tar, entry)) for entry in entries]
-
-
-def _open_entry(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
-    member = tar.extractfile(entry)
-    assert member is not None  # it is a file
-    return member
-
-
-@contextmanager
-def _explain_saving(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:  # not from the system: bz2 says so of damaged data that is read meanwhile
-            raise
-        raise FetchError(not_saved(path, error)) from None
+        shutil.unpack_archive(archive, inside, filter=None if archive.suffix == ".zip" else "data")
+    except (shutil.ReadError, zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError) as error:
+        raise FetchError(f"{archive.name}: is not a sound archive ({str(error)[:200]}); run it again") from None
+    for name in names:
+        matches = [path for path in inside.rglob(name) if path.is_file()]
+        if len(matches) != 1:
+            count = "no file" if not matches else f"{len(matches)} files"
+            raise FetchError(f"{archive.name}: holds {count} named {name}; give the address of the released one")
+        os.replace(matches[0], archive.with_name(name))
 
 
 # -- the exemplars published with the paper, from a source file that is never run -------------------------------------
@@ -287,12 +193,12 @@ def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
     """The exemplars of each benchmark, as many as its prompt takes.
 
     Raises:
-        WrongFileError: the file, class or entry that is not as described above.
+        FetchError: the file, class or entry that is not as described above.
     """
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # ValueError: not UTF-8, or a NUL in it
-        raise WrongFileError(
+        raise FetchError(
             f"{path}: is not the source file that holds the prompts ({error}); give it with --url"
         ) from None
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
@@ -309,7 +215,7 @@ def to_yaml(exemplars: Sequence[Exemplar], source: str) -> str:
 
 def _read_class(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exemplar, ...]:
     if node is None:
-        raise WrongFileError(f"{where}: is not there; give the address of the source file that holds it with --url")
+        raise FetchError(f"{where}: is not there; give the address of the source file that holds it with --url")
     values = [
         statement.value
         for statement in node.body
@@ -320,10 +226,10 @@ def _read_class(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exem
     try:
         rows = ast.literal_eval(values[-1]) if values else None
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise WrongFileError(f"{where}: {LIST} is not written out as plain values ({error})") from None
+        raise FetchError(f"{where}: {LIST} is not written out as plain values ({error})") from None
     if not isinstance(rows, list) or len(rows) < count:
         held = f"{len(rows)} of them" if isinstance(rows, list) else "no list"
-        raise WrongFileError(f"{where}: {LIST} holds {held}, and {count} are needed; give another address with --url")
+        raise FetchError(f"{where}: {LIST} holds {held}, and {count} are needed; give another address with --url")
     return tuple(_convert_entry(f"{where}, {LIST} {number}", row) for number, row in enumerate(rows[:count], 1))
 
 
@@ -334,5 +240,5 @@ class _Entry(msgspec.Struct):
 
 
 def _convert_entry(where: str, entry: Any) -> Exemplar:
-    fields = convert_record(where, entry, _Entry, WrongFileError)
+    fields = convert_record(where, entry, _Entry, FetchError)
     return Exemplar(fields.question, fields.cot if isinstance(fields.cot, str) else "".join(fields.cot), fields.answer)

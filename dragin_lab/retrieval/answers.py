@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any
@@ -13,26 +12,16 @@ import msgspec
 import numpy as np
 
 from dragin_lab.checks import Filled, convert_record
-from dragin_lab.checks import number as as_number
 from dragin_lab.checks import text as as_text
 from dragin_lab.data import tabular
 from dragin_lab.errors import DraginLabError, SearchServerError, SettingError
 from dragin_lab.text import compose
 from dragin_lab.trace.trace import Passage
 
-#: The seconds that a search may take, repetitions included, and the environment variable that changes them.
-TIMEOUT, TIMEOUT_VARIABLE = 60, "DRAGIN_LAB_SEARCH_TIMEOUT"
 _ACCEPTED = (
     "a list of dl.Passage, of texts, of (title, text) pairs, or of dictionaries with text and maybe id, title, score; "
     "or a DataFrame with such columns"
 )
-
-
-def search_timeout(timeout: float | None) -> float:
-    """The seconds after which a search server is given up: as passed, by the environment variable, or ``TIMEOUT``."""
-    if timeout is not None:
-        return as_number("timeout", timeout, 0.01)
-    return as_number(TIMEOUT_VARIABLE, os.environ.get(TIMEOUT_VARIABLE) or TIMEOUT, 0.01)
 
 
 class RetrieverError(DraginLabError):

@@ -12,7 +12,7 @@ from dragin_lab.files import as_path
 from dragin_lab.retrieval.bm25 import Tantivy
 from dragin_lab.retrieval.build import DEPTH
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.stored import ABOUT, INDEXES, Stored, json_line, read_manifest
+from dragin_lab.retrieval.stored import ABOUT, INDEXES, MANIFEST, Stored, json_line, read_manifest, remedy
 
 Finding = tuple[str, bool]  # what was checked, or what is wrong with it; whether it is sound
 
@@ -20,15 +20,17 @@ Finding = tuple[str, bool]  # what was checked, or what is wrong with it; whethe
 def check_corpus(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
     """Check a built corpus, and report on each part whether it is sound.
 
-    Always: the manifests of the corpus and of the indexes in its folder, the length and CRC-32 of every file, and the
-    canary queries. With ``full`` also every passage, by the fingerprint of all.
+    Always: the manifests of the corpus and of the indexes in its folder, the length of every file, and the canary
+    queries. With ``full`` also the CRC-32 of every file, and every passage by the fingerprint of all.
     """
     path = as_path(folder, CorpusError)
     try:
         corpus = Corpus.load(path)
         assert isinstance(corpus.passages, Stored)
+        if full:
+            read_manifest(path / MANIFEST, remedy(path), full=True)
         source = corpus.passages.about["source"]["name"]
-        yield f"{len(corpus):,} passages of {source}, by the manifest, and by the length and CRC-32 of every file", True
+        yield f"{len(corpus):,} passages of {source}, by the manifest and the length of every file", True
         yield from ask_canaries(corpus, Tantivy(corpus))
         if full:
             digest = hashlib.sha256()
@@ -39,10 +41,11 @@ def check_corpus(folder: str | Path, *, full: bool = False) -> Iterator[Finding]
         yield str(error), False
         return
     for index in sorted((path / INDEXES).glob("*")):
-        again = "build it again with 'dragin-lab corpus index --force'"
+        again = f"build it again: dragin-lab corpus build {path} --index SPEC --force"
+        same = {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)}
         try:
-            read_manifest(index / ABOUT, again, {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)})
-            yield f"index {index.name}, of this corpus, by every file", True
+            read_manifest(index / ABOUT, again, same, full=full)
+            yield f"index {index.name}, of this corpus", True
         except DraginLabError as error:
             yield str(error), False
 

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 #: Passages up to which BM25 in memory is quick and small; larger corpora are better built.
 IN_MEMORY = 200_000
 #: What follows the colon; "" where nothing does.
-KINDS = {"bm25": "", "tantivy": "", "dense": "MODEL", "elasticsearch": "URL"}
+KINDS = {"bm25": "", "tantivy": "", "dense": "MODEL"}
 SPECS = tuple(kind + (f":{address}" if address else "") for kind, address in KINDS.items())
 #: The package that each needs, its import name, and the extra that installs it.
 _NEEDS = {"dense": ("faiss-cpu", "faiss", "dense")}
 
 
 class Spec(NamedTuple):
-    """A retriever's kind and what it is opened with: a model, or an address."""
+    """A retriever's kind and what it is opened with: a model."""
 
     kind: str
     address: str = ""
@@ -61,19 +61,14 @@ def open_retriever(
     """The retriever that ``spec`` names over a corpus (a ``Corpus``, or what ``Corpus.load`` takes).
 
     ``fields`` names the corpus's columns, as for ``Corpus.load``. Without a ``spec``: ``tantivy`` for a built corpus,
-    otherwise ``bm25``; its provenance says so. A server's retriever does not need a corpus.
+    otherwise ``bm25``; its provenance says so.
 
     Raises ``SettingError`` for a spec that names none, ``CorpusError`` for a corpus or an index that cannot be used.
     """
     kind, address = read_spec(spec) if spec is not None else ("", "")
     from dragin_lab.retrieval.corpus import Corpus
 
-    is_open = isinstance(corpus, Corpus) or (corpus is None and kind == "elasticsearch")
-    passages: Any = corpus if is_open else Corpus.load(corpus, fields=fields)
-    if kind == "elasticsearch":
-        from dragin_lab.retrieval.elasticsearch import Elasticsearch
-
-        return Elasticsearch(address, passages)
+    passages = corpus if isinstance(corpus, Corpus) else Corpus.load(corpus, fields=fields)
     if kind == "dense":
         from dragin_lab.retrieval.dense import Dense
 

@@ -34,7 +34,7 @@ from dragin_lab.trace.trace import Passage
 
 #: Version of a folder's layout; any other is refused.
 FORMAT = 4
-_AGAIN = "build it again with 'dragin-lab corpus index --force'"
+_AGAIN = "build it again: dragin-lab corpus build CORPUS --index dense:MODEL --force"
 VECTORS, PROGRESS = "vectors.f32", "encoding.partial.json"
 _BLOCK = 256  # passages that are sorted by length and encoded together
 _HUGE = 1 << 20  # tokenizers without a limit name an astronomical one
@@ -68,7 +68,7 @@ class Dense:
         if corpus.folder is not None:
             raise CorpusError(
                 f"{corpus.folder}: has no index by {encoder.name}; "
-                f"dragin-lab corpus index {corpus.folder} --retriever dense:{model}"
+                f"dragin-lab corpus build {corpus.folder} --index dense:{model}"
             )
         return cls.build(corpus, encoder)
 

@@ -41,7 +41,7 @@ class Lab:
             model is another, or the cluster's.
         exemplars: worked examples: a ``PromptTemplate``, a list of ``Exemplar``, a YAML file, a benchmark's name for
             this package's own set, or "published:NAME". None is the benchmark's own, else the model's default.
-        retriever: "bm25", "tantivy", "dense:MODEL" or "elasticsearch:URL" over ``corpus``; or an object
+        retriever: "bm25", "tantivy" or "dense:MODEL" over ``corpus``; or an object
             with ``search(query, k)``, or a function of both, in place of a corpus.
         seed: of sampled decoding, at least 0.
         cache: serves what was written before, and the answers stay the same: a ``Cache``, a folder, or True for one in

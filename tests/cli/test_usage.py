@@ -128,12 +128,12 @@ def test_wrong_usage_of_a_cluster_too(
 @pytest.mark.parametrize(
     ("before", "kind"),
     [
-        ((), "elasticsearch:http://"),  # no such command
+        ((), "http://"),  # no such command
         (("table", "a", "b"), "http://"),  # an argument too much
         (("ask", "Who?", "--nothing"), ""),
         (("ask", "Who?", "--layout"), "http://"),
         (("run", "--limit"), "http://"),
-        (("run", "--limit="), "elasticsearch:"),
+        (("run", "--limit="), "dense:"),
         (("run", "--method"), "http://"),  # which commas part
         (("run", "--preset"), "http://"),  # which colons part
         (("run", "--set"), "threshold=http://"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -70,7 +69,6 @@ def test_a_run_is_called_by_its_retriever_where_it_is_not_the_usual_one() -> Non
     assert run_label(dragin, "tantivy") == "dragin-tantivy"
     assert run_label(dragin, "dense:Muennighoff/SGPT-125M") == "dragin-dense-SGPT-125M"
     assert run_label(dragin, "dense:/models/my encoder/") == "dragin-dense-my-encoder"
-    assert run_label(dragin, "elasticsearch:https://ann:s3cret@host:9200") == "dragin-elasticsearch-host-9200"
     assert run_label(never, "tantivy") == "wo-rag"
 
 
@@ -84,26 +82,6 @@ def test_who_chose_the_retriever_is_no_other_run(tmp_path: Path) -> None:
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_search_prints_what_the_retriever_finds(command: Command, passages: str) -> None:
-    retriever = open_retriever("bm25", passages)
-    query = retriever.corpus[7].text
-    ran = command("corpus", "search", query, "--corpus", passages, "--top-k", 2, "--json")
-    expected = [(p.id, p.score, p.title, p.text) for p in retriever.search(query, 2)]
-    lines = [json.loads(line) for line in ran.out.splitlines()]
-    assert [(line["id"], line["score"], line["title"], line["text"]) for line in lines] == expected
-    assert [line["rank"] for line in lines] == [1, 2]
-    shown = command("corpus", "search", query, "--corpus", passages, "--top-k", 1)
-    assert shown.out.startswith(f"1. {expected[0][1]:.4f}  {expected[0][0]}")
-    assert "BM25(" in shown.err
-    nothing = command("corpus", "search", "xyzzy", "--corpus", passages)
-    assert nothing.code == 0
-    assert nothing.out == ""
-    assert "nothing was found" in nothing.err
-
-
-def test_search_refuses_what_it_cannot_search(command: Command, passages: str) -> None:
-    command.refused("corpus", "search", " ", says=("the query is empty",))
-    command.refused("corpus", "search", "x", "--corpus", "nowhere", says=("no such file or folder",))
-    command.refused("corpus", "search", "x", "--retriever", "bm52", says=("'bm52' does not exist",))
+def test_the_commands_refuse_a_retriever_that_does_not_exist(command: Command) -> None:
     command.refused("ask", "Who?", "--retriever", "dense", says=("say which MODEL",))
     command.refused("run", "--retriever", "nothing:x", says=("does not exist",))

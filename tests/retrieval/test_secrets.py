@@ -7,7 +7,6 @@ import pytest
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import run_label
 from dragin_lab.errors import DraginLabError
-from dragin_lab.retrieval import elasticsearch
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.worker import Recipe
@@ -17,7 +16,7 @@ PASSWORDS = [f"s3cret{mark}more" for mark in ("", "/", "@", "//", "#", "?", ":")
 ADDRESSES = [f"{scheme}ann:{password}@host:9200/wiki" for scheme in ("http://", "") for password in PASSWORDS]
 
 
-@pytest.mark.parametrize("kind", ["", "elasticsearch:", "dense:", "hub:"])
+@pytest.mark.parametrize("kind", ["", "dense:", "hub:"])
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_credentials_end_at_the_last_at_sign(kind: str, address: str) -> None:
     scheme, _, rest = address.rpartition("ann:")
@@ -31,16 +30,14 @@ def test_a_name_with_an_at_sign_is_no_address(name: str) -> None:
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_neither_a_lab_nor_a_recipe_nor_a_refusal_shows_a_password(address: str) -> None:
-    shown = [without_secrets(address), run_label(method("dragin"), f"elasticsearch:{address}")]
-    for kind in ("elasticsearch:", ""):
+    shown = [without_secrets(address), run_label(method("dragin"), f"dense:{address}")]
+    for kind in ("dense:", ""):
         lab, recipe = Lab(retriever=kind + address), Recipe(retriever=kind + address, corpus=address)
         shown += [repr(lab), repr(lab.replace(seed=1)), repr(Lab(corpus=address)), repr(recipe)]
     refused = (
         lambda: open_retriever(address),
         lambda: open_retriever(f"bm25:{address}"),
         lambda: open_retriever("bm25", address),
-        lambda: elasticsearch.Address.parse(address.replace("/wiki", "/a,b")),
-        lambda: elasticsearch.Address.parse(address.replace("/wiki", "?x=1")),
     )
     for refuse in refused:
         with pytest.raises(DraginLabError) as caught:
@@ -57,10 +54,3 @@ def test_a_message_repeats_no_part_of_a_typed_address_that_holds_a_password(addr
         assert hidden.endswith(f"and {address.partition('ann')[0]}host:9200/wiki is 'host:9200/wiki'")
         assert [part for part in ("ann", "s3cret", "more") if part in hidden] == []
     assert hide_typed_secrets("no 'me@home'", ["/data/me@home"]) == "no 'me@home'"
-
-
-@pytest.mark.parametrize("password", PASSWORDS)
-def test_a_password_is_sent_as_it_was_written(password: str) -> None:
-    address = elasticsearch.Address.parse(f"elasticsearch:http://ann:{password}@host:9200/wiki")
-    plain = elasticsearch.Address.parse(f"http://ann:{password.translate({47: '%2F', 64: '%40'})}@host:9200/wiki")
-    assert (str(address), address.secret) == ("http://host:9200/wiki", plain.secret)
