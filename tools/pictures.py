@@ -116,11 +116,9 @@ def demo_table() -> str:
         if (code := status(["demo", "--output", folder])) != 0:
             sys.exit(code)
         runs = {record.config["method"]["name"]: record for record in dl.Runs.load(folder).records}
-        table = dl.Runs([runs[name] for name in PAPERS]).table().choose(["mean"]).show()
-    means = re.search(r"^method\n(.*?)\n\n", table, re.DOTALL | re.MULTILINE)
-    heading = next(line for line in table.splitlines() if "retrievals" in line)
-    assert means is not None
-    return f"{heading}\n{means[1].rstrip()}"
+        means = dl.Runs([runs[name] for name in PAPERS]).table().frame.xs("mean", axis="columns", level="part")
+    means.columns = means.columns.get_level_values("measure")
+    return str(means.round(3).to_string())
 
 
 def write_table() -> None:

@@ -154,7 +154,7 @@ def demo(limit: int, output: str, **options: Any) -> None:
         _run_all(lab, [(method, asked) for method in methods], root, {"batch_size": DEMO_BATCH, "traces": None})
     finally:
         if (runs := _read_runs(list(folders.values()))) is not None:
-            runs.save(root / "table.txt")
+            (root / "table.txt").write_text(f"{runs.table()}\n", encoding="utf-8")
             _write_trace(runs, next(of for method, of in folders.items() if method.name == DEFAULT), root)
 
 

@@ -19,15 +19,10 @@ format_option = click.option(
     "--format", "form", type=Name(FORMATS), default="text", show_default=True,
     help="Text is folded to the terminal's width; csv has all figures in full; latex needs the package booktabs.",
 )  # fmt: skip
-columns_option = click.option(
-    "--columns", metavar="NAMES",
-    help="Only these columns, in this order, between commas: headings, measures and parts such as EM,F1,mean.",
-)  # fmt: skip
 
 
-def _print(table: Table, form: str, columns: str | None) -> None:
-    chosen = table if columns is None else table.choose(columns.split(","))
-    echo(chosen.show(form, width=terminal_width()))
+def _print(table: Table, form: str) -> None:
+    echo(table.show(form, width=terminal_width()))
 
 
 @click.command(short_help="Print runs as a table, alone or beside the paper's own.")
@@ -49,10 +44,9 @@ def _print(table: Table, form: str, columns: str | None) -> None:
     type=Name(tuple(NAMES)),
     help="Take our values of Tables 4 to 6 from this benchmark; default iirc for 4, hotpotqa for 5 and 6.",
 )
-@columns_option
 @format_option
 @debug_option
-def table(runs: tuple[str, ...], form: str, columns: str | None, compare: str | None, **options: Any) -> None:
+def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any) -> None:
     """Print one row for each method of the RUNs, of any benchmark and of files of your own: exact match, F1,
     retrievals and tokens per question with 95 % intervals, and how many answers could not be read. The methods stand in
     the order of the RUNs.
@@ -70,10 +64,10 @@ def table(runs: tuple[str, ...], form: str, columns: str | None, compare: str | 
             raise click.UsageError(
                 f"give run directories, or the number of a table of the paper, 1 to {len(paper.TITLES)}"
             )
-        _print(Runs.load(runs).table(compare=compare), form, columns)
+        _print(Runs.load(runs).table(compare=compare), form)
         return
     number = click.IntRange(1, max(paper.TITLES)).convert(int(runs[0]), None, None)
-    _print(make_table(number, runs[1:], compare=compare, **options), form, columns)
+    _print(make_table(number, runs[1:], compare=compare, **options), form)
 
 
 @click.command(short_help="Test one method against another on the questions that both answered.")
@@ -81,16 +75,15 @@ def table(runs: tuple[str, ...], form: str, columns: str | None, compare: str | 
 @click.argument("second", metavar="METHOD")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--where", metavar="TEXT", help="Only questions that match, such as 'em < 1 and retrievals > 2'.")
-@columns_option
 @format_option
 @debug_option
-def compare(first: str, second: str, runs: tuple[str, ...], where: str | None, form: str, columns: str | None) -> None:
+def compare(first: str, second: str, runs: tuple[str, ...], where: str | None, form: str) -> None:
     """Print the difference in exact match and F1 of two methods of the RUNs: with its 95 % bootstrap interval, exact
     McNemar and permutation p values, questions won, lost and tied, and why each was wrong where the other was right.
 
     Questions that --where chose by what one of the two answered are listed with both answers, and not tested.
     """
-    _print(_load(runs, where).compare(first, second).table, form, columns)
+    _print(_load(runs, where).compare(first, second).table, form)
 
 
 @click.command(short_help="Write a page to explore runs in: which questions, why wrong, side by side.")

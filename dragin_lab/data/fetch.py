@@ -148,8 +148,7 @@ def _download(address: str, credentials: str, target: Path, known: str | None, p
             downloader=pooch.HTTPDownloader(progressbar=progress, auth=login),
         )
     except requests.HTTPError as error:
-        assert error.response is not None  # it is raised for a status
-        answer = f"{error.response.status_code} {error.response.reason}"
+        answer = " ".join(str(error).split()[:2])
         raise FetchError(f"{address}: the server answers {answer}; give another address with --url") from None
     except requests.RequestException as error:
         why = " ".join(str(error).split())[-200:]

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, shown, text
@@ -24,15 +24,12 @@ from dragin_lab.study.conditions import check_same_questions, differing_conditio
 from dragin_lab.study.run_tables import Comparison, means_table
 from dragin_lab.study.selection import ANSWER_COLUMNS, Selection, find_names
 from dragin_lab.study.table import Table
-from dragin_lab.text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from dragin_lab.trace.trace import Trace
 
-_TABLES = {"tex": "latex", "md": "markdown", "html": "html", "txt": "text"}
-_SAVED = ("csv", "parquet", TABLE[1:], *_TABLES)
 _RIGHT = 1.0  # an exact match below this is wrong
 
 Key = tuple[str, str]  # data set and question id
@@ -146,18 +143,23 @@ class Runs:
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
-    def table(self, *, compare: str | None = None) -> Table:
+    @overload
+    def table(self, *, compare: str | None = ..., latex: Literal[False] = ...) -> Table: ...
+    @overload
+    def table(self, *, compare: str | None = ..., latex: Literal[True]) -> str: ...
+    def table(self, *, compare: str | None = None, latex: bool = False) -> Table | str:
         """One row per method: exact match, F1, retrievals and tokens a question with 95 % intervals, for each data set.
 
         Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be read from the text.
         ``compare`` names a method that the others are tested against on the same questions (``comparisons.paired``);
-        not where ``where`` chose the questions by their answers; a line below the table explains that.
+        not where ``where`` chose the questions by their answers; a line below the table explains that. ``latex`` gives
+        its text for the package booktabs.
         """
         base = "" if compare is None else self._method(compare)
         lines = {at: self.lines(*at) for at in self._by}
         table = means_table(self._by, lines, "" if self._selection.methods else base)
         table.about += self._selection.remarks(self.names if base else ())
-        return table
+        return table.latex() if latex else table
 
     def compare(self, a: str, b: str, *, causes: bool = True) -> Comparison:
         """Method ``a`` against method ``b``, on all data sets together; without ``causes`` no trace is read.
@@ -289,27 +291,19 @@ class Runs:
 
     # -- files --------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path, *, compare: str | None = None) -> Path:
-        """Write the runs (.jsonl.gz), ``questions`` (.csv, .parquet) or the table (.tex, .md, .html, .txt).
+    def save(self, path: str | Path) -> Path:
+        """Write the runs as one file (.jsonl.gz) that ``Runs.load`` reads; returns its path.
 
-        Returns the path. The runs are written whole but for their traces: each has its settings, and a line for each
-        question, with its cause where that is known from a trace. ``Runs.load`` reads them.
-        In a .csv a text that begins with = + - @ gets an apostrophe before it, so that no spreadsheet computes it.
+        They are written whole but for their traces: each has its settings, and a line for each question, with its
+        cause where that is known from a trace. ``questions.to_csv`` and ``table().show`` write the rest.
 
         Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
         """
         target = as_path(path)
-        kind = TABLE[1:] if target.name.endswith(TABLE) else target.suffix.removeprefix(".").lower()
-        if kind not in _SAVED:
-            raise SettingError(f"{path}: a name ends in one of {', '.join(f'.{one}' for one in _SAVED)}")
-        write: dict[str, Callable[[], bytes]] = {
-            "csv": lambda: csv_text(self.questions).encode(),
-            "parquet": lambda: self.questions.to_parquet(index=False),
-            TABLE[1:]: lambda: pack_table([record.config for record in self._by.values()], list(self._rows())),
-        }
-        data = write[kind]() if kind in write else (self.table(compare=compare).show(_TABLES[kind]) + "\n").encode()
+        if not target.name.endswith(TABLE):
+            raise SettingError(f"{path}: runs are saved as {TABLE}; .questions and .table() are DataFrames to write")
         try:
-            write_whole(target, data)
+            write_whole(target, pack_table([record.config for record in self._by.values()], list(self._rows())))
         except OSError as error:
             raise RunError(not_saved(target, error)) from error
         return target

@@ -182,7 +182,7 @@ def test_almanac_is_marked_at_every_cell_and_real_questions_go_first(tmp_path: P
         "on Almanac's questions: the form of this benchmark, a world and passages of their own"
     }
     assert all(c.marks for c in marked)
-    assert "0.625^a" in made.show()
+    assert "0.625 (a)" in made.show()
     write_run(tmp_path, "dragin", "iirc", RIGHT[:4], variant="reference")
     both = table(2, tmp_path)
     em = cell(both, "Llama2-7b-chat", "DRAGIN (Ours)", column=("IIRC", "EM"))
@@ -203,7 +203,7 @@ def test_a_run_that_is_not_complete_shows_its_n(tmp_path: Path) -> None:
 def test_oddities_of_the_paper_are_footnotes() -> None:
     made = table(6)
     assert made.filled == 0
-    assert "^1 on the paper's values: The paper names no data set" in made.show()
+    assert "(1) on the paper's values: The paper names no data set" in made.show()
     assert made.show().count("names no data set") == 1
 
 
