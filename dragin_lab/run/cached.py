@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,10 @@ from dragin_lab.trace.trace import Draft
 
 if TYPE_CHECKING:
     from dragin_lab.engines.engine import Engine, Watch
+
+
+#: What an entry that was mutated raises where it is unpacked.
+_DAMAGED = (IndexError, KeyError, TypeError, ValueError)
 
 
 def cached(lm: Engine, cache: Cache | None) -> Any:
@@ -60,9 +65,9 @@ class CachedModel:
     def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
         """As ``Engine.attend``, which ``attend`` may stand in for."""
         key = self._map_key(ids)
-        if (entry := self.cache.get(key)) is not None:
+        if (served := self._find_map(key)) is not None:
             self.cache.counts.maps_served += 1
-            return _unpack_map(entry)
+            return served
         attention: np.ndarray = (attend or self.lm.attend)(ids)
         self.cache.counts.maps_made += 1
         self.cache.put(key, _pack_map(attention))
@@ -94,18 +99,24 @@ class CachedModel:
     def _entries(self, request: Write) -> Iterator[Draft]:
         for attention in (True,) if request.attention else (False, True):
             if (entry := self.cache.get(self._draft_key(request, attention))) is not None:
-                yield unpack_record(Draft, entry)
+                with suppress(*_DAMAGED):
+                    yield unpack_record(Draft, entry)
 
-    def _draft_key(self, request: Write, attention: bool) -> bytes:
+    def _find_map(self, key: str) -> np.ndarray | None:
+        with suppress(*_DAMAGED):
+            return None if (entry := self.cache.get(key)) is None else _unpack_map(entry)
+        return None
+
+    def _draft_key(self, request: Write, attention: bool) -> str:
         prompt = request.prompt
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in request.bias]
         return self._key("draft", [prompt.text, prompt.special, bias, attention, request.hidden, request.prefix])
 
-    def _map_key(self, ids: Sequence[int]) -> bytes:
+    def _map_key(self, ids: Sequence[int]) -> str:
         return self._key("map", [int(i) for i in ids])
 
-    def _key(self, kind: str, request: Any) -> bytes:
-        return sha256(json.dumps([self._identity, kind, request], sort_keys=True).encode()).digest()
+    def _key(self, kind: str, request: Any) -> str:
+        return sha256(json.dumps([self._identity, kind, request], sort_keys=True).encode()).hexdigest()
 
 
 def ask_all(request: Write) -> Write:
@@ -165,10 +176,10 @@ class CacheAlone(CachedModel):
 
     def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
         """As ``Engine.attend``."""
-        entry = self.cache.get(self._map_key(ids))
-        if entry is None:
+        served = self._find_map(self._map_key(ids))
+        if served is None:
             raise NotCachedError("the cache does not hold this attention map")
-        return _unpack_map(entry)
+        return served
 
 
 class CachedBatch:
