@@ -282,16 +282,16 @@ def commands(offline: Path) -> list[list[str]]:
     lab.ask("Who is Ann?", "wo-rag", max_new_tokens=3).save("good.trace")
     lab.run([dl.Question("1", "Who is Ann?", ("Bo",))], ["wo-rag", "sr-rag"], output="good", progress=False)
     small = str(lm_tiny.PARITY / "almanac-small")
-    model = ["--model", small, *["--device", "cpu", "--dtype", "float32", "--layer", "last"]]
+    model = ["--model", small, *["--set", "device=cpu", "--set", "dtype=float32", "--set", "layer=last"]]
     corpus = ["--corpus", "passages.jsonl", "--retriever", "bm25"]
-    method = ["--method", "dragin", "--variant", "paper", "--top-k", "2", "--max-new-tokens", "3", "--seed", "0"]
+    method = ["--method", "dragin", "--set", "variant=paper", "--set", "top_k=2", "--set", "max_new_tokens=3"]
     asked = ["--dataset", "questions.jsonl", "--fields", "question=question", "--limit", "1"]
     return [
-        ["ask", "Who is Ann?", *method, *model, *corpus, "--threshold", "1", "--top-n", "3", "--heads", "0,1"],
-        ["ask", "Who?", *method, *model, *corpus, "--when", "rind@1", "--what", "qfs", "--gold", "a"],
+        ["ask", "Who is Ann?", *method, *model, *corpus, "--set", "threshold=1", "--set", "heads=[0,1]"],
+        ["ask", "Who?", *method, *model, *corpus, "--set", "when=rind@1", "--set", "what=qfs", "--gold", "a"],
         ["ask", "Who?", *method, *model, *corpus, "--save", "x.trace", "--html", "x.html", "--exemplars", "hotpotqa"],
-        ["run", *method, *model, *corpus, *asked, "--output", "out", "--batch-size", "1", "--threshold", "1,2"],
-        ["sweep", *method, *model, *corpus, *asked, "--output", "swept", "--threshold", "1,2", "--store", "kept"],
+        ["run", *method, *model, *corpus, *asked, "--output", "out", "--batch-size", "1", "--set", "threshold=1,2"],
+        ["sweep", *method, *model, *corpus, *asked, "--output", "swept", "--set", "threshold=1,2", "--store", "kept"],
         ["table", "good", "--compare", "wo-rag", "--format", "text"],
         ["table", "2", "--variant", "reference", "--as", "llama2-13b-chat"],
         ["compare", "wo-rag", "sr-rag", "good", "--format", "markdown"],
@@ -300,7 +300,6 @@ def commands(offline: Path) -> list[list[str]]:
         ["show", "good", "--id", "1", "--method", "wo-rag"],
         ["corpus", "build", "passages.jsonl", "--output", "built", "--fields", "id=id,text=text", "--expect", "2"],
         ["corpus", "check", "built", "--full"],
-        ["methods", "--with", "own.py"],
         ["doctor", *model],
     ]  # fmt: skip
 

@@ -20,12 +20,11 @@ from dragin_lab.cli.ask import ask
 from dragin_lab.cli.corpus import corpus
 from dragin_lab.cli.data import data
 from dragin_lab.cli.doctor import doctor
-from dragin_lab.cli.methods import methods
 from dragin_lab.cli.options import debug_option
 from dragin_lab.cli.outputs import RunFailedError, describe_failure, echo, typed
 from dragin_lab.cli.run import demo, run, sweep
 from dragin_lab.cli.show import show
-from dragin_lab.cli.table import browse, compare, table
+from dragin_lab.cli.table import table
 from dragin_lab.errors import DraginLabError
 from dragin_lab.text import hide_typed_secrets
 
@@ -55,7 +54,7 @@ def cli() -> None:
     """
 
 
-for command in (ask, run, sweep, demo, show, table, compare, browse, methods, data, corpus, doctor):
+for command in (ask, run, sweep, demo, show, table, data, corpus, doctor):
     cli.add_command(command)
 
 

@@ -14,9 +14,8 @@ from dragin_lab.cli.options import (
     check_parts,
     corpus_option,
     debug_option,
-    decoding_option,
     layout_option,
-    model_options,
+    model_option,
     open_lab,
     retriever_option,
 )
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 )
 @click.option("--id", "qid", metavar="ID", panel="Question", help="The id of the question in --dataset.")
 @click.option("--split", panel="Question", help="Of --dataset: Almanac's train, dev or test; default test.")
-@method_options()
+@method_options
 @corpus_option
 @retriever_option
 @click.option(
@@ -56,8 +55,7 @@ if TYPE_CHECKING:
     "or published:NAME for the set published with the paper.",
 )
 @layout_option
-@model_options
-@decoding_option
+@model_option
 @click.option("--seed", type=int, default=0, show_default=True, panel="Model", help="Seed of sampled decoding.")
 @click.option("--gold", multiple=True, panel="Output", help="A right answer, to score against; may be repeated.")
 @click.option("--save", panel="Output", help="Write the trace to this file; 'dragin-lab show' reads it.")
@@ -80,7 +78,7 @@ def ask(
 
     On a terminal the tokens appear as they are written. Ctrl-C ends it; what was done by then is shown and saved.
     """
-    method = build_method(options)
+    method = build_method(options["names"], options["given"])
     if (dataset is None) != (qid is None) or (question is None) == (qid is None):
         raise click.UsageError("give a QUESTION between quotes, or --dataset and --id")
     for path in (save, html):

@@ -10,7 +10,8 @@ from typing import Any
 
 import rich_click as click
 
-from dragin_lab.cli.options import check_tap, debug_option, load_model, model_options
+from dragin_lab.cli.methods import set_option
+from dragin_lab.cli.options import debug_option, load_model, model_option
 from dragin_lab.cli.outputs import RunFailedError, report_findings
 from dragin_lab.errors import DraginLabError
 
@@ -27,11 +28,11 @@ _OPTIONAL = {
 
 
 @click.command(short_help="Check the installation and a model.")
-@model_options
+@model_option
+@set_option
 @debug_option
 def doctor(**options: Any) -> None:
     """Check the installation, and that a model's attention can be captured and is what it should be."""
-    check_tap(options)
     if bad := report_findings(check_installation(lambda: load_model(options, check=False))):
         marked = "is marked FAIL and needs" if bad == 1 else "are marked FAIL and need"
         raise RunFailedError(f"{bad} of the lines above {marked} a repair")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
-from click.types import FloatParamType
 
-from dragin_lab.checks import is_embedded
+from dragin_lab.checks import choice, is_embedded
 from dragin_lab.core.prompts import LAYOUTS
 from dragin_lab.files import as_path
 
@@ -19,7 +18,11 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-#: What ``--quantization`` takes, as arguments of transformers' ``BitsAndBytesConfig``.
+#: Settings of ``--set`` that load the model (arguments of ``Lab``), and that say how a cluster is used (``Cluster``).
+LOADING = ("device", "dtype", "device_map", "quantization", "layer", "heads", "engine", "tokenizer", "sample")
+POOL = ("actors", "gpus_per_actor", "cpus_per_actor")
+ELSEWHERE = (*LOADING, *POOL)
+#: Values of ``quantization``, as arguments of transformers' ``BitsAndBytesConfig``.
 QUANTIZATIONS = {"8bit": {"load_in_8bit": True}, "4bit": {"load_in_4bit": True}}
 
 
@@ -49,15 +52,6 @@ class Names(Name):
             return value
         parts = [part.strip() for part in str(value).split(",")]
         return tuple(dict.fromkeys(Name.convert(self, part, param, ctx) for part in parts))
-
-
-class _Number(FloatParamType):
-    """click's float, by a name that everybody knows."""
-
-    name = "number"
-
-
-NUMBER = _Number()
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
@@ -96,10 +90,6 @@ layout_option = click.option(
     "--layout", type=Name(LAYOUTS), default="dragin", show_default=True, panel="Prompt",
     help="The prompt's layout: the paper's, the FLARE paper's, or the model's own chat template.",
 )  # fmt: skip
-decoding_option = click.option(
-    "--decoding", type=Name(("greedy", "sample")), default="greedy", show_default=True, panel="Model",
-    help="How tokens are chosen.",
-)  # fmt: skip
 
 
 def use_one_thread(ctx: Any = None, param: Any = None, model: str | None = None) -> str | None:
@@ -112,35 +102,9 @@ def use_one_thread(ctx: Any = None, param: Any = None, model: str | None = None)
     return model
 
 
-model_options = join_options(
-    click.option(
-        "--model", panel="Model", is_eager=True, callback=use_one_thread,
-        help="A folder, GGUF file, Hugging Face id or server's address; default the embedded model.",
-    ),
-    click.option(
-        "--engine", type=Name(("transformers", "llama.cpp")), panel="Model",
-        help="llama.cpp serves a GGUF file.",
-    ),
-    click.option(
-        "--tokenizer", panel="Model",
-        help="A folder or Hugging Face id, for a model server.",
-    ),
-    click.option("--device", panel="Model", help="cpu or cuda; default the first GPU, else the CPU."),
-    click.option(
-        "--dtype", panel="Model", help="float32, bfloat16 or float16; default float32 on a CPU, bfloat16 on a GPU."
-    ),
-    click.option(
-        "--device-map", metavar="MAP", panel="Model",
-        help="auto: all GPUs, then the CPU; needs accelerate.",
-    ),
-    click.option(
-        "--quantization", type=Name(tuple(QUANTIZATIONS)), panel="Model",
-        help="Weights in 8 or 4 bits, by bitsandbytes.",
-    ),
-    click.option(
-        "--layer", default="last", show_default=True, panel="Model", help="Layer to capture: last, or an index."
-    ),
-    click.option("--heads", panel="Model", help="Heads to capture, such as 0,3,5; default all."),
+model_option = click.option(
+    "--model", panel="Model", is_eager=True, callback=use_one_thread,
+    help="A folder, GGUF file, Hugging Face id or server's address; default the embedded model.",
 )  # fmt: skip
 benchmark_options = join_options(
     click.option(
@@ -170,13 +134,11 @@ benchmark_options = join_options(
         "published with the paper. Default: the data set's own.",
     ),
     layout_option,
-    decoding_option,
     click.option("--batch-size", type=int, default=1, show_default=True, panel="Run", help="Questions side by side."),
     click.option(
         "--store", "store_folder", metavar="DIR", panel="Run",
         help="Cache what is written here, for later runs too. Default: in memory, for several runs.",
     ),
-    click.option("--no-store", is_flag=True, panel="Run", help="Share nothing between runs. The answers are the same."),
     click.option(
         "--traces/--no-traces", default=None, panel="Run",
         help="Keep every trace in full, or none. Default: slim ones, up to 64 MiB a run.",
@@ -187,19 +149,15 @@ benchmark_options = join_options(
 # -- what is checked before anything is loaded ------------------------------------------------------------------------
 
 
-def check_tap(options: dict[str, Any]) -> None:
-    """Turn --layer and --heads into what ``LanguageModel.load`` takes."""
-    layer, heads = options["layer"], options["heads"]
-    if options["device"] is not None and options["device_map"] is not None:
-        raise click.UsageError("--device and --device-map: give one of the two")
-    try:
-        options["layer"] = layer if layer == "last" else int(layer)
-    except ValueError:
-        raise click.UsageError(f"--layer {layer}: give last, or a whole number such as 0 or -1") from None
-    try:
-        options["heads"] = None if heads is None else [int(head) for head in heads.split(",")]
-    except ValueError:
-        raise click.UsageError(f"--heads {heads}: give whole numbers between commas, such as 0,3,5") from None
+def pick_settings(given: Mapping[str, tuple[Any, ...]], names: Sequence[str]) -> dict[str, Any]:
+    """Those of ``names`` that ``--set`` gives, which take one value each."""
+    picked: dict[str, Any] = {}
+    for name in names:
+        if len(values := given.get(name, ())) > 1:
+            text = ",".join(map(str, values))
+            raise click.UsageError(f"--set {name}={text}: takes one value; a list stands in brackets: heads=[0,3]")
+        picked |= {name: values[0]} if values else {}
+    return picked
 
 
 def check_corpus(corpus: str | None, fields: str | None = None) -> None:
@@ -221,7 +179,8 @@ def check_corpus(corpus: str | None, fields: str | None = None) -> None:
 
 def check_parts(options: dict[str, Any]) -> None:
     """Refuse a model, passages or a retriever that cannot be, before any of them is loaded."""
-    check_tap(options)
+    if {"device", "device_map"} <= pick_settings(options["given"], ELSEWHERE).keys():
+        raise click.UsageError("--set device and device_map: give one of the two")
     if options.get("ray") in (None, "local"):  # elsewhere the workers' machines have the passages
         check_corpus(options["corpus"], options["corpus_fields"])
     check_retriever(options["retriever"])
@@ -241,10 +200,12 @@ def check_retriever(spec: str | None) -> None:
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
     from dragin_lab.served.opening import open_model
 
-    wanted = {key: options[key] for key in ("device", "dtype", "device_map", "layer", "heads", "engine", "tokenizer")}
-    wanted["quantization"] = QUANTIZATIONS.get(options["quantization"])
-    sample = options.get("decoding") == "sample"
-    return open_model(options["model"], sample=sample, check=check, **wanted)
+    loading = pick_settings(options["given"], LOADING)
+    if (named := loading.get("quantization")) is not None:
+        loading["quantization"] = QUANTIZATIONS[choice("quantization", named, QUANTIZATIONS)]
+    if isinstance(loading.get("heads"), int):
+        loading["heads"] = [loading["heads"]]
+    return open_model(options["model"], check=check, **loading)
 
 
 def open_lab(options: dict[str, Any], **settings: Any) -> Lab:

@@ -138,23 +138,6 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((WIDE, 24)).columns if shown else WIDE
 
 
-def table_text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows under their columns as text; where the terminal is too narrow, cells are folded."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Column, Table
-
-    table = Table(
-        *(Column(name, overflow="fold") for name in columns), box=SIMPLE_HEAD, show_edge=False, pad_edge=False
-    )
-    for row in rows:
-        table.add_row(*row)
-    console = Console(width=terminal_width(), color_system=None, markup=False, highlight=False)
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip().split("\n"))
-
-
 def report_findings(findings: Iterable[tuple[str, bool | None]]) -> int:
     """Print what was checked, and count what is wrong; None is what is missing and may be."""
     bad = 0
@@ -172,7 +155,7 @@ def warn_of_overrun(trace: Trace, window: int | None) -> None:
     drops = "" if trace.method["variant"] == "paper" else ", or use the paper variant, which drops what does not fit"
     echo(
         f"warning: prompt and text grew to {longest:,} tokens and the model's window holds {window:,}, so what it "
-        f"wrote means little;\nlower --top-k, shorten the passages or the question{drops}",
+        f"wrote means little;\nlower top_k, shorten the passages or the question{drops}",
         err=True,
     )
 
@@ -184,7 +167,7 @@ def describe_failure(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [""]
     if isinstance(error, MemoryError) or "out of memory" in lines[0].lower() or "allocate memory" in lines[0]:
         return (
-            "the prompt is too long for this machine's memory; cut the corpus into shorter passages, lower --top-k, "
+            "the prompt is too long for this machine's memory; cut the corpus into shorter passages, lower top_k, "
             "or use the paper variant, which drops what does not fit into the model's window"
         )
     return f"{type(error).__name__}: {lines[0][:300]}\n(run again with --debug for the details)"

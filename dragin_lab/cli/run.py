@@ -10,15 +10,16 @@ from typing import Any
 
 import rich_click as click
 
-from dragin_lab.cli.methods import DEFAULT, NOTED, build_methods, find_published, method_options
+from dragin_lab.cli.methods import DEFAULT, build_methods, find_published, method_options, set_option
 from dragin_lab.cli.options import (
-    NUMBER,
+    LOADING,
+    POOL,
     benchmark_options,
     check_parts,
     debug_option,
-    join_options,
-    model_options,
+    model_option,
     open_lab,
+    pick_settings,
     use_one_thread,
 )
 from dragin_lab.cli.outputs import (
@@ -47,31 +48,16 @@ from dragin_lab.text import split_credentials, without_secrets
 DEMO_BATCH = 20
 #: What ``sweep`` multiplies a method's own threshold by.
 SWEPT = (0.4, 0.8, 1.0, 1.2, 2.0)
-#: Options that say how a cluster is used, arguments of ``Cluster``.
-POOL = ("actors", "gpus_per_actor", "cpus_per_actor")
 
-cluster_options = join_options(
-    click.option(
-        "--ray", metavar="ADDRESS", panel="Cluster",
-        help="Answer on a Ray cluster: the head's HOST:PORT, auto for this machine's cluster, or local to start "
-        "one here. The run directory is the same, and goes on with or without.",
-    ),
-    click.option(
-        "--actors", type=int, panel="Cluster",
-        help="Workers, each with a model; default as many as there is room for.",
-    ),
-    click.option(
-        "--gpus-per-actor", type=NUMBER, panel="Cluster",
-        help="GPUs of a worker: 0.5 puts two on one. Default 1 where the cluster has GPUs.",
-    ),
-    click.option(
-        "--cpus-per-actor", type=NUMBER, panel="Cluster", help="CPUs of a worker, and torch's threads there; default 1."
-    ),
+ray_option = click.option(
+    "--ray", metavar="ADDRESS", panel="Run",
+    help="Answer on a Ray cluster: the head's HOST:PORT, auto for this machine's cluster, or local to start one here; "
+    "--set actors=4 says how many workers, gpus_per_actor and cpus_per_actor what each takes.",
 )  # fmt: skip
 
 
 @click.command(short_help="Run methods over benchmarks, and print the table.")
-@method_options()
+@method_options
 @click.option(
     "--preset",
     panel="Method",
@@ -79,9 +65,9 @@ cluster_options = join_options(
     "For another model than --model: MODEL:SOURCE.",
 )
 @benchmark_options
-@model_options
+@model_option
 @click.option("--output", default="runs/bench", show_default=True, panel="Run", help="Folder of the run directories.")
-@cluster_options
+@ray_option
 @debug_option
 def run(preset: str | None, output: str, **options: Any) -> None:
     """Run methods over benchmarks, each combination of settings in a folder of its own below --output. Several methods
@@ -98,40 +84,40 @@ def run(preset: str | None, output: str, **options: Any) -> None:
                 raise click.UsageError(f"--preset {preset}: no settings were published for {asked.name}; leave it out")
             rule = asked.template.described["answer_rule"]
             published = find_published(preset, options["model"], options["names"], rule)
-        return build_methods(options, published)[0]
+        return build_methods(options["names"], options["given"], published)[0]
 
     execute_runs(methods_for, output, options)
 
 
 @click.command(short_help="Run a method over several values of a setting.")
-@method_options()
+@method_options
 @benchmark_options
-@model_options
+@model_option
 @click.option("--output", default="runs/sweep", show_default=True, panel="Run", help="Folder of the run directories.")
-@cluster_options
+@ray_option
 @debug_option
 def sweep(output: str, **options: Any) -> None:
-    """Run methods over several values of one setting between commas, such as --threshold 1.0,1.2,1.4.
+    """Run methods over several values of one setting between commas, such as --set threshold=1.0,1.2,1.4.
 
     It is 'dragin-lab run', with a check that exactly one setting has several values. Where no value is given, one
     method goes over thresholds from 0.4 to 2 times its own.
     """
-    methods, swept = build_methods(options)
+    names, given = options["names"], options["given"]
+    methods, swept = build_methods(names, given)
     theta = methods[0].threshold
-    if not (swept or options["threshold"] or theta is None) and len(methods) == 1:
+    if not (swept or "threshold" in given or theta is None) and len(methods) == 1:
         values = tuple(round(factor * theta, 6) for factor in SWEPT)
-        methods, swept = build_methods(options | {"threshold": values})
+        methods, swept = build_methods(names, given | {"threshold": values})
     if len(swept) != 1:
         named = f"{', '.join(sorted(swept))} have" if swept else "none has"
-        example = ", ".join(f"--{key.replace('_', '-')} VALUE,VALUE" for key in NOTED)
-        raise click.UsageError(f"a sweep goes over one setting, and {named} several values; give {example} or --set")
+        raise click.UsageError(f"a sweep goes over one setting, and {named} several values; give --set KEY=VALUE,VALUE")
     execute_runs(lambda _: methods, output, options)
 
 
 @click.command(short_help="Compare the papers' methods on embedded questions.")
 @click.option("--limit", type=int, default=10, show_default=True, help="How many questions.")
 @click.option("--output", default="runs/demo", show_default=True, help="Folder of the runs, the table and one trace.")
-@method_options(named=False, length=96)
+@set_option
 @debug_option
 def demo(limit: int, output: str, **options: Any) -> None:
     """Answer embedded questions with every method of the DRAGIN and FLARE papers, and compare.
@@ -141,8 +127,8 @@ def demo(limit: int, output: str, **options: Any) -> None:
     use_one_thread()
     if limit < 1:
         raise click.UsageError(f"--limit {limit}: give 1 or more")
-    methods, _ = build_methods(options | {"names": tuple(PAPERS)})
-    if options["max_new_tokens"] is None:
+    methods, _ = build_methods(tuple(PAPERS), options["given"])
+    if "max_new_tokens" not in options["given"]:
         methods = [replace(method, max_new_tokens=max(96, method.max_new_tokens)) for method in methods]
     asked = open_benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
     root = make_folder(output)
@@ -212,8 +198,6 @@ def execute_runs(methods_for: Callable[[Benchmark], Sequence[Method]], output: s
     """Run the methods for each data set of the options, and print the tables."""
     if options["batch_size"] < 1:
         raise click.UsageError(f"--batch-size {options['batch_size']}: give 1 or more")
-    if options["no_store"] and options["store_folder"] is not None:
-        raise click.UsageError("--store and --no-store: give one of the two")
     if options["ray"] is not None and options["store_folder"] is not None:
         raise click.UsageError("--store and --ray: a cache serves one process; leave out one of the two")
     _check_cluster(options)
@@ -288,7 +272,7 @@ def _open_cache(options: dict[str, Any], several: bool) -> AbstractContextManage
     """The cache that the options ask for; by default one in memory where ``several`` runs ask the same questions."""
     if options["store_folder"] is not None:
         return Cache(options["store_folder"])
-    return Cache() if several and not options["no_store"] else nullcontext()
+    return Cache() if several else nullcontext()
 
 
 # -- on a cluster ------------------------------------------------------------------------------------------------------
@@ -296,15 +280,14 @@ def _open_cache(options: dict[str, Any], several: bool) -> AbstractContextManage
 
 def _check_cluster(options: dict[str, Any]) -> None:
     """Refuse what no cluster can be made of, before anything is loaded."""
-    pool = {name: options[name] for name in POOL if options[name] is not None}
+    pool = pick_settings(options["given"], POOL)
     if options["ray"] is None:
         for name in pool:
-            raise click.UsageError(f"--{name.replace('_', '-')} says how a cluster is used; give --ray too")
+            raise click.UsageError(f"--set {name}: says how a cluster is used; give --ray too")
         return
     for name in ("device_map", "quantization"):
-        if options[name] is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{option} and --ray: a worker loads its model whole; leave out one")
+        if name in options["given"]:
+            raise click.UsageError(f"--set {name} and --ray: a worker loads its model whole; leave out one")
     if split_credentials(options["ray"])[0]:
         raise click.UsageError(f"--ray {without_secrets(options['ray'])}: Ray takes no password; leave it out")
     prepare_ray(options["ray"], **pool)
@@ -312,8 +295,7 @@ def _check_cluster(options: dict[str, Any]) -> None:
 
 def _open_cluster(options: dict[str, Any], searches: bool) -> Cluster:
     """The cluster of the options, whose workers load what this process would have loaded."""
-    names = ("model", "dtype", "device", "layer", "heads", "retriever", "corpus", "engine", "tokenizer")
-    loaded = {name: options[name] for name in names}
-    sample = options["decoding"] == "sample"
-    recipe = Recipe(**loaded, sample=sample, searches=searches, fields=options["corpus_fields"])
-    return Cluster(options["ray"], recipe, **{name: options[name] for name in POOL if options[name] is not None})
+    named = {name: options[name] for name in ("model", "retriever", "corpus")}
+    loading = pick_settings(options["given"], LOADING)
+    recipe = Recipe(**named, **loading, searches=searches, fields=options["corpus_fields"])
+    return Cluster(options["ray"], recipe, **pick_settings(options["given"], POOL))

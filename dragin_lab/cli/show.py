@@ -8,7 +8,7 @@ from pathlib import Path
 import rich_click as click
 
 from dragin_lab.cli.options import debug_option
-from dragin_lab.cli.outputs import check_apart, check_writable, echo, print_trace, table_text, write_page
+from dragin_lab.cli.outputs import check_apart, check_writable, echo, print_trace, write_page
 from dragin_lab.files import as_path
 
 
@@ -69,4 +69,4 @@ def list_traces(folder: Path) -> None:
     ]
     if not rows:
         raise click.UsageError(f"{folder} holds no traces; 'dragin-lab run --traces' saves them")
-    echo(table_text(("trace", "question"), rows))
+    echo("\n".join(f"{command}  # {question}" for command, question in rows))

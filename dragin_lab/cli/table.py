@@ -1,4 +1,4 @@
-"""``dragin-lab table`` and ``compare``: runs as tables, beside the paper's or alone; one method against another."""
+"""``dragin-lab table``: runs as a table, alone or beside the paper's."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from typing import Any
 import rich_click as click
 
 from dragin_lab.cli.options import Name, debug_option
-from dragin_lab.cli.outputs import check_writable, echo, terminal_width
+from dragin_lab.cli.outputs import echo, terminal_width
 from dragin_lab.core.method import VARIANTS
 from dragin_lab.data import paper
 from dragin_lab.study.paper_cells import NAMES
 from dragin_lab.study.paper_tables import table as make_table
 from dragin_lab.study.runs import Runs
 from dragin_lab.study.table import FORMATS, Table
-
-format_option = click.option(
-    "--format", "form", type=Name(FORMATS), default="text", show_default=True,
-    help="Text is folded to the terminal's width; csv has all figures in full; latex needs the package booktabs.",
-)  # fmt: skip
 
 
 def _print(table: Table, form: str) -> None:
@@ -44,7 +39,14 @@ def _print(table: Table, form: str) -> None:
     type=Name(tuple(NAMES)),
     help="Take our values of Tables 4 to 6 from this benchmark; default iirc for 4, hotpotqa for 5 and 6.",
 )
-@format_option
+@click.option(
+    "--format",
+    "form",
+    type=Name(FORMATS),
+    default="text",
+    show_default=True,
+    help="Text is folded to the terminal's width; csv has all figures in full; latex needs the package booktabs.",
+)
 @debug_option
 def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any) -> None:
     """Print one row for each method of the RUNs, of any benchmark and of files of your own: exact match, F1,
@@ -68,39 +70,3 @@ def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any)
         return
     number = click.IntRange(1, max(paper.TITLES)).convert(int(runs[0]), None, None)
     _print(make_table(number, runs[1:], compare=compare, **options), form)
-
-
-@click.command(short_help="Test one method against another on the questions that both answered.")
-@click.argument("first", metavar="METHOD")
-@click.argument("second", metavar="METHOD")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--where", metavar="TEXT", help="Only questions that match, such as 'em < 1 and retrievals > 2'.")
-@format_option
-@debug_option
-def compare(first: str, second: str, runs: tuple[str, ...], where: str | None, form: str) -> None:
-    """Print the difference in exact match and F1 of two methods of the RUNs: with its 95 % bootstrap interval, exact
-    McNemar and permutation p values, questions won, lost and tied, and why each was wrong where the other was right.
-
-    Questions that --where chose by what one of the two answered are listed with both answers, and not tested.
-    """
-    _print(_load(runs, where).compare(first, second).table, form)
-
-
-@click.command(short_help="Write a page to explore runs in: which questions, why wrong, side by side.")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--html", metavar="FILE", help="Write the page to this file; default runs.html.", default="runs.html")
-@click.option("--where", metavar="TEXT", help="Only questions that match, such as 'em < 1 and retrievals > 2'.")
-@debug_option
-def browse(runs: tuple[str, ...], html: str, where: str | None) -> None:
-    """Write one page that opens offline: every question of the RUNs with the outcome and the cause by each method, to
-    search, sort and filter; a click opens two traces side by side.
-    """
-    from dragin_lab.views.browsing import browse_page
-
-    check_writable(html)
-    echo(f"page written to {browse_page(_load(runs, where)).save(html)}", err=True)
-
-
-def _load(runs: tuple[str, ...], where: str | None) -> Runs:
-    every = Runs.load(runs)
-    return every if where is None else every.where(where)

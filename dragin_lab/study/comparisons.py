@@ -93,16 +93,11 @@ def bootstrap_statistic(
         members.setdefault(name, []).append(place)
     parts = [np.array(of) for of in members.values()]
     rng = np.random.default_rng(seed)
-    values = np.array(
-        [
-            statistic(np.concatenate([parts[g] for g in rng.integers(len(parts), size=len(parts))]))
-            for _ in range(samples)
-        ]
-    )  # (samples,)
-    values = values[~np.isnan(values)]
-    if not len(values) or values.min() == values.max():
+    drawn = rng.integers(len(parts), size=(samples, len(parts)))  # which groups each draw has
+    values = np.array([statistic(np.concatenate([parts[g] for g in groups])) for groups in drawn])  # (samples,)
+    if np.isnan(values).all() or np.nanmin(values) == np.nanmax(values):
         return float("nan"), float("nan")
-    low, high = np.quantile(values, tails(level))
+    low, high = np.nanquantile(values, tails(level))
     return float(low), float(high)
 
 

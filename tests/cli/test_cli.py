@@ -28,7 +28,7 @@ from dragin_lab.trace.trace import Trace
 HEADER = b"id\ttext\ttitle\n"
 WINDOW: int = json.loads((embedded_model_path() / "config.json").read_text())["max_position_embeddings"]
 #: A question where the answer does not matter.
-BRIEF = ("ask", QUESTION, "--max-new-tokens", 8)
+BRIEF = ("ask", QUESTION, "--set", "max_new_tokens=8")
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_help_lists_the_commands_and_their_defaults(command: Command) -> None:
         assert f"\n  {name}" in ran.out
     assert "..." not in ran.out.partition("Commands")[2]  # no description is cut
     said = " ".join(command("ask", "--help").out.split())
-    for part in ("0.25 (paper) or 1.2 (reference)", "default: dragin", "default 64", "default 3"):
+    for part in ("default: dragin", "threshold=1.2", "max_new_tokens=64", "top_k=3"):
         assert part in said
 
 
@@ -118,10 +118,11 @@ def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path
     corpus = tmp_path / "almanac.jsonl"
     rows = [{"id": one.id, "title": one.title, "text": one.text} for one in passages()]
     corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    given = ["variant=paper", "threshold=0.5", "what=last-n", "top_n=5", "top_k=1", "max_new_tokens=20"]
+    given += ["layer=0", "heads=[0,1]", "sample=true"]
     ran = command(
-        "ask", QUESTION, "--variant", "paper", "--threshold", "0.5", "--what", "last-n", "--top-n", "5", "--top-k", "1",
-        "--max-new-tokens", "20", "--layer", "0", "--heads", "0,1", "--exemplars", examples, "--save", trace,
-        "--corpus", corpus, "--model", embedded_model_path(), "--decoding", "sample", "--seed", "3",
+        "ask", QUESTION, *(word for one in given for word in ("--set", one)), "--exemplars", examples, "--save", trace,
+        "--corpus", corpus, "--model", embedded_model_path(), "--seed", "3",
     )  # fmt: skip
     assert ran.code == cli.DONE, ran.err
     said = Trace.load(trace)
@@ -135,7 +136,7 @@ def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path
 def test_ask_takes_a_layout_and_a_benchmarks_own_exemplars_with_its_instruction(
     command: Command, tmp_path: Path
 ) -> None:
-    asked = ("ask", QUESTION, "--exemplars", "hotpotqa", "--method", "sr-rag", "--max-new-tokens", 3, "--save")
+    asked = ("ask", QUESTION, "--exemplars", "hotpotqa", "--method", "sr-rag", "--set", "max_new_tokens=3", "--save")
     for layout in ("dragin", "flare"):
         ran = command(*asked, tmp_path / layout, "--layout", layout)
         assert ran.code == cli.DONE, ran.err
@@ -148,8 +149,7 @@ def test_ask_takes_a_layout_and_a_benchmarks_own_exemplars_with_its_instruction(
 def test_a_model_is_spread_and_quantized_as_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
     monkeypatch.setattr("dragin_lab.served.opening.open_model", lambda source, **options: given.update(options))
-    options = dict.fromkeys(("model", "device", "dtype", "heads", "engine", "tokenizer")) | {"layer": "last"}
-    load_model(options | {"device_map": "auto", "quantization": "4bit"})
+    load_model({"model": None, "given": {"device_map": ("auto",), "quantization": ("4bit",)}})
     assert (given["device_map"], given["quantization"]) == ("auto", {"load_in_4bit": True})
 
 
@@ -162,7 +162,7 @@ def test_a_passage_of_100_000_words_is_announced_and_does_not_eat_the_memory(
 ) -> None:
     corpus = tmp_path / "c.tsv"
     corpus.write_bytes(HEADER + b"1\t" + b"mother director film " * 33_334 + b"\tT\n")
-    ran = command("ask", QUESTION, "--corpus", corpus, "--method", "sr-rag", "--variant", variant)
+    ran = command("ask", QUESTION, "--corpus", corpus, "--method", "sr-rag", "--set", f"variant={variant}")
     assert "100,002 words" in ran.err
     if variant == "paper":
         assert ran.code == cli.DONE
@@ -176,14 +176,14 @@ def test_a_passage_of_100_000_words_is_announced_and_does_not_eat_the_memory(
 
 def test_a_question_longer_than_the_window(command: Command) -> None:
     long = QUESTION + " And of The Silent Fukain?" * (WINDOW // 5)  # at least five tokens each
-    asked = ("ask", long, "--method", "wo-rag", "--max-new-tokens", 2)
+    asked = ("ask", long, "--method", "wo-rag", "--set", "max_new_tokens=2")
     command.refused(*asked, says=("the question with the answer so far", f"window of {WINDOW} tokens", "shorten"))
-    ran = command(*asked, "--variant", "reference")
+    ran = command(*asked, "--set", "variant=reference")
     assert ran.code == cli.DONE
     assert f"more than the model's window of {WINDOW}" in ran.out
     assert ran.err.startswith("warning: ")
     assert len(ran.err.splitlines()) == 2
-    longer = ("ask", long * 8, "--method", "wo-rag", "--variant", "reference")
+    longer = ("ask", long * 8, "--method", "wo-rag", "--set", "variant=reference")
     ran = command.refused(*longer, code=cli.FAILED, says=("more than 8 times", f"{WINDOW:,}"))
     assert len(ran.err) < 600
 
@@ -225,7 +225,7 @@ def test_what_breaks_unforeseen_is_named_with_and_without_its_traceback(
         raise ZeroDivisionError("the index is upside down")
 
     monkeypatch.setattr(BM25, "search", broken)
-    ask = (*BRIEF, "--threshold", "0")  # so that it searches
+    ask = (*BRIEF, "--set", "threshold=0")  # so that it searches
     ran = command(*ask)
     assert ran.code == cli.FAILED
     assert "ZeroDivisionError: the index is upside down" in ran.err
@@ -247,7 +247,7 @@ def test_a_model_that_runs_out_of_memory_says_what_to_do(command: Command, monke
         raise RuntimeError("CUDA out of memory. Tried to allocate 52.00 GiB.\nand so on")
 
     monkeypatch.setattr(LanguageModel, "write", full)
-    command.refused("ask", QUESTION, code=cli.FAILED, says=("memory", "--top-k", "paper variant"))
+    command.refused("ask", QUESTION, code=cli.FAILED, says=("memory", "top_k", "paper variant"))
 
 
 def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,8 @@ def test_a_terminal_that_lacks_characters_still_shows_the_rest(stored: Path, mon
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_finished(command: Command, endless: Path, tmp_path: Path) -> None:
     trace = tmp_path / "a.trace"
-    asked = ("ask", QUESTION, "--model", endless, "--method", "fl-rag", "--max-new-tokens", "100000", "--save", trace)
+    long = ("--method", "fl-rag", "--set", "max_new_tokens=100000")
+    asked = ("ask", QUESTION, "--model", endless, *long, "--save", trace)
     out, terminal = interrupt_on_terminal("passages for:", *asked, times=3)  # two steps are behind it
     assert f"trace written to {trace}" in terminal
     loaded = Trace.load(trace)
@@ -317,7 +318,7 @@ def test_a_question_of_a_benchmark_gets_the_answer_of_the_run(command: Command, 
     command.refused("show", tmp_path / "r", "--id", line["qid"], says=(f"no trace of {line['qid']!r} was kept",))
 
 
-@pytest.mark.parametrize("args", [("methods",), ("--help",), ("table", "2")])
+@pytest.mark.parametrize("args", [("--help",), ("table", "2")])
 def test_a_reader_that_leaves_early_is_no_failure(args: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -334,9 +335,9 @@ def test_the_completion_of_the_reference_page(shell: str, command: Command, monk
     monkeypatch.setenv(variable, f"{shell}_source")
     assert variable in command().out
     monkeypatch.setenv(variable, "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", "dragin-lab me")
+    monkeypatch.setenv("COMP_WORDS", "dragin-lab de")
     monkeypatch.setenv("COMP_CWORD", "1")
-    assert "methods" in command().out
+    assert "demo" in command().out
 
 
 # -- words that are the same everywhere -------------------------------------------------------------------------------
@@ -358,24 +359,8 @@ def every_option() -> dict[str, set[str]]:
 def test_an_option_means_the_same_in_every_command() -> None:
     kinds = every_option()
     assert kinds["--sample"] == {"integer"}
-    assert kinds["--decoding"] == {"choice"}
     assert "--out" not in kinds
     assert "--output" in kinds
-
-
-def test_methods_are_listed_with_their_defaults_on_one_line_each(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    listed = command("methods").out
-    parts = {"method": dl.methods(), "when": dl.whens(), "what": dl.whats()}
-    names = [name for title, entries in parts.items() for name in (title, *(entry.name for entry in entries))]
-    (dragin,) = [line for line in listed.splitlines() if line.startswith("dragin ")]
-    assert f"threshold={dl.method('dragin').threshold}" in dragin
-    assert f"threshold={dl.method('flare').threshold}, doubt_limit=0.6" in listed
-    assert "threshold=None" not in listed
-    assert r"\n\n'" in listed  # of what search-r1 puts into the text
-    assert [line.split()[0] for line in listed.splitlines() if line[:1].isalnum()] == names
 
 
 def test_on_a_terminal_each_text_has_its_own_line_and_what_is_kept_is_said(
@@ -383,7 +368,7 @@ def test_on_a_terminal_each_text_has_its_own_line_and_what_is_kept_is_said(
 ) -> None:
     monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
-    ran = command("ask", QUESTION, "--variant", "reference", "--threshold", 0.3, "--max-new-tokens", 24)
+    ran = command("ask", QUESTION, "--set", "variant=reference", "--set", "threshold=0.3", "--set", "max_new_tokens=24")
     assert ran.code == cli.DONE
     trace = dl.Lab().ask(QUESTION, "dragin", variant="reference", threshold=0.3, max_new_tokens=24)
     written = [step.draft.text for step in trace.steps]

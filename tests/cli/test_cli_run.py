@@ -22,7 +22,7 @@ from dragin_lab.run.benchmark import Benchmark, open_benchmark
 from dragin_lab.run.rundir import find_runs
 from dragin_lab.trace.trace import Question
 
-RUN = ("run", "--method", "dragin,wo-rag", "--variant", "paper", "--what", "question")
+RUN = ("run", "--method", "dragin,wo-rag", "--set", "variant=paper", "--set", "what=question")
 
 
 @pytest.fixture
@@ -109,29 +109,29 @@ def test_every_folder_is_checked_before_any_work_is_done(
 #: Options, the benchmark of Almanac, and the labels of the methods that are run.
 COMBINED = [
     ("--method dragin,flare", "iirc", "dragin flare"),
-    ("--method wo-rag,dragin --threshold 0.8,1.2", "iirc", "wo-rag dragin-threshold=0.8 dragin-threshold=1.2"),
-    ("--method dragin,sr-rag --top-n 5", "iirc", "dragin-top_n=5 sr-rag"),
-    ("--variant reference,paper --what qfs,question", "iirc",
+    ("--method wo-rag,dragin --set threshold=0.8,1.2", "iirc", "wo-rag dragin-threshold=0.8 dragin-threshold=1.2"),
+    ("--method dragin,sr-rag --set top_n=5", "iirc", "dragin-top_n=5 sr-rag"),
+    ("--set variant=reference,paper --set what=qfs,question", "iirc",
      "dragin-reference dragin-reference-what=question dragin dragin-what=question"),
-    ("--when rind,every-sentence --threshold 1", "iirc", "dragin-threshold=1.0 dragin-when=every-sentence"),
-    ("--top-k 5 --max-new-tokens 100", "iirc", "dragin-max_new_tokens=100-top_k=5"),
-    ("--what 'qfs(top_n=5)'", "iirc", "dragin-top_n=5"),
-    ("--when rind@0.5,margin --what question", "iirc",
+    ("--set when=rind,every-sentence --set threshold=1", "iirc", "dragin-threshold=1.0 dragin-when=every-sentence"),
+    ("--set top_k=5 --set max_new_tokens=100", "iirc", "dragin-max_new_tokens=100-top_k=5"),
+    ("--set what='qfs(top_n=5)'", "iirc", "dragin-top_n=5"),
+    ("--set when=rind@0.5,margin --set what=question", "iirc",
      "dragin-what=question-threshold=0.5 dragin-when=margin-what=question"),
-    ("--set check_content_words=no --method dragin,flare --variant reference", "iirc",
+    ("--set check_content_words=no --method dragin,flare --set variant=reference", "iirc",
      "dragin-reference-check_content_words=False flare-reference"),
     ("--set threshold=1.1 --set top_k=2", "iirc", "dragin-threshold=1.1-top_k=2"),
     ("--preset llama2-7b-chat:paper", "2wikimultihopqa", "dragin-reference-top_n=40"),
     ("--preset released --model meta-llama/Llama-2-7b-chat-hf", "2wikimultihopqa", "dragin-reference-threshold=1.0"),
-    ("--preset llama2-7b-chat:paper --threshold 0.5,1.2", "hotpotqa",
+    ("--preset llama2-7b-chat:paper --set threshold=0.5,1.2", "hotpotqa",
      "dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100 dragin-reference-top_n=35-max_new_tokens=100"),
-    ("--preset llama2-7b-chat:paper --when every-sentence", "2wikimultihopqa",
+    ("--preset llama2-7b-chat:paper --set when=every-sentence", "2wikimultihopqa",
      "dragin-reference-when=every-sentence-top_n=40"),
-    ("--preset llama2-7b-chat:released --when rind@0.5", "hotpotqa",
+    ("--preset llama2-7b-chat:released --set when=rind@0.5", "hotpotqa",
      "dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100"),
-    ("--preset llama2-7b-chat:paper --what 'qfs(top_n=5)'", "hotpotqa",
+    ("--preset llama2-7b-chat:paper --set 'what=qfs(top_n=5)'", "hotpotqa",
      "dragin-reference-threshold=1.3-top_n=5-max_new_tokens=100"),
-    ("--preset llama2-7b-chat:released --when margin --variant paper", "hotpotqa",
+    ("--preset llama2-7b-chat:released --set when=margin --set variant=paper", "hotpotqa",
      "dragin-when=margin-top_n=35-max_new_tokens=100"),
     ("--preset llama2-7b-chat:released --method flare", "iirc",
      "flare-reference-threshold=0.08-max_new_tokens=128"),
@@ -217,11 +217,11 @@ def bare(draft, doubled: bool = False):
 
 def test_a_trigger_without_a_default_threshold(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    asked = ("--with", tmp_path / "own.py", "--when", "bare", "--variant", "paper", "--what", "question")
+    asked = ("--with", tmp_path / "own.py", "--set", "when=bare", "--set", "variant=paper", "--set", "what=question")
     asked += ("--dataset", "one", "--output", tmp_path / "runs")
-    ran = command("run", *asked, "--threshold", 5, "--set", "doubled=yes")
+    ran = command("run", *asked, "--set", "threshold=5", "--set", "doubled=yes")
     assert ran.code == cli.DONE, ran.err
-    ran = command("sweep", *asked, "--threshold", "5,6")
+    ran = command("sweep", *asked, "--set", "threshold=5,6")
     assert ran.code == cli.DONE, ran.err
     assert {record.folder.name for record in find_runs(tmp_path / "runs")} == {
         f"dragin-when=bare-what=question-threshold={rest}" for rest in ("5.0-doubled=True", "5.0", "6.0")
@@ -292,15 +292,15 @@ def test_questions_under_other_names(command: Command, tmp_path: Path, monkeypat
 
 
 def test_sweep_over_thresholds_and_query_lengths(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
-    paper = ("--variant", "paper", "--what", "question", "--dataset", "one", "--output", tmp_path)
-    ran = command("sweep", *paper, "--threshold", "1,9")
+    paper = ("--set", "variant=paper", "--set", "what=question", "--dataset", "one", "--output", tmp_path)
+    ran = command("sweep", *paper, "--set", "threshold=1,9")
     assert ran.code == cli.DONE, ran.err
     assert [row[:4] for row in rows(ran.out)] == [
         ["dragin θ 1", "1.000", "1.000", "1.00"], ["dragin θ 9", "0.000", "0.500", "0.00"],
     ]  # fmt: skip
-    assert command("sweep", *paper, "--threshold", "9,1").code == cli.DONE
+    assert command("sweep", *paper, "--set", "threshold=9,1").code == cli.DONE
     assert len(scripted.asked) == 6  # nothing was asked twice
-    ran = command("sweep", "--method", "fl-rag", "--top-n", "5,8", "--dataset", "one", "--output", tmp_path)
+    ran = command("sweep", "--method", "fl-rag", "--set", "top_n=5,8", "--dataset", "one", "--output", tmp_path)
     assert [row[0] for row in rows(ran.out)] == ["fl-rag top n 5", "fl-rag top n 8"]
     assert {m.folder.name for m in find_runs(tmp_path)} >= {"fl-rag-top_n=5", "fl-rag-top_n=8"}
 
@@ -308,15 +308,15 @@ def test_sweep_over_thresholds_and_query_lengths(command: Command, tmp_path: Pat
 @pytest.mark.parametrize(
     ("given", "thetas"),
     [
-        (("--variant", "reference"), (0.48, 0.96, 1.2, 1.44, 2.4)),
-        (("--variant", "paper"), (0.1, 0.2, 0.25, 0.3, 0.5)),
-        (("--variant", "paper", "--when", "margin"), (0.38, 0.76, 0.95, 1.14, 1.9)),
+        (("--set", "variant=reference"), (0.48, 0.96, 1.2, 1.44, 2.4)),
+        (("--set", "variant=paper"), (0.1, 0.2, 0.25, 0.3, 0.5)),
+        (("--set", "variant=paper", "--set", "when=margin"), (0.38, 0.76, 0.95, 1.14, 1.9)),
     ],
 )
 def test_sweep_goes_over_multiples_of_the_methods_own_theta(
     given: tuple[str, ...], thetas: tuple[float, ...], command: Command, tmp_path: Path, scripted: AnsweringModel
 ) -> None:
-    asked = ("--what", "question", "--dataset", "one", "--limit", 1, "--output", tmp_path)
+    asked = ("--set", "what=question", "--dataset", "one", "--limit", 1, "--output", tmp_path)
     ran = command("sweep", *given, *asked)
     assert [float(row[0].partition("θ ")[2].split(",")[0]) for row in rows(ran.out)] == list(thetas), ran.err
 

@@ -90,26 +90,5 @@ def test_runs_of_any_benchmark_have_a_table(command: Command, tmp_path: Path) ->
     ran = command("table", tmp_path / "mine" / "sr-rag", tmp_path, "--format", "latex")
     rows = [line.split(" & ")[0] for line in ran.out.splitlines() if "0." in line and " & " in line]
     assert rows == ["sr-rag", "dragin"]  # the methods in the order of the folders
-    ran = command("compare", "dragin", "sr-rag", tmp_path)
-    assert "+0.250" in ran.out
-    assert "McNemar, exact" in ran.out
-    lost = ("--where", "method == 'sr-rag' and not right")
-    ran = command("compare", "dragin", "sr-rag", tmp_path, *lost, "--format", "csv")
-    assert [row[0] for row in csv.reader(io.StringIO(ran.out))] == ["id", "q1", "q3"]
-    ran = command("compare", "dragin", "sr-rag", tmp_path, *lost)
-    assert "McNemar" not in ran.out
-    assert "no test: what sr-rag answered chose the questions" in " ".join(ran.out.split())
     command.refused("table", tmp_path, "--as", "vicuna-13b-v1.5", says=("--as goes with a table of the paper",))
     command.refused("table", says=("give run directories, or the number of a table of the paper, 1 to 9",))
-    command.refused("compare", "dragin", "flare", tmp_path, says=("method 'flare' does not exist",))
-
-
-def test_the_explorer_is_a_page(command: Command, tmp_path: Path) -> None:
-    for method in ("dragin", "sr-rag"):
-        write_run(tmp_path, method, "mine", [1.0, 0.0, 1.0, float(method == "dragin")])
-    page = tmp_path / "r.html"
-    assert command("browse", tmp_path, "--html", page).code == cli.DONE
-    assert '"id":"q0"' in page.read_text()
-    assert command("browse", tmp_path, "--html", page, "--where", "method == 'sr-rag' and not right").code == cli.DONE
-    assert '"id":"q0"' not in page.read_text()
-    command.refused("browse", tmp_path, "--html", tmp_path / "x" / "r.html", says=("does not exist",))

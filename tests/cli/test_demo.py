@@ -16,7 +16,7 @@ from dragin_lab.study.runs import Runs
 from dragin_lab.trace.trace import Trace
 
 #: The demo where its answers do not matter.
-SHORT = ("demo", "--max-new-tokens", 24)
+SHORT = ("demo", "--set", "max_new_tokens=24")
 
 
 def rows(text: str) -> list[str]:
@@ -27,7 +27,7 @@ def rows(text: str) -> list[str]:
 
 def test_all_methods_as_a_table_and_one_trace(command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
-    args = ("demo", "--limit", 2, "--max-new-tokens", 40, "--output", folder)
+    args = ("demo", "--limit", 2, "--set", "max_new_tokens=40", "--output", folder)
     ran = command(*args)
     assert ran.code == cli.DONE, ran.err
     assert rows(ran.out) == list(PAPERS)
@@ -50,7 +50,7 @@ def test_settings_go_to_the_methods_they_belong_to(
         seen.update({method.name: method for method in methods})
 
     monkeypatch.setattr(Lab, "run", note)
-    ran = command("demo", "--top-k", 1, "--output", tmp_path)
+    ran = command("demo", "--set", "top_k=1", "--output", tmp_path)
     assert ran.code == cli.DONE, ran.err
     assert {method.top_k for method in seen.values()} == {1}
     assert min(method.max_new_tokens for method in seen.values()) == 96

@@ -11,7 +11,7 @@ from command import PATIENCE, environment
 
 from dragin_lab.cli.app import INTERRUPTED
 
-#: ``dragin-lab methods``, with Ctrl-C when a module is looked for. It comes in a callback, whose exceptions Python
+#: ``dragin-lab table 2``, with Ctrl-C when a module is looked for. It comes in a callback, whose exceptions Python
 #: swallows; ``at_the_end`` is looked for when the command has ended.
 WITH_CTRL_C = """
 import atexit, signal, sys
@@ -26,7 +26,7 @@ class Finder:
         if name == wanted:
             Callback()
 
-wanted, sys.argv = sys.argv[1], ["dragin-lab", "methods"]
+wanted, sys.argv = sys.argv[1], ["dragin-lab", "table", "2"]
 sys.meta_path.insert(0, Finder)
 atexit.register(Finder.find_spec, "at_the_end")
 from dragin_lab.cli import main

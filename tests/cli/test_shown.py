@@ -41,11 +41,10 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
         ("run", "--dataset", "almanac/hotpotqa", "--ray"),
         ("run", "--dataset", "almanac/hotpotqa", "--with"),
         ("run", "--dataset", "almanac/hotpotqa", "--output"),
-        ("methods", "--with"),
+        ("run", "--with"),
         ("corpus", "build", "--output", "new"),
         ("show",),
         ("table",),
-        ("browse",),
     ],
 )
 def test_no_message_shows_a_password(
@@ -162,7 +161,7 @@ def test_a_traceback_cannot_write_to_the_terminal(run: Command) -> None:
 
 def test_a_file_of_triggers_takes_no_name_of_another_module(run: Command, tmp_path: Path) -> None:
     (tmp_path / "random.py").write_text("GAUSS = 1")
-    assert run("methods", "--with", tmp_path / "random.py").code == 0
+    assert run("run", "--with", tmp_path / "random.py", "--help").code == 0
     assert sys.modules["random"] is random
 
 
@@ -174,4 +173,10 @@ def test_an_installed_trigger_that_is_broken_is_named_with_its_package(
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-pack\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[dragin_lab.whens]\nmine = no_such_module:Mine\n")
     monkeypatch.syspath_prepend(tmp_path)
-    run.refused("methods", says=("trigger 'mine' of the package broken-pack cannot be loaded (ModuleNotFoundError",))
+    run.refused(
+        "ask",
+        "Who?",
+        "--set",
+        "when=mine",
+        says=("trigger 'mine' of the package broken-pack cannot be loaded (ModuleNotFoundError",),
+    )

@@ -59,7 +59,7 @@ def test_a_real_question(command: Command, tmp_path: Path, model: str, method: s
     path = tmp_path / "a.trace"
     asked = (
         "ask", row["question"], "--gold", row["answer"], "--model", MODELS[model], "--corpus", PASSAGES,
-        "--method", method, "--variant", variant, "--save", path,
+        "--method", method, "--set", f"variant={variant}", "--save", path,
     )  # fmt: skip
     if (model, method) == (
         "stories260K",

@@ -183,6 +183,6 @@ def test_a_cache_that_cannot_be_written_says_where_and_what_to_do(file: Path, ca
 
 
 def test_the_command_line_takes_a_gguf_file(file: Path, command: Any) -> None:
-    ran = command("ask", "Who is Bo?", "--model", file, "--method", "wo-rag", "--max-new-tokens", "8")
+    ran = command("ask", "Who is Bo?", "--model", file, "--method", "wo-rag", "--set", "max_new_tokens=8")
     assert ran.code == 0, ran.err
     command.refused("ask", "Who?", "--model", file.with_name("no.gguf"), says=("no file", "give the path"))

@@ -265,7 +265,7 @@ def test_both_halves_of_table_7_from_the_command_line(
     corpus = write_json_lines(tmp_path / "p.jsonl", Corpus.load()[:12])
     asked = ("--dataset", "almanac/iirc", "--limit", 1, "--corpus", corpus, "--output", tmp_path / "runs")
     for retriever in ("bm25", "dense:almanac"):
-        ran = command("run", *asked, "--max-new-tokens", 8, "--retriever", retriever)
+        ran = command("run", *asked, "--set", "max_new_tokens=8", "--retriever", retriever)
         assert ran.code == 0, ran.err
     folders = sorted(path.parent.name for path in (tmp_path / "runs").rglob("run.json"))
     assert folders == ["dragin-max_new_tokens=8", "dragin-max_new_tokens=8-dense-almanac"]

@@ -87,9 +87,10 @@ def test_the_command_with_a_trigger_of_ones_own_on_the_embedded_model(
         "    return weight * draft.entropy\n",
         encoding="utf-8",
     )
-    args = ("run", "--with", mine, "--when", "surprise", "--limit", 4, "--max-new-tokens", 24, "--device", "cpu")
+    given = ("--set", "when=surprise", "--set", "max_new_tokens=24", "--set", "device=cpu")
+    args = ("run", "--with", mine, "--limit", 4, *given)
     alone = command(*args, "--output", tmp_path / "alone")
-    many = command(*args, "--output", tmp_path / "many", "--ray", head.address, "--actors", 2)
+    many = command(*args, "--output", tmp_path / "many", "--ray", head.address, "--set", "actors=2")
     assert (alone.code, many.code) == (cli.DONE, cli.DONE), alone.err + many.err
     assert f"Cluster({head.address}, 2 × 1 CPU and 0 GPU, LanguageModel(almanac" in many.out
     assert "4 of 4, " in many.err
@@ -142,8 +143,8 @@ def test_a_driver_that_is_killed_takes_its_workers_with_it(head: Nodes, whole: b
 
 def test_ctrl_c_keeps_what_was_finished_and_lets_the_workers_go(head: Nodes, tmp_path: Path) -> None:
     process = start(
-        "run", "--method", "wo-rag", "--limit", 200, "--output", tmp_path, "--ray", head.address, "--gpus-per-actor", 0,
-        "--actors", 1,
+        "run", "--method", "wo-rag", "--limit", 200, "--output", tmp_path, "--ray", head.address,
+        "--set", "gpus_per_actor=0", "--set", "actors=1",
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     folder = tmp_path / "almanac/2wikimultihopqa/wo-rag"

@@ -78,7 +78,7 @@ def test_questions_under_other_names(files: Path) -> None:
 
 
 def test_the_command_line_takes_both(command: Command, files: Path) -> None:
-    shared = ("--max-new-tokens", 8, "--method", "sr-rag", "--corpus", "p.csv")
+    shared = ("--set", "max_new_tokens=8", "--method", "sr-rag", "--corpus", "p.csv")
     named = ("--dataset", "q.csv", "--fields", "id=nr,question=q,answer=gold")
     command.refused("run", *shared, *named, "--output", "o", says=("has no text", "--corpus-fields"))
     ran = command("run", *shared, *named, "--corpus-fields", FIELDS, "--output", "o")
@@ -133,14 +133,14 @@ def test_another_model_does_not_search_the_invented_world_in_silence() -> None:
 
 
 def test_a_command_says_once_that_the_world_is_invented(command: Command, tmp_path: Path) -> None:
-    brief = ("--model", embedded_model_path(), "--max-new-tokens", 4)
+    brief = ("--model", embedded_model_path(), "--set", "max_new_tokens=4")
     asked = ("run", "--method", "sr-rag,fl-rag", "--limit", 1, *brief)
     assert command(*asked, "--output", tmp_path / "a").err.count("INVENTED") == 1
     assert "INVENTED" not in command(*asked, "--output", tmp_path / "b", "--corpus", "almanac").err
 
 
 def test_exemplars_that_were_chosen_are_named_and_only_those(command: Command, tmp_path: Path) -> None:
-    brief = ("--method", "wo-rag", "--max-new-tokens", 4)
+    brief = ("--method", "wo-rag", "--set", "max_new_tokens=4")
     ran = command("run", *brief, "--limit", 1, "--output", tmp_path)
     chosen = f"{len(template('almanac/2wikimultihopqa').exemplars)} exemplars: the package's own set for "
     assert chosen + "almanac/2wikimultihopqa" in ran.out

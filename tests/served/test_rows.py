@@ -286,10 +286,10 @@ def test_a_server_elsewhere_says_how_to_have_attention(asking: Callable[..., Any
 
 
 def test_the_doctor_prints_the_check_or_why_there_is_no_attention(file: Path, command: Any) -> None:
-    ran = command("doctor", "--model", file, "--engine", "llama.cpp", "--tokenizer", "almanac")
+    ran = command("doctor", "--model", file, "--set", "engine=llama.cpp", "--set", "tokenizer=almanac")
     assert (ran.code, "the last block's attention gives the served distributions (" in ran.out) == (0, True)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(rows.ARCHITECTURES, "llama")
-        ran = command("doctor", "--model", file, "--engine", "llama.cpp", "--tokenizer", "almanac")
+        ran = command("doctor", "--model", file, "--set", "engine=llama.cpp", "--set", "tokenizer=almanac")
     assert (ran.code, "looks at attention can be used: its architecture 'llama' is none of" in ran.out) == (0, True)

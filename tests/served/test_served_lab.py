@@ -101,7 +101,7 @@ def test_a_folder_with_the_tokenizer_is_sent_whole(tmp_path: Path, monkeypatch: 
 
 def test_the_command_line_gives_workers_engine_and_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli_run, "Cluster", lambda address, recipe, **pool: recipe)
-    names = ("model", "dtype", "device", "layer", "heads", "retriever", "corpus", "corpus_fields", "decoding", "ray")
-    options = dict.fromkeys((*names, *cli_run.POOL)) | {"engine": "llama.cpp", "tokenizer": "almanac"}
+    given = {"engine": ("llama.cpp",), "tokenizer": ("almanac",)}
+    options = dict.fromkeys(("model", "retriever", "corpus", "corpus_fields", "ray")) | {"given": given}
     recipe = cli_run._open_cluster(options, searches=True)
     assert (recipe.engine, recipe.tokenizer) == ("llama.cpp", "almanac")
