@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -169,36 +170,29 @@ class Comparison:
         return self.tests[key]
 
     @property
-    def table(self) -> Table:
-        """The comparison in every form that tables have; without a test, the questions with both answers."""
-        if self.answers is not None:
-            return self._listing(self.answers)
-        rows = []
-        for key, test in self.tests.items():
-            exact = key == "em"
-            counts = [str(count) for count in (self.won, self.lost, self.tied)] if exact else [""] * 3
-            interval = bracket(test.low, test.high, sign=True)
-            kind = "McNemar, exact" if exact else "permutation"
-            cells = (f"{test.difference:+.3f}", interval, test.p.removeprefix("= "), kind, *counts)
-            name = key.upper() if key in ("em", "f1") else key
-            rows.append(Row((name,), tuple(Cell(setting=cell) for cell in cells)))
-        columns = [("", name) for name in ("difference", "95 %", "p", "test", "won", "lost", "tied")]
-        about = [f"n = {self.em.n} questions that both answered, with 95 % bootstrap intervals, two-sided tests"]
-        return Table(0, f"{self.a} − {self.b}", ("",), tuple(columns), rows, about + self._below())
+    def table(self) -> pd.DataFrame:
+        """One row per measure; without a test, one per question with both answers (pandas.DataFrame)."""
+        import pandas as pd
 
-    def _listing(self, answers: pd.DataFrame) -> Table:
-        """One row per question."""
-        rows = []
-        for (_, qid), row in zip(answers.index, answers.itertuples(index=False), strict=True):
-            texts = [shorten(row.question, _QUESTION, placeholder="…"), row.gold]
-            texts += [
-                f"{answer} ({'right' if right else 'wrong'})"
-                for answer, right in ((row.a, row.right_a), (row.b, row.right_b))
-            ]
-            rows.append(Row((qid,), tuple(Cell(setting=" ".join(text.split())) for text in texts)))
-        columns = tuple(("", name) for name in ("question", "gold", self.a, self.b))
-        counts = f"{self.a} alone right on {self.won}, {self.b} alone on {self.lost}, tied on {self.tied}"
-        return Table(0, f"{self.a} and {self.b}", ("id",), columns, rows, [counts, *self._below()])
+        rows: dict[str, dict[str, Any]] = {}
+        for key, test in self.tests.items() if self.answers is None else ():
+            counts = {"won": self.won, "lost": self.lost, "tied": self.tied} if key == "em" else {}
+            kind = "McNemar, exact" if key == "em" else "permutation"
+            parts = {"difference": f"{test.difference:+.3f}", "95 %": bracket(test.low, test.high, sign=True)}
+            parts |= {"p": test.p.removeprefix("= "), "test": kind} | {name: str(of) for name, of in counts.items()}
+            rows[key.upper() if key in ("em", "f1") else key] = parts
+        if self.answers is None:
+            about = f"n = {self.em.n} questions that both answered, with 95 % bootstrap intervals, two-sided tests"
+        else:
+            about = f"{self.a} alone right on {self.won}, {self.b} alone on {self.lost}, tied on {self.tied}"
+            for (_, qid), row in zip(self.answers.index, self.answers.itertuples(index=False), strict=True):
+                texts = {"question": shorten(row.question, _QUESTION, placeholder="…"), "gold": row.gold}
+                for name, answer, right in ((self.a, row.a, row.right_a), (self.b, row.b, row.right_b)):
+                    texts[name] = f"{answer} ({'right' if right else 'wrong'})"
+                rows[qid] = {name: " ".join(text.split()) for name, text in texts.items()}
+        frame = pd.DataFrame.from_dict(rows, orient="index").fillna("")
+        frame.attrs = {"title": f"{self.a} − {self.b}", "notes": [about, *self._below()]}
+        return frame
 
     def _below(self) -> list[str]:
         about = list(self.about)
@@ -211,7 +205,10 @@ class Comparison:
         return about
 
     def __str__(self) -> str:
-        return str(self.table)
+        frame = self.table
+        return "\n".join([frame.attrs["title"], "", frame.to_string(), "", *frame.attrs["notes"]])
 
     def _repr_html_(self) -> str:
-        return self.table.show("html")
+        frame = self.table
+        notes = [f"<p>{escape(note)}</p>" for note in frame.attrs["notes"]]
+        return "\n".join([f"<p><b>{escape(frame.attrs['title'])}</b></p>", frame.to_html(), *notes])

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, shown, text
@@ -23,7 +23,6 @@ from dragin_lab.study.comparisons import paired
 from dragin_lab.study.conditions import check_same_questions, differing_conditions, name_runs
 from dragin_lab.study.run_tables import Comparison, means_table
 from dragin_lab.study.selection import ANSWER_COLUMNS, Selection, find_names
-from dragin_lab.study.table import Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,8 +68,6 @@ class Runs:
         Raises ``RunError`` for a path without one, and for a damaged run or table.
         """
         return cls(find_runs(paths), labels=labels)
-
-    # -- what there is ------------------------------------------------------------------------------------------------
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -143,17 +140,12 @@ class Runs:
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
-    @overload
-    def table(self, *, compare: str | None = ..., latex: Literal[False] = ...) -> Table: ...
-    @overload
-    def table(self, *, compare: str | None = ..., latex: Literal[True]) -> str: ...
-    def table(self, *, compare: str | None = None, latex: bool = False) -> Table | str:
-        """One row per method: exact match, F1, retrievals and tokens a question with 95 % intervals, for each data set.
+    def table(self, *, compare: str | None = None, latex: bool = False) -> Any:
+        """One row per method (``Table``): exact match, F1, retrievals and tokens a question with 95 % intervals.
 
         Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be read from the text.
         ``compare`` names a method that the others are tested against on the same questions (``comparisons.paired``);
-        not where ``where`` chose the questions by their answers; a line below the table explains that. ``latex`` gives
-        its text for the package booktabs.
+        not where ``where`` chose the questions by their answers. ``latex`` gives its text for the package booktabs.
         """
         base = "" if compare is None else self._method(compare)
         lines = {at: self.lines(*at) for at in self._by}
@@ -200,6 +192,19 @@ class Runs:
         counts = int(won.sum()), int(lost.sum()), len(both) - int(won.sum()) - int(lost.sum())
         left_out = frame.index.nunique() - len(both)
         return Comparison(a, b, tests, *counts, leads, left_out, answers, tuple(about))
+
+    def tests(self, against: str) -> pd.DataFrame:
+        """Every other method against one, in pairs (pandas.DataFrame): a row per method and measure, with the mean
+        difference, its interval (low, high), p_value and n; as ``compare``, which says more of one pair."""
+        import pandas as pd
+
+        base, parts = self._method(against), ("difference", "low", "high", "p_value", "n")
+        others = {name: self.compare(name, base, causes=False) for name in self.names if name != base}
+        return pd.DataFrame(
+            {"method": name, "measure": measure, **{key: getattr(test, key) for key in parts}}
+            for name, comparison in others.items()
+            for measure, test in comparison.tests.items()
+        )
 
     @cached_property
     def causes(self) -> pd.DataFrame:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from html import escape
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,9 @@ from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTo
 from dragin_lab.study.truth import Count, Truth, answer_before, read_truths
 from dragin_lab.trace.trace import Decision, Draft, Query, Step, Trace, Words
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 T = TypeVar("T")
 
 #: Settings that change what is written after a decision, and so cannot be replayed.
@@ -47,16 +51,16 @@ class Turn:
     step: int  # its position in ``Trace.steps``
     reached: bool  # whether the episode surely comes to this step as it is stored
     change: str  # what is other than in the trace, for people; "" for nothing
-    words: Words = field(default_factory=Words)
+    words: Words = field(default_factory=Words, repr=False)
     decision: Decision | None = None
     query: Query | None = None
-    draft: Draft | None = None
+    draft: Draft | None = field(default=None, repr=False)
     certain: bool = True
     why: str = ""  # what is not known, and why
     count: Count = field(default_factory=lambda: Count())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outcome:
     """A trace under some settings: one ``Turn`` per step, what they add up to, and where certainty ends."""
 
@@ -94,18 +98,36 @@ class Outcome:
     @property
     def retrievals(self) -> int:
         """Retrievals that are certain to happen; where ``whole``, all of them."""
-        return sum(t.decision is not None and t.decision.retrieve for t in self.reached)
+        return len(self.queries)
 
     @property
     def queries(self) -> list[str | None]:
         """The query of each of these retrievals; None where the trace does not tell it."""
         asked = [t for t in self.reached if t.decision is not None and t.decision.retrieve]
-        return [None if t.query is None else t.query.text for t in asked]
+        return [t.query.text if t.query else None for t in asked]
 
     @property
     def count(self) -> Count:
         """The decisions that are certain, against the ground truth."""
         return sum((t.count for t in self.reached), Count())
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per turn (pandas.DataFrame), with what changes there and why it is not known."""
+        import pandas as pd
+
+        rows = [
+            (t.step + 1, t.reached, bool(t.decision and t.decision.retrieve), t.query and t.query.text, t.change, t.why)
+            for t in self.turns
+        ]
+        return pd.DataFrame(rows, columns=["step", "reached", "retrieve", "query", "change", "why"])
+
+    def __repr__(self) -> str:
+        end = "the stored episode" if self.since is None else f"known up to step {self.since + 1}: {self.why}"
+        return f"Outcome({self.method.label}, {len(self.turns)} steps, {self.retrievals} retrievals; {end})"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>" + str(self.table.to_html(index=False))
 
 
 @dataclass(frozen=True)

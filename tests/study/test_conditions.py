@@ -64,7 +64,7 @@ def test_what_is_not_the_same_in_all_rows_is_announced_under_the_table(tmp_path:
 
     def announced() -> list[list[str]]:
         runs = dl.Runs.load(tmp_path)
-        about = [runs.table().about, runs.compare("dragin", "flare").table.about, table(2, tmp_path).about]
+        about = [runs.table().about, runs.compare("dragin", "flare").table.attrs["notes"], table(2, tmp_path).about]
         return [[line for line in of if " differ: " in line] for of in about]
 
     assert announced() == [[], [], []]

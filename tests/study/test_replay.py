@@ -135,6 +135,8 @@ CASES = [
 @pytest.mark.parametrize(("found", "settings"), CASES, ids=lambda value: str(getattr(value, "name", value)))
 def test_changed_settings_give_what_a_run_does(world: World, found: Method, settings: dict[str, Any]) -> None:
     outcome = Replay(world.run(found, QUESTIONS[1])).at(**settings)
+    assert len(repr(outcome).splitlines()) == 1
+    assert list(outcome.table["step"]) == [turn.step + 1 for turn in outcome.turns]
     assert_agrees(outcome, world.run(exchange_settings(found, **settings), QUESTIONS[1]))
 
 

@@ -121,6 +121,9 @@ def test_compare_counts_and_tests_in_pairs(runs: dl.Runs) -> None:
     assert runs.compare("flare", "dragin").won == found.lost
     with pytest.raises(SettingError, match="did you mean 'flare'"):
         runs.compare("dragin", "flair")
+    tests = runs.tests(against="flare").set_index(["method", "measure"])
+    assert tests.loc[("dragin", "em"), "difference"] == found.em.difference
+    assert tests.loc[("dragin", "f1"), "p_value"] == found.f1.p_value
 
 
 @pytest.mark.parametrize(
