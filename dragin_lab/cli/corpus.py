@@ -79,10 +79,8 @@ def build(
 @click.option("--full", is_flag=True, help="Read every file and passage, and compare the fingerprint of all.")
 @debug_option
 def check(folder: str, full: bool) -> None:
-    """Check that the corpus in FOLDER is whole, and that a search finds what it must.
-
-    Compares the length of every file, and puts queries whose answer is known to its index. Ends with status 1 where
-    anything is wrong.
+    """Check that the corpus in FOLDER is whole: the length of every file, and a few passages by their ids. Ends with
+    status 1 where anything is wrong.
     """
     from dragin_lab.retrieval.check import check_corpus
     from dragin_lab.retrieval.stored import is_stored

@@ -8,7 +8,6 @@ build clears; one that failed or was interrupted leaves nothing.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from array import array
@@ -34,8 +33,6 @@ from dragin_lab.text import compose, printable
 _HEAP = 128 << 20
 #: In the folder of a build in progress: what is being built, and the corpus that it replaces.
 NEW, OLD = "new", "old"
-#: Canary queries, words per query, and the rank within which each must find its passage.
-_CANARIES, _WORDS, DEPTH = 8, 6, 10
 
 
 def build_corpus(
@@ -118,7 +115,6 @@ def _write_corpus(source: Source, work: Path, expect: int | None, progress: bool
             writer.commit()
         finally:
             writer.wait_merging_threads()
-        index.reload()
     except ValueError as error:  # of tantivy, such as for a full disk
         raise BrokenOffError(
             f"{source.name}: tantivy cannot write its index ({str(error)[:200]}); free some space and run it again"
@@ -131,7 +127,6 @@ def _write_corpus(source: Source, work: Path, expect: int | None, progress: bool
         "analysis_sha256": analysis.fingerprint(),
         "source": {"name": source.name, "kind": source.kind, "bytes": source.bytes},
         "cut": source.cut,
-        "canaries": _choose_canaries(index, count),
         "warnings": [long_warning(added.long, added.first_long)] if added.first_long else [],
         "versions": {"dragin_lab": __version__, "tantivy": version("tantivy")},
     }
@@ -193,26 +188,3 @@ class _Added:
                 )
         if not seen:  # an iterator, which cannot be read again
             raise CorpusError(f"{source.name}: {len(twice):,} ids are used more than once; give every passage its own")
-
-
-def _choose_canaries(index: Any, count: int) -> list[dict[str, str]]:
-    """Queries of the rarest words of passages, evenly spaced from the first to the last.
-
-    A passage whose words are all common gets none, as others may rank above it.
-    """
-    from tantivy import Query
-
-    searcher = index.searcher()
-    canaries = []
-    for row in stored.spread_rows(count, _CANARIES):
-        hits = searcher.search(Query.term_query(index.schema, "row", row), 1, count=False).hits
-        passage = json.loads(searcher.doc(hits[0][1]).get_first("passage"))
-        holders = {
-            word: searcher.doc_freq(TEXT, terms[0])
-            for word in passage["text"].split()
-            if len(terms := analysis.terms(word)) == 1
-        }
-        rarest = sorted(holders, key=lambda word: (holders[word], -len(word), word))[:_WORDS]
-        if rarest and holders[rarest[0]] <= DEPTH // 2:
-            canaries.append({"id": passage["id"], "query": " ".join(rarest)})
-    return canaries
