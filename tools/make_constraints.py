@@ -29,7 +29,8 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS, ENVIRONMENT = ROOT / "constraints.txt", ROOT / "environment.yml"
 #: The extras of a full installation, in the order of environment.yml.
-EXTRAS = ("notebooks", "corpora", "dense", "cluster", "gguf", "large", "llama", "docs", "dev")
+EXTRAS = ("notebooks", "corpora", "dense", "cluster", "gguf", "large", "docs", "dev")
+BUILT = ("llama",)  # where it is installed, which takes minutes
 #: torch's CPU build, which the tests run on, often comes from an index of its own. With 4.25 or later of jsonschema
 #: Jupyter's servers and Ray's workers take two seconds longer to start: its new check of addresses builds a parser.
 HELD = ("torch", "jsonschema")
@@ -44,7 +45,7 @@ def project() -> dict[str, Any]:
 def requirements(table: Mapping[str, Any]) -> list[str]:
     """What a full installation asks for, as written in pyproject.toml."""
     extras = table["optional-dependencies"]
-    return list(dict.fromkeys([*table["dependencies"], *(r for extra in EXTRAS for r in extras[extra])]))
+    return list(dict.fromkeys([*table["dependencies"], *(r for extra in (*EXTRAS, *BUILT) for r in extras[extra])]))
 
 
 def pins(text: str) -> dict[str, str]:
@@ -59,7 +60,7 @@ def resolve(keep: Mapping[str, str]) -> dict[str, str]:
         report, constraints = Path(folder, "report.json"), Path(folder, "constraints.txt")
         constraints.write_text("".join(f"{name}=={version}\n" for name, version in keep.items()), encoding="utf-8")
         pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
-        options = ["--constraint", str(constraints), "--report", str(report), f"{ROOT}[{','.join(EXTRAS)}]"]
+        options = ["--constraint", str(constraints), "--report", str(report), f"{ROOT}[{','.join([*EXTRAS, *BUILT])}]"]
         subprocess.run([*pip, *options], check=True)
         found = [one["metadata"] for one in json.loads(report.read_text(encoding="utf-8"))["install"]]
     # A local version ("2.13.0+cpu") names a build, and other machines take another build of the same version.

@@ -91,8 +91,6 @@ def _check_model(load: Callable[[], Any]) -> Iterator[Line]:
     checks = lm.check()
     if why := getattr(lm, "no_attention", ""):
         yield f"no method that looks at attention can be used: {why}", None
-    elif hasattr(lm, "no_attention"):
-        checks.append(lm.attention.checked)
     for check in checks:
         note = f"; {check.note}" if check.note else ""
         yield f"{check.name} ({check.value:.2g}, limit {check.limit:.2g}){note}", check.passed

@@ -80,13 +80,13 @@ def convert_gguf(file: Path, dtype: torch.dtype) -> tuple[Path, str]:
 
 
 def convert_tokenizer(file: Path) -> Path:
-    """The folder with the file's tokenizer alone; otherwise as ``convert_gguf``.
+    """The folder with the file's tokenizer and configuration alone; otherwise as ``convert_gguf``.
 
     It is known by the file's beginning, where the vocabulary stands: a large file takes long to read.
     """
     with file.open("rb") as opened:
         digest = hashlib.sha256(opened.read(_BEGINNING)).hexdigest()
-    return convert_once(file, f"tokenizers/{digest[:32]}", lambda: (_read_tokenizer(file),), ("gguf",))
+    return convert_once(file, f"tokenizers/{digest[:32]}", lambda: _read_tokenizer(file), ("gguf",))
 
 
 def convert_once(
@@ -159,13 +159,13 @@ def _convert_into(file: Path, folder: Path, read: Callable[[], tuple[Any, ...]])
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _read_tokenizer(file: Path) -> Any:
-    """A file's tokenizer."""
+def _read_tokenizer(file: Path) -> tuple[Any, Any]:
+    """A file's tokenizer and configuration."""
     folder, name = str(file.parent.resolve()), file.name
     with loading_errors(file.name, "causal language model"):
         try:
-            AutoConfig.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
-            return AutoTokenizer.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
+            config = AutoConfig.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
+            return AutoTokenizer.from_pretrained(folder, gguf_file=name, trust_remote_code=False), config
         except _DAMAGE as error:
             if "not supported" in str(error):
                 raise ModelError(
@@ -181,7 +181,7 @@ def _read_tokenizer(file: Path) -> Any:
 def _read_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     """A file's model in ``dtype``, its weights unpacked, and its tokenizer."""
     folder, name = str(file.parent.resolve()), file.name
-    tokenizer = _read_tokenizer(file)
+    tokenizer, _ = _read_tokenizer(file)
     with loading_errors(file.name, "causal language model"):
         # Where there are kernels for it, newer versions of transformers would leave the weights packed.
         newer = hasattr(transformers, "GgufConfig")

@@ -51,8 +51,8 @@ class Lab:
         loading: as for ``served.open_model``, where ``model`` is not an object: ``dtype``, ``device``, ``layer``,
             ``tokenizer``, ``engine="llama.cpp"`` …
 
-    A model or passages given by name are opened when they are first needed. ``close``, or leaving a ``with``, ends a
-    model server that was started for the lab.
+    A model or passages given by name are opened when they are first needed. ``close``, or leaving a ``with``, frees
+    a model in llama.cpp.
 
     Raises ``SettingError`` for a seed, cache, prompt or retriever that cannot be one, and for an unknown argument.
     """
@@ -111,7 +111,7 @@ class Lab:
 
     @cached_property
     def model(self) -> Any:
-        """The ``LanguageModel``, ``ServedModel`` or ``Cluster``. Raises as ``served.open_model``."""
+        """The ``LanguageModel``, ``LlamaModel``, ``ServedModel`` or ``Cluster``. Raises as ``served.open_model``."""
         given = self._given["model"]
         if given is not None and not isinstance(given, str | Path):
             return given
@@ -119,10 +119,9 @@ class Lab:
         return opening.open_model(None if given is None else str(given), **self._loading)
 
     def close(self) -> None:
-        """Close the connections of a model behind a server, and the server where it runs in this process."""
-        model: Any = self.__dict__.get("model")
-        if hasattr(model, "serving"):
-            model.close()
+        """Free a model in llama.cpp, and close the connections of one behind a server."""
+        if close := getattr(self.__dict__.get("model"), "close", None):
+            close()
 
     def __enter__(self) -> Lab:
         return self

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import ModelError, ModelServerError, SettingError
 from dragin_lab.served.bounds import Token
 from dragin_lab.served.protocols import Asked, Interface
-from dragin_lab.served.rows import AttentionRows, open_rows
 from dragin_lab.trace.frames import differences
 
 LIKELIEST = 20  # of each token, that a server is asked for
@@ -39,7 +37,6 @@ class ServedEndpoint:
         sample: draw tokens, instead of taking the likeliest.
         name: what it is called; the server's name for it by default.
         check: compare the tokenizer with the server's vocabulary, and refuse it where they differ.
-        serving: what runs the server, where that is this process; closed with the model.
 
     Attributes:
         context_window: tokens that prompt and text may have, or None where the server does not say.
@@ -49,7 +46,8 @@ class ServedEndpoint:
         ModelError: a tokenizer of another vocabulary; a server that gives fewer than k likeliest.
     """
 
-    has_hidden, embedded, hard_window = False, False, True
+    has_hidden, has_attention, embedded, hard_window = False, False, False, True
+    no_attention = "it is behind a server; engine='llama.cpp' gives that of a GGUF file"
     parts: tuple[str, ...] = ()  # of a prompt, in what it is read; the server decides
     alone = ""
 
@@ -62,7 +60,6 @@ class ServedEndpoint:
         sample: bool = False,
         name: str = "",
         check: bool = True,
-        serving: Any = None,
     ) -> None:
         self.interface, self.tokenizer, self.sample = interface, tokenizer, sample
         self.likeliest = self.alternatives = min(count("likeliest", likeliest), interface.vocabulary)
@@ -71,31 +68,10 @@ class ServedEndpoint:
         self.plain = tokenizer.encode("a", special=False)[-1]
         vocabulary = tokenizer.hf.backend_tokenizer.to_str()  # of many tokens, so it is written once
         self._tokenizer_sha256 = hashlib.sha256(vocabulary.encode()).hexdigest()
-        self.serving = serving
         self._failures = interface.server.failures
         if check and (failed := [one for one in self.check() if not one.passed]):
             raise ModelError(f"{'; '.join(one.note for one in failed)}. Load with check=False to use it anyway")
         self._answers = self._fingerprint()
-
-    # -- attention ----------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def attention(self) -> AttentionRows | str:
-        """What gives attention rows, opened and checked here on first access; or why nothing gives them.
-
-        Raises ``ModelError`` where they could be had, but a file cannot be written or served.
-        """
-        return open_rows(self.serving, self.interface, lambda text: self.tokenizer.encode(text, special=True))
-
-    @property
-    def has_attention(self) -> bool:
-        """Whether there is attention; a method that looks at it cannot be used without."""
-        return isinstance(self.attention, AttentionRows)
-
-    @property
-    def no_attention(self) -> str:
-        """Why there is no attention; empty where there is."""
-        return "" if isinstance(self.attention, AttentionRows) else self.attention
 
     # -- what it cannot write -----------------------------------------------------------------------------------------
 
@@ -122,10 +98,8 @@ class ServedEndpoint:
     def verify(self) -> None:
         """Ask what identifies the model; after a failure of the server, its answers to fixed prompts too.
 
-        A server in this process is not asked. Raises ``ModelServerError`` where it is another one than was opened.
+        Raises ``ModelServerError`` where it is another one than was opened.
         """
-        if self.serving is not None:
-            return
         server = self.interface.server
         if changes := differences(self.interface.about, self.interface.facts()):
             raise self.changed(changes[0])
@@ -195,7 +169,6 @@ class ServedEndpoint:
             "answers_sha256": self._answers,
             "tokenizer_sha256": self._tokenizer_sha256,
             "likeliest": self.likeliest,
-            "attention": None if self.serving is None else "the last block's, computed from its input",
             "decoding": "sample" if self.sample else "greedy",
             "transformers": transformers.__version__,
             "python": platform.python_version(),
@@ -212,17 +185,10 @@ class ServedEndpoint:
         }
 
     def close(self) -> None:
-        """Close the connections, and the server where it runs in this process."""
+        """Close the connections."""
         self.interface.server.close()
-        if isinstance(rows := vars(self).get("attention"), AttentionRows):
-            rows.close()
-        if self.serving is not None:
-            self.serving.close()
 
     def __repr__(self) -> str:
-        where = f"{self.interface.kind} at {self.interface.server.address}" if self.serving is None else self.serving
-        return (
-            f"ServedModel({self.name}, {where}, {self.likeliest} likeliest tokens, "
-            f"{'no attention, ' if self.serving is None else ''}"
-            f"{'sampling' if self.sample else 'greedy'})"
-        )
+        where = f"{self.interface.kind} at {self.interface.server.address}"
+        decoding = "sampling" if self.sample else "greedy"
+        return f"ServedModel({self.name}, {where}, {self.likeliest} likeliest tokens, no attention, {decoding})"

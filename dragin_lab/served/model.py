@@ -12,9 +12,7 @@ import numpy as np
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.engine import Watch
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.served.attending import kind_of
 from dragin_lab.served.endpoint import ServedEndpoint
-from dragin_lab.served.rows import AttentionRows
 from dragin_lab.served.writing import Writing
 from dragin_lab.trace.trace import Draft
 
@@ -23,7 +21,7 @@ class ServedModel(ServedEndpoint):
     """A model behind a server; arguments and attributes as for ``ServedEndpoint``.
 
     Get one with ``opening.open_model``. Drafts are greedy unless ``sample``, and then drawn at temperature 1. There
-    are no hidden states, and attention only of a GGUF file in this process (``rows``).
+    are no hidden states and no attention.
     """
 
     def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
@@ -32,7 +30,7 @@ class ServedModel(ServedEndpoint):
         Raises ``ModelServerError`` where the server fails, and ``ModelError`` for a draft that it cannot write.
         """
         items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        writing = kind_of(request)(self, request, seed, items.put)
+        writing = Writing(self, request, seed, items.put)
         try:
             news: Iterator[Draft] = writing.start()
             while True:
@@ -51,11 +49,8 @@ class ServedModel(ServedEndpoint):
         return ServedBatch(self, size)
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """As ``LanguageModel.attend``. Raises ``ModelError`` where there is no attention."""
-        if not isinstance(self.attention, AttentionRows):
-            raise ModelError(f"{self.name} has no attention: {self.attention}")
-        self.refuse_overrun(len(ids), 0)
-        return self.attention.rows(ids) if len(ids) else np.zeros((self.attention.block.heads, 0, 0), np.float32)
+        """Raise ``ModelError``: there is no attention."""
+        raise ModelError(f"{self.name} has no attention: {self.no_attention}")
 
     def score(self, *_: Any, **__: Any) -> NoReturn:
         """Raise ``ModelError``: a server scores no text that is there already."""
@@ -90,7 +85,7 @@ class ServedBatch:
         while self._waiting and len(self._writing) < self.size:
             key, asked = self._waiting.popleft()
             try:
-                writing = kind_of(asked[0])(self.lm, *asked)
+                writing = Writing(self.lm, *asked)
                 for _ in writing.start():
                     pass
                 if writing.stopped:

@@ -1,4 +1,4 @@
-"""Open a model by name: in transformers, behind a server, or as a GGUF file that llama.cpp serves in this process."""
+"""Open a model by name: in transformers, in llama.cpp, or behind a server."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import inspect
 import os
 from typing import Any
 
-from dragin_lab.almanac import embedded_model_path
 from dragin_lab.checks import choice, is_embedded, shown
-from dragin_lab.engines.gguf import convert_tokenizer, find_gguf
+from dragin_lab.engines.gguf import find_gguf
+from dragin_lab.engines.llama import LlamaModel
 from dragin_lab.engines.load import LanguageModel
+from dragin_lab.engines.opening import find_tokenizer, open_llama
 from dragin_lab.engines.sources import load_tokenizer
-from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import SettingError
-from dragin_lab.served.local import LocalServer
 from dragin_lab.served.model import ServedModel
 from dragin_lab.served.protocols import recognise
 from dragin_lab.served.server import Server
@@ -22,28 +21,27 @@ from dragin_lab.text import without_secrets
 ENGINES = ("transformers", "llama.cpp")
 _SERVED = ("tokenizer", "likeliest", "sample", "check", "timeout")
 _DEFAULTS = {name: one.default for name, one in inspect.signature(LanguageModel.load).parameters.items()}
-_LOCAL = (*_SERVED, "dtype", "threads", "context", "slots")
+_LLAMA = ("tokenizer", "layer", "heads", "alternatives", "sample", "check", "dtype", "threads", "context")
 
 
 def loading_arguments() -> list[str]:
     """The names of what ``open_model`` takes beside the model."""
-    names = dict.fromkeys([*_DEFAULTS, "engine", *_LOCAL])
+    names = dict.fromkeys([*_DEFAULTS, "engine", *_SERVED, *_LLAMA])
     return [name for name in names if name != "source"]
 
 
 def open_model(
     source: str | os.PathLike[str] | None = None, *, engine: str | None = None, **loading: Any
-) -> LanguageModel | ServedModel:
+) -> LanguageModel | LlamaModel | ServedModel:
     """The model that a name stands for.
 
     Args:
         source: what ``LanguageModel.load`` takes, or the address of a server, such as ``http://127.0.0.1:8080``.
-        engine: "llama.cpp" serves a GGUF file by llama.cpp in this process; else transformers loads it.
-        loading: for transformers as ``LanguageModel.load``. For a served model ``tokenizer`` (a folder, GGUF file or
-            Hugging Face id; a GGUF file's own by default), ``likeliest`` (k, 20), ``sample``, ``check``, and
-            ``timeout`` (120 seconds without a byte). For llama.cpp in this process also ``dtype`` of its cache of keys
-            and values ("float16", "float32"), ``threads``, ``context`` (4,096 tokens of prompt and text, or what the
-            model was made for) and ``slots`` (1; drafts written at once). None stands for the default.
+        engine: "llama.cpp" computes a GGUF file as it is, in this process; else transformers loads it.
+        loading: for transformers as ``LanguageModel.load``; for llama.cpp ``tokenizer`` (a folder, GGUF file or Hugging
+            Face id; the file's own by default), and as ``LlamaModel``. For a model behind a server ``tokenizer``,
+            ``likeliest`` (k, 20), ``sample``, ``check``, and ``timeout`` (120 seconds without a byte). None stands for
+            the default.
 
     Raises:
         SettingError: an argument that the engine does not take, or no tokenizer for a server.
@@ -63,31 +61,20 @@ def open_model(
             )
         return _connect(Server(address.rstrip("/").removesuffix("/v1"), loading.pop("timeout", 120.0)), **loading)
     if engine == "llama.cpp":
-        _refuse(loading, _LOCAL, "engine='llama.cpp'")
-        if is_embedded(source) or source is None:
-            raise SettingError("engine='llama.cpp' serves a GGUF file; give the path of one as the model")
-        running = {name: loading.pop(name) for name in ("dtype", "threads", "context", "slots") if name in loading}
-        serving = LocalServer(source, **running)
-        tokenizer = loading.pop("tokenizer", serving.file)
-        server = Server(serving.address, loading.pop("timeout", 120.0), key=serving.key)
-        return _connect(server, tokenizer, name=serving.file.name, serving=serving, **loading)
+        _refuse(loading, _LLAMA, "engine='llama.cpp'")
+        if source is None or is_embedded(source) or (file := find_gguf(source)) is None:
+            raise SettingError(f"engine='llama.cpp' opens a GGUF file; give the path of one, not {shown(source)}")
+        return open_llama(file, loading.pop("tokenizer", file), loading)
     _refuse(loading, _DEFAULTS, "a model in transformers")
     return LanguageModel.load(source, **loading)
 
 
 def _connect(server: Server, tokenizer: Any, **options: Any) -> ServedModel:
-    own = _load_tokenizer(tokenizer)
+    own = load_tokenizer(find_tokenizer(tokenizer))
     interface = recognise(server, max(own.hf.get_vocab().values()) + 1)
     lm = ServedModel(interface, own, **options)
     lm.embedded = is_embedded(tokenizer)
     return lm
-
-
-def _load_tokenizer(source: Any) -> HFTokenizer:
-    if is_embedded(source):
-        return load_tokenizer(embedded_model_path())
-    file = find_gguf(source)
-    return load_tokenizer(source if file is None else convert_tokenizer(file))
 
 
 def _refuse(loading: dict[str, Any], known: Any, what: str) -> None:

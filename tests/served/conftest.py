@@ -1,15 +1,13 @@
-"""Model servers on this machine, llama.cpp in this process, and labs that ask them."""
+"""Model servers on this machine, and labs that ask them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
-from gguf_files import write_gguf
-from model_server import ModelServer, almanac, serve
+from model_server import ModelServer, serve
 
 import dragin_lab as dl
 
@@ -39,24 +37,3 @@ def asking(started: Callable[..., ModelServer]) -> Iterator[Callable[..., tuple[
     yield open_lab
     for lab in labs:
         lab.close()
-
-
-@pytest.fixture(scope="session")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Almanac's model as a float32 GGUF file."""
-    pytest.importorskip("gguf")
-    path = tmp_path_factory.mktemp("served") / "almanac.gguf"
-    return write_gguf(path, almanac().model, almanac().tokenizer.hf.backend_tokenizer)
-
-
-@pytest.fixture(scope="session")
-def open_llama(file: Path) -> Callable[[], dl.Lab]:
-    """Opens a lab of a llama.cpp of its own, in this process."""
-    pytest.importorskip("xllamacpp")
-    return lambda: dl.Lab(file, engine="llama.cpp", tokenizer="almanac", dtype="float32", threads=1, slots=2)
-
-
-@pytest.fixture(scope="session")
-def lab(open_llama: Callable[[], dl.Lab]) -> Iterator[dl.Lab]:
-    with open_llama() as lab:
-        yield lab

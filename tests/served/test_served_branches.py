@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import KINDS
-from gguf_files import write_gguf
 from model_server import almanac
 
 import dragin_lab as dl
@@ -66,15 +64,3 @@ def test_branches_of_a_served_model(asking: Callable[..., Any], kind: str) -> No
     branch_to_itself(lab, trace)
     with pytest.raises(dl.DraginLabError, match="made otherwise than this lab asks"):
         dl.Lab(almanac()).branch(trace, step=2, token=1, to=5)
-
-
-def test_branches_of_llama_cpp_in_this_process(tmp_path: Path) -> None:
-    pytest.importorskip("xllamacpp")
-    pytest.importorskip("gguf")
-    file = write_gguf(tmp_path / "almanac.gguf", almanac().model, almanac().tokenizer.hf.backend_tokenizer)
-    with dl.Lab(file, engine="llama.cpp", tokenizer="almanac", dtype="float32", threads=1, slots=2) as lab:
-        for method in ("flare", "fs-rag"):
-            trace = lab.ask(QUESTION, method)
-            branch_to_itself(lab, trace)
-        other = lab.sensitivity(trace, margin=0.9, limit=2, batch_size=2, progress=False)
-        assert all(effect.branch.ended != "error" for effect in other.effects)

@@ -250,9 +250,9 @@ def test_what_needs_attention_is_refused_by_name_before_anything_is_written(aski
     ):
         lab.ask(QUESTIONS[0], "flare", variant="paper", when="probing")
     assert not server.asked
-    with pytest.raises(ModelError, match="gives no attention"):
+    with pytest.raises(ModelError, match="has no attention"):
         lab.model.generate(Write(PROMPT, 4, attention=True))
-    with pytest.raises(ModelError, match="gives no attention"):
+    with pytest.raises(ModelError, match="has no attention"):
         lab.model.attend([1, 2])
 
 

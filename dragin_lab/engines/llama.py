@@ -1,0 +1,323 @@
+"""``LlamaModel``: a GGUF file in llama.cpp, in this process. Its numbers are those of what llama.cpp computes."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import threading
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import PretrainedConfig
+
+from dragin_lab.checks import count, shown
+from dragin_lab.core.episode import Write
+from dragin_lab.core.scores import entropy
+from dragin_lab.engines import llama_context
+from dragin_lab.engines.check import Check
+from dragin_lab.engines.engine import Batch, Engine, Watch
+from dragin_lab.engines.kept import PARTS, find_ends
+from dragin_lab.engines.layers import choose_layer, describe_layer
+from dragin_lab.engines.llama_context import Heard, LlamaContext
+from dragin_lab.engines.sources import hash_weights
+from dragin_lab.engines.tokenizer import HFTokenizer
+from dragin_lab.engines.writing import Writing
+from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.trace.trace import Draft
+
+#: Texts whose ids the model's vocabulary has to name as the tokenizer does.
+_TEXTS = ("Who directed the film Jaws?", "Zoë paid 1,250 € in Łódź.", " two  spaces,\na line")
+
+
+class LlamaModel(Engine):
+    """A GGUF file in llama.cpp, in this process. Threads may share it; a fork may not.
+
+    Args:
+        file: the GGUF file.
+        tokenizer: its own or that of the folder it was made from: llama.cpp makes no ids of texts here.
+        config: of the model in transformers, where it is known; "last" is then the same layer as there.
+        layer, heads, alternatives, sample, check: as for ``LanguageModel.load``; what is sampled is drawn from the
+            whole distribution, at temperature 1.
+        dtype: of the cache of keys and values, "float16" or "float32".
+        threads: that it computes on; by default as many as torch takes.
+        context: tokens of prompt and text; by default 4,096, or what the model was made for.
+
+    Attributes:
+        no_attention: why no rows can be captured; empty where they can.
+
+    Raises:
+        MissingPackageError, ModelError: as ``LlamaContext``; a tokenizer of another vocabulary; a layer or head that
+            the model does not have.
+    """
+
+    parts = PARTS
+    context_window: int
+    tokenizer: HFTokenizer
+
+    def __init__(
+        self,
+        file: Path,
+        tokenizer: HFTokenizer,
+        config: Any = None,
+        *,
+        layer: int | str = "last",
+        heads: Sequence[int] | None = None,
+        alternatives: int = 5,
+        sample: bool = False,
+        check: bool = True,
+        dtype: str = "float16",
+        threads: int | None = None,
+        context: int | None = None,
+    ) -> None:
+        self.name, self.tokenizer, self.sample, self.file = file.name, tokenizer, sample, file
+        threads = torch.get_num_threads() if threads is None else count("threads", threads)
+        window = None if context is None else count("context", context)
+        # One sequence for drafts, one for texts by themselves.
+        self.context = LlamaContext(file, threads=threads, window=window, dtype=dtype, sequences=2)
+        self.context_window, self.eos = self.context.window, tokenizer.ends
+        self.alternatives = min(count("alternatives", alternatives), self.context.vocabulary)
+        self.lock, self.close = threading.RLock(), self.context.close
+        config = config or PretrainedConfig.from_dict({"num_hidden_layers": self.context.layers})
+        having = [i for i in range(self.context.layers) if f"{llama_context.ROWS}-{i}" in self.context.names]
+        chosen = choose_layer(config, layer)
+        chosen = having[-1] if having and layer == "last" and chosen not in having else chosen
+        self.no_attention, self.config = "", config
+        if chosen not in having:
+            what = f"the layers with attention are {', '.join(map(str, having))}" if having else "no layer has one"
+            self.no_attention = (
+                f"llama.cpp's {self.context.architecture} has no node {llama_context.ROWS}-{chosen}: {what}"
+            )
+            if layer != "last":
+                raise ModelError(f"layer={layer}: {self.no_attention}")
+        self.layer = None if self.no_attention else chosen
+        self.layer_chosen = None if self.no_attention else describe_layer(config, chosen)
+        if wrong := [head for head in heads or () if head not in range(self.context.heads)]:
+            raise ModelError(f"heads={shown(wrong)}: this model has heads 0 to {self.context.heads - 1}; give some")
+        self.heads = None if heads is None else list(heads)
+        self._hashes: dict[str, str] = {}
+        if check and (failed := [one for one in self.check() if not one.passed]):
+            raise ModelError(f"{'; '.join(one.note for one in failed)}. Load with check=False to use it anyway")
+
+    @property
+    def has_attention(self) -> bool:  # type: ignore[override]
+        return not self.no_attention
+
+    @property
+    def has_hidden(self) -> bool:  # type: ignore[override]
+        return "result_norm" in self.context.names
+
+    # -- drafts -------------------------------------------------------------------------------------------------------
+
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        """As ``Engine.write``. Raises ``ModelError`` for a draft that does not fit."""
+        writing = self.begin(request, seed)
+        writing.followed |= watch is not None
+        while not writing.complete:
+            before = len(writing.ids)
+            self.advance({0: writing})
+            if watch is not None and len(writing.ids) > before and writing.error is None:
+                watch(writing.so_far())
+        return writing.finish()
+
+    def batch(self, size: int) -> LlamaBatch:
+        """Drafts written side by side, each in a sequence of its own."""
+        return LlamaBatch(self, size)
+
+    def begin(self, request: Write, seed: int | None) -> Writing:
+        """A draft of which nothing is written yet; its ``cache`` is its text in the pieces that it is read in."""
+        ids, offsets = self.tokenizer.encode_prompt(request.prompt, self.name)
+        writing = Writing(self, request, ids, offsets, blind=not self.has_attention)
+        if request.hidden is not None:
+            self.state_of(request.hidden)  # refuses a layer that is not there
+        if self.sample:
+            writing.generator = torch.Generator()
+            writing.generator.seed() if seed is None else writing.generator.manual_seed(seed)
+        ends = [0, *find_ends(request.prompt, offsets, self.parts), len(ids)]
+        writing.cache = [tuple(ids[begin:end]) for begin, end in pairwise(ends)]
+        return writing
+
+    def advance(self, beside: Mapping[int, Writing]) -> None:
+        """One forward of some drafts, by their sequences, and the token that each writes."""
+        asked = {self.state_of(one.request.hidden) for one in beside.values() if one.request.hidden is not None}
+        with self.lock:
+            texts = {sequence: one.cache for sequence, one in beside.items()}
+            answers = self.context.read(texts, self.layer, sorted(asked))
+        for one, heard in zip(beside.values(), answers, strict=True):
+            one.reused = one.reused if one.forwards else heard.kept
+            one.forwards += 1
+            if heard.rows is not None:
+                rows = heard.rows if self.heads is None else heard.rows[self.heads]
+                one.look_back(rows.mean(0), rows if one.request.attention else None)
+            if not one.stopped:
+                self._write_token(one, heard)
+
+    def _write_token(self, one: Writing, heard: Heard) -> None:
+        token = choose_token(one, heard.logits)
+        state = None if one.request.hidden is None else heard.states[self.state_of(one.request.hidden)]
+        one.measure(*measure_token(heard.logits, token, self.alternatives), state)
+        one.cache.append((token,))
+        try:
+            one.choose(token)
+        except Exception as error:  # noqa: BLE001 - of its ``Stop``, which is none of the others' matter
+            one.error = error
+
+    def state_of(self, layer: int | str) -> str:
+        """The node with a layer's hidden states; those of the last one are normed, as in transformers."""
+        number = choose_layer(self.config, layer) if layer != "last" else self.context.layers - 1
+        node = "result_norm" if number == self.context.layers - 1 else f"l_out-{number}"
+        if node not in self.context.names:
+            raise ModelError(f"{self.name}: llama.cpp's {self.context.architecture} has no hidden states {node}")
+        return node
+
+    def refuse_overrun(self, p: int, new: int) -> None:
+        """Raise ``ModelError`` where p + new tokens do not fit into the context."""
+        if p + new > self.context_window:
+            raise ModelError(
+                f"{p:,} prompt tokens and {new} new ones do not fit into the {self.context_window:,} positions of "
+                f"{self.name}; shorten the prompt, lower max_new_tokens, or open it with a larger context"
+            )
+
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        """The attention map of some ids by themselves: (h, n, n) float32. Raises ``ModelError`` where there is none."""
+        if self.layer is None:
+            raise ModelError(f"{self.name} has no attention: {self.no_attention}")
+        self.refuse_overrun(len(ids), 0)
+        chosen = list(range(self.context.heads)) if self.heads is None else self.heads
+        with self.lock:
+            return self.context.read_map(ids, self.layer)[chosen] if len(ids) else np.zeros((len(chosen), 0, 0), "f4")
+
+    # -- what decides the answers -------------------------------------------------------------------------------------
+
+    def check(self) -> list[Check]:
+        """Whether the vocabulary names ids as the tokenizer does, and the rows are of the text alone and sum to 1."""
+        C, vocabulary = self.context.bindings, self.context.vocabulary
+        ids = sorted({i for text in _TEXTS for i in self.tokenizer.encode(text, special=True)} | self.eos)
+        names = [C.llama_vocab_get_text(self.context.vocab, i).decode() if i < vocabulary else "" for i in ids]
+        wrong = [name for name, own in zip(names, self.tokenizer.tokens(ids), strict=True) if name != own]
+        checks = [
+            Check.make("ids that the model names otherwise", len(wrong), 0, "" if not wrong else
+                       f"the tokenizer is not that of {self.name}, where other tokens ({shown(wrong)}) have its ids")
+        ]  # fmt: skip
+        if self.layer is not None:
+            known = [i for i in ids if i < vocabulary][: self.context_window - 1]
+            rows = self.context.read_map(known, self.layer)
+            over = float(max(np.abs(np.triu(rows, 1)).max(), rows.sum(-1).max() - 1))  # sinks make it less
+            checks.append(Check.make("rows see what comes later, or are above 1", over, 1e-3))
+        return checks
+
+    def provenance(self) -> dict[str, Any]:
+        """Everything about the model that decides what it writes and what is captured; values fit into JSON."""
+        C = self.context.bindings
+        if not self._hashes:
+            vocabulary = self.tokenizer.hf.backend_tokenizer.to_str().encode()
+            self._hashes = {
+                "weights_sha256": hash_weights(None, [self.file]),
+                "tokenizer_sha256": hashlib.sha256(vocabulary).hexdigest(),
+            }
+        return {
+            "model": self.name,
+            "architecture": self.context.architecture,
+            **self._hashes,
+            "dtype": self.context.dtype,
+            "device": "llama.cpp",
+            "layer": self.layer,
+            "layer_chosen": self.layer_chosen,
+            "heads": self.heads,
+            "prefix_reuse": ", ".join(self.parts),
+            "decoding": "sample" if self.sample else "greedy",
+            "llama_cpp_python": version("llama-cpp-python"),
+            "system": C.llama_print_system_info().decode(),
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        }
+
+    def identity(self) -> dict[str, Any]:
+        """All that can change a bit of what is written and measured, prompt and request aside; values fit into JSON."""
+        from dragin_lab import __version__
+
+        facts = self.provenance()
+        del facts["model"]  # its name changes nothing
+        return facts | {
+            "threads": self.context.threads,
+            "alternatives": self.alternatives,
+            "eos": sorted(self.eos),
+            "numpy": np.__version__,
+            "torch": torch.__version__,
+            "dragin_lab": __version__,
+        }
+
+    def __repr__(self) -> str:
+        layer = f"layer {self.layer_chosen}" if self.has_attention else "no attention"
+        where = f"llama.cpp in this process on {self.context.threads} threads, {self.context_window:,} tokens"
+        return f"LlamaModel({self.name}, {where}, {layer}, {'sampling' if self.sample else 'greedy'})"
+
+
+class LlamaBatch(Batch):
+    """Drafts written side by side, each in a sequence of its own; fewer where memory for keys and values is short."""
+
+    def __init__(self, lm: LlamaModel, size: int) -> None:
+        if size < 1:
+            raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
+        super().__init__(lm)
+        self.lm, self.asked = lm, size
+        self.size = min(size, lm.context.make_room(size + 1) - 1)
+        self.notes = [f"written {self.size} at a time: there is no room for more keys and values"] * (self.size < size)
+        self._writing: dict[int, tuple[Any, Writing]] = {}  # by sequence
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._writing)
+
+    def step(self) -> list[tuple[Any, Draft | Exception]]:
+        """One more token of each draft; those that ended, or what each failed with."""
+        ended: list[tuple[Any, Draft | Exception]] = []
+        for sequence in set(range(self.size)) - self._writing.keys():
+            if self._waiting:
+                key, request, seed = self._waiting.pop(0)
+                try:
+                    self._writing[sequence] = key, self.lm.begin(request, seed)
+                except Exception as error:  # noqa: BLE001 - handed to the episode that asked
+                    ended.append((key, error))
+        try:
+            if self._writing:
+                self.lm.advance({sequence: one for sequence, (_, one) in self._writing.items()})
+        except ModelError as error:
+            ended += [(key, error) for key, _ in self._writing.values()]
+            self._writing.clear()
+        for sequence, (key, one) in list(self._writing.items()):
+            if one.complete:
+                del self._writing[sequence]
+                ended.append((key, one.error or one.finish()))
+        return ended
+
+    def close(self) -> None:
+        super().close()
+        self._writing.clear()
+
+
+def choose_token(one: Writing, logits: torch.Tensor) -> int:
+    """The next token of a draft, from its raw logits (V,): forced, drawn, or the likeliest after its bias."""
+    t, prefix = len(one.ids), one.request.prefix
+    drawn = None
+    for bias in one.request.bias:
+        if bias.first <= t and (bias.stop is None or t < bias.stop):
+            logits = logits.clone()
+            logits[one.lm.tokenizer.openings(bias.opening)] += bias.value
+    if one.generator is not None:
+        drawn = int(torch.multinomial(logits.softmax(-1).nan_to_num(1.0), 1, generator=one.generator))
+    if t < len(prefix):
+        return prefix[t]
+    return int(logits.argmax()) if drawn is None else drawn
+
+
+def measure_token(logits: torch.Tensor, token: int, alternatives: int) -> tuple[float, float, float, Any, Any]:
+    """What ``Writing.measure`` takes, of the raw logits (V,) that a token was drawn from."""
+    logs = logits.log_softmax(-1)
+    probs = logs.exp()
+    best, which = probs.topk(alternatives)
+    return float(entropy(probs, logs)), float(logs[token]), np.nan, which.numpy(), best.numpy()

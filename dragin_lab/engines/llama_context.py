@@ -1,0 +1,308 @@
+"""llama.cpp's forwards, by the C bindings of llama-cpp-python: ids in, what llama.cpp computed on them out.
+
+``cb_eval`` is asked about each node of a forward: ``kq_soft_max-<layer>`` is what a layer's queries pay to all keys
+(there without flash attention alone), ``l_out-<layer>`` and ``result_norm`` are hidden states.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dragin_lab.checks import choice
+from dragin_lab.errors import MissingPackageError, ModelError
+
+DTYPES = {"float16": "GGML_TYPE_F16", "float32": "GGML_TYPE_F32"}  # of keys and values
+ROWS = "kq_soft_max"  # what the layers pay: the node's name before the layer's number
+_UBATCH = 512  # tokens of a prompt that are computed at once
+_ERROR = 4  # the level of llama.cpp's log
+#: Some ids that are read together. A text is read piece by piece, so that what is kept of one changes no bit.
+Piece = tuple[int, ...]
+
+
+@dataclass
+class Heard:
+    """What was computed at the last token of a text.
+
+    Attributes:
+        logits: (V,) float32, raw.
+        rows: (h, keys) float32, what the token pays to itself and all before it; None where it was not asked for.
+        states: (d,) float32 by node.
+        kept: tokens of the text that were not read again.
+    """
+
+    logits: torch.Tensor
+    rows: np.ndarray | None
+    states: dict[str, np.ndarray]
+    kept: int
+
+
+class _Ear:
+    """Answers ``cb_eval``, and copies the nodes that are asked for."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self.names: set[str] = set()  # of all nodes
+        self.groups: dict[str, int] = {}  # the nodes to hear: heads of a softmax, 1 for states
+        self.last = True  # hears only the last row of each group
+        self.heard: dict[str, list[np.ndarray]] = {}  # (rows, width) float32 of each part of a forward
+        for name, result, arguments in (
+            ("ggml_get_name", ctypes.c_char_p, [ctypes.c_void_p]),
+            ("ggml_nbytes", ctypes.c_size_t, [ctypes.c_void_p]),
+            ("ggml_nrows", ctypes.c_int64, [ctypes.c_void_p]),
+            ("ggml_backend_tensor_get", None, [ctypes.c_void_p] * 2 + [ctypes.c_size_t] * 2),
+        ):
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+
+    def __call__(self, tensor: int, asked: bool, _: Any) -> bool:
+        name = self.library.ggml_get_name(tensor).decode()
+        if asked:
+            self.names.add(name)
+            return name in self.groups
+        rows = self.library.ggml_nrows(tensor)
+        width = self.library.ggml_nbytes(tensor) // rows  # bytes
+        step = rows // self.groups[name] if self.last else rows
+        size = width if self.last else rows * width
+        array = np.empty((rows // step, size // 4), np.float32)
+        for i in range(rows // step):
+            place = (i * step + step) * width - size
+            self.library.ggml_backend_tensor_get(tensor, array.ctypes.data + i * size, place, size)
+        self.heard.setdefault(name, []).append(array.reshape(-1, width // 4))
+        return True
+
+
+class LlamaContext:
+    """A GGUF file opened by llama.cpp, and the sequences that hold texts.
+
+    Forwards run in a thread of their own, so that Ctrl-C ends one between two of its nodes. ``close`` frees it all, as
+    does the end of this object.
+
+    Attributes:
+        architecture: as the file names it.
+        vocabulary: V, the tokens of a distribution.
+        heads, layers: how many.
+        window: tokens that a text may have.
+        names: of the nodes of a forward.
+
+    Raises:
+        MissingPackageError: llama-cpp-python is not installed.
+        ModelError: a file that llama.cpp does not open; not enough memory for the keys and values.
+    """
+
+    def __init__(self, file: Path, *, threads: int, window: int | None, dtype: str, sequences: int) -> None:
+        self.bindings = C = load_bindings()
+        self.file, self.threads, self.dtype = file, threads, choice("dtype", dtype, DTYPES)
+        _ERRORS.clear()
+        model = C.llama_model_load_from_file(os.fsencode(file), C.llama_model_default_params())
+        if not model:
+            raise ModelError(
+                f"{file.name} cannot be opened by llama.cpp ({'; '.join(_ERRORS[:1]) or 'it does not say why'}); it "
+                "may be cut short or of an architecture that it does not know: compare its size, or upgrade "
+                "llama-cpp-python"
+            )
+        self._ear = _Ear(C._lib)
+        self._hear = C.ggml_backend_sched_eval_callback(self._ear)
+        self._stop: list[int] = []
+        self._abort = C.ggml_abort_callback(lambda _, stop=self._stop: bool(stop))
+        self._open: list[Any] = []  # the context, where there is one
+        self.close = weakref.finalize(self, _free, C, model, self._open, (self._hear, self._abort))
+        self.vocab = C.llama_model_get_vocab(model)
+        self.vocabulary = C.llama_vocab_n_tokens(self.vocab)
+        self.heads, self.layers = C.llama_model_n_head(model), C.llama_model_n_layer(model)
+        value = ctypes.create_string_buffer(64)
+        C.llama_model_meta_val_str(model, b"general.architecture", value, len(value))
+        self.architecture = value.value.decode()
+        if C.llama_model_has_encoder(model):
+            raise ModelError(f"{file.name} ({self.architecture}) has an encoder; give a causal language model")
+        self.window = window or min(4096, C.llama_model_n_ctx_train(model))
+        self._model, self._process, self._worker = model, os.getpid(), ThreadPoolExecutor(1, "dragin-lab-llama")
+        self._held: list[list[Piece]] = []  # what each sequence has read
+        if not self.make_room(sequences):
+            raise ModelError(
+                f"{file.name}: keys and values of {self.window:,} tokens do not fit into memory; give a smaller context"
+            )
+        self.read({0: [(0,)]})
+        self.names = frozenset(self._ear.names)
+
+    def make_room(self, sequences: int) -> int:
+        """Make room for so many sequences, which forgets what they hold; how many there are, less where it is short."""
+        sequences = min(sequences, self.bindings.llama_max_parallel_sequences())
+        while sequences > len(self._held) and not self._open_context(sequences):
+            self._held, sequences = [], sequences // 2
+        return len(self._held)
+
+    def _open_context(self, sequences: int) -> bool:
+        C, parameters = self.bindings, self.bindings.llama_context_default_params()
+        parameters.n_ctx, parameters.n_seq_max = self.window * sequences, sequences
+        parameters.n_batch, parameters.n_ubatch = max(self.window, sequences), min(_UBATCH, self.window)
+        parameters.n_threads = parameters.n_threads_batch = self.threads
+        parameters.type_k = parameters.type_v = getattr(C, DTYPES[self.dtype])
+        parameters.flash_attn_type = 0  # else there are no rows
+        parameters.kv_unified, parameters.swa_full = False, True  # so that a row's columns are its text's positions
+        parameters.cb_eval, parameters.abort_callback = self._hear, self._abort
+        while self._open:
+            C.llama_free(self._open.pop())
+        if context := C.llama_init_from_model(self._model, parameters):
+            self._open.append(context)
+            self._held = [[] for _ in range(sequences)]
+        return bool(context)
+
+    # -- forwards -----------------------------------------------------------------------------------------------------
+
+    def read(
+        self, texts: Mapping[int, list[Piece]], layer: int | None = None, states: Sequence[str] = ()
+    ) -> list[Heard]:
+        """What is heard at the last token of each text, in a sequence of its own (the key), with rows of ``layer``.
+
+        What the sequences have of the texts is not read again. Texts that lack one token are read side by side.
+        """
+        rows = None if layer is None else f"{ROWS}-{layer}"
+        groups = dict.fromkeys(states, 1) | ({} if rows is None else {rows: self.heads})
+        kept, heard = {}, {}
+        for sequence, pieces in texts.items():
+            here = self._keep(sequence, pieces)
+            kept[sequence] = sum(map(len, pieces[:here]))
+            for piece in pieces[here:-1]:
+                self._forward({sequence: piece}, {})
+        beside = [s for s in sorted(texts) if len(texts[s][-1]) == 1]
+        for together in [*([s] for s in texts if s not in beside), *[beside] * bool(beside)]:
+            logits = self._forward({s: texts[s][-1] for s in together}, groups, last=len(together) == 1)
+            parts = {name: self._list_parts(name, len(together)) for name in groups}
+            for i, s in enumerate(together):
+                keys = sum(map(len, texts[s]))
+                own = {name: part[i] for name, part in parts.items()}
+                row = None if rows is None else own.pop(rows)[:, :keys]
+                heard[s] = Heard(logits[i], row, {name: state[0] for name, state in own.items()}, kept[s])
+        return [heard[s] for s in texts]
+
+    def read_map(self, ids: Sequence[int], layer: int) -> np.ndarray:
+        """What each of some ids pays to all before it in a layer, (h, n, n) float32, read by the last sequence."""
+        sequence, node, place = len(self._held) - 1, f"{ROWS}-{layer}", 0
+        self._keep(sequence, [tuple(ids)])
+        self._forward({sequence: tuple(ids)}, {node: self.heads}, last=False)
+        attention = np.zeros((self.heads, len(ids), len(ids)), np.float32)
+        for part in self._ear.heard[node]:  # some queries, and keys that are padded
+            rows = part.reshape(self.heads, -1, part.shape[1])[:, :, : len(ids)]
+            attention[:, place : place + rows.shape[1], : rows.shape[2]] = rows
+            place += rows.shape[1]
+        return attention
+
+    def _list_parts(self, name: str, count: int) -> list[np.ndarray]:
+        """What was heard of a node, (groups, width) for each of the last ``count`` texts."""
+        if name not in self._ear.heard:
+            raise ModelError(f"{self.file.name}: llama.cpp computed no {name} of {self.architecture}")
+        groups = self._ear.groups[name]
+        return [one for part in self._ear.heard[name] for one in part.reshape(-1, groups, part.shape[1])][-count:]
+
+    def _keep(self, sequence: int, pieces: list[Piece]) -> int:
+        """Cut a sequence to what it has of a text, but for the last piece; how many pieces that are."""
+        held = self._held[sequence]
+        if held == pieces[:-1]:
+            return len(held)
+        memory = self.bindings.llama_get_memory(self._context())
+        best = max(range(len(self._held)), key=lambda s: (_count_shared(self._held[s], pieces), s == sequence))
+        if best != sequence:
+            self.bindings.llama_memory_seq_cp(memory, best, sequence, 0, -1)
+        here = min(_count_shared(self._held[best], pieces), len(pieces) - 1)
+        if not self.bindings.llama_memory_seq_rm(memory, sequence, sum(map(len, pieces[:here])), -1):
+            self.bindings.llama_memory_seq_rm(memory, sequence, -1, -1)  # a state that cannot be taken back
+            here = 0
+        self._held[sequence] = pieces[:here]
+        return here
+
+    def _forward(self, pieces: Mapping[int, Piece], groups: dict[str, int], last: bool = True) -> list[torch.Tensor]:
+        """Read a piece in each of some sequences, and hear nodes; the logits (V,) after each."""
+        C, context, ear = self.bindings, self._context(), self._ear
+        lengths = [len(piece) for piece in pieces.values()]
+        ids = np.fromiter((i for piece in pieces.values() for i in piece), np.int32)
+        begins = [sum(map(len, self._held[s])) for s in pieces]
+        positions = np.concatenate([np.arange(a, a + n, dtype=np.int32) for a, n in zip(begins, lengths, strict=True)])
+        sequences = np.repeat(np.fromiter(pieces, np.int32), lengths)
+        pointers = (sequences.ctypes.data + 4 * np.arange(len(ids))).astype(np.uintp)
+        ends = np.cumsum(lengths) - 1
+        ones, asked = np.ones(len(ids), np.int32), np.zeros(len(ids), np.int8)
+        asked[ends] = 1
+        batch = C.llama_batch(n_tokens=len(ids))
+        for field, array in (
+            ("token", ids), ("pos", positions), ("n_seq_id", ones), ("seq_id", pointers), ("logits", asked),
+        ):  # fmt: skip
+            setattr(batch, field, ctypes.cast(array.ctypes.data, dict(C.llama_batch._fields_)[field]))
+        held, ear.groups, ear.last, ear.heard = {s: self._held[s] for s in pieces}, groups, last, {}
+        self._held = [[] if s in pieces else own for s, own in enumerate(self._held)]  # where it is interrupted
+        waiting = self._worker.submit(C.llama_decode, context, batch)
+        try:
+            status = waiting.result()
+        except BaseException:
+            self._stop.append(1)
+            wait([waiting])
+            self._stop.clear()
+            raise
+        if status:
+            raise ModelError(f"{self.file.name}: llama.cpp failed ({status}: {'; '.join(_ERRORS[-1:])})")
+        for s, piece in pieces.items():
+            held[s].append(piece)
+            self._held[s] = held[s]
+        values = (C.llama_get_logits_ith(context, int(end)) for end in ends)
+        return [torch.from_numpy(np.ctypeslib.as_array(value, (self.vocabulary,)).copy()) for value in values]
+
+    def _context(self) -> Any:
+        """The context, where this process has it still."""
+        if os.getpid() != self._process:
+            raise ModelError(
+                f"{self.file.name} was opened by llama.cpp in another process, whose threads a fork does not have; "
+                'open a Lab in this one, or start it by multiprocessing\'s "spawn"'
+            )
+        if not self._open:
+            raise ModelError(f"{self.file.name} is closed; open a new Lab")
+        return self._open[0]
+
+
+_ERRORS: list[str] = []  # what llama.cpp said last
+_KEPT: list[Any] = []  # callbacks that it calls to the end
+
+
+@cache
+def load_bindings() -> Any:
+    """The C bindings, quiet. Raises ``MissingPackageError`` where there are none."""
+    if find_spec("llama_cpp") is None:
+        raise MissingPackageError(
+            "engine='llama.cpp' needs llama-cpp-python, which takes some ten minutes to build; run "
+            "pip install 'dragin-lab[llama]'"
+        )
+    bindings = import_module("llama_cpp.llama_cpp")
+
+    @bindings.llama_log_callback
+    def note(level: int, text: bytes, _: Any) -> None:
+        if level == _ERROR:
+            _ERRORS[:] = [*_ERRORS[-9:], " ".join(text.decode(errors="replace").split())]
+
+    _KEPT.append(note)
+    bindings.llama_log_set(note, None)
+    bindings.llama_backend_init()
+    return bindings
+
+
+def _count_shared(held: Sequence[Piece], pieces: Sequence[Piece]) -> int:
+    """How many pieces two texts begin with that are the same."""
+    same = (a == b for a, b in zip(held, pieces, strict=False))
+    return next((i for i, equal in enumerate(same) if not equal), min(len(held), len(pieces)))
+
+
+def _free(bindings: Any, model: Any, contexts: list[Any], callbacks: tuple[Any, ...]) -> None:
+    """Free a model and its context; the callbacks are there until then."""
+    while contexts:
+        bindings.llama_free(contexts.pop())
+    bindings.llama_model_free(model)

@@ -1,0 +1,354 @@
+"""llama.cpp in this process, on Almanac's own model as a float32 GGUF file: the episodes of the transformers engine."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf_files import write_gguf
+from lm_tiny import PARITY
+from model_server import MANY, almanac
+
+import dragin_lab as dl
+from dragin_lab.almanac import questions
+from dragin_lab.catalog.methods import method as make
+from dragin_lab.core.episode import Bias, Write
+from dragin_lab.core.method import METHODS
+from dragin_lab.core.stops import NextExample
+from dragin_lab.engines import llama_context
+from dragin_lab.engines.streaming import stream_draft
+from dragin_lab.errors import MissingPackageError, ModelError, SettingError
+from dragin_lab.reference.rules import REFERENCE_METHODS
+from dragin_lab.run.drivers import TokenWritten
+from dragin_lab.trace.trace import Draft, Prompt, Trace
+
+pytest.importorskip("gguf")
+ready = pytest.mark.skipif(
+    llama_context.find_spec("llama_cpp") is None, reason="llama-cpp-python is not built; pip install '.[llama]' does it"
+)
+
+PROMPT = Prompt("Question: Who directed The Silent Fukain?\nAnswer:")
+QUESTIONS = questions("2wikimultihopqa", "test")
+#: Every trigger that needs no pipeline that finds entities.
+TRIGGERS = ("rind@0.25", "entropy@1.0", "margin", "random", "entropy-trend@1.0", "max-probability", "prefix-margin")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("llama") / "almanac.gguf"
+    return write_gguf(path, almanac().model, almanac().tokenizer.hf.backend_tokenizer)
+
+
+def open_lab(file: Path, **options: Any) -> dl.Lab:
+    return dl.Lab(file, **{"engine": "llama.cpp", "tokenizer": "almanac", "dtype": "float32", "threads": 1} | options)
+
+
+@pytest.fixture(scope="module")
+def lab(file: Path) -> Iterator[dl.Lab]:
+    with open_lab(file) as lab:
+        yield lab
+
+
+def decisions(trace: Trace) -> list[Any]:
+    steps = [step.decision for step in trace.steps if step.decision is not None]
+    return [(one.retrieve, one.cut, one.token, one.sentence) for one in steps]
+
+
+def close(ours: Draft, theirs: Draft, within: float = 1e-4) -> None:
+    assert (ours.ids.tolist(), ours.text, ours.stopped) == (theirs.ids.tolist(), theirs.text, theirs.stopped)
+    assert (ours.pieces, ours.offsets.tolist()) == (theirs.pieces, theirs.offsets.tolist())
+    for name in ("entropy", "logprob", "received", "alternative_probs", "rows", "among", "states"):
+        one, other = getattr(ours, name), getattr(theirs, name)
+        assert (one is None) == (other is None)
+        if one is not None:
+            np.testing.assert_allclose(one.astype(float), other.astype(float), atol=within, err_msg=name)
+
+
+def all_methods() -> list[Any]:
+    methods = [m for m in map(make, METHODS) if "entities" not in m.trigger.needs]
+    methods += [make(name, variant="reference") for name in REFERENCE_METHODS]
+    return methods + [
+        make("flare", variant="paper", when=when, what="question" if when.startswith("prefix") else None)
+        for when in TRIGGERS
+    ]
+
+
+def same(lab: dl.Lab, method: Any, asked: Any) -> list[Any]:
+    """The traces of llama.cpp, after they were compared with those of transformers."""
+    theirs = list(dl.Lab(almanac()).ask_many(asked, method))
+    ours = list(lab.ask_many(asked, method))
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a.text, a.queries, a.answer, a.error) == (b.text, b.queries, b.answer, ""), f"{method}: {a.question}"
+        assert decisions(a) == decisions(b)
+    return ours
+
+
+@ready
+@pytest.mark.parametrize("method", all_methods(), ids=str)
+def test_every_method_gives_the_same_episodes(lab: dl.Lab, method: Any) -> None:
+    same(lab, method, QUESTIONS[:1])
+
+
+@ready
+@pytest.mark.slow
+@pytest.mark.parametrize("method", all_methods(), ids=str)
+def test_they_are_the_same_on_more_questions(lab: dl.Lab, method: Any) -> None:
+    same(lab, method, QUESTIONS[1:9])
+
+
+@ready
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dragin", "flare"])
+def test_dragin_and_flare_are_the_same_on_many_questions(lab: dl.Lab, method: str) -> None:
+    same(lab, make(method), QUESTIONS[:MANY])
+
+
+@ready
+def test_side_by_side_they_are_the_same(lab: dl.Lab) -> None:
+    asked, method = QUESTIONS[:4], make("dragin", max_new_tokens=32)
+    texts = {trace.question.id: (trace.text, trace.queries) for trace in same(lab, method, asked)}
+    beside = list(lab.ask_many(asked, method, batch_size=3))
+    assert {trace.question.id: (trace.text, trace.queries) for trace in beside} == texts
+    assert beside[0].provenance["batch"] == {"asked": 3, "size": 3, "notes": []}
+
+
+@ready
+@pytest.mark.parametrize("hidden", [None, "last", 2])
+def test_a_draft_has_the_numbers_of_transformers(lab: dl.Lab, hidden: Any) -> None:
+    draft = Write(PROMPT, 24, attention=True, among=True, hidden=hidden)
+    close(lab.model.write(draft), almanac().write(draft))
+
+
+@ready
+def test_drafts_of_every_kind_have_them_side_by_side(lab: dl.Lab) -> None:
+    drafts = [
+        Write(PROMPT, 24, attention=True, hidden=1),
+        Write(Prompt("Question: Who is Bo?\nAnswer:"), 9, stop=NextExample(("The",)), among=True),
+        Write(PROMPT, 8, bias=(Bias("The", 50.0, stop=1), Bias(" of", -50.0, first=3, stop=5)), hidden="last"),
+        Write(PROMPT, 12, prefix=tuple(almanac().tokenizer.encode("The river Zażółć", special=False))),
+        Write(Prompt("a" * 5000), 9),
+    ]
+    batch, ended = lab.model.batch(3), {}
+    for key, draft in enumerate(drafts):
+        batch.ask(key, draft)
+    while len(batch):
+        ended |= dict(batch.step())
+    assert isinstance(ended.pop(4), ModelError)
+    for key, ours in ended.items():
+        close(ours, almanac().write(drafts[key]))
+
+
+@ready
+def test_tokens_within_a_character_have_its_place(lab: dl.Lab) -> None:
+    euro = tuple(Bias(chr(byte), 1000.0, first=i, stop=i + 1) for i, byte in enumerate("€".encode()))
+    draft = Write(PROMPT, 12, bias=euro)
+    close(ours := lab.model.write(draft), almanac().write(draft))
+    assert ours.pieces[:3] == ("<0xE2>", "<0x82>", "<0xAC>")
+
+
+@ready
+def test_what_a_prompt_begins_with_is_read_once_and_changes_no_bit(lab: dl.Lab) -> None:
+    text = "Question: Who is Bo?\nAnswer: Bo is a river.\n\nQuestion: Who directed The Silent Fukain?\nAnswer:"
+    draft = Write(Prompt(text, spans={"exemplars": (0, text.rindex("Question"))}), 12, attention=True)
+    fresh = lab.model.write(draft)
+    lab.model.write(Write(PROMPT, 4))
+    unlike = lab.model.write(draft)
+    again = lab.model.write(draft)
+    assert (unlike.reused, 0 < again.reused < len(again.prompt_ids)) == (0, True)
+    for one in (unlike, again):
+        for name in ("entropy", "attention", "logprob"):
+            assert getattr(one, name).tobytes() == getattr(fresh, name).tobytes()
+
+
+@ready
+def test_the_map_of_a_text_longer_than_what_is_computed_at_once_is_that_of_transformers(lab: dl.Lab) -> None:
+    ids = [i % 1400 + 10 for i in range(700)]
+    ours = lab.model.attend(ids)
+    assert np.abs(ours - almanac().attend(ids)).max() < 1e-4
+    assert lab.model.attend([]).shape == (len(ours), 0, 0)
+
+
+@ready
+@pytest.mark.parametrize("layer", [0, -2])
+def test_any_layer_and_some_heads_are_captured(file: Path, layer: int) -> None:
+    draft = Write(PROMPT, 12, attention=True)
+    theirs = dl.LanguageModel(almanac().model, almanac().tokenizer, layer=layer, heads=[1, 3])
+    with open_lab(file, layer=layer, heads=[1, 3]) as lab:
+        close(lab.model.write(draft), theirs.write(draft))
+        assert (lab.model.layer, lab.model.heads) == (theirs.layer, [1, 3])
+
+
+@ready
+def test_drafts_are_streamed_and_two_streams_may_be_read_in_turn(lab: dl.Lab) -> None:
+    question, method = QUESTIONS[0], make("dragin", max_new_tokens=32)
+    stream = lab.stream(question, method)
+    written = [event for event in stream if isinstance(event, TokenWritten)]
+    assert len(written) == sum(map(len, stream.trace.continuations)) > 32
+    assert stream.trace.text == lab.ask(question, method).text
+    one, other = (
+        stream_draft(lab.model, Write(Prompt(text), 8)) for text in (PROMPT.text, "Question: Who is Bo?\nAnswer:")
+    )
+    turns = list(zip(one, other, strict=True))
+    expected = lab.model.write(Write(PROMPT, 8))
+    assert [event.id for event, _ in turns] == expected.ids.tolist()
+
+
+@ready
+def test_sampled_drafts_are_drawn_by_their_seed(file: Path) -> None:
+    with open_lab(file, sample=True) as lab:
+        texts = [lab.model.write(Write(PROMPT, 24), seed).ids.tolist() for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0] != almanac().write(Write(PROMPT, 24)).ids.tolist()
+
+
+@ready
+def test_a_sweep_and_a_branch_are_those_of_transformers(lab: dl.Lab) -> None:
+    columns, here = ["value", "em", "retrievals", "tokens"], dl.Lab(almanac())
+    ours, theirs = (one.sweep(QUESTIONS[:2], "dragin", threshold=[0.1, 0.4], progress=False) for one in (lab, here))
+    assert ours.table[columns].equals(theirs.table[columns])
+    trace = lab.ask(QUESTIONS[0], "dragin")
+    itself = lab.branch(trace, step=1, token=3, to=int(trace.steps[0].draft.ids[2]))
+    assert (itself.text, itself.queries) == (trace.text, trace.queries)
+
+
+@ready
+def test_a_run_goes_on_with_another_lab_of_the_same_file(lab: dl.Lab, file: Path, tmp_path: Path) -> None:
+    lab.run(QUESTIONS[:1], "flare", output=tmp_path, progress=False)
+    (path,) = tmp_path.rglob("predictions.jsonl")
+    first = path.read_bytes()
+    with open_lab(file) as other:
+        other.run(QUESTIONS[:2], "flare", output=tmp_path, progress=False)
+    assert path.read_bytes().startswith(first)
+
+
+@ready
+def test_an_interrupt_ends_the_draft_and_the_next_one_is_right(lab: dl.Lab) -> None:
+    expected = lab.model.write(Write(PROMPT, 16))
+    begun = threading.Event()
+
+    def interrupt() -> None:
+        begun.wait()
+        time.sleep(0.1)
+        signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        _read_for_long(lab, begun)
+    thread.join()
+    assert lab.model.write(Write(PROMPT, 16)).entropy.tobytes() == expected.entropy.tobytes()
+
+
+def _read_for_long(lab: dl.Lab, begun: threading.Event) -> None:
+    for _ in range(10_000):
+        begun.set()
+        lab.model.attend([7] * 2000)
+
+
+@ready
+def test_a_closed_lab_and_a_fork_say_so(file: Path) -> None:
+    with open_lab(file) as lab:
+        model = lab.model
+        fork = multiprocessing.get_context("fork")
+        said = fork.SimpleQueue()
+        child = fork.Process(target=_ask, args=(model, said))
+        child.start()
+        child.join(60)
+        assert "in another process, whose threads a fork does not have" in said.get()
+    with pytest.raises(ModelError, match=r"almanac\.gguf is closed; open a new Lab"):
+        model.write(Write(PROMPT, 2))
+    del lab, model
+    gc.collect()
+
+
+def _ask(model: Any, said: Any) -> None:
+    try:
+        model.write(Write(PROMPT, 2))
+    except ModelError as error:
+        said.put(str(error))
+
+
+@ready
+def test_it_says_what_runs_and_on_how_many_threads(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with open_lab(file, context=512) as lab:
+        assert "llama.cpp in this process on 1 threads, 512 tokens" in repr(lab.model)
+        assert f"{file.name}: llama.cpp on 1 threads, 512 tokens of prompt and text" in capfd.readouterr().err
+        with pytest.raises(ModelError, match=r"do not fit into the 512 positions of almanac\.gguf; shorten"):
+            lab.model.write(Write(Prompt("a b " * 300), 8))
+        facts = lab.model.identity()
+        assert facts["weights_sha256"] == llama_hash(file)
+        assert (facts["threads"], facts["dtype"], facts["llama_cpp_python"] > "0.3") == (1, "float32", True)
+
+
+def llama_hash(file: Path) -> str:
+    from dragin_lab.engines.sources import hash_weights
+
+    return hash_weights(None, [file])
+
+
+@ready
+def test_the_files_own_tokenizer_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    byte_level = dl.LanguageModel.load(PARITY / "almanac-prototype")
+    path = write_gguf(tmp_path / "tiny.gguf", byte_level.model, byte_level.tokenizer.hf.backend_tokenizer)
+    with dl.Lab(path, engine="llama.cpp", dtype="float32", threads=1) as lab:
+        close(lab.model.write(Write(PROMPT, 16)), byte_level.write(Write(PROMPT, 16)), within=1e-3)
+        assert lab.model.eos == byte_level.eos
+        assert lab.model.layer_chosen == byte_level.layer_chosen
+    with pytest.raises(ModelError, match=r"the tokenizer is not that of tiny\.gguf, where other tokens"):
+        _ = dl.Lab(path, engine="llama.cpp", tokenizer="almanac").model
+
+
+@ready
+def test_an_architecture_without_the_node_is_refused_for_attention_by_name(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_context, "ROWS", "kq_of_tomorrow")
+    with open_lab(file) as lab:
+        assert lab.ask(QUESTIONS[0], "flare", max_new_tokens=8).text
+        with pytest.raises(SettingError, match=r"looks at attention, .*llama.cpp's llama has no node kq_of_tomorrow-5"):
+            lab.ask(QUESTIONS[0], "dragin")
+    with pytest.raises(ModelError, match=r"layer=1: llama\.cpp's llama has no node kq_of_tomorrow-1: no layer has one"):
+        _ = open_lab(file, layer=1).model
+
+
+@ready
+def test_what_cannot_be_opened_is_refused(file: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gguf"
+    (tmp_path / "folder").mkdir()
+    cut.write_bytes(file.read_bytes()[:100_000])
+    for source, error, match in (
+        (cut, ModelError, "cut.gguf cannot be opened by llama.cpp .*compare its size"),
+        (tmp_path / "folder", SettingError, "opens a GGUF file; give the path of one"),
+        (None, SettingError, "opens a GGUF file; give the path of one"),
+    ):
+        with pytest.raises(error, match=match):
+            _ = open_lab(source).model
+    for argument in ({"threads": 0}, {"context": 0}, {"dtype": "bfloat16"}, {"device": "cpu"}, {"alternatives": 0}):
+        with pytest.raises(SettingError, match=next(iter(argument))):
+            _ = open_lab(file, **argument).model
+    for wrong in ({"layer": 9}, {"heads": [0, 7]}):
+        with pytest.raises(ModelError, match=next(iter(wrong))):
+            _ = open_lab(file, **wrong).model
+
+
+def test_without_the_package_it_says_how_to_get_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llama_context.load_bindings.cache_clear()
+    monkeypatch.setattr(llama_context, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"llama-cpp-python.*run pip install 'dragin-lab\[llama\]'"):
+        _ = open_lab(file).model
+
+
+@ready
+def test_the_command_line_asks_it(file: Path, command: Any) -> None:
+    chosen = ("--model", file, "--engine", "llama.cpp", "--tokenizer", "almanac", "--method", "dragin")
+    ran = command("ask", "Who directed The Silent Fukain?", *chosen, "--max-new-tokens", "8")
+    assert (ran.code, "llama.cpp on 1 threads" in ran.err) == (0, True)
