@@ -82,7 +82,7 @@ def entries(offline: Path) -> list[Entry]:
     runs = lab.run(["Who is Ann?"], "wo-rag", output="good", progress=False)
     swept = lab.sweep(["Who?"], method, threshold=[1.0], progress=False)
     labels = almanac.labels("2wikimultihopqa", limit=1)
-    figure = views.cost_quality(swept)
+    facts = pd.DataFrame({"missing": [True, False], "a": [1.0, 2.0]})
 
     def sweep(**given: Any) -> Any:
         return lab.sweep(**{"questions": ["Who?"], "method": method, "threshold": [1.0], "progress": False} | given)
@@ -148,19 +148,18 @@ def entries(offline: Path) -> list[Entry]:
         Entry("LanguageModel", LanguageModel, {"model": lm.model, "tokenizer": lm.tokenizer}),
         Entry("score", lm.score, {"prompt": dl.Prompt("Who"), "text": " is it", "hidden": None}),
         Entry("Replay.at", dl.Replay(trace).at, {"threshold": 1.0, "top_n": 3}),
-        Entry("heatmap", views.heatmap, {"trace": trace, "max_tokens": 9}),
-        Entry("selections", views.selections, {"trace": trace, "gold": ["1"]}),
+        Entry("heatmap", views.heatmap, {"trace": trace, "step": 1, "source": "draft", "theta": 1}),
+        Entry("selections", views.selections, {"trace": trace, "step": 1}),
         Entry("contributions", views.contributions, {"trace": trace}),
         Entry("timeline", views.timeline, {"trace": trace}),
         Entry("side_by_side", views.side_by_side, {"traces": [trace, trace], "labels": ["a", "b"]}),
         Entry("replayed", views.replayed, {"traces": [trace], "labels": labels, "tokenizer": lm.tokenizer}),
-        Entry("attention_map", views.attention_map, {"trace": trace, "step": 1, "head": 0, "max_words": 9}),
+        Entry("attention", views.attention, {"trace": trace, "step": 1, "head": 0, "lm": None, "max_words": 9}),
         Entry("trace_view", views.trace_view, {"trace": trace}),
         Entry("trace_text", views.trace_text, {"trace": trace, "width": 80, "color": False}),
-        Entry("cost_quality", views.cost_quality, {
-            "table": swept, "cost": "retrievals", "quality": "f1",
-        }),
-        Entry("threshold_sweep", views.threshold_sweep, {"table": swept, "paper": None}),
+        Entry("views.sweep", views.sweep, {"table": swept.table, "paper": None, "measures": ["em"]}),
+        Entry("Sweep.plot", swept.plot, {"paper": None}),
+        Entry("Runs.plot", runs.plot, {"cost": "retrievals", "quality": "f1"}),
         Entry("browse_page", views.browse_page, {"runs": runs}),
         Entry("Runs.lines", runs.lines, {"dataset": "questions", "name": "wo-rag"}),
         Entry("Runs.run_of", runs.run_of, {"dataset": "questions", "name": "wo-rag"}),
@@ -177,10 +176,10 @@ def entries(offline: Path) -> list[Entry]:
         Entry("compare", dl.compare, {"a": trace, "b": trace, "labels": ("a", "b")}),
         Entry("trace_html", views.trace_html, {"trace": trace, "max_tokens": 9, "full_page": False}),
         Entry("save_html", save_page, {"path": "a.html", "view": trace, "title": "a"}),
-        Entry("Figure.save", figure.save, {"path": "a.svg", "width": 300, "scale": 1}),
-        Entry("frontier", views.frontier, {"table": swept, "cost": "retrievals", "quality": "f1", "title": "a"}),
-        Entry("needs_curves", views.needs_curves, {"items": [], "triggers": None, "thresholds": None, "title": ""}),
-        Entry("View.save", views.heatmap(trace).save, {"path": "b.html"}),
+        Entry("frontier", views.frontier, {"table": swept.table, "cost": "retrievals", "quality": "f1", "by": "value"}),
+        Entry("roc", views.roc, {"table": facts, "missing": "missing", "triggers": None, "thresholds": None}),
+        Entry("scores", views.scores, {"table": facts, "triggers": ["a"], "thresholds": {"a": 1.0}}),
+        Entry("View.save", views.trace_view(trace).save, {"path": "b.html"}),
         Entry("Runs.save", runs.save, {"path": "runs.csv", "compare": None}),
         Entry("Runs.trace", runs.trace, {"qid": "1", "method": "wo-rag", "dataset": None}),
         Entry("calibration", dl.calibration, {"lab": lab, "questions": ["Who?"], "method": method, "limit": 1}),
@@ -198,7 +197,7 @@ def entries(offline: Path) -> list[Entry]:
         }),
         Entry("Call", dl.Call, {"opens": "[", "closes": "]", "puts_in": None, "stays": True, "puts_before": ""}),
         Entry("Prompt", dl.Prompt, {"text": "a", "spans": {}, "notes": ()}),
-        Entry("Trace.attention_map", trace.attention_map, {"step": 1, "lm": lm, "max_words": 9}),
+        Entry("Trace.attention", trace.attention, {"step": 1, "head": None, "lm": lm}),
         Entry("lab.tune", lab.tune, {"traces": [trace], "labels": labels}),
         Entry("lab.template", lab.template, {"method": method, "asked": None}),
         Entry("almanac.labels", almanac.labels, {"benchmark": "iirc", "split": "test", "limit": 1}),
@@ -244,8 +243,8 @@ def test_public_entries_take_what_is_meant_or_refuse_by_name(entries: list[Entry
         (lambda: dl.Trace.load("a\0b"), "embedded null byte"),
         (lambda: dl.Cluster(None), "address=None is NoneType"),  # type: ignore[arg-type]
         (lambda: dl.Cluster(recipe="almanac"), "recipe .* is str; give a Recipe"),  # type: ignore[arg-type]
-        (lambda: views.needs_curves(pd.DataFrame({"a": [1]})), "items .* is DataFrame"),  # type: ignore[arg-type]
-        (lambda: views.score_distributions([], triggers={"rind": 1}), "triggers .* is dict"),  # type: ignore[arg-type]
+        (lambda: views.roc([1]), "table .* is list"),
+        (lambda: views.scores(pd.DataFrame({"a": [1]}), triggers={"rind": 1}), "triggers .* is dict"),
     ],
 )
 def test_calls_that_gave_a_librarys_traceback_name_what_is_wrong(call: Callable[[], Any], says: str) -> None:

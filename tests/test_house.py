@@ -13,7 +13,7 @@ import pytest
 import dragin_lab
 
 PACKAGE = Path(dragin_lab.__file__).parent
-HEAVY = {"torch", "transformers", "spacy", "pandas", "matplotlib"}
+HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly", "ipywidgets"}
 
 #: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it has. A number may
 #: only fall.
@@ -58,6 +58,8 @@ DOORS = ("dragin_lab", "dragin_lab.__main__")
 #: Imports by name, when a user calls for it, that go up: pictures of a trace, and what `Lab` gives to look at.
 UPWARD = {
     ("trace.trace", "views"),
+    ("run.sweeps", "views"),
+    ("study.runs", "views"),
     ("run.lab", "study.runs"),
     ("run.lab", "widgets"),
 }

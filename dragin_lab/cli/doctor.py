@@ -17,12 +17,12 @@ from dragin_lab.errors import DraginLabError
 
 Line = tuple[str, bool | None]  # None: it is missing, and nothing needs it that was not asked for
 
-_NEEDED = ("torch", "transformers", "spacy", "rank_bm25", "tantivy", "safetensors", "pandas", "numpy")
+_NEEDED = ("torch", "transformers", "spacy", "rank_bm25", "tantivy", "safetensors", "pandas", "numpy", "plotly")
 _OPTIONAL = {
     "jupyterlab": "notebooks",
     "ipywidgets": "notebooks",
     "anywidget": "notebooks",
-    "matplotlib": "figures",
+    "itables": "notebooks",
     "datasets": "corpora and questions from the Hugging Face Hub",
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,10 @@ class Sweep:
         ]
         table = pd.DataFrame(rows).drop(columns=["tokens_low", "tokens_high"])
         return table if on_a_scale(self.values) else table.assign(value=pd.Series(self.values, dtype=object))
+
+    def plot(self, paper: Any = None) -> Any:
+        """Quality and retrievals against the values (plotly); ``paper=True``: the paper's Table 5 beside them."""
+        return import_module("dragin_lab.views").sweep(self.table, paper)
 
     def __repr__(self) -> str:
         return f"Sweep({self.methods[0].name}, {self.setting} in {list(self.values)}, {self.benchmark})"

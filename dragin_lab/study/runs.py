@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, shown, text
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
-from dragin_lab.run.lines import PEAK, SCORES, Line, own_metrics, readable, value_of
+from dragin_lab.run.lines import PEAK, SCORES, Line, own_metrics, readable, summary, value_of
 from dragin_lab.run.rundir import TABLE, RunError, RunRecord, find_runs, pack_table, warn_of_damage
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
@@ -152,6 +153,14 @@ class Runs:
         table = means_table(self._by, lines, "" if self._selection.methods else base)
         table.about += self._selection.remarks(self.names if base else ())
         return table.latex() if latex else table
+
+    def plot(self, cost: str = "retrievals", quality: str = "em") -> Any:
+        """Quality against cost, a point for each method over all data sets (plotly); see ``views.frontier``."""
+        import pandas as pd
+
+        lines = {name: [x for at in self.datasets for x in self.lines(at, name).values()] for name in self.names}
+        means = pd.DataFrame([{"method": name} | summary(own) for name, own in lines.items()])
+        return import_module("dragin_lab.views").frontier(means, cost, quality)
 
     def compare(self, a: str, b: str, *, causes: bool = True) -> Comparison:
         """Method ``a`` against method ``b``, on all data sets together; without ``causes`` no trace is read.

@@ -191,25 +191,23 @@ class Trace:
         """Where two traces differ, as lines of text; "" where they do not. ``arrays`` lists what no view shows too."""
         return trace_diff(self, instance("trace", other, Trace, "give a Trace; Trace.load reads one"), arrays=arrays)
 
-    # -- views ----------------------------------------------------------------------------------------------------
+    # -- figures and page (plotly.graph_objects.Figure, HTML) -----------------------------------------------------
 
-    def heatmap(self, *, max_tokens: int = 2000) -> Any:
-        """Every token with entropy, attention received, stop flag and score over θ; see ``views.heatmap``."""
-        return _views().heatmap(self, max_tokens=max_tokens)
+    def heatmap(self, step: int | None = None, source: str | None = None, theta: float | None = None) -> Any:
+        """A text token by token: entropy, attention received and score against θ; see ``views.heatmap``."""
+        return _views().heatmap(self, step, source, theta)
 
-    def selections(self, *, gold: Any = None) -> Any:
-        """What each query was made from, word by word, and what it found; see ``views.selections``."""
-        return _views().selections(self, gold=gold)
+    def selections(self, step: int | None = None) -> Any:
+        """What a step's query was made from, word by word; see ``views.selections``."""
+        return _views().selections(self, step)
+
+    def attention(self, step: int | None = None, head: int | None = None, *, lm: Any = None) -> Any:
+        """Which words looked at which, by the mean of the heads and by each; see ``views.attention``."""
+        return _views().attention(self, step, head, lm=lm)
 
     def timeline(self) -> Any:
-        """Drafts, cuts, retrievals, what was kept and thrown away, and what it cost; see ``views.timeline``."""
+        """What was kept and thrown away, step by step, and where it retrieved; see ``views.timeline``."""
         return _views().timeline(self)
-
-    def attention_map(
-        self, *, step: int | None = None, lm: Any = None, head: int | None = None, max_words: int = 80
-    ) -> Any:
-        """Which words looked at which, averaged over heads and per head; see ``views.attention_map``."""
-        return _views().attention_map(self, step=step, lm=lm, head=head, max_words=max_words)
 
     def __repr__(self) -> str:
         count, name = self.counters, self.method.get("label") or self.method.get("name", "?")

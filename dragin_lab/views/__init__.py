@@ -1,45 +1,38 @@
-"""Views of traces, sweeps and ground truth: pure functions that take a trace or a table and return a ``View``.
+"""Figures and pages of traces, sweeps and runs.
 
-``heatmap``, ``selections``, ``timeline``, ``side_by_side`` and ``replayed`` are HTML and CSS alone. ``attention_map``,
-``contributions``, ``threshold_sweep``, ``cost_quality``, ``frontier``, ``needs_curves`` and ``score_distributions`` are
-figures: SVG by matplotlib, with their numbers as a table. All show in a notebook, in a saved page and, as text, in a
-terminal. ``view.save`` writes a page that opens offline, or a figure as a picture, ``save_html`` several views as one
-page; ``browse_page`` is the explorer of whole runs.
+Figures are plotly's (``plotly.graph_objects.Figure``), each drawn from a table that you have anyway: ``trace.tokens``,
+``sweep.table``. Pages are HTML and CSS alone. Names load on first use, so that text in a terminal needs no plotly.
 """
 
-from dragin_lab.views.attention import attention_map
-from dragin_lab.views.browsing import browse_page
-from dragin_lab.views.contributions import contributions
-from dragin_lab.views.export import save_html
-from dragin_lab.views.figures import Figure
-from dragin_lab.views.frame import View
-from dragin_lab.views.heatmaps import heatmap
-from dragin_lab.views.methods import side_by_side
-from dragin_lab.views.needs import needs_curves, score_distributions
-from dragin_lab.views.replays import replayed
-from dragin_lab.views.selections import selections
-from dragin_lab.views.thresholds import cost_quality, frontier, threshold_sweep
-from dragin_lab.views.timelines import timeline
-from dragin_lab.views.trace import trace_html, trace_text, trace_view
+from __future__ import annotations
 
-__all__ = [
-    "Figure",
-    "View",
-    "attention_map",
-    "browse_page",
-    "contributions",
-    "cost_quality",
-    "frontier",
-    "heatmap",
-    "needs_curves",
-    "replayed",
-    "save_html",
-    "score_distributions",
-    "selections",
-    "side_by_side",
-    "threshold_sweep",
-    "timeline",
-    "trace_html",
-    "trace_text",
-    "trace_view",
-]
+from importlib import import_module
+from typing import Any
+
+_WHERE = {
+    "attention": "attended",
+    "browse_page": "browsing",
+    "contributions": "needs",
+    "frontier": "results",
+    "heatmap": "rows",
+    "replayed": "replays",
+    "roc": "needs",
+    "save_html": "export",
+    "scores": "needs",
+    "selections": "episodes",
+    "side_by_side": "methods",
+    "sweep": "results",
+    "timeline": "episodes",
+    "trace_html": "trace",
+    "trace_text": "trace",
+    "trace_view": "trace",
+    "View": "frame",
+}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -1,245 +1,189 @@
-"""Does a trigger fire where a fact is missing? ROC, precision and recall on ground truth, and histograms of scores."""
+"""Does a trigger fire where it is needed? ROC, precision and recall, histograms, and a fitted one's reasons."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
-from dragin_lab.checks import instance, number, several, text
+from dragin_lab.catalog.methods import restore_method
+from dragin_lab.checks import instance, number, several
 from dragin_lab.errors import SettingError
 from dragin_lab.study import ranking
-from dragin_lab.study.needs import CLOCKS, Item, left_out
-from dragin_lab.views.figures import AMBER, BLUE, INK, SOFT, draw_panels, make_figure, new_drawing
-from dragin_lab.views.frame import View, make_message
-from dragin_lab.views.html import count, short
-
-if TYPE_CHECKING:
-    import pandas as pd
+from dragin_lab.study.stored_drafts import as_judged
+from dragin_lab.trace.trace import Trace
+from dragin_lab.triggers.logistic import Logistic
+from dragin_lab.views import theme
+from dragin_lab.views.html import num, short
+from dragin_lab.views.rows import check_trace, show_spaces
 
 BINS = 32
-#: The share of the scores that the histograms show; larger ones stand in the last bar.
-SHOWN = 0.98
-#: Thresholds of a trigger in the table under its curves.
-MAX_THRESHOLDS = 24
-#: How the other triggers' lines look, and how many points of each are drawn.
-BEHIND: dict[str, Any] = {"color": SOFT, "linewidth": 1, "alpha": 0.25, "markersize": 3}
-POINTS_BEHIND = 40
+SHOWN = 0.98  # the share of the scores that a histogram shows; larger ones stand in the last bar
+MAX_WORDS = 60
 
 
-#: The columns of a curve's table.
-THETA, ALARMS, RECALL, PRECISION = COLUMNS = ("score ≥", "known that fire", "missing that fire", "precision")
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A trigger's ROC and precision: ``points`` has a row per threshold, from the highest; a clock has one row."""
-
-    name: str
-    area: float
-    points: pd.DataFrame  # COLUMNS: shares of known and of missing facts, and of what fires the share that is missing
-    chosen: dict[str, float]  # of the trigger's own θ; empty where none is given
-
-    def sample(self, most: int) -> pd.DataFrame:
-        """At most ``most`` rows, evenly along the curve, both ends among them."""
-        last = len(self.points) - 1
-        return self.points.iloc[np.unique(np.linspace(0, last, min(most, last + 1)).round().astype(int))]
-
-
-def read_curve(name: str, scores: np.ndarray, positive: np.ndarray, theta: float | None) -> Curve:
-    """The curve of ``scores (m,)`` against ``positive (m,)`` bool; a score above ``theta`` fires."""
-    import pandas as pd
-
-    alarms, recall, thresholds = ranking.roc_curve(scores, positive)
-    hits, false = recall * positive.sum(), alarms * (~positive).sum()
-    with np.errstate(invalid="ignore", divide="ignore"):
-        columns = (thresholds, alarms, recall, hits / (hits + false))
-    points = pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)))
-    if set(np.unique(scores)) <= {0.0, 1.0}:
-        points = points[points[THETA] == 1.0]
-    chosen = {}
-    if theta is not None:
-        precision, missing = ranking.precision_recall(scores, positive, theta)
-        chosen = {ALARMS: float((scores[~positive] > theta).mean()), RECALL: missing, PRECISION: precision}
-    return Curve(name.replace("-", " "), ranking.roc_area(scores, positive), points, chosen)
-
-
-def needs_curves(
-    items: Sequence[Item],
-    *,
+def roc(
+    table: pd.DataFrame,
+    missing: str = "missing",
     triggers: Sequence[str] | None = None,
     thresholds: Mapping[str, float] | None = None,
-    positive: Callable[[Item], bool] = lambda item: item.missing,
-    title: str = "",
-) -> View:
-    """ROC and precision-recall of triggers over the items of ``needs.forced_items`` or ``needs.free_items``.
+) -> go.Figure:
+    """ROC and precision-recall of triggers over labelled facts; a diamond stands at a trigger's own θ.
 
-    A panel per trigger over the grey lines of the others, the largest area first; triggers that only fire or not (the
-    clocks) are single points. A diamond stands where a trigger's ``thresholds`` entry puts it. Raises ``SettingError``
-    for a trigger without scores, ``MissingPackageError`` without matplotlib.
+    ``table`` has a row for each fact: the bool column ``missing`` and a column of scores for each trigger (those of
+    ``triggers``; default every column of numbers). What only fires or not is a point. Raises ``SettingError`` for
+    columns that are not there.
     """
-    import pandas as pd
-
-    thetas, names, labels = _check_items(items, triggers, thresholds, positive)
-    if (reason := _missing_contrast(labels)) is not None:
-        return make_message("ROC", reason)
-    scores = {name: np.array([item.scores[name] for item in items]) for name in names}
-    curves = [read_curve(name, values, labels, thetas.get(name)) for name, values in scores.items()]
-    curves.sort(key=lambda curve: -curve.area)
-    table = pd.concat([curve.sample(MAX_THRESHOLDS).assign(trigger=curve.name) for curve in curves])
-    facts = f"{count(int(labels.sum()), 'fact')} missing, {int((~labels).sum()):,} known"
-    remarks = ["A panel per trigger, with its area under the ROC, over the grey lines of the others."]
-    remarks += ["A diamond is the trigger's θ."] if thetas else []
-    remarks += [_unscored_text(items)] if triggers is None else []
-    areas = ", ".join(f"{curve.name} {curve.area:.2f}" for curve in curves)
-    return make_figure(
-        text("title", title) or f"Does a trigger fire where it is needed? {facts}",
-        partial(_draw_curves, curves, float(labels.mean())),
-        about=" ".join(filter(None, remarks)), alt=f"Area under the ROC: {areas}.",
-        table=table[["trigger", *COLUMNS]], numbers="Thresholds along the curves",
-    )  # fmt: skip
-
-
-def _draw_curves(curves: Sequence[Curve], share: float, width: int) -> Any:
-    across = max(1, min(width // 150, 5, len(curves)))
-    drawing = new_drawing(width, 2 * (40 + 160 * math.ceil(len(curves) / across)))
-    sides = (
-        ("ROC", ALARMS, RECALL, "share of known facts that fire", "missing facts that fire"),
-        ("Precision and recall", RECALL, PRECISION, "recall: missing facts that fire", "precision"),
-    )
-    for part, (heading, x, y, x_name, y_name) in zip(drawing.subfigures(2, 1), sides, strict=True):
-        part.set_facecolor("none")
-        part.suptitle(heading, x=0.01, ha="left", size=13, color=INK)
-        titles = [f"{curve.name} {curve.area:.2f}" if x == ALARMS else curve.name for curve in curves]
-        _, panels = draw_panels(titles, width, parent=part, sharex="all", sharey="all")
-        for panel, own in zip(panels, curves, strict=True):
-            by_chance = [0, 1] if x == ALARMS else [share, share]
-            panel.plot([0, 1], by_chance, color=SOFT, linewidth=1, linestyle=(0, (2, 2)))
-            others = [(curve.sample(POINTS_BEHIND), BEHIND) for curve in curves if curve is not own]
-            for points, look in [*others, (own.points, {"color": BLUE})]:
-                single = {"marker": "o", "linestyle": "none"} if len(points) == 1 else {}
-                panel.plot(points[x], points[y], **look, **single)
-            if own.chosen:
-                panel.plot(own.chosen[x], own.chosen[y], "D", color=AMBER, markersize=8, markeredgecolor=INK)
-            panel.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
-            for axis in (panel.xaxis, panel.yaxis):
-                axis.set_ticks((0, 0.5, 1), ("0", ".5", "1"))
-        part.supxlabel(x_name, color=SOFT, size=12)
-        part.supylabel(y_name, color=SOFT, size=12)
-    return drawing
-
-
-def score_distributions(
-    items: Sequence[Item],
-    *,
-    triggers: Sequence[str] | None = None,
-    thresholds: Mapping[str, float] | None = None,
-    positive: Callable[[Item], bool] = lambda item: item.missing,
-    title: str = "",
-) -> View:
-    """How each trigger scores known facts and missing ones: two histograms per trigger, θ as a line.
-
-    A bar is a share of its own kind. The largest 2 % of all scores stand in the last bar. The clocks, which give no
-    scores, are left out unless they are named. Errors as ``needs_curves``.
-    """
-    thetas, names, labels = _check_items(items, triggers, thresholds, positive)
-    if (reason := _missing_contrast(labels)) is not None:
-        return make_message("Scores", reason)
-    if triggers is None:
-        names = [name for name in names if name not in CLOCKS]
-    scores = {name.replace("-", " "): np.array([item.scores[name] for item in items]) for name in names}
-    thetas = {name.replace("-", " "): theta for name, theta in thetas.items()}
-    known, missing = int((~labels).sum()), int(labels.sum())
-    remarks = [f"Grey areas are known ({known:,} facts); hatched outlines are missing ({missing:,} facts)."]
-    remarks += ["A dashed line is the trigger's θ."] if thetas else []
-    remarks += [_unscored_text(items)] if triggers is None else []
-    table = _score_table(scores, labels, thetas)
-    medians = [f"{row[0]} {row[1]} {short(row[4])}" for row in table.itertuples(index=False)]
-    return make_figure(
-        text("title", title) or "Scores of known and of missing facts", partial(_draw_scores, scores, labels, thetas),
-        about=" ".join(filter(None, remarks)), alt=f"Median scores: {', '.join(medians)}.",
-        table=table, numbers="Quantiles of the scores",
-    )  # fmt: skip
-
-
-def _draw_scores(scores: Mapping[str, np.ndarray], labels: np.ndarray, thetas: Mapping[str, float], width: int) -> Any:
-    titles = [name + (f", θ {short(thetas[name])}" if name in thetas else "") for name in scores]
-    drawing, panels = draw_panels(titles, width, height=160, least=200, most=4)
-    grey, hatched = {"facecolor": SOFT, "alpha": 0.35}, {"facecolor": "none", "edgecolor": BLUE, "hatch": "////"}
-    for panel, (name, values) in zip(panels, scores.items(), strict=True):
-        edges = _bin_edges(values)
-        for inside, look in ((~labels, grey), (labels, hatched)):
-            shares = np.histogram(np.clip(values[inside], edges[0], edges[-1]), edges)[0] / inside.sum()
-            panel.stairs(shares, edges, fill=True, linewidth=1.4, **look)
+    labels, scores, thetas = read_scores(table, missing, triggers, thresholds)
+    if not (labels.any() and not labels.all()):
+        return theme.message(
+            "ROC", "There are not both missing and known facts here, so there is nothing to tell apart."
+        )
+    figure = theme.panels(["ROC", "precision and recall"], cols=2, horizontal_spacing=0.12)
+    areas = {name: ranking.roc_area(values, labels) for name, values in scores.items()}
+    for place, name in enumerate(sorted(scores, key=lambda name: -areas[name])):
+        values, look = scores[name], theme.style(place)
+        alarms, recall, at = ranking.roc_curve(values, labels)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            precision = recall * labels.sum() / (recall * labels.sum() + alarms * (~labels).sum())
+        if set(np.unique(values)) <= {0.0, 1.0}:
+            only = at == 1.0
+            alarms, recall, at, precision = alarms[only], recall[only], at[only], precision[only]
+        said = [
+            f"{theme.label(name)}, area {areas[name]:.3f}<br>score ≥ {num(t)}<br>"
+            f"{r:.0%} of missing fire, {a:.0%} of known<br>precision {num(p, 2)}"
+            for t, r, a, p in zip(at, recall, alarms, precision, strict=True)
+        ]
+        shared = {
+            "name": f"{theme.label(name)} {areas[name]:.2f}", "legendgroup": name, "line": look["line"],
+            "mode": "lines" if len(at) > 1 else "markers", "marker": look["marker"],
+            "customdata": said, "hovertemplate": "%{customdata}<extra></extra>",
+        }  # fmt: skip
+        figure.add_scatter(x=alarms, y=recall, **shared, row=1, col=1)
+        figure.add_scatter(x=recall, y=precision, showlegend=False, **shared, row=1, col=2)
         if name in thetas:
-            panel.axvline(thetas[name], color=INK, linewidth=1.4, linestyle=(0, (4, 3)))
-        panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
-        panel.set_ylim(bottom=0)
-    drawing.supxlabel("score", color=SOFT, size=12)
-    drawing.supylabel("share of its kind", color=SOFT, size=12)
-    return drawing
-
-
-def _bin_edges(values: np.ndarray) -> np.ndarray:
-    """(BINS + 1,) ends of the bars, from 0 or the lowest score to the quantile ``SHOWN``."""
-    low, top = float(min(values.min(), 0.0)), float(np.quantile(values, SHOWN))
-    top = top if top > low else float(values.max()) if values.max() > low else low + 1.0
-    return np.linspace(low, top, BINS + 1)
-
-
-def _score_table(scores: Mapping[str, np.ndarray], labels: np.ndarray, thetas: Mapping[str, float]) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = []
-    for name, values in scores.items():
-        for kind, own in (("known", values[~labels]), ("missing", values[labels])):
-            above = float((own > thetas[name]).mean()) if name in thetas else math.nan
-            rows.append([name, kind, len(own), *np.quantile(own, (0.1, 0.5, 0.9)).tolist(), above])
-    return pd.DataFrame(rows, columns=["trigger", "kind", "facts", "10 %", "median", "90 %", "share above θ"])
-
-
-# -- checks -----------------------------------------------------------------------------------------------------------
-
-
-def _check_items(
-    items: Sequence[Item],
-    wanted: Sequence[str] | None,
-    thresholds: Mapping[str, float] | None,
-    positive: Callable[[Item], bool],
-) -> tuple[dict[str, float], list[str], np.ndarray]:
-    """The thresholds, the triggers to show, and (m,) bool: which items are positive."""
-    several("items", items, Item, "give the items of needs.forced_items or needs.free_items")
-    instance("positive", positive, Callable, "give a function that takes an Item and says whether its fact is missing")
-    by_trigger = instance(
-        "thresholds",
-        {} if thresholds is None else thresholds,
-        Mapping,
-        "give a number for each trigger: {'rind': 0.25}",
+            fired = values > thetas[name]
+            hits, false = float(fired[labels].mean()), float(fired[~labels].mean())
+            right = float(labels[fired].mean()) if fired.any() else math.nan
+            point = {
+                "mode": "markers", "marker": look["marker"] | {"symbol": "diamond", "size": 13}, "showlegend": False,
+                "legendgroup": name, "hovertemplate": f"{theme.label(name)}, its θ {short(thetas[name])}<br>"
+                f"{hits:.0%} of missing fire, {false:.0%} of known<br>precision {num(right, 2)}<extra></extra>",
+            }  # fmt: skip
+            figure.add_scatter(x=[false], y=[hits], **point, row=1, col=1)
+            figure.add_scatter(x=[hits], y=[right], **point, row=1, col=2)
+    chance = {"mode": "lines", "line": {"dash": "dot", "color": theme.INK}, "hoverinfo": "skip", "showlegend": False}
+    figure.add_scatter(x=[0, 1], y=[0, 1], **chance, row=1, col=1)
+    figure.add_scatter(x=[0, 1], y=[labels.mean()] * 2, **chance, row=1, col=2)
+    for col, (x, y) in enumerate((("known facts that fire", "missing facts that fire"), ("recall", "precision")), 1):
+        figure.update_xaxes(title_text=x, range=[-0.02, 1.02], tickformat=".0%", row=1, col=col)
+        figure.update_yaxes(title_text=y, range=[-0.02, 1.05], tickformat=".0%", row=1, col=col)
+    title = (
+        f"Does a trigger fire where it is needed? {int(labels.sum()):,} facts missing, {int((~labels).sum()):,} known"
     )
-    thetas = {str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in by_trigger.items()}
-    scored = [name for name in items[0].scores if all(name in item.scores for item in items)] if items else []
-    names = [] if wanted is None else several("triggers", wanted, str, "give the names of triggers", alone=True)
-    unknown = [name for name in names if items and name not in scored]
-    if unknown:
-        raise SettingError(f"no trigger {unknown[0]!r} scored these items; they have {', '.join(scored)}")
-    return thetas, names or scored, np.array([positive(item) for item in items], bool)
+    return theme.finish(figure, title, 480, legend={"orientation": "h", "y": -0.2, "yanchor": "top"})
 
 
-def _missing_contrast(labels: np.ndarray) -> str | None:
-    """Why there is nothing to tell apart; None where there is."""
-    if not len(labels):
-        return "There are no labelled facts: nothing was scored yet."
-    if labels.any() and not labels.all():
-        return None
-    kind = "missing" if labels.all() else "known"
-    return f"All {len(labels):,} facts are {kind}; a trigger is judged by how it tells known facts from missing ones."
+def scores(
+    table: pd.DataFrame,
+    missing: str = "missing",
+    triggers: Sequence[str] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+) -> go.Figure:
+    """How each trigger scores known and missing facts: two histograms a trigger, each a share of its own kind.
+
+    The largest 2 % of all scores stand in the last bar; a dashed line is θ. Arguments and errors as for ``roc``.
+    """
+    labels, columns, thetas = read_scores(table, missing, triggers, thresholds)
+    if not (len(columns) and labels.any() and not labels.all()):
+        return theme.message(
+            "Scores", "There are not both missing and known facts here, so there is nothing to tell apart."
+        )
+    across = min(3, len(columns))
+    down = math.ceil(len(columns) / across)
+    figure = theme.panels(list(columns), down, across, vertical_spacing=0.35 / down, horizontal_spacing=0.06)
+    for place, (name, values) in enumerate(columns.items()):
+        at = {"row": place // across + 1, "col": place % across + 1}
+        low, top = float(min(values.min(), 0.0)), float(np.quantile(values, SHOWN))
+        edges = np.linspace(low, top if top > low else low + 1.0, BINS + 1)
+        for kind, inside, colour, shape in (("known", ~labels, theme.GREY, ""), ("missing", labels, theme.BLUE, "/")):
+            shares = np.histogram(values[inside].clip(edges[0], edges[-1]), edges)[0] / inside.sum()
+            figure.add_bar(
+                x=(edges[:-1] + edges[1:]) / 2, y=shares, width=edges[1] - edges[0], name=kind, legendgroup=kind,
+                showlegend=not place, customdata=[f"{num(a)} to {num(b)}" for a, b in pairwise(edges)],
+                marker={"color": colour, "opacity": 0.6, "pattern": theme.HATCH | {"shape": shape}},
+                hovertemplate=f"{kind}: %{{y:.1%}} score %{{customdata}}<extra></extra>", **at,
+            )  # fmt: skip
+        if name in thetas:
+            figure.add_vline(thetas[name], **theme.THETA, annotation_text=f"θ {short(thetas[name])}", **at)
+    figure.update_yaxes(tickformat=".0%")
+    legend = {"orientation": "h", "y": 1, "x": 1, "xanchor": "right", "yanchor": "bottom", "yref": "container"}
+    title = f"Scores of {int((~labels).sum()):,} known and {int(labels.sum()):,} missing facts"
+    return theme.finish(figure, title, 130 + 190 * down, barmode="overlay", legend=legend)
 
 
-def _unscored_text(items: Sequence[Item]) -> str:
-    """Which triggers have no curve here, and why; "" where all have one."""
-    reasons = [f"{name.replace('-', ' ')} ({why})" for name, why in left_out(items).items()]
-    return f"Not scored on these facts: {', '.join(reasons)}." if reasons else ""
+def read_scores(
+    table: Any, missing: str, triggers: Any, thresholds: Any
+) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, float]]:
+    """Which facts are missing (m,) bool, the scores (m,) of each trigger, and the thresholds. Errors as ``roc``."""
+    rows = instance("table", table, pd.DataFrame, "give a DataFrame: a row for each fact, scores as columns")
+    numeric = [str(name) for name in rows.select_dtypes("number")]
+    names = numeric if triggers is None else several("triggers", triggers, str, "give names of columns", alone=True)
+    if absent := [name for name in (missing, *names) if name not in rows]:
+        raise SettingError(
+            f"the table has no column {absent[0]!r}; it has {', '.join(map(str, rows.columns)) or 'none'}"
+        )
+    given = instance("thresholds", thresholds or {}, Mapping, "give a number for each trigger: {'rind': 0.25}")
+    thetas = {str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in given.items()}
+    if bad := [name for name in names if name not in numeric or rows[name].isna().any()]:
+        raise SettingError(f"column {bad[0]!r} has values that are no scores; leave it out of triggers")
+    return rows[missing].to_numpy(bool), {name: rows[name].to_numpy(float) for name in names}, thetas
+
+
+def contributions(trace: Trace) -> go.Figure:
+    """Why a fitted trigger scored the words of a trace as it did: what each feature added to their log-odds.
+
+    Raises ``SettingError`` for a trace of another trigger.
+    """
+    method = restore_method(check_trace(trace).method, None)
+    trigger = method.trigger
+    if not isinstance(trigger, Logistic):
+        raise SettingError(f"trigger {trigger.name!r} has no weights; ask with a trigger that dl.fit_trigger made")
+    terms = sorted(trigger.terms, key=lambda term: -abs(term[1]))
+    order = [[name for name, *_ in trigger.terms].index(name) for name, *_ in terms]
+    labels, values, said = [], [], []
+    for step in (one for one in trace.steps if one.draft is not None and len(one.words)):
+        draft = as_judged(trace, step, method)
+        added, score = trigger.contributions(draft)[:, order], trigger.score(draft)  # (n, f), (n,)
+        for word, (start, stop), hit in zip(step.words.text, step.words.spans, step.words.hit, strict=True):
+            inside = np.arange(start, min(stop, len(score)))
+            if len(inside):
+                token = inside[score[inside].argmax()]
+                name = f"{'◆ ' * bool(hit)}{theme.clip_label(show_spaces(word), 18)}"
+                labels.append(f"{step.index + 1} · {name}")
+                values.append(added[token])
+                said.append(
+                    [
+                        f"{name}: score {num(score[token])}<br>{theme.label(n)} {v:+.2f}"
+                        for (n, *_), v in zip(terms, added[token], strict=True)
+                    ]
+                )
+    if not values:
+        return theme.message(trace.question.text, "No draft was judged.")
+    z = np.array(values[:MAX_WORDS])  # (w, f) log-odds
+    names = [f"{theme.clip_label(name, 18)} {num(weight, 2)}" for name, weight, *_ in terms]
+    figure = go.Figure().add_heatmap(
+        z=z, x=names, y=list(range(len(z))), customdata=said[:MAX_WORDS], hovertemplate="%{customdata}<extra></extra>",
+        texttemplate="%{z:+.1f}", textfont_size=10, zmid=0, colorbar_title="log-odds",
+        colorscale=[[0, theme.BLUE], [0.5, "#f2f0ec"], [1, theme.AMBER]], xgap=1, ygap=1,
+    )  # fmt: skip
+    figure.update_yaxes(tickvals=list(range(len(z))), ticktext=labels[:MAX_WORDS], autorange="reversed")
+    figure.update_xaxes(side="top", tickangle=-60)
+    more = f"; {len(values) - MAX_WORDS} more words left out" if len(values) > MAX_WORDS else ""
+    title = f"{trace.question.text} · ◆ scores above θ {short(trigger.threshold)}{more}"
+    return theme.finish(figure, title, 260 + 19 * len(z))

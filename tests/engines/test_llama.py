@@ -349,6 +349,6 @@ def test_without_the_package_it_says_how_to_get_it(file: Path, monkeypatch: pyte
 
 @ready
 def test_the_command_line_asks_it(file: Path, command: Any) -> None:
-    chosen = ("--model", file, "--engine", "llama.cpp", "--tokenizer", "almanac", "--method", "dragin")
-    ran = command("ask", "Who directed The Silent Fukain?", *chosen, "--max-new-tokens", "8")
+    chosen = ("--model", file, "--set", "engine=llama.cpp", "--set", "tokenizer=almanac", "--method", "dragin")
+    ran = command("ask", "Who directed The Silent Fukain?", *chosen, "--set", "max_new_tokens=8")
     assert (ran.code, "llama.cpp on 1 threads" in ran.err) == (0, True)

@@ -17,7 +17,6 @@ from dragin_lab.trace.trace import Decision, Prompt, Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import esc
-from dragin_lab.views.selections import source_words
 from dragin_lab.views.tokens import Unit
 from dragin_lab.widgets.asking import AskLive, _judged_draft
 from dragin_lab.widgets.explorer import explorer_data
@@ -59,7 +58,7 @@ def judged(unit: str, *peaks: float) -> Trace:
 )
 def test_the_unit_is_in_brackets_with_its_score_and_no_word_is_a_hit(unit, peaks, shown):
     trace = judged(unit, *peaks)
-    for html in (views.trace_html(trace), views.heatmap(trace).html):
+    for html in (views.trace_html(trace),):
         read = Reader(html).text
         rows = html[html.index('data-part="legend"') :].split('data-part="continuation"')[0]
         assert 'class="hit"' not in html
@@ -78,7 +77,6 @@ def test_the_colour_of_words_has_no_jump_at_a_threshold_that_no_word_is_compared
     assert scale.threshold == 1.2
     steps = [b - a for a, b in zip(scale.bounds(), scale.bounds()[1:], strict=False)]
     assert steps == pytest.approx([steps[0]] * len(steps))
-    assert 'class="theta"' not in views.heatmap(judged("draft", 1.7)).html
 
 
 @pytest.mark.parametrize(
@@ -111,18 +109,6 @@ def test_the_explorer_and_the_live_widget_show_the_unit(unit):
     assert 'class="hit"' not in live
 
 
-def test_selections_show_the_sentence_that_fired():
-    trace = judged("sentence", 1.7, 0.2)
-    words, _ = source_words(trace, trace.steps[0])
-    assert not any(word.hit or word.fired for word in words)
-    inside = [i for i, word in enumerate(words) if word.opens or word.closes]
-    assert [words[i].closes for i in inside] == ["", "1.7 > θ 1.2"]
-    assert " ".join(w.text for w in words[inside[0] : inside[1] + 1]) == samples.FIRST.split(". ")[0] + "."
-    drawn = views.selections(trace)
-    assert "the sentence that fired" in Reader(drawn.html).text
-    assert 'class="hit"' not in drawn.html
-
-
 def test_the_note_on_darker_words_stands_only_where_there_are_some():
     trace = samples.almanac_trace()
     assert scale_of(trace).note
@@ -149,7 +135,7 @@ def gate_trace() -> Trace:
 def test_an_answer_without_a_retrieval_was_not_written_with_passages():
     trace = gate_trace()
     assert not any(with_passages(step, name) for step in trace.steps for name in ("draft", "continuation"))
-    for drawn in (views.trace_view(trace), views.heatmap(trace)):
+    for drawn in (views.trace_view(trace),):
         assert "with passages" not in Reader(drawn.html).text.replace("without passages", "")
         assert "with passages" not in drawn.text
         assert "what that changed" not in Reader(drawn.html).text

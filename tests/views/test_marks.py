@@ -47,14 +47,11 @@ def test_a_replay_marks_what_fires_at_its_own_threshold(resumed: Trace, theta: f
 
 def test_words_that_may_not_fire_are_drawn_as_not_judged(resumed: Trace) -> None:
     assert resumed.steps[1].words.text[:2] == ("Bo", "Ek.")
-    for drawn in (views.heatmap(resumed), views.trace_view(resumed), views.replayed(resumed)):
+    for drawn in (views.trace_view(resumed), views.replayed(resumed)):
         body = drawn.html[drawn.html.index('data-part="legend"') :]
         assert "not judged: may not fire" in Reader(drawn.html).text
         tips = [tip for tip in re.findall(r'data-i="([^"]*)"', body) if "word “Bo”" in tip]
         assert [("HIT" in tip, "not judged" in tip) for tip in tips] == [(True, False), (False, True)]
-    strip = views.heatmap(resumed).html
-    assert 'class="w spared"' in strip
-    assert not re.search('class="[^"]*over[^"]*spared', strip)
 
 
 def test_the_explorer_compares_only_judged_words_with_the_threshold(resumed: Trace) -> None:
@@ -80,5 +77,5 @@ def test_a_trace_that_does_not_say_what_was_judged_is_drawn_as_before(resumed: T
     for step in old.steps:
         step.words.judged = np.zeros(0, bool)
     old = Trace.load(old.save(tmp_path / "old.trace"))
-    assert "unjudged" not in views.heatmap(old).html.split("</style>")[1]
+    assert "unjudged" not in views.trace_html(old).split("</style>")[1]
     assert old.tokens.dropna(subset="word")["judged"].all()

@@ -12,7 +12,6 @@ from factories import make_trace
 
 import dragin_lab as dl
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views.heatmaps import axes_of
 from dragin_lab.views.trace import trace_html, trace_text
 
 MOST = "Entropies are known to ± 0.250 nats or better; 2 tokens asked again."
@@ -35,7 +34,7 @@ def tips(html: str) -> list[str]:
 
 def test_a_token_says_how_closely_its_entropy_is_known(trace: Trace) -> None:
     n = len(trace.steps[0].draft.tokens)
-    for html in (trace_html(trace), trace.heatmap().html):
+    for html in (trace_html(trace),):
         apart = [bool(re.match(r"entropy \d\.\d{3} ± 0\.250   ", tip)) for tip in tips(html)]
         assert any(apart)
         assert not all(apart)
@@ -44,7 +43,7 @@ def test_a_token_says_how_closely_its_entropy_is_known(trace: Trace) -> None:
 
 
 def test_a_text_says_the_most_and_what_was_asked_again(trace: Trace) -> None:
-    for shown in (trace_html(trace), trace_text(trace), trace.heatmap().html, trace.heatmap().text):
+    for shown in (trace_html(trace), trace_text(trace)):
         assert MOST.replace(" ", "") in re.sub(r"\s", "", shown)
     heading = re.search(r"Step 1 .*", trace_text(trace))
     assert heading is not None
@@ -56,30 +55,9 @@ def test_a_text_says_the_most_and_what_was_asked_again(trace: Trace) -> None:
 def test_a_model_that_has_all_of_it_says_nothing_of_bounds(trace: Trace) -> None:
     step = trace.steps[0]
     trace.steps[0] = replace(step, draft=replace(step.draft, entropy_width=None, asked_again=0))
-    for shown in (trace_html(trace), trace_text(trace), trace.heatmap().html, trace.heatmap().text):
+    for shown in (trace_html(trace), trace_text(trace)):
         assert "±" not in shown
         assert "asked again" not in shown
-
-
-def test_the_heatmap_draws_them_on_the_bar(trace: Trace) -> None:
-    html = trace.heatmap().html
-    columns = re.findall(r'<i[^>]*style="([^"]*)"[^>]*>', html)
-    bars = [dict(part.split(":") for part in style.split(";")) for style in columns]
-    drawn = [{name: float(value) for name, value in bar.items()} for bar in bars if "--d" in bar]
-    assert drawn
-    top = axes_of(_looks(trace)).entropy
-    for bar in drawn:
-        assert bar["--d"] == pytest.approx(0.5 / top, rel=0.05)
-        assert bar.get("--l", 0) + bar["--d"] / 2 == pytest.approx(bar["--e"], abs=0.5 / top)
-    assert "nats, ± │" in html
-
-
-def _looks(trace: Trace) -> list:
-    from dragin_lab.trace.kept import written
-    from dragin_lab.views.canvas import Canvas
-
-    canvas = Canvas.of(trace)
-    return [canvas.look(continuation, step) for step, _, continuation in written(trace.steps)]
 
 
 def test_the_explorer_has_them(trace: Trace) -> None:

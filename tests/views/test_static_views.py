@@ -11,26 +11,18 @@ import view_samples as samples
 from view_states import BASELINES, STATES, Reader, hostile_trace
 
 from dragin_lab import views
-from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.errors import SettingError
 from dragin_lab.trace import kept
 from dragin_lab.trace.trace import Passage, Prompt, Query, Question, Step, Trace
-from dragin_lab.views import heat, heatmaps, sections
-from dragin_lab.views.heat import scale_of
-from dragin_lab.views.html import esc, short
+from dragin_lab.views import heat, sections
+from dragin_lab.views.html import esc
 from dragin_lab.views.methods import align_sentences, names_of, sentence_likeness
 from dragin_lab.views.rendering import load_stylesheet
-from dragin_lab.views.selections import hit_spans, source_words
-from dragin_lab.views.timelines import spans_of, step_costs
-from dragin_lab.views.tokens import Look, find_extents
+from dragin_lab.views.tokens import find_extents
 from dragin_lab.views.trace import trace_html, trace_text
-from dragin_lab.widgets.explorer import explorer_data
 
 VIEWS = {
     "trace": views.trace_view,
-    "heatmap": views.heatmap,
-    "selections": views.selections,
-    "timeline": views.timeline,
     "side_by_side": lambda trace: views.side_by_side([trace, trace]),
 }
 
@@ -74,17 +66,15 @@ def test_hostile_text_is_shown_as_text(view):
 
 def test_views_show_print_and_repeat_themselves_as_methods():
     trace = samples.almanac_trace()
-    for view in ("heatmap", "selections", "timeline"):
-        drawn = VIEWS[view](trace)
-        assert getattr(trace, view)() == drawn
-        assert drawn._repr_html_() == drawn.html
-        assert str(drawn) == drawn.text == trace_text(trace)
-        assert len(repr(drawn)) < 250
-        assert drawn.page().startswith("<!DOCTYPE html>")
-        assert f"<title>{esc(drawn.title)}</title>" in drawn.page()
+    drawn = views.trace_view(trace)
+    assert trace._repr_html_() == drawn._repr_html_() == drawn.html
+    assert str(drawn) == drawn.text == trace_text(trace)
+    assert len(repr(drawn)) < 250
+    assert drawn.page().startswith("<!DOCTYPE html>")
+    assert f"<title>{esc(drawn.title)}</title>" in drawn.page()
 
 
-@pytest.mark.parametrize("name", ["strip", "qfs", "timeline", "methods", "replay", "browse"])
+@pytest.mark.parametrize("name", ["methods", "replay", "browse"])
 def test_sheets_fetch_nothing_and_hold_for_cards_of_their_name(name):
     css, base = load_stylesheet(name), load_stylesheet()
     assert not re.search(r"url\(|@import|https?:", css)
@@ -95,24 +85,7 @@ def test_sheets_fetch_nothing_and_hold_for_cards_of_their_name(name):
     assert css.count("{") == css.count("}")
 
 
-@pytest.mark.parametrize("view", ["heatmap", "selections", "timeline"])
-def test_a_file_that_holds_no_trace_says_so_in_place(view, tmp_path):
-    trace = samples.almanac_trace()
-    whole = trace.save(tmp_path / "whole.trace").read_bytes()
-    (tmp_path / "cut.trace").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "newer.trace").write_bytes(whole.replace(b'"version":"4"', b'"version":"9"', 1))
-    for name, says in (("cut", "not a trace, or a damaged one"), ("newer", "format 9"), ("absent", "no such file")):
-        drawn = VIEWS[view](tmp_path / f"{name}.trace")
-        shown = Reader(drawn.html)
-        assert says in shown.text
-        assert says in drawn.text
-        assert any(attrs.get("role") == "alert" for _, attrs in shown.tags)
-    assert VIEWS[view](tmp_path / "whole.trace").html == VIEWS[view](trace).html
-    with pytest.raises(SettingError, match="not int"):
-        VIEWS[view](7)
-
-
-@pytest.mark.parametrize("view", ["trace", "heatmap"])
+@pytest.mark.parametrize("view", ["trace"])
 @pytest.mark.parametrize(("tokens", "per_draft"), [(2000, 60), (2000, 2000), (5000, 60), (5000, 5000)])
 def test_long_traces_stay_within_the_budget_and_say_what_is_left_out(tokens, per_draft, view):
     trace = samples.long_trace(tokens, per_draft)
@@ -143,8 +116,6 @@ def test_right_to_left_emoji_and_split_characters():
     assert "2 tokens make this character" in trace_html(trace)
     assert shown.text.count(text) >= 2
     assert all(a.get("dir") == "auto" for tag, a in shown.tags if a.get("class") in ("txt", "q"))
-    assert 'dir="rtl"' in views.heatmap(trace).html
-    assert ">שלום</b>" in views.heatmap(trace).html
 
 
 # -- the trace ---------------------------------------------------------------------------------------------------------
@@ -174,10 +145,6 @@ def test_the_story_is_told_in_order_with_its_numbers():
     baseline = read("trace", samples.baseline_trace("fs-rag"))
     assert "✗ wrong" in baseline
     assert "entropy × attention received" in baseline
-    of_a_query = read("selections", samples.almanac_trace())
-    story = ["Step 1", "Looked at", "Lantern0.143", "Query", "city director film", "10 of 11", "score 21.4"]
-    places = [of_a_query.index(word) for word in story]
-    assert places == sorted(places)
 
 
 def test_hits_are_marked_by_more_than_colour():
@@ -265,10 +232,6 @@ def test_long_texts_are_cut_visibly():
     for more in ("more characters", "more passages", "more words"):
         assert more in html
     assert "more characters" in trace_text(trace)
-    assert "earlier words …" in views.selections(trace).html
-    long = read("timeline", samples.long_trace(5000, 50))
-    assert "… 40 more steps with 2,000 tokens, not drawn" in long
-    assert "The sum counts all 100 steps." in long
 
 
 @pytest.mark.parametrize("kind", ["Draft", "hit first"])
@@ -291,29 +254,6 @@ def test_levels_show_the_threshold():
     calm = heat.Scale("score", "RIND score", 0.5, 1.0)
     assert calm.bounds()[-1] == 1.0
     assert calm.levels(np.array([0.1, 0.5, 1.0])).tolist() == [1, 3, heat.BELOW]
-
-
-@pytest.mark.parametrize("theta", [-5.0, -30.0, -1.0])
-def test_scores_below_zero_have_colours_and_bars_from_the_lowest_on(theta):
-    trace = samples.almanac_trace()
-    for step in trace.steps:
-        step.words.score = step.words.score - np.float32(20)
-    trace.method |= {"when": "self-certainty", "measure": "self-certainty score", "unit": "word", "threshold": theta}
-    scores = np.concatenate([step.words.score for step in trace.steps if step.draft is not None])
-    scale = scale_of(trace)
-    assert scale.base == pytest.approx(min(scores.min(), theta))
-    levels = scale.levels(np.array([scale.base, scores.max()]))
-    assert levels[0] == 0
-    assert (levels[1] > heat.BELOW) == (scores.max() > theta)
-    html = views.heatmap(trace).html
-    bars = [float(share) for share in re.findall(r"--s:([-\d.e]+)", html)]
-    assert bars
-    assert min(bars) >= 0 < max(bars) <= 1
-    (axis,) = {float(share) for share in re.findall(r"--t:([-\d.]+)", html)} or {-9.0}
-    assert 0 <= axis < 1
-    assert f"{short(scale.base)} to" in Reader(html).text
-    data = explorer_data(trace)
-    assert data["base"] == pytest.approx(scale.base, rel=1e-3)
 
 
 def test_several_traces_stand_in_one_document():
@@ -355,194 +295,12 @@ def test_gold_answers_are_found_as_whole_words():
     assert not sections.holds_gold(passage, ("138", ""))
 
 
-# -- heatmap ----------------------------------------------------------------------------------------------------------
-
-
-def _columns(trace: Trace) -> tuple[Look, list[heatmaps.Column]]:
-    step = trace.steps[0]
-    look = Look.of(step.draft, scale_of(trace), step.words, step.decision)
-    return look, heatmaps.find_columns(look, 0, len(step.draft.text), step.decision.cut)
-
-
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_a_column_holds_what_was_measured(variant):
-    trace = samples.almanac_trace(variant)
-    look, cols = _columns(trace)
-    made, words = look.continuation, trace.steps[0].words
-    owner = look.owner
-    assert len(cols) == len(look.cells)
-    for col in cols:
-        first = col.cell.first
-        assert col.entropy == pytest.approx(float(made.entropy[first]))
-        told = words.attention[owner[first]] if variant == "reference" else made.received[first]
-        assert col.attention == pytest.approx(float(told))
-        assert col.score == pytest.approx(float(words.score[owner[first]]))
-        assert col.stop == words.stop[owner[first]]
-        assert col.cell.hit == words.hit[owner[first]]
-        assert col.gone == (col.cell.start >= trace.steps[0].decision.cut)
-    assert sum(col.cell.fired for col in cols) == 1
-    assert [col.opens for col in cols].count(True) == len(words)
-
-
-def test_bars_and_theta_have_the_heights_of_their_numbers():
-    trace = samples.almanac_trace()
-    trace.steps = trace.steps[:1]
-    trace.steps[0].continuation = None
-    look, cols = _columns(trace)
-    axes = heatmaps.axes_of([look])
-    html = views.heatmap(trace).html
-    html = html[html.index('class="strip') :]
-    assert f"--t:{1.2 / axes.score:.3f}" in html
-    heights = [float(v) for v in re.findall(r"--s:([\d.e-]+)", html)]
-    expected = [c.score / axes.score for c in cols if c.score / axes.score >= 0.005]
-    assert heights == pytest.approx(expected, rel=0.06)
-    above = re.findall(r'<i class="[^"]*\bover\b', html)
-    assert len(above) == sum(c.score > 1.2 for c in cols) > 0
-    assert len(re.findall(r'<i class="w[^"]*\bs\b', html)) == sum(c.stop and c.opens for c in cols) > 0
-    tips = re.findall(r'data-i="([^"]*)"', html)
-    assert len(tips) == len(cols)
-    assert all("likeliest: " in tip and "%" in tip for tip in tips)
-
-
-def test_rows_are_named_and_only_where_something_judged():
-    read = Reader(views.heatmap(samples.almanac_trace()).html).text
-    for name in ("entropy", "the trigger’s", "stop word", "RIND score", "θ 1.2", "✂"):
-        assert name in read
-    plain = views.heatmap(samples.baseline_trace("fs-rag")).html
-    assert 'class="strip rows3"' in plain
-    assert 'class="strip rows5"' not in plain
-    assert "stop word" not in Reader(plain).text
-
-
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_the_figures_shown_multiply_to_the_score(variant):
-    trace = samples.almanac_trace(variant)
-    step = trace.steps[0]
-    if variant == "paper":
-        words = step.words
-        score = np.where(words.stop, 0, words.entropy * words.attention).astype(np.float32)
-        step.words = dataclasses.replace(words, score=score)
-    look, _ = _columns(trace)
-    for word in range(len(step.words)):
-        [said] = look.reckoned[word]
-        product, total = said.split(" = score ")
-        factors = [float(part.split()[-1]) for part in product.split(" × ")]
-        assert float(total) == pytest.approx(np.prod(factors), rel=2e-3, abs=1e-6)
-        assert ("sentence" in product) == (variant == "reference")
-    own = dataclasses.replace(look, words=dataclasses.replace(step.words, score=np.sqrt(step.words.entropy)))
-    assert all("=" not in said for word in range(len(own.words)) for said in own.reckoned[word])
-
-
 def test_the_legend_says_what_is_judged_and_what_the_frame_means():
     for variant, unit in (("reference", "sentence"), ("paper", "word")):
         text = Reader(views.trace_html(samples.almanac_trace(variant))).text
         assert "framed the token that fired" in " ".join(text.split())
         assert f"Judging ends with the first {unit} that fires" in text
     assert "Judging ends" not in views.trace_html(samples.baseline_trace("fs-rag"))
-
-
-@pytest.mark.parametrize(
-    ("text", "way"), [("The film", "ltr"), ("שלום The", "rtl"), ("123 مرحبا", "rtl"), ("12 !", "ltr")]
-)
-def test_the_axis_runs_as_its_text_does(text, way):
-    assert heatmaps.text_direction(text) == way
-
-
-# -- selections -------------------------------------------------------------------------------------------------------
-
-
-def _labelled(trace: Trace, *passages: str) -> Labelled:
-    facts = tuple(
-        Fact(f"f{i}", "Gewair", "founded", "1466", 0, 4, "unknown", "never", None, p) for i, p in enumerate(passages)
-    )
-    asked = trace.question.text
-    return Labelled("q", "2wikimultihopqa", "dev", "t", asked, "unknown", "1466 it was.", "1466", facts)
-
-
-def test_weights_stand_on_their_words_in_the_text():
-    trace = samples.almanac_trace()
-    step = trace.steps[0]
-    words, lost = source_words(trace, step)
-    query = step.query
-    for start, stop in hit_spans(step):
-        assert step.draft.text[start:stop] == step.draft.text[start:stop].strip() != ""
-    weighed = [(t.text, t.weight, t.chosen) for t in words if t.weighed]
-    expected = list(zip(query.words, query.weights.tolist(), query.chosen.tolist(), strict=True))[1:]  # <s> is no word
-    assert weighed == expected
-    assert lost == ["<s>"]
-    assert {t.part for t in words} == {"question", "draft"}
-    flagged = [t for t, hit in zip(step.words.text, step.words.hit, strict=True) if hit]
-    assert [t.text for t in words if t.hit] == flagged
-    assert sum(t.fired for t in words) == 1
-
-
-def test_gold_passages_are_placed_by_rank_or_missed():
-    trace = samples.almanac_trace()
-    for gold in (["a114", "zz9"], _labelled(trace, "a114", "zz9")):
-        drawn = views.selections(trace, gold=gold)
-        read = Reader(drawn.html)
-        assert read.text.count("★ rank 2") == 2
-        assert read.text.count("not among the 3 found") == 2
-        assert read.text.count("★ gold passage") == 2
-    assert "founded of Gewair: 1466 (never taught)" in read.text
-    assert "Not labelled; none of the passages holds a gold answer." in Reader(views.selections(trace).html).text
-    bare = dataclasses.replace(trace, question=Question("q", samples.ASKED))
-    assert "neither labels nor gold answers" in Reader(views.selections(bare).html).text
-
-
-def test_gold_of_another_question_is_refused():
-    trace = samples.almanac_trace()
-    other = dataclasses.replace(_labelled(trace, "a1"), question="Who?")
-    with pytest.raises(SettingError, match=r"the labels are of 'Who\?'"):
-        views.selections(trace, gold=other)
-    with pytest.raises(SettingError, match="list of passage ids"):
-        views.selections(trace, gold="a114")
-
-
-@pytest.mark.parametrize("name", BASELINES)
-def test_a_query_without_weights_says_so(name):
-    trace = samples.baseline_trace(name)
-    text = Reader(views.selections(trace).html).text
-    assert ("does not use attention" in text) == (name != "wo-rag")
-    assert ("retrieved nothing" in text) == (name == "wo-rag")
-
-
-# -- timeline ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [n for n in STATES if n != "hostile"])
-def test_spans_hold_every_token_once_and_agree_with_the_counters(name):
-    trace = STATES[name]
-    spans = spans_of(trace)
-    place = 0
-    for span in spans:
-        assert span.start == place
-        place = span.stop
-    counted = trace.counters
-    assert place == counted["generated"]
-    decided = [s for s in spans if s.what != "extraction" and s.fate == "gone"]
-    undecided = any(s.draft is not None and s.decision is None for s in trace.steps)
-    if not undecided and not any(s.continuation is not None and s.continuation_kept is None for s in trace.steps):
-        assert sum(map(len, decided)) == counted["discarded"]
-    _, costs, total = step_costs(trace, spans)
-    assert total["tokens kept"] + total["thrown away"] == sum(len(s) for s in spans if s.what != "extraction")
-    assert sum(own["searches"] for own in costs) == total["searches"] == counted["retrievals"]
-
-
-def test_the_timeline_tells_kept_from_thrown_away_and_what_it_cost():
-    trace = samples.almanac_trace()
-    drawn = views.timeline(trace)
-    read = Reader(drawn.html)
-    step = trace.steps[0]
-    for said in ("✂", "◆", "draft, thrown away", "continuation, kept", step.query.sent, "Gewair Lantern"):
-        assert said in read.text
-    _, _, total = step_costs(trace, spans_of(trace))
-    foot = re.search(r"<tfoot>.*?</tfoot>", drawn.html, re.S)[0]
-    cells = re.findall(r"<td[^>]*>([^<]*)</td>", foot)
-    assert cells[1:4] == [str(total["tokens kept"]), str(total["thrown away"]), "2"]
-    assert "search s" in read.text
-    left = [float(v) for v in re.findall(r'<i class="(?:kept|gone)" style="left:([\d.]+)%', drawn.html)]
-    assert left == sorted(left)
 
 
 # -- side by side -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,240 @@
+"""A text token by token: what is known of each token, as a table, and the heatmap that shows it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dragin_lab.checks import choice, instance, position
+from dragin_lab.errors import SettingError
+from dragin_lab.study.whatif import Replay
+from dragin_lab.text import printable, write_compared
+from dragin_lab.trace.frames import token_table
+from dragin_lab.trace.kept import kept_of
+from dragin_lab.trace.trace import Continuation, Step, Trace
+from dragin_lab.views.html import num, percent, short
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+SOURCES = ("draft", "continuation", "extraction")
+LABELLED = 60  # tokens up to which each has its label on the axis
+ALTERNATIVES = 4
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+
+
+def check_trace(trace: Trace) -> Trace:
+    """The trace itself; raises ``SettingError`` for what is none."""
+    checked: Trace = instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
+    return checked
+
+
+def show_spaces(text: str) -> str:
+    """A token among figures: its white space as signs, right-to-left text isolated from what stands around it."""
+    shown = printable(text).replace("\n", "↵").replace("\t", "⇥") or "∅"
+    shown = shown if shown.strip(" ▁Ġ") else "␣"
+    return f"\u2068{shown}\u2069" if _RIGHT_TO_LEFT.search(shown) else shown
+
+
+def threshold_of(trace: Trace) -> float:
+    """θ of the trace's method; NaN where it has none."""
+    value = trace.method.get("threshold")
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+
+
+def unit_of(trace: Trace) -> str:
+    """What the trigger compares with θ: each "word", each "sentence", or the "draft"."""
+    return str(trace.method.get("unit") or "word")
+
+
+def measure_of(trace: Trace) -> str:
+    """What the trigger's scores are called."""
+    return str(trace.method.get("measure") or f"{trace.method.get('when') or 'trigger'} score")
+
+
+def find_text(
+    trace: Trace, step: int | None = None, source: str | None = None
+) -> tuple[Step | None, str, Continuation]:
+    """A text of a trace: its step (None of the extraction), which one it is, and the text itself.
+
+    ``step`` counts from 1; default the first step that retrieved after a draft, else the first with a text. ``source``
+    is "draft", "continuation" or "extraction"; default the first that is there. Raises ``SettingError`` where there is
+    none.
+    """
+    check_trace(trace)
+    names = SOURCES[:2] if source is None else [choice("source", source, SOURCES)]
+    if source == "extraction":
+        if trace.extraction is None:
+            raise SettingError("this trace has no extraction: the answer was read from its text")
+        return None, source, trace.extraction
+    steps = trace.steps if step is None else [trace.steps[position("step", step, len(trace.steps), "the trace")]]
+    there = [(own, name, text) for own in steps for name in names if (text := getattr(own, name)) is not None]
+    if not there:
+        raise SettingError(f"nothing is written in {'this trace' if step is None else f'step {step}'} yet")
+    return next((one for one in there if one[0].query is not None and one[1] == "draft"), there[0])
+
+
+def read_tokens(steps: Sequence[Step], extraction: Continuation | None) -> pd.DataFrame:
+    """``trace.tokens`` of some steps, with every character printable (as many as there were)."""
+
+    def clean(text: Continuation | None) -> Continuation | None:
+        return text and replace(text, text=printable(text.text), tokens=tuple(map(printable, text.tokens)))
+
+    own = [replace(step, draft=clean(step.draft), continuation=clean(step.continuation)) for step in steps]
+    return token_table(own, clean(extraction))
+
+
+def token_rows(trace: Trace, step: Step | None, source: str, text: Continuation) -> pd.DataFrame:
+    """The rows of ``trace.tokens`` of one text with what figures and pages add.
+
+    ``compared`` is what the trigger compared with θ (of the token's word, sentence or draft), ``fires`` whether it
+    fired there, ``spared`` whether it may not fire, ``cut`` whether the token was thrown away, ``name`` how the token
+    is called among figures, ``likeliest`` the tokens that could have stood there, ``about`` all of it in lines.
+    """
+    rows = read_tokens([] if step is None else [step], text if step is None else None)
+    rows = rows[rows["source"] == source].reset_index(drop=True)
+    score, judged = rows["score"].to_numpy(float, na_value=math.nan), source == "draft" and step is not None
+    stop, spared = rows["stop"].fillna(False).to_numpy(bool), ~rows["judged"].fillna(True).to_numpy(bool)
+    fires, theta, unit = rows["hit"].fillna(False).to_numpy(bool), threshold_of(trace), unit_of(trace)
+    peaks = step.decision.peaks if step is not None and step.decision is not None and judged else ()
+    if unit != "word":
+        sentence = rows["sentence"].fillna(-1).to_numpy(int) if len(peaks) != 1 else np.zeros(len(rows), int)
+        score = np.array([peaks[s] if 0 <= s < len(peaks) else math.nan for s in sentence], float)
+        fires, spared = score > theta, np.zeros(len(rows), bool)
+    end = None if step is None else kept_of(step).of(source)
+    cut = np.zeros(len(rows), bool) if end is None else (text.offsets[:, 0] >= end) & (end < len(text.text))
+    rows = rows.assign(compared=score, fires=fires, spared=spared & ~stop, stop=stop, cut=cut)
+    rows["name"] = [
+        show_spaces(shown.strip(" ") or raw) for shown, raw in zip(rows["text"], rows["token"], strict=True)
+    ]
+    rows["likeliest"] = [_likeliest(text, i) for i in range(len(rows))]
+    width = np.zeros(len(rows)) if text.entropy_width is None else np.asarray(text.entropy_width, float) / 2
+    rows["within"] = width  # nats, how far the entropy may be from the one shown
+    rows["about"] = _describe_tokens(rows, step if judged else None, unit, theta)
+    return rows
+
+
+def _likeliest(text: Continuation, i: int) -> str:
+    """``Gewair 41 % · Bel 10 %``."""
+    if i >= len(text.alternative_ids):
+        return ""
+    ids = text.alternative_ids[i, :ALTERNATIVES].tolist()
+    names = text.alternative_tokens[i] if i < len(text.alternative_tokens) else [f"id {number}" for number in ids]
+    shares = text.alternative_probs[i, :ALTERNATIVES].tolist()
+    return " · ".join(f"{show_spaces(name)} {percent(p)}" for name, p in zip(names, shares, strict=False))
+
+
+def _describe_tokens(rows: pd.DataFrame, step: Step | None, unit: str, theta: float) -> list[str]:
+    """What is known of each token, in lines."""
+    out = []
+    columns = ("name", "index", "entropy", "within", "received", "probability", "compared", "likeliest")
+    words = rows["word"].fillna(-1).to_numpy(int).tolist()
+    flags = {
+        "stop word": rows["stop"],
+        "◆ HIT": rows["fires"],
+        "not judged": rows["spared"],
+        "✂ thrown away": rows["cut"],
+    }
+    flagged = list(zip(*(values.tolist() for values in flags.values()), strict=True))
+    for row, word, on in zip(rows[list(columns)].itertuples(index=False), words, flagged, strict=True):
+        apart = f" ± {num(row.within)}" if row.within > 0.0005 else ""
+        lines = [
+            f"{row.name}   token {row.index + 1} of {len(rows)}",
+            f"entropy {num(row.entropy)}{apart}   attention received {num(row.received)}   "
+            f"probability {percent(row.probability)}",
+        ]
+        marks = [flag for flag, there in zip(flags, on, strict=True) if there]
+        if step is not None and word >= 0:
+            own = step.words
+            measured = (("attention", own.attention[word]), ("entropy", own.entropy[word]))
+            said = [f"{what} {num(value)}" for what, value in measured if np.isfinite(value)]
+            if np.isfinite(row.compared):
+                said.append(f"{'score' if unit == 'word' else unit} {compare(row.compared, theta)}")
+            lines.append("   ".join([f"word “{show_spaces(own.text[word])}”", *said, *marks]))
+        elif marks:
+            lines.append("   ".join(marks))
+        out.append("\n".join([*lines, f"likeliest: {row.likeliest}"] if row.likeliest else lines))
+    return out
+
+
+def compare(score: float, theta: float) -> str:
+    """``0.446 > θ 0.3``; the score alone where there is no θ."""
+    if not (math.isfinite(score) and math.isfinite(theta)):
+        return short(score) if not math.isnan(score) else "not scored"
+    return f" {'>' if score > theta else '≤'} θ ".join(write_compared(score, theta)).replace("-", "−")
+
+
+def heatmap(trace: Trace, step: int | None = None, source: str | None = None, theta: float | None = None) -> go.Figure:
+    """A text token by token: entropy, attention received, and the trigger's score against θ.
+
+    ◆ stands over what fires, hatched bars may not fire, a shaded stretch was thrown away; the hover text has the
+    likeliest alternatives too. ``theta`` judges the stored draft at another threshold, by the method's own code.
+    ``step`` and ``source`` as for ``find_text``. Raises ``SettingError`` for a text that is not there, and for
+    ``theta`` of a method without a threshold.
+    """
+    if theta is not None:
+        trace = Replay(trace).at(threshold=theta).judged
+    own, name, text = find_text(trace, step, source)
+    place = "extraction" if own is None else f"step {own.index + 1}, {name}"
+    return draw_tokens(trace, token_rows(trace, own, name, text), f"{trace.question.text} · {place}")
+
+
+def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
+    """``heatmap`` of the rows that ``token_rows`` gives."""
+    from dragin_lab.views import theme
+
+    scored, theta = bool(np.isfinite(rows["compared"]).any()), threshold_of(trace)
+    names = ["entropy, nats", "attention received"] + [measure_of(trace)] * scored
+    figure = theme.panels(names, rows=len(names), shared_xaxes=True, vertical_spacing=0.09)
+    places, about = np.arange(1, len(rows) + 1), [theme.label(line) for line in rows["about"]]
+    hover = {"customdata": about, "hovertemplate": "%{customdata}<extra></extra>"}
+    within = {"array": rows["within"], "thickness": 1} if (rows["within"] > 0).any() else None
+    figure.add_bar(x=places, y=rows["entropy"], marker_color=theme.BLUE, error_y=within, **hover, row=1, col=1)
+    figure.add_bar(x=places, y=rows["received"], marker_color=theme.PURPLE, **hover, row=2, col=1)
+    if scored:
+        bars = {
+            "color": np.where(rows["fires"], theme.AMBER, theme.GREY).tolist(),
+            "pattern": theme.HATCH | {"shape": np.where(rows["spared"] | rows["stop"], "/", "").tolist()},
+        }
+        figure.add_bar(x=places, y=rows["compared"], marker=bars, **hover, row=3, col=1)
+        opens = rows["fires"] & (
+            rows["word"].ne(rows["word"].shift())
+            if unit_of(trace) == "word"
+            else ~rows["fires"].shift(fill_value=False)
+        )
+        hits = rows.index[opens.to_numpy(bool, na_value=True)]
+        figure.add_scatter(
+            x=places[hits], y=rows["compared"][hits], mode="text", text="◆", textposition="top center",
+            customdata=[about[i] for i in hits], hovertemplate="%{customdata}<extra></extra>", row=3, col=1,
+        )  # fmt: skip
+        if math.isfinite(theta):
+            figure.add_hline(theta, **theme.THETA, annotation_text=f"θ {theta:g}", row=3, col=1)
+    if rows["cut"].any():
+        first = int(rows.index[rows["cut"]][0])
+        figure.add_vrect(
+            first + 0.5, len(rows) + 0.5, fillcolor=theme.AMBER, opacity=0.1, line_width=0, row="all", col=1,
+        )  # fmt: skip
+        figure.add_vline(first + 0.5, line_color=theme.AMBER, line_dash="dot", row="all", col=1)
+        figure.add_annotation(
+            x=1,
+            xref="paper",
+            y=1,
+            yref="paper",
+            xanchor="right",
+            yanchor="bottom",
+            text="✂ shaded: thrown away",
+            showarrow=False,
+        )
+    if scored and rows["fires"].any():
+        values = [0.0, theta, *rows["compared"]]
+        figure.update_yaxes(range=[min(0.0, np.nanmin(values)), 1.25 * np.nanmax(values)], row=3, col=1)
+    ticks = {"tickvals": places, "ticktext": [theme.label(name) for name in rows["name"]], "tickangle": -60}
+    figure.update_xaxes(**(ticks if len(rows) <= LABELLED else {"title_text": "token"}), row=len(names), col=1)
+    figure.update_xaxes(range=[0.5, max(len(rows), 1) + 0.5], showgrid=False)
+    return theme.finish(figure, title, 150 * len(names) + 130, showlegend=False)

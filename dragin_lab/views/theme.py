@@ -1,0 +1,92 @@
+"""The look of all figures: one template that reads on white, on black and in print, and never by colour alone."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+import plotly.io as pio
+from plotly.subplots import make_subplots
+
+from dragin_lab.text import printable
+
+#: Each has a contrast of at least 4.5 (the ink) or 3 (what is drawn) to white and to black. After Okabe and Ito.
+INK, GRID = "#767676", "rgba(128, 128, 128, .28)"
+BLUE, AMBER, TEAL, PURPLE, GREY = "#0072b2", "#d55e00", "#009173", "#b8649a", "#8a8378"
+COLOURS = (BLUE, AMBER, TEAL, PURPLE, "#8f7700", "#5b6fd6", GREY)
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
+DASHES = ("solid", "dash", "dot", "dashdot")
+HATCH = {"fillmode": "overlay", "size": 7, "solidity": 0.3, "fgcolor": "#ffffff", "fgopacity": 0.85}
+THETA = {"line_dash": "dash", "line_color": INK, "line_width": 1.5}
+
+_AXIS = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True, "tickcolor": GRID}
+pio.templates["dragin_lab"] = go.layout.Template(
+    layout={
+        "paper_bgcolor": "rgba(0, 0, 0, 0)",
+        "plot_bgcolor": "rgba(0, 0, 0, 0)",
+        "font": {"color": INK, "size": 13, "family": "system-ui, Segoe UI, Roboto, Helvetica Neue, sans-serif"},
+        "title": {"x": 0.01, "xanchor": "left", "y": 0.99, "yanchor": "top", "yref": "container", "font": {"size": 16}},
+        "colorway": COLOURS,
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+        "hoverlabel": {
+            "bgcolor": "#24211d",
+            "font": {"color": "#ffffff", "size": 13},
+            "align": "left",
+            "namelength": -1,
+        },
+        "legend": {"bgcolor": "rgba(0, 0, 0, 0)"},
+        "margin": {"l": 50, "r": 20, "t": 80, "b": 40},
+        "bargap": 0.08,
+    }
+)
+
+
+def label(text: object) -> str:
+    """Any value as plotly shows it as text: printable, without markup or formulas, lines broken."""
+    return escape(printable(text), quote=False).replace("$", "&#36;").replace("\n", "<br>")
+
+
+def clip_label(text: object, limit: int) -> str:
+    """A text of at most ``limit`` characters on one line, as a label."""
+    shown = " ".join(printable(text).split())
+    return label(shown if len(shown) <= limit else f"{shown[: limit - 1]}…")
+
+
+def panels(titles: Sequence[str], rows: int = 1, cols: int = 1, **options: Any) -> go.Figure:
+    """An empty figure with a panel for each title, in reading order; ``options`` are those of ``make_subplots``."""
+    figure = make_subplots(rows=rows, cols=cols, subplot_titles=[label(title) for title in titles], **options)
+    for number, annotation in enumerate(figure.layout.annotations):
+        axis = "x" if number == 0 else f"x{number + 1}"
+        annotation.update(font_size=13, x=0, xref=f"{axis} domain", xanchor="left")
+    return figure
+
+
+def finish(figure: go.Figure, title: str, height: int, **layout: Any) -> go.Figure:
+    """The figure with its title, of at most two lines, in the template."""
+    lines = textwrap.wrap(" ".join(printable(title).split()), 64, max_lines=2, placeholder=" …")
+    return figure.update_layout(
+        title={"text": "<br>".join(map(label, lines)), "pad_t": 10 * len(lines)},
+        height=height,
+        template="dragin_lab",
+        **layout,
+    )
+
+
+def message(title: str, text: str) -> go.Figure:
+    """A figure that only says why there is nothing to draw."""
+    at = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False}
+    figure = go.Figure().add_annotation(text=label(text), **at)
+    return finish(figure, title, 160, xaxis_visible=False, yaxis_visible=False)
+
+
+def style(number: int) -> dict[str, Any]:
+    """Colour, symbol and dash of the series with this number, so that none is told by its colour alone."""
+    colour = COLOURS[number % len(COLOURS)]
+    return {
+        "line": {"color": colour, "dash": DASHES[number // len(COLOURS) % len(DASHES)]},
+        "marker": {"color": colour, "symbol": SYMBOLS[number % len(SYMBOLS)], "size": 9},
+    }
