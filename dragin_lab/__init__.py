@@ -40,11 +40,11 @@ _WHERE = {
     "Step": "trace.trace",
     "Tantivy": "retrieval.bm25",
     "Trace": "trace.trace",
-    "browse": "widgets",
+    "browse": "widgets.browsing",
     "calibration": "study.budgets",
     "capture": "engines.capture",
-    "compare": "widgets",
-    "explore": "widgets",
+    "compare": "views.comparing",
+    "explore": "widgets.exploring",
     "fit_trigger": "study.fitting",
     "load_exemplars": "data.exemplars",
     "method": "catalog.methods",
@@ -52,7 +52,7 @@ _WHERE = {
     "preset": "data.presets",
     "table": "study.paper_tables",
     "trigger": "study.fitting",
-    "tuner": "widgets",
+    "tune": "widgets.tuning",
 }
 
 __all__ = sorted(_WHERE)

@@ -91,7 +91,7 @@ def entries(offline: Path) -> list[Entry]:
         return dl.when(**{"name": "own-score", "threshold": 1.0} | given)(lambda draft: draft.entropy)
 
     def save_page(path: Any, view: Any, **given: Any) -> Any:
-        return views.save_html(path, view, **given)
+        return views.page(path, view, **given)
 
     def capture(**given: Any) -> Any:
         with dl.capture(**given) as tape:
@@ -152,15 +152,15 @@ def entries(offline: Path) -> list[Entry]:
         Entry("selections", views.selections, {"trace": trace, "step": 1}),
         Entry("contributions", views.contributions, {"trace": trace}),
         Entry("timeline", views.timeline, {"trace": trace}),
-        Entry("side_by_side", views.side_by_side, {"traces": [trace, trace], "labels": ["a", "b"]}),
+        Entry("compare", views.compare, {"traces": [trace, trace], "labels": ["a", "b"]}),
         Entry("replayed", views.replayed, {"traces": [trace], "labels": labels, "tokenizer": lm.tokenizer}),
         Entry("attention", views.attention, {"trace": trace, "step": 1, "head": 0, "lm": None, "max_words": 9}),
-        Entry("trace_view", views.trace_view, {"trace": trace}),
+        Entry("views.trace", views.trace, {"source": trace, "max_tokens": 9}),
         Entry("trace_text", views.trace_text, {"trace": trace, "width": 80, "color": False}),
         Entry("views.sweep", views.sweep, {"table": swept.table, "paper": None, "measures": ["em"]}),
         Entry("Sweep.plot", swept.plot, {"paper": None}),
         Entry("Runs.plot", runs.plot, {"cost": "retrievals", "quality": "f1"}),
-        Entry("browse_page", views.browse_page, {"runs": runs}),
+        Entry("browse_page", views.browse_page, {"runs": runs, "path": "runs.html"}),
         Entry("Runs.lines", runs.lines, {"dataset": "questions", "name": "wo-rag"}),
         Entry("Runs.run_of", runs.run_of, {"dataset": "questions", "name": "wo-rag"}),
         Entry("Runs.judge", runs.judge, {"dataset": "questions"}),
@@ -168,18 +168,15 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Runs.cause", runs.cause, {"qid": "1", "method": "wo-rag", "dataset": None}),
         Entry("fit_trigger", dl.fit_trigger, {"traces": [trace], "labels": labels, "name": "fitted", "use": None}),
         Entry("Replay", dl.Replay, {"trace": trace, "labels": None, "tokenizer": lm.tokenizer}),
-        Entry("explore", dl.explore, {"trace": trace, "step": 1, "text": "", "token": 1}),
-        Entry("tuner", dl.tuner, {"traces": [trace], "labels": labels}),
-        Entry("tuner", dl.tuner, {"traces": [trace], "lab": lab}),
+        Entry("explore", dl.explore, {"trace": trace, "step": 1, "source": "draft", "token": 1}),
+        Entry("tune", dl.tune, {"traces": [trace], "labels": labels}),
+        Entry("tune", dl.tune, {"traces": [trace], "lab": lab}),
         Entry("lab.explore", lab.explore, {"question": "Who?", "others": {"b": lab}}),
         Entry("browse", dl.browse, {"runs": "good"}),
-        Entry("compare", dl.compare, {"a": trace, "b": trace, "labels": ("a", "b")}),
-        Entry("trace_html", views.trace_html, {"trace": trace, "max_tokens": 9, "full_page": False}),
-        Entry("save_html", save_page, {"path": "a.html", "view": trace, "title": "a"}),
+        Entry("page", save_page, {"path": "a.html", "view": trace, "title": "a", "inline": False}),
         Entry("frontier", views.frontier, {"table": swept.table, "cost": "retrievals", "quality": "f1", "by": "value"}),
         Entry("roc", views.roc, {"table": facts, "missing": "missing", "triggers": None, "thresholds": None}),
         Entry("scores", views.scores, {"table": facts, "triggers": ["a"], "thresholds": {"a": 1.0}}),
-        Entry("View.save", views.trace_view(trace).save, {"path": "b.html"}),
         Entry("Runs.save", runs.save, {"path": "runs.csv", "compare": None}),
         Entry("Runs.trace", runs.trace, {"qid": "1", "method": "wo-rag", "dataset": None}),
         Entry("calibration", dl.calibration, {"lab": lab, "questions": ["Who?"], "method": method, "limit": 1}),

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import dragin_lab as dl
 from dragin_lab import views
@@ -130,7 +131,7 @@ def write_table() -> None:
     print(path)
 
 
-def shoot_all(pages: dict[str, str]) -> None:
+def shoot_all(pages: dict[str, Any]) -> None:
     """Write a picture of each page, light and dark."""
     program = browser()
     folder = DOCS / "pictures"
@@ -138,7 +139,10 @@ def shoot_all(pages: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for name, html in pages.items():
             page = Path(scratch) / f"{name}.html"
-            page.write_text(html, encoding="utf-8")
+            if isinstance(html, str):
+                page.write_text(html, encoding="utf-8")
+            else:
+                views.page(page, *html)
             for theme in ("light", "dark"):
                 shoot(program, page, folder / f"{name}-{theme}.png", HEIGHTS[name], dark=theme == "dark")
 
@@ -151,14 +155,10 @@ def main() -> None:
         shoot_all({"notebooks": notebooks_page()})
         return
     if sys.argv[1:] == ["real"]:
-        shoot_all({"real": views.trace_html(mended_trace(), full_page=True)})
+        shoot_all({"real": [mended_trace()]})
         return
     traces = telling_traces()
-    pages = {
-        "trace": views.trace_html(traces[-1], full_page=True),
-        "heatmap": traces[-1].heatmap().page(),
-        "methods": views.side_by_side(traces).page(),
-    }
+    pages = {"trace": [traces[-1]], "heatmap": [traces[-1].heatmap()], "methods": [views.compare(traces)]}
     shoot_all(pages)
 
 

@@ -36,6 +36,7 @@ HEADINGS = {
     "retrieval": "Passages",
     "data": "Benchmarks and published settings",
     "study": "Results",
+    "views": "Comparisons",
     "widgets": "Live controls",
     "root": "Errors",
 }
@@ -91,7 +92,7 @@ def _names() -> Iterator[str]:
         for name in dragin_lab.__all__:
             if _room(name) == room:
                 yield from _described(f"dragin_lab.{dragin_lab._WHERE[name]}.{name}", f"dl.{name}")
-    yield "## Views\n"
+    yield "## Figures and pages\n"
     for name in views.__all__:
         yield from _described(f"{getattr(views, name).__module__}.{name}", f"views.{name}")
 

@@ -97,7 +97,7 @@ def exemplars_line(template: PromptTemplate) -> str:
 
 
 def print_trace(trace: Trace) -> None:
-    from dragin_lab.views.trace import trace_text
+    from dragin_lab.views.texts import trace_text
 
     width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
     try:
@@ -114,10 +114,10 @@ def write_trace(trace: Trace, path: str) -> str:
 
 
 def write_page(trace: Trace, path: str | Path) -> str:
-    from dragin_lab.views.trace import trace_view
+    from dragin_lab.views.pages import page
 
     try:
-        return f"page written to {trace_view(trace).save(path)}"
+        return f"page written to {page(path, trace)}"
     except ViewError as error:
         raise RunFailedError(str(error)) from error
 

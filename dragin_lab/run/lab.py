@@ -378,18 +378,13 @@ class Lab:
         """Type a question in the notebook and watch the answer token by token; a button stops it.
 
         ``others`` are labs to choose from beside this one, by name. The trace is in ``.trace`` at any moment. Without
-        widgets: ``ask`` and ``stream``. Raises ``MissingPackageError`` without anywidget.
+        a front end: ``ask`` and ``stream``.
         """
-        return import_module("dragin_lab.widgets").open_live(
-            self, question, method, {} if others is None else others, **settings
-        )
+        return import_module("dragin_lab.widgets.asking").live(self, question, method, others, **settings)
 
     def tune(self, traces: Any, labels: Any = None, *, nlp: Any = None) -> Any:
-        """Sliders over stored traces: what would fire, what would be asked, how many retrievals, without the model.
-
-        As ``dl.tuner``; besides, a button answers the chosen question with this lab and the chosen values.
-        """
-        return import_module("dragin_lab.widgets").tuner(traces, labels, lab=self, nlp=nlp)
+        """``dl.tune`` with a button that answers the chosen question with this lab and the chosen values."""
+        return import_module("dragin_lab.widgets.tuning").tune(traces, labels, lab=self, nlp=nlp)
 
 
 def as_method(given: Method | str, settings: Mapping[str, Any]) -> Method:

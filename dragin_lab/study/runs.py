@@ -17,7 +17,7 @@ from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, shown, text
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
-from dragin_lab.run.lines import PEAK, SCORES, Line, own_metrics, readable, summary, value_of
+from dragin_lab.run.lines import PEAK, SCORES, Line, own_metrics, readable, value_of
 from dragin_lab.run.rundir import TABLE, RunError, RunRecord, find_runs, pack_table, warn_of_damage
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
@@ -156,11 +156,7 @@ class Runs:
 
     def plot(self, cost: str = "retrievals", quality: str = "em") -> Any:
         """Quality against cost, a point for each method over all data sets (plotly); see ``views.frontier``."""
-        import pandas as pd
-
-        lines = {name: [x for at in self.datasets for x in self.lines(at, name).values()] for name in self.names}
-        means = pd.DataFrame([{"method": name} | summary(own) for name, own in lines.items()])
-        return import_module("dragin_lab.views").frontier(means, cost, quality)
+        return import_module("dragin_lab.views").runs_plot(self, cost, quality)
 
     def compare(self, a: str, b: str, *, causes: bool = True) -> Comparison:
         """Method ``a`` against method ``b``, on all data sets together; without ``causes`` no trace is read.
@@ -224,8 +220,6 @@ class Runs:
         counted = pd.crosstab(wrong["cause"], wrong["method"])
         kinds = [kind for kind in CAUSES if kind in counted.index]
         return counted.reindex(index=kinds, columns=list(self.names), fill_value=0)
-
-    # -- questions ----------------------------------------------------------------------------------------------------
 
     def where(self, expression: str) -> Runs:
         """The same runs on the questions of the rows for which a pandas expression over ``questions`` is true.

@@ -217,7 +217,12 @@ class Trace:
         )
 
     def _repr_html_(self) -> str:
-        return str(_views().trace_view(self)._repr_html_())
+        return str(_views().trace(self).html)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """The page, and its text where nothing shows HTML, as in LaTeX."""
+        page = _views().trace(self)
+        return {"text/html": page.html, "text/plain": page.text}
 
 
 def _views() -> Any:

@@ -10,23 +10,23 @@ from importlib import import_module
 from typing import Any
 
 _WHERE = {
+    "Page": "pages",
     "attention": "attended",
     "browse_page": "browsing",
+    "compare": "comparing",
     "contributions": "needs",
     "frontier": "results",
     "heatmap": "rows",
+    "page": "pages",
     "replayed": "replays",
     "roc": "needs",
-    "save_html": "export",
+    "runs_plot": "results",
     "scores": "needs",
     "selections": "episodes",
-    "side_by_side": "methods",
     "sweep": "results",
     "timeline": "episodes",
-    "trace_html": "trace",
-    "trace_text": "trace",
-    "trace_view": "trace",
-    "View": "frame",
+    "trace": "trace_page",
+    "trace_text": "texts",
 }
 
 __all__ = sorted(_WHERE)

@@ -15,9 +15,9 @@ import plotly.graph_objects as go
 
 from dragin_lab.checks import count as count_of
 from dragin_lab.checks import shown
-from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.trace import Continuation, Prompt, Trace
+from dragin_lab.trace.trace import Draft, Prompt, Trace
+from dragin_lab.trace.words import Word, character_words
 from dragin_lab.views import theme
 from dragin_lab.views.html import count
 from dragin_lab.views.rows import check_trace, find_text
@@ -78,7 +78,7 @@ def attention(
     return draw_map(fit_words(words, max_words), f"{trace.question.text} · {where}", head)
 
 
-def written_map(trace: Trace, text: Continuation, prompt: Prompt) -> WordMap:
+def written_map(trace: Trace, text: Draft, prompt: Prompt) -> WordMap:
     """The rows kept while a text was written: row t + 1 is token t looking back."""
     assert text.attention is not None
     rows = [("draft", word) for word in character_words(text.text, text.offsets) if word.text]

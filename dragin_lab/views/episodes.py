@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import plotly.graph_objects as go
 
-from dragin_lab.core.words import word_starts
 from dragin_lab.trace.kept import sentence_end
 from dragin_lab.trace.trace import Step, Trace
+from dragin_lab.trace.words import word_starts
 from dragin_lab.views import theme
 from dragin_lab.views.html import clip, count, num
 from dragin_lab.views.rows import check_trace, find_text, read_tokens, unit_of

@@ -1,14 +1,12 @@
-"""Text that is safe to show: printable and escaped, readable numbers, visible cuts, errors shown in place."""
+"""Text that is safe to show: printable and escaped, readable numbers, visible cuts."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable
 
 from markupsafe import Markup, escape
 
-from dragin_lab.text import printable as printable  # for the other views too
+from dragin_lab.text import printable
 
 
 def esc(text: object) -> Markup:
@@ -53,22 +51,3 @@ def clip_html(text: str, limit: int) -> Markup:
     """``clip`` as HTML: the escaped text and a visible mark where it was cut."""
     head, rest = clip(text, limit)
     return esc(head) + (Markup(f'<span class="more">{rest}</span>') if rest else "")
-
-
-def class_attribute(*names: str, **flags: object) -> Markup:
-    """A ``class`` attribute of these names and of the flags that are true; nothing where there is none."""
-    given = " ".join([name for name in names if name] + [name for name, on in flags.items() if on])
-    return Markup(f' class="{given}"' if given else "")
-
-
-def show_or_explain(what: str, render: Callable[[], str], fallback: Callable[[], str]) -> Markup:
-    """The HTML of ``render``; where it fails, a visible error, the HTML of ``fallback``, and a warning.
-
-    A broken view must neither fail its notebook cell nor hide the error.
-    """
-    try:
-        return Markup(render())
-    except Exception as error:  # noqa: BLE001 - any failure of a view degrades to text, see above
-        reason = f"{what} could not be shown: {type(error).__name__}: {error}"
-        warnings.warn(reason, RuntimeWarning, stacklevel=2)
-        return Markup(f'<p class="alert" role="alert">{esc(reason)}</p><div class="plain">{fallback()}</div>')

@@ -12,6 +12,7 @@ from dragin_lab.checks import text
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
 from dragin_lab.errors import SettingError
+from dragin_lab.run.lines import summary
 from dragin_lab.run.sweeps import on_a_scale
 from dragin_lab.views import theme
 from dragin_lab.views.html import num, short
@@ -125,6 +126,14 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     title = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}; bars are 95 % intervals".capitalize()
     legend = {"orientation": "h", "y": -0.2, "yanchor": "top"}
     return theme.finish(figure, title if len(rows) else "Nothing was run", 480, legend=legend)
+
+
+def runs_plot(runs: Any, cost: str = "retrievals", quality: str = "em") -> go.Figure:
+    """``frontier`` of the methods of some ``Runs``, each with its means over all data sets."""
+    import pandas as pd
+
+    lines = {name: [x for at in runs.datasets for x in runs.lines(at, name).values()] for name in runs.names}
+    return frontier(pd.DataFrame([{"method": name} | summary(own) for name, own in lines.items()]), cost, quality)
 
 
 def _bars(rows: pd.DataFrame, name: str) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from dragin_lab.study.whatif import Replay
 from dragin_lab.text import printable, write_compared
 from dragin_lab.trace.frames import token_table
 from dragin_lab.trace.kept import kept_of
-from dragin_lab.trace.trace import Continuation, Step, Trace
+from dragin_lab.trace.trace import Draft, Step, Trace
 from dragin_lab.views.html import num, percent, short
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ def measure_of(trace: Trace) -> str:
     return str(trace.method.get("measure") or f"{trace.method.get('when') or 'trigger'} score")
 
 
-def find_text(
-    trace: Trace, step: int | None = None, source: str | None = None
-) -> tuple[Step | None, str, Continuation]:
+def find_text(trace: Trace, step: int | None = None, source: str | None = None) -> tuple[Step | None, str, Draft]:
     """A text of a trace: its step (None of the extraction), which one it is, and the text itself.
 
     ``step`` counts from 1; default the first step that retrieved after a draft, else the first with a text. ``source``
@@ -80,21 +78,22 @@ def find_text(
     return next((one for one in there if one[0].query is not None and one[1] == "draft"), there[0])
 
 
-def read_tokens(steps: Sequence[Step], extraction: Continuation | None) -> pd.DataFrame:
+def read_tokens(steps: Sequence[Step], extraction: Draft | None) -> pd.DataFrame:
     """``trace.tokens`` of some steps, with every character printable (as many as there were)."""
 
-    def clean(text: Continuation | None) -> Continuation | None:
+    def clean(text: Draft | None) -> Draft | None:
         return text and replace(text, text=printable(text.text), tokens=tuple(map(printable, text.tokens)))
 
     own = [replace(step, draft=clean(step.draft), continuation=clean(step.continuation)) for step in steps]
     return token_table(own, clean(extraction))
 
 
-def token_rows(trace: Trace, step: Step | None, source: str, text: Continuation) -> pd.DataFrame:
+def token_rows(trace: Trace, step: Step | None, source: str, text: Draft) -> pd.DataFrame:
     """The rows of ``trace.tokens`` of one text with what figures and pages add.
 
     ``compared`` is what the trigger compared with θ (of the token's word, sentence or draft), ``fires`` whether it
-    fired there, ``spared`` whether it may not fire, ``cut`` whether the token was thrown away, ``name`` how the token
+    fired there (``opens``: the first token that did), ``spared`` whether it may not fire, ``cut`` whether the token was
+    thrown away, ``name`` how the token
     is called among figures, ``likeliest`` the tokens that could have stood there, ``about`` all of it in lines.
     """
     rows = read_tokens([] if step is None else [step], text if step is None else None)
@@ -109,7 +108,9 @@ def token_rows(trace: Trace, step: Step | None, source: str, text: Continuation)
         fires, spared = score > theta, np.zeros(len(rows), bool)
     end = None if step is None else kept_of(step).of(source)
     cut = np.zeros(len(rows), bool) if end is None else (text.offsets[:, 0] >= end) & (end < len(text.text))
-    rows = rows.assign(compared=score, fires=fires, spared=spared & ~stop, stop=stop, cut=cut)
+    unit_number = rows["word"].fillna(-1).to_numpy(int) if unit == "word" else np.zeros(len(rows), int)
+    new = np.diff(np.where(fires, unit_number, -2), prepend=-2) != 0
+    rows = rows.assign(compared=score, fires=fires, opens=fires & new, spared=spared & ~stop, stop=stop, cut=cut)
     rows["name"] = [
         show_spaces(shown.strip(" ") or raw) for shown, raw in zip(rows["text"], rows["token"], strict=True)
     ]
@@ -120,7 +121,7 @@ def token_rows(trace: Trace, step: Step | None, source: str, text: Continuation)
     return rows
 
 
-def _likeliest(text: Continuation, i: int) -> str:
+def _likeliest(text: Draft, i: int) -> str:
     """``Gewair 41 % · Bel 10 %``."""
     if i >= len(text.alternative_ids):
         return ""
@@ -187,54 +188,74 @@ def heatmap(trace: Trace, step: int | None = None, source: str | None = None, th
 
 def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     """``heatmap`` of the rows that ``token_rows`` gives."""
+    import plotly.graph_objects as go
+
     from dragin_lab.views import theme
 
-    scored, theta = bool(np.isfinite(rows["compared"]).any()), threshold_of(trace)
+    scored = bool(np.isfinite(rows["compared"]).any())
     names = ["entropy, nats", "attention received"] + [measure_of(trace)] * scored
-    figure = theme.panels(names, rows=len(names), shared_xaxes=True, vertical_spacing=0.09)
-    places, about = np.arange(1, len(rows) + 1), [theme.label(line) for line in rows["about"]]
-    hover = {"customdata": about, "hovertemplate": "%{customdata}<extra></extra>"}
+    places, said = np.arange(1, len(rows) + 1), [theme.label(line) for line in rows["about"]]
+    shared = {
+        "type": "bar",
+        "x": places,
+        "customdata": said,
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "xaxis": "x",
+    }
     within = {"array": rows["within"], "thickness": 1} if (rows["within"] > 0).any() else None
-    figure.add_bar(x=places, y=rows["entropy"], marker_color=theme.BLUE, error_y=within, **hover, row=1, col=1)
-    figure.add_bar(x=places, y=rows["received"], marker_color=theme.PURPLE, **hover, row=2, col=1)
-    if scored:
-        bars = {
-            "color": np.where(rows["fires"], theme.AMBER, theme.GREY).tolist(),
-            "pattern": theme.HATCH | {"shape": np.where(rows["spared"] | rows["stop"], "/", "").tolist()},
+    data = [
+        shared | {"y": rows["entropy"], "yaxis": "y", "marker_color": theme.BLUE, "error_y": within},
+        shared | {"y": rows["received"], "yaxis": "y2", "marker_color": theme.PURPLE},
+    ]
+    data += [{"xaxis": "x", "yaxis": "y3"} | shared | own for own in draw_scores(rows)] if scored else []
+    axes, notes = {}, []
+    for number, name in enumerate(names, 1):
+        top = 1 - (number - 1) / len(names)
+        axes[f"yaxis{number if number > 1 else ''}"] = {"domain": [top - 0.85 / len(names), top - 0.07 / len(names)]}
+        at = {
+            "xref": "paper",
+            "yref": f"y{number if number > 1 else ''} domain",
+            "showarrow": False,
+            "yanchor": "bottom",
         }
-        figure.add_bar(x=places, y=rows["compared"], marker=bars, **hover, row=3, col=1)
-        opens = rows["fires"] & (
-            rows["word"].ne(rows["word"].shift())
-            if unit_of(trace) == "word"
-            else ~rows["fires"].shift(fill_value=False)
-        )
-        hits = rows.index[opens.to_numpy(bool, na_value=True)]
-        figure.add_scatter(
-            x=places[hits], y=rows["compared"][hits], mode="text", text="◆", textposition="top center",
-            customdata=[about[i] for i in hits], hovertemplate="%{customdata}<extra></extra>", row=3, col=1,
-        )  # fmt: skip
-        if math.isfinite(theta):
-            figure.add_hline(theta, **theme.THETA, annotation_text=f"θ {theta:g}", row=3, col=1)
+        notes.append({"text": theme.label(name), "x": 0, "y": 1, "xanchor": "left"} | at)
+        if number == 1 and rows["cut"].any():
+            notes.append({"text": "✂ shaded: thrown away", "x": 1, "y": 1, "xanchor": "right"} | at)
+    x = {"range": [0.5, max(len(rows), 1) + 0.5], "showgrid": False, "anchor": f"y{len(names)}", "title_text": "token"}
+    if len(rows) <= LABELLED:
+        ticks = {"tickvals": places, "ticktext": [theme.label(name) for name in rows["name"]], "tickangle": -60}
+        x = x | ticks | {"title_text": ""}
+    layout = axes | {"xaxis": x, "annotations": notes, "shapes": mark_tokens(rows, threshold_of(trace), scored)}
+    return theme.finish(go.Figure(data, layout), title, 150 * len(names) + 130, showlegend=False)
+
+
+def draw_scores(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """What changes with θ: the bars of the scores, and ◆ over each word, sentence or draft that fires."""
+    from dragin_lab.views import theme
+
+    colours = np.where(rows["fires"], theme.AMBER, theme.GREY).tolist()
+    hatch = theme.HATCH | {"shape": np.where(rows["spared"] | rows["stop"], "/", "").tolist()}
+    at = np.flatnonzero(rows["opens"])
+    said = [theme.label(line) for line in rows["about"]]
+    return [
+        {"y": rows["compared"], "marker": {"color": colours, "pattern": hatch}, "customdata": said},
+        {
+            "type": "scatter", "x": at + 1, "y": rows["compared"].to_numpy()[at], "mode": "text", "text": "◆",
+            "textposition": "top center", "cliponaxis": False, "customdata": [said[i] for i in at],
+        },
+    ]  # fmt: skip
+
+
+def mark_tokens(rows: pd.DataFrame, theta: float, scored: bool) -> list[dict[str, Any]]:
+    """θ as a line over the scores, and the stretch that was thrown away."""
+    from dragin_lab.views import theme
+
+    line = {"color": theme.INK, "dash": "dash", "width": 1.5}
+    level = {"type": "line", "xref": "x domain", "x0": 0, "x1": 1, "yref": "y3", "y0": theta, "y1": theta, "line": line}
+    named = {"label": {"text": f"θ {theta:g}", "textposition": "end", "yanchor": "bottom"}}
+    shapes = [level | named] if scored and math.isfinite(theta) else []
     if rows["cut"].any():
-        first = int(rows.index[rows["cut"]][0])
-        figure.add_vrect(
-            first + 0.5, len(rows) + 0.5, fillcolor=theme.AMBER, opacity=0.1, line_width=0, row="all", col=1,
-        )  # fmt: skip
-        figure.add_vline(first + 0.5, line_color=theme.AMBER, line_dash="dot", row="all", col=1)
-        figure.add_annotation(
-            x=1,
-            xref="paper",
-            y=1,
-            yref="paper",
-            xanchor="right",
-            yanchor="bottom",
-            text="✂ shaded: thrown away",
-            showarrow=False,
-        )
-    if scored and rows["fires"].any():
-        values = [0.0, theta, *rows["compared"]]
-        figure.update_yaxes(range=[min(0.0, np.nanmin(values)), 1.25 * np.nanmax(values)], row=3, col=1)
-    ticks = {"tickvals": places, "ticktext": [theme.label(name) for name in rows["name"]], "tickangle": -60}
-    figure.update_xaxes(**(ticks if len(rows) <= LABELLED else {"title_text": "token"}), row=len(names), col=1)
-    figure.update_xaxes(range=[0.5, max(len(rows), 1) + 0.5], showgrid=False)
-    return theme.finish(figure, title, 150 * len(names) + 130, showlegend=False)
+        first = int(rows["cut"].to_numpy().argmax()) + 0.5
+        area = {"type": "rect", "xref": "x", "x0": first, "x1": len(rows) + 0.5, "yref": "paper", "y0": 0, "y1": 1}
+        shapes.append(area | {"fillcolor": theme.AMBER, "opacity": 0.1, "line_width": 0, "layer": "below"})
+    return shapes

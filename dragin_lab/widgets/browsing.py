@@ -1,28 +1,51 @@
-"""``browse``: the batch explorer in a notebook."""
+"""``browse``: every question of some runs as a table to sort and search, and the answers to one side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import ipywidgets as ipw
 
 from dragin_lab.study.runs import Runs
-from dragin_lab.views import browsing
-from dragin_lab.views.frame import View
-from dragin_lab.views.rendering import read_asset
-from dragin_lab.widgets.base import Card, load_style
+from dragin_lab.views.browsing import describe_answers, question_table
+from dragin_lab.widgets.control import Control
 
 
-class Browse(Card):
-    """The widget; ``runs`` are what it shows, ``save`` writes the same as one page that opens offline."""
-
-    _esm = browsing.load_browse_script() + read_asset("widgets/browsing.js")
-    _css = load_style("browse")
+class Browser(Control):
+    """The box. ``table`` is itables' widget; the row that is clicked is shown, beside another method's answer."""
 
     def __init__(self, runs: Runs) -> None:
-        self.runs = runs
-        super().__init__(data={"runs": browsing.browse_data(runs)})
+        from itables.widget import ITable
 
-    def save(self, path: str | Path) -> Path:
-        return browsing.browse_page(self.runs).save(path)
+        self.runs, self.rows = runs, question_table(runs)
+        look: dict[str, Any] = {"maxBytes": 0, "classes": "display compact nowrap", "column_filters": "header"}
+        self.table = ITable(self.rows, select="single", showIndex=False, **look)
+        self.beside = ipw.Dropdown(description="beside", options=["(nothing)", *runs.names])
+        self.beside.value = runs.names[-1]
+        self.page = ipw.HTML()
+        super().__init__([ipw.HTML(runs.table().show("html")), self.table, self.beside, self.page], self.still)
+        self.table.observe(lambda _: self.guard(self.show), "selected_rows")
+        self.beside.observe(lambda _: self.guard(self.show), "value")
 
-    def static(self) -> View:
-        return browsing.browse_still(self.runs)
+    def still(self) -> Any:
+        """What remains without a kernel: the means, and the questions as a plain table."""
+        return self.rows
+
+    def show(self) -> None:
+        """The answers to the chosen question, with cause and first difference."""
+        if self.table.selected_rows:
+            row = self.rows.iloc[self.table.selected_rows[0]]
+            methods = list(dict.fromkeys([row["method"], self.beside.value]))
+            names = [name for name in methods if name in self.runs.names]
+            self.page.value = describe_answers(self.runs, row["dataset"], row["qid"], names)
+
+
+def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browser:
+    """Every question of some runs as a table to sort and search; a click shows its answer beside another method's.
+
+    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Without a kernel: ``views.browse_page(runs, path)``. Raises
+    ``RunError`` for a folder without runs.
+    """
+    return Browser(runs if isinstance(runs, Runs) else Runs.load(runs))

@@ -10,6 +10,7 @@ import pytest
 from scripted import EOS, QUESTION, Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
+from dragin_lab import views
 from dragin_lab.catalog.methods import method
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.branch import BranchError
@@ -331,8 +332,8 @@ def test_a_view_of_a_branch_says_where_it_parts() -> None:
     lab, trace = ask()
     say(lab, Say(" Ek. So the answer is Al Ek."))
     branch = lab.branch(trace, step=2, token=1, to="Al")
-    assert "parts at step 2, token 1: token 'Li' → 'Al'" in branch.heatmap().text
-    assert "parts at" not in trace.heatmap().text
+    assert "parts at step 2, token 1: token 'Li' → 'Al'" in views.trace(branch).text.replace("\n              ", " ")
+    assert "parts at" not in views.trace(trace).text
 
 
 # -- trees ------------------------------------------------------------------------------------------------------------

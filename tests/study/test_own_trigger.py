@@ -60,13 +60,12 @@ def test_views_widgets_and_replay_know_it(lab: dl.Lab, tmp_path: Path) -> None:
     fired = [step.decision for step in trace.steps if step.decision is not None and step.decision.retrieve]
     assert fired
     assert re.search(r"scores 0\.\d+, above θ 0\.6", fired[0].reason)
-    text = re.sub(r"<[^>]+>", " ", trace.heatmap()._repr_html_())
-    assert "near-tie score" in text
-    assert "θ 0.6" in text
-    assert dl.explore(trace).data["theta"] == 0.6
-    slider, first = lab.tune([trace]).data["controls"]
-    assert (slider["about"], slider["max"]) == ("near-tie score", 2.0)
-    assert (first["name"], first["step"]) == ("first", 1)
+    figure = trace.heatmap()
+    assert "near-tie score" in [note.text for note in figure.layout.annotations]
+    assert figure.layout.shapes[0].label.text == "θ 0.6"
+    controls = lab.tune([trace]).controls
+    assert (controls["threshold"].tooltip, controls["threshold"].max) == ("near-tie score", 2.0)
+    assert controls["first"].step == 1
     replay = dl.Replay(trace)
     assert replay.at().whole
     assert replay.at().retrievals == trace.counters["retrievals"]
@@ -77,7 +76,7 @@ def test_views_widgets_and_replay_know_it(lab: dl.Lab, tmp_path: Path) -> None:
     trace.save(tmp_path / "own.trace")
     del TRIGGERS._parts["near-tie"]
     loaded = dl.Trace.load(tmp_path / "own.trace")
-    assert "near-tie score" in loaded.heatmap()._repr_html_()
+    assert "near-tie score" in loaded.heatmap().to_json()
     with pytest.raises(SettingError, match="the trace's trigger 'near-tie' is not defined here"):
         dl.Replay(loaded)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from scripted import QUESTION, Driven, Say, WordTokenizer, drive
 
+from dragin_lab import views
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.answers import thoughts, without_thoughts
 from dragin_lab.core.forms import SEARCH_R1
@@ -31,9 +32,9 @@ def test_calls_results_and_answer() -> None:
     assert found.queries == ["maker of Ma"]
     assert found.trace.text == f"\n\n{ASKS}{FOUND}{ANSWERS}"
     assert (found.trace.answer, found.trace.ended, found.trace.scores["em"]) == ("Li", "answered", 1.0)
-    page, text = found.trace._repr_html_(), str(found.trace.heatmap())
-    for shown in ("maker of Ma", "First.", "what it thought before it answered", "It is Bo or Li.", "search-r1"):
-        assert shown in page
+    page, text = found.trace._repr_html_(), views.trace(found.trace).text
+    for shown in ("maker of Ma", "First.", "Thoughts", "It is Bo or Li.", "search-r1"):
+        assert shown in page, shown
     assert "maker of Ma" in text
 
 

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 import view_samples as samples
 from colours import contrast
+from dragin_lab.core.words import Word
 from scripted import Say, ScriptedModel, ScriptedRetriever, WordTokenizer
 from view_states import STATES, hostile_trace
 
 import dragin_lab as dl
 from dragin_lab import views
-from dragin_lab.core.words import Word
 from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Step, Trace
@@ -112,7 +112,7 @@ def test_the_heatmap_draws_what_was_measured_and_says_it_on_hover():
     first = int(diamonds.x[0]) - 1
     for says in ("token", "entropy", "attention received", "probability", "◆ HIT", "> θ 1.2", "likeliest: "):
         assert says in score.customdata[first].replace("&gt;", ">")
-    assert trace.heatmap(1).layout.xaxis3.ticktext[0] == "The"
+    assert trace.heatmap(1).layout.xaxis.ticktext[0] == "The"
 
 
 def test_a_threshold_judges_the_stored_draft_again():
@@ -159,7 +159,7 @@ def test_bounds_of_a_served_entropy_are_bars_and_said():
 def test_two_thousand_tokens_have_names_on_hover_alone():
     figure = views.heatmap(samples.long_trace(2000, 2000))
     assert len(figure.data[0].x) == 2000
-    assert figure.layout.xaxis3.ticktext is None
+    assert figure.layout.xaxis.ticktext is None
 
 
 def test_a_step_or_text_that_is_not_there_is_refused():
@@ -219,9 +219,9 @@ def test_a_query_without_weights_says_so(name):
 
 def test_the_map_holds_the_attention_that_words_pay():
     trace = factories.make_trace()
-    step = next(one for one in trace.steps if one.draft is not None and one.draft.attention is not None)
+    step = next(one for one in trace.steps if one.draft is not None and one.draft.rows is not None)
     words = written_map(trace, step.draft, step.prompt)
-    paid, p = step.draft.attention[:, 1:].astype(float), len(step.draft.prompt_ids)
+    paid, p = step.draft.rows[:, 1:].astype(float), len(step.draft.prompt_ids)
     for i, (_, row) in enumerate(words.rows):
         for j, (_, column) in enumerate(words.columns):
             expected = paid[:, row.start : row.stop, column.start : column.stop].sum(axis=2).mean(axis=1)

@@ -1,430 +1,286 @@
-"""The widgets without a browser: what they send, what they answer, what they say when something goes wrong."""
+"""The controls without a browser: what they answer, what they keep, what they say when something goes wrong."""
 
 from __future__ import annotations
 
-import builtins
-import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import write_run
-from scripted import Say, ScriptedModel, ScriptedRetriever
+from answering import DRAGIN as ANSWERED
+from answering import answer
+from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab import Lab, widgets
 from dragin_lab.catalog.methods import method
-from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.errors import SettingError
+from dragin_lab.run.lab import Lab
 from dragin_lab.trace.trace import Question, Trace
 
-pytest.importorskip("anywidget")
+pytest.importorskip("ipywidgets")
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 
-import view_samples as samples
 import view_states as states
 
-FOLDER = Path(widgets.__file__).parent
 DRAGIN = method("dragin", variant="paper", what="question", threshold=0.5)
-SCRIPT = "Ada was born in Elm. So the answer is Elm."
+SCRIPT = Say("Ada was born in Elm. So the answer is Elm.", entropy={"Elm": 3.0}, received={"Elm": 0.9})
+AFTER = Say(" Elm. So the answer is Elm.")
+LOUD = Say(" It is by Bo Ek, a man", entropy={"Bo": 9.0}, received={"Bo": 0.5})
+LAST = Say(" Li. So the answer is Li.\nThen he")
 
 
-def scripted(*texts: str) -> ScriptedModel:
-    """A model that doubts "Elm" in the first text."""
-    doubts = [{"entropy": {"Elm": 3.0}, "received": {"Elm": 0.9}}, *[{} for _ in texts]]
-    return ScriptedModel([Say(text, **doubt) for text, doubt in zip(texts, doubts, strict=False)])
+def scripted(*script: Say | BaseException) -> Lab:
+    return dl.Lab(ScriptedModel(list(script)), retriever=ScriptedRetriever())
 
 
 def ran(found: Any = DRAGIN, question: str = "Where was Ada born?") -> Trace:
-    return dl.Lab(scripted(SCRIPT, *[" Elm. So the answer is Elm."] * 9), retriever=ScriptedRetriever()).ask(
-        question, found
-    )  # type: ignore[arg-type]
+    return scripted(SCRIPT, *[AFTER] * 9).ask(question, found)
 
 
-def from_front_end(widget: Any, **state: Any) -> None:
-    """What a front end sends when it sets traits."""
-    widget._handle_msg({"content": {"data": {"method": "update", "state": state, "buffer_paths": []}}, "buffers": []})
+def explore(*script: Say | BaseException) -> Any:
+    """The explorer of a scripted answer, whose model says ``script`` to what is asked after it."""
+    lab = scripted(LOUD, LAST)
+    trace = lab.ask(QUESTION, method("dragin", what="question"), gold="Li")
+    for step in trace.steps:
+        step.draft.alternative_ids[:, 1] = lab.model.tokenizer.encode(" Al", special=False)[0]
+    lab.model.script[:] = script
+    return dl.explore(trace, lab)
 
 
-def message_to(widget: Any, **content: Any) -> None:
-    """A custom message of a front end."""
-    widget._handle_msg({"content": {"data": {"method": "custom", "content": content}}, "buffers": []})
+def press(control: Any, label: str) -> None:
+    """Click the button with this label, and wait for the model."""
+
+    def buttons(box: Any) -> Any:
+        for one in getattr(box, "children", ()):
+            yield from buttons(one)
+        if getattr(box, "description", None) == label and hasattr(box, "click"):
+            yield box
+
+    (found,) = buttons(control)
+    found.click()
+    control.wait(20)
+
+
+def outputs(control: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a notebook displays of a control."""
+    import IPython.display
+
+    displayed: list[Any] = []
+    monkeypatch.setattr(IPython.display, "display", lambda *shown, **_: displayed.extend(shown))
+    control._ipython_display_()
+    return displayed
 
 
 # -- all --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_package_does_not_import_anywidget() -> None:
-    code = "import sys, dragin_lab as dl; dl.explore; print(*{'anywidget', 'ipywidgets', 'torch'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
+def test_the_package_does_not_import_ipywidgets() -> None:
+    code = "import sys, dragin_lab.views; print('ipywidgets' in sys.modules, 'plotly' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["False", "False"]
 
 
-@pytest.mark.parametrize("name", widgets.__all__)
-def test_without_anywidget_an_error_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def missing(name: str, *rest: Any) -> Any:
-        if name == "anywidget":
-            raise ImportError("no anywidget")
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(MissingPackageError, match=r"pip install 'dragin-lab\[notebooks\]'"):
-        getattr(dl, name)(ran(), ran()) if name == "compare" else getattr(dl, name)(ran())
+def test_without_ipywidgets_an_error_says_what_to_install() -> None:
+    code = "import sys; sys.modules['ipywidgets'] = None; import importlib.util as u; old = u.find_spec\n"
+    code += "u.find_spec = lambda name, *rest: None if name == 'ipywidgets' else old(name, *rest)\n"
+    code += "import dragin_lab as dl; dl.explore"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert "live controls need ipywidgets, which is not installed; run pip install 'dragin-lab[notebooks]'" in said
 
 
-def test_a_bundle_holds_the_static_view_for_where_no_front_end_is() -> None:
-    trace = samples.almanac_trace()
-    for widget in (dl.explore(trace), dl.compare(trace, samples.almanac_trace("paper")), dl.tuner(ran())):
-        bundle, _ = widget._repr_mimebundle_()
-        assert "application/vnd.jupyter.widget-view+json" in bundle
-        states.Reader(bundle["text/html"])
-        assert trace.question.text in bundle["text/html"] or "Ada" in bundle["text/html"]
-        assert "<" not in bundle["text/plain"].splitlines()[0]
-        json.dumps(widget.data)
-
-
-def test_the_static_view_is_an_output_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    import IPython.display
-
-    shown: list[dict[str, Any]] = []
-    monkeypatch.setattr(IPython.display, "display", lambda bundle, **_: shown.append(bundle))
-    widget = dl.explore(samples.almanac_trace())
-    widget._ipython_display_()
-    static, live = shown
-    assert "application/vnd.jupyter.widget-view+json" not in static
-    assert f'data-widget="{widget.data["id"]}"' in static["text/html"]
-    assert widget.static().html in static["text/html"]
-    assert "application/vnd.jupyter.widget-view+json" in live
-    assert "dl-out" not in live["text/html"]
-
-
-def test_almanac_offers_questions_that_it_can_answer() -> None:
-    live = Lab(scripted(SCRIPT), retriever=ScriptedRetriever()).explore(others={"almanac": Lab()})
-    assert len(set(live.data["examples"])) == 5
-    assert asking(SCRIPT)[0].data["examples"] == []
-
-
-def test_scripts_put_in_html_only_what_python_has_drawn() -> None:
-    assets = [*FOLDER.glob("*.[jc]s*"), *(FOLDER.parent / "views" / "templates").glob("*.[jc]s")]
-    used = {path.name: path.read_text(encoding="utf-8").count("innerHTML") for path in assets}
-    assert {name: times for name, times in used.items() if times} == {"common.js": 1}
-    for path in assets:
-        assert "http" not in path.read_text(encoding="utf-8").replace("http://www.w3.org/", ""), (
-            "nothing comes from a network"
-        )
-
-
-@pytest.mark.parametrize("text", ["cut", "version"])
-def test_files_that_cannot_be_read_say_so_in_place(tmp_path: Path, text: str) -> None:
-    path = samples.almanac_trace().save(tmp_path / "trace.safetensors")
-    data = path.read_bytes()
-    path.write_bytes(data[:200] if text == "cut" else data.replace(b'"version":"3"', b'"version":"9"'))
-    for widget in (dl.explore(path), dl.compare(path, path), dl.tuner(path)):
-        assert str(path) in widget.data["error"]
-        assert str(path) in widget._repr_mimebundle_()[0]["text/html"]
+def test_a_still_picture_stands_first_so_that_it_remains_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = ran()
+    for control in (dl.tune(trace), dl.explore(trace)):
+        still, note, box = outputs(control, monkeypatch)
+        assert still.to_plotly_json()["data"]
+        assert "need a kernel" in note.data
+        assert control._name in note.data
+        assert "application/vnd.jupyter.widget-view+json" in box
+        assert control._name in control._dom_classes
 
 
 # -- explore ----------------------------------------------------------------------------------------------------------
 
 
-def test_explore_sends_everything_about_a_token() -> None:
-    trace = samples.almanac_trace("paper")
-    data = dl.explore(trace).data
-    draft = next(t for t in data["texts"] if any(c["f"] for c in t["cells"]))
-    fired = draft["cells"][draft["start"]]
-    step = next(s for s in trace.steps if s.decision is not None and s.decision.token is not None)
-    assert step.decision is not None
-    assert step.decision.token is not None
-    assert step.draft is not None
-    made, token = step.draft, step.decision.token
-    assert fired["n"] == token + 1
-    assert fired["e"] == pytest.approx(float(made.entropy[token]), rel=1e-3)
-    assert fired["h"]
-    assert fired["w"]["s"] > data["theta"]
-    assert len(fired["o"]) == made.alternative_ids.shape[1]
-    assert "".join(c["b"] + c["t"] for c in draft["cells"]).replace("↵\n", "\n").startswith(made.text[:40])
-    assert step.decision.reason.split()[0].strip("'\"") in draft["html"]
+@pytest.mark.parametrize("name", states.STATES)
+def test_explore_draws_a_trace_in_any_state(name: str) -> None:
+    control = dl.explore(states.STATES[name])
+    assert bool(control.about.value) == bool(control.texts.value and len(control.rows))
+    assert "<script" not in control.about.value + control.step_page.value
 
 
-def test_explore_names_what_a_token_attends_to() -> None:
-    trace = ran(method("dragin", variant="paper", threshold=0.5))
-    draft = dl.explore(trace).data["texts"][0]
-    assert draft["rows"]
-    last = draft["cells"][-1]["k"]
-    assert last
-    assert {part for _, part, _, _ in last} <= {"question", "exemplars", "passages", "answer", "draft", ""}
-    weights = [weight for _, _, weight, _ in last]
-    assert weights == sorted(weights, reverse=True)
-    assert dl.explore(samples.almanac_trace()).data["texts"][0]["cells"][0]["k"] == []
+def test_explore_says_all_that_is_known_of_the_chosen_token() -> None:
+    control = explore()
+    assert control.texts.value == (1, "draft")
+    for said in ("Bo", "◆ HIT", "&gt; θ", "entropy 9.000", "likeliest"):
+        assert said in control.about.value
+    control.token.value = 1
+    assert "◆ HIT" not in control.about.value
+    assert [shape.x0 for shape in control.figure.layout.shapes if shape.name == "chosen"] == [0.5]
+    control.figure.data[0]._dispatch_on_click(__import__("plotly").callbacks.Points([2], [3], [1.0], 0, "bars"), None)
+    assert control.token.value == 3
 
 
 def test_explore_begins_where_it_is_told_and_refuses_other_places() -> None:
-    trace = samples.almanac_trace()
-    at = {"step": 2, "text": "continuation", "token": 3}
-    assert dl.explore(trace, **at).data["at"] == at  # type: ignore[arg-type]
-    assert dl.explore(trace).data["at"] == {}
-    for wrong, says in (
-        ({"step": 9}, "step=9: the trace has steps 1 to 3; give one of them"),
-        ({"step": 0}, "step=0: the trace has steps 1 to 3; give one of them"),
-        ({"step": 1, "text": "extraction"}, "text='extraction' does not exist"),
-        ({"step": 1, "token": 999}, r"token=999: the draft of step 1 has tokens 1 to \d+; give one of them"),
-        ({"step": 1, "token": 0}, r"token=0: the draft of step 1 has tokens 1 to \d+; give one of them"),
-        ({"token": 1}, "text and token are those of a step"),
+    trace = explore().tree[0]
+    control = dl.explore(trace, step=2, source="draft", token=2)
+    assert (control.texts.value, control.token.value) == ((2, "draft"), 2)
+    for place, says in (
+        ({"step": 9}, "step"),
+        ({"source": "x"}, "source"),
+        ({"token": 99}, "token"),
+        ({"branch": 2}, "0 to 0"),
     ):
         with pytest.raises(SettingError, match=says):
-            dl.explore(trace, **wrong)  # type: ignore[arg-type]
+            dl.explore(trace, **place)
 
 
-@pytest.mark.parametrize("name", list(states.STATES))
-def test_explore_draws_a_trace_in_any_state(name: str) -> None:
-    widget = dl.explore(states.STATES[name])
-    text = json.dumps(widget.data, allow_nan=False)
-    assert "\\ud800" not in text
-    for html in (widget.data["head"], widget.data["legend"], *(t["html"] for t in widget.data["texts"])):
-        states.Reader(html)
-        assert "<script" not in html
-        assert "<img" not in html
+def test_an_alternative_a_query_passages_and_a_decision_make_branches() -> None:
+    other = Say(" Ek. So the answer is Al Ek.")
+    control = explore(other, other, other, other)
+    control.texts.value = (2, "draft")
+    control.token.value = 1
+    control.instead.value = control.lab.model.tokenizer.encode(" Al", special=False)[0]
+    press(control, "write on with it")
+    assert (len(control.tree), control.which.value) == (2, 1)
+    assert "Al Ek" in control.trace.answer
+    assert "step 2, token 1" in control.which.options[1][0]
+    assert "before" in control.comparison.value
+    for value, label, kind in (("a thing", "search for this", "query"), (None, "keep only these", "passages")):
+        control.which.value = 0
+        control.texts.value = (1, "draft")
+        if value:
+            control.query.value = value
+        else:
+            control.keep.value = []
+        press(control, label)
+        assert control.trace.parting.kind == kind, control.status.value
+    control.which.value = 0
+    press(control, "write on without")
+    assert control.trace.parting.kind == "decision"
+    assert len(control.tree) == 4 + 1
 
 
-def test_explore_leaves_tokens_out_and_says_so() -> None:
-    from dragin_lab.widgets.explorer import explorer_data
-
-    data = explorer_data(samples.long_trace(600), most=100)
-    assert sum(len(t["cells"]) for t in data["texts"]) == 100
-    assert "left out" in data["legend"]
-
-
-# -- tuner ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_tuner_answers_what_its_controls_ask() -> None:
-    trace = ran()
-    tuner = dl.tuner(trace)
-    assert [c["name"] for c in tuner.data["controls"]] == ["threshold", "scale"]
-    assert tuner.answer["id"] == 0
-    assert tuner.outcomes[0].whole
-    from_front_end(tuner, asked={"id": 7, "trace": 0, "settings": {"threshold": 50, "scale": ""}})
-    assert tuner.answer["id"] == 7
-    assert tuner.answer["error"] == ""
-    assert tuner.outcomes[0].method.threshold == 50
-    assert "θ 50 (was 0.5)" in tuner.answer["html"]
-    states.Reader(tuner.answer["html"])
-    assert tuner.tune(threshold=0.5)[0].whole
-    assert tuner.asked["id"] == 8
+def test_a_busy_explorer_says_so_and_loses_nothing() -> None:
+    control = explore(RuntimeError("the model broke"))
+    control.query.value = "a thing"
+    press(control, "search for this")
+    assert "the model broke" in control.status.value
+    assert len(control.tree) == 1
+    control._worker = type("Alive", (), {"is_alive": lambda self: True})()
+    with pytest.raises(SettingError, match="Nothing is lost"):
+        control.branch(step=1, query="b")
+    control._worker = None
+    control.lab = None
+    control.change(query="b")
+    assert "without a lab nothing new can be written" in control.status.value
 
 
-@pytest.mark.parametrize("settings", [{"threshold": -1}, {"threshold": "much"}, {"top_k": 9}, {"scale": "word"}])
-def test_what_a_tuner_cannot_answer_it_says_in_place(settings: dict[str, Any]) -> None:
-    tuner = dl.tuner(ran())
-    from_front_end(tuner, asked={"id": 1, "trace": 99, "settings": settings})
-    assert tuner.answer["error"]
-    assert tuner.answer["id"] == 1
+# -- tune -------------------------------------------------------------------------------------------------------------
 
 
-def test_scores_below_zero_are_tuned_below_zero() -> None:
-    dl.when("certainty", threshold=-1.0)(lambda draft: -1 / draft.entropy)
-    trace = ran(method(when="certainty", what="question"))
-    assert trace.retrievals_count
-    tuner = dl.tuner(trace)
-    (theta,) = tuner.data["controls"]
-    assert (theta["min"], theta["value"], theta["max"]) == (-10.0, -1.0, 1.0)
-    assert tuner.tune(threshold=-0.1)[0].turns[0].change
-    assert tuner.tune(threshold=-1)[0].whole
+def test_a_tuner_shows_what_its_controls_lead_to() -> None:
+    control = dl.tune([ran(), ran()])
+    assert control.outcome.whole
+    diamonds = control.figure.data[3]
+    assert len(diamonds.x) == 1
+    control.controls["threshold"].value = control.controls["threshold"].max
+    assert control.outcome.retrievals == 0
+    assert not len(control.figure.data[3].x)
+    assert "From here the stored text cannot say" in control.page.value
+    assert control.figure.layout.shapes[0].y0 == control.controls["threshold"].value
+    press(control, "all 2 traces")
+    assert control.whole.value.count("<tr") == 3
+    control.which.value = 1
+    assert control.outcome.trace is control.replays[1].trace
 
 
-def test_a_tuner_takes_answers_from_the_store() -> None:
-    lab = Lab(cache=True)
-    question = Question("q", "In which town was the director of The Ashen Rooftop born?", ("Hartfold",))
-    often, never = (lab.ask(question, "dragin", variant="reference", threshold=theta) for theta in (0.5, 50.0))
-    assert often.retrievals_count > never.retrievals_count == 0
-    assert lab.cache is not None
-    before = replace(lab.cache.counts)
-    tuner = lab.tune([never])
-    assert "exact match" in tuner.answer["html"]  # of the stored trace, which the settings do not change
-    (outcome,) = tuner.tune(threshold=0.5)
-    assert not outcome.whole
-    assert outcome.known is not None
-    assert (outcome.known.text, outcome.known.scores) == (often.text, often.scores)
-    assert "over 1 of 1 whose answer is known" in tuner.answer["html"]
-    assert not tuner.answer["more"]
-    assert lab.cache.counts == before  # nothing was generated, and nothing counted
-    assert dl.tuner([never]).tune(threshold=0.5)[0].known is None
-    assert lab.replace(cache=True).tune([never]).tune(threshold=0.5)[0].known is None  # a store that is empty
-    assert lab.replace(exemplars=()).tune([never]).tune(threshold=0.5)[0].known is None  # another prompt
+def test_the_model_answers_beside_the_replay_not_in_its_place() -> None:
+    lab = scripted(SCRIPT, *[AFTER] * 9)
+    trace = lab.ask("Where was Ada born?", DRAGIN)
+    lab.model.script[:] = [Say("Ada was born in Oak. So the answer is Oak."), RuntimeError("the model broke")]
+    control = lab.tune(trace)
+    before = control.page.value
+    press(control, "ask the model")
+    assert [one.answer for one in control.ran] == ["Oak"]
+    assert "Oak" in control.beside.value
+    assert control.page.value == before
+    press(control, "ask the model")
+    assert "the model broke" in control.status.value
+    assert "Oak" in control.beside.value
 
 
 def test_a_tuner_of_what_cannot_be_tuned() -> None:
-    assert "no trace" in dl.tuner([]).data["error"]
-    assert "dragin_lab did not make it" in dl.tuner(states.STATES["scored without a threshold"]).data["error"]
-    assert "nothing to tune" in dl.tuner(ran(method("wo-rag", variant="paper"))).data["about"]
-    other = ran()
-    other.method = method("flare", variant="paper").settings
-    with pytest.raises(SettingError, match="several methods"):
-        dl.tuner([ran(), other])
-    with pytest.raises(SettingError, match="no trace to tune"):
-        dl.tuner([]).tune(threshold=1)
+    for traces, says in (
+        ([], "no trace to tune"),
+        (scripted(SCRIPT).ask("Who?", "wo-rag"), "nothing to tune"),
+        (
+            [ran(), ran(method("dragin", what="question", threshold=0.5, variant="paper", when="entropy"))],
+            "several methods",
+        ),
+    ):
+        with pytest.raises(SettingError, match=says):
+            dl.tune(traces)
 
 
-def test_a_tuner_runs_the_model_and_shows_its_errors() -> None:
-    lm = scripted(SCRIPT, SCRIPT)
-    tuner = Lab(lm, retriever=ScriptedRetriever()).tune(ran())
-    tuner.tune(threshold=50)
-    message_to(tuner, kind="run")
-    tuner.wait(20)
-    assert tuner.running["error"] == ""
-    assert not tuner.running["busy"]
-    assert tuner.ran[0].method["threshold"] == 50
-    assert "Elm" in tuner.running["html"]
-    lm.script = [RuntimeError("out of <memory>")]
-    message_to(tuner, kind="run")
-    tuner.wait(20)
-    assert "out of <memory>" in tuner.running["error"]
-    alone = dl.tuner(ran())
-    message_to(alone, kind="run")
-    assert "lab.tune" in alone.running["error"]
+# -- lab.explore ------------------------------------------------------------------------------------------------------
 
 
-# -- ask live ---------------------------------------------------------------------------------------------------------
+def test_an_answer_is_watched_and_kept() -> None:
+    lab = scripted(SCRIPT, *[AFTER] * 9)
+    control = lab.explore("Where was Ada born?", variant="paper", what="question", threshold=0.5)
+    assert (control.theta.value, control.theta.disabled) == (0.5, False)
+    press(control, "Ask")
+    assert control.trace is not None
+    assert control.trace.answer == "Elm"
+    assert control.trace.method["threshold"] == 0.5
+    assert "Answered" in control.status.value
+    assert 'class="dl-out' in control.page.value
+    control.method.value = "wo-rag"
+    assert control.theta.disabled
 
 
-def asking(*texts: str | BaseException, **options: Any) -> tuple[Any, list[dict[str, Any]]]:
-    """A widget on a scripted model, and the list of the news that it sends."""
-    lm = scripted(*[t for t in texts if isinstance(t, str)])
-    lm.script += [t for t in texts if isinstance(t, BaseException)]
-    given = {"question": "Where was Ada born?", "variant": "paper", "what": "question", "threshold": 0.5} | options
-    live = Lab(lm, retriever=ScriptedRetriever()).explore(**given)
-    news: list[dict[str, Any]] = []
-    live.send = lambda content, buffers=None: news.extend(content["news"])
-    return live, news
+def test_stop_really_stops_and_what_was_done_is_kept() -> None:
+    lab = scripted(SCRIPT, *[AFTER] * 9)
+    control = lab.explore(Question("q", "Where was Ada born?"), what="question")
+    events = lab.stream("Where was Ada born?", DRAGIN)
+    control.stop()
+    control.watch(events)
+    assert events.trace.ended == "cancelled"
+    assert "Stopped" in control.status.value
 
 
-def test_tokens_come_as_they_are_made() -> None:
-    live, news = asking(SCRIPT, " Elm. So the answer is Elm.")
-    message_to(live, kind="ask", question="Where was Ada born?", method="dragin", variant="paper", threshold=0.5)
-    trace = live.wait(20)
-    assert trace is live.trace
-    assert trace.ended == "answered"
-    kinds = [one["is"] for one in news]
-    assert kinds[-1] == "ended"
-    assert kinds.index("token") < kinds.index("decided") < kinds.index("retrieved") < kinds.index("done")
-    decided = next(one for one in news if one["is"] == "decided")
-    assert decided["retrieve"]
-    assert 'class="hit"' in decided["html"]
-    assert live.state["error"] == ""
-    assert not live.state["busy"]
-    assert "Elm" in live.state["html"]
-    states.Reader(live._repr_mimebundle_()[0]["text/html"])
+def test_what_cannot_be_asked_or_fails_is_said_in_place() -> None:
+    lab = scripted(RuntimeError("the model broke"))
+    control = lab.explore("Who?", what="question")
+    press(control, "Ask")
+    assert "the model broke" in control.status.value
+    control.question.value = " "
+    press(control, "Ask")
+    assert 'role="alert"' in control.status.value
+    with pytest.raises(SettingError):
+        lab.explore("Who?", "dragin", nonsense=1)
+    with pytest.raises(SettingError, match="labs by name"):
+        lab.explore("Who?", others=[lab])
 
 
-def test_stop_really_stops() -> None:
-    live, _ = asking("a " * 60)
-    said = threading.Event()
-
-    def stop(content: Any, buffers: Any = None) -> None:
-        if not said.is_set():
-            said.set()
-            message_to(live, kind="stop")
-
-    live.send = stop
-    live.ask()
-    trace = live.wait(20)
-    assert said.is_set()
-    assert trace.ended == "cancelled"
-    assert trace.steps[0].draft is None
-    assert "Stopped" in live.state["status"]
-    assert not live.state["busy"]
+# -- browse and compare -----------------------------------------------------------------------------------------------
 
 
-def test_an_interrupted_wait_stops_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = threading.Event()
-    live, _ = asking("a " * 60)
-    live.send = lambda content, buffers=None: gate.wait(20)
-    live.ask()
-    worker = live._worker
-    real = worker.join
-    calls: Iterator[Any] = iter([KeyboardInterrupt()])
-
-    def join(timeout: float | None = None) -> None:
-        for interrupt in calls:
-            raise interrupt
-        gate.set()
-        real(timeout)
-
-    monkeypatch.setattr(worker, "join", join)
-    with pytest.raises(KeyboardInterrupt):
-        live.wait()
-    assert live.trace.ended == "cancelled"
-    assert "Stopped" in live.state["status"]
+def test_a_row_shows_its_answer_beside_another_methods(tmp_path: Path) -> None:
+    pytest.importorskip("itables")
+    for name, how in (("dragin", ANSWERED), ("wo-rag", method("wo-rag", variant="paper"))):
+        answer(tmp_path / name, 3, how=how)
+    control = dl.browse(tmp_path)
+    assert set(control.rows["method"]) == {"dragin", "wo-rag"}
+    control.table.selected_rows = [0]
+    row = control.rows.iloc[0]
+    assert f"<b>{row['method']}</b>: {row['answer']}" in control.page.value
+    control.beside.value = "(nothing)"
+    assert control.page.value.count("<b>wo-rag</b>") == (row["method"] == "wo-rag")
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ({"question": "   "}, "the question is empty"),
-        ({"question": "Who?", "method": "dragon"}, "did you mean 'dragin'"),
-        ({"question": "Who?", "threshold": -3}, "must be at least 0"),
-        ({"question": "Who?", "lab": "gpt"}, "lab 'gpt' does not exist"),
-    ],
-)
-def test_what_cannot_be_asked_is_said_in_place(content: dict[str, Any], said: str) -> None:
-    live, _ = asking(SCRIPT)
-    message_to(live, kind="ask", **content)
-    assert said in live.state["error"]
-    assert not live.state["busy"]
-
-
-def test_what_fails_under_way_is_said_in_place() -> None:
-    live, _ = asking(RuntimeError("the graphics card is gone"))
-    live.ask()
-    trace = live.wait(20)
-    assert "the graphics card is gone" in live.state["error"]
-    assert trace.ended == "error"
-    assert not live.state["busy"]
-
-
-def test_one_question_at_a_time_and_choices_by_name() -> None:
-    gate = threading.Event()
-    models = {"small": scripted(SCRIPT), "large": scripted(SCRIPT)}
-    small, large = (Lab(model, retriever=ScriptedRetriever()) for model in models.values())
-    live = small.explore("Who?", "wo-rag", others={"large": large})
-    live.send = lambda content, buffers=None: gate.wait(20)
-    live.ask(lab="large")
-    with pytest.raises(SettingError, match="stop it first"):
-        live.ask()
-    gate.set()
-    live.wait(20)
-    assert [len(m.drafts) for m in models.values()] == [0, len(models["large"].drafts)]
-    with pytest.raises(SettingError, match=r"lab 'huge' does not exist; .*one of .*, large"):
-        live.ask(lab="huge")
-
-
-# -- compare ----------------------------------------------------------------------------------------------------------
-
-
-def test_compare_lists_what_differs() -> None:
-    a, b = samples.almanac_trace(), samples.almanac_trace("paper")
-    found = dl.compare(a, b)
-    assert found.diff == a.diff(b)
-    assert ["method.variant", "'reference'", "'paper'"] in found.data["lines"]
-    assert dl.compare(a, a).data["lines"] == []
-    assert found.data["a"] != found.data["b"]
-    with pytest.raises(SettingError, match="different questions"):
-        dl.compare(a, Trace(Question("q", "Another?"), {}))
-
-
-# -- browse -----------------------------------------------------------------------------------------------------------
-
-
-def test_browse_saves_a_page_and_has_a_stand_in(tmp_path: Path) -> None:
-    write_run(tmp_path, "dragin", "mine", [1.0, 0.0])
-    shown = dl.browse(tmp_path)
-    assert '"methods":["dragin"]' in shown.save(tmp_path / "r.html").read_text()
-    bundle, _ = shown._repr_mimebundle_()
-    assert "means per question" in bundle["text/plain"]
-    assert "<script" not in bundle["text/html"]
+def test_compare_is_a_page_of_two_traces() -> None:
+    page = dl.compare(ran(), ran(method("wo-rag")), labels=["a", "b"])
+    assert "Sentence 1" in page.text

@@ -1,4 +1,4 @@
-"""Methods side by side on one question: the same sentence of each under the other, what differs marked."""
+"""Traces of one question side by side: the same sentence of each under the other, what differs marked."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from dragin_lab.checks import several
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.errors import SettingError
 from dragin_lab.study.conditions import tell_apart
+from dragin_lab.text import printable
 from dragin_lab.trace.kept import arrivals, cut_off, origins
 from dragin_lab.trace.trace import Step, Trace
-from dragin_lab.views.frame import View, make_view, open_traces
-from dragin_lab.views.html import clip, count, printable
-from dragin_lab.views.rendering import render_template
+from dragin_lab.views import facts
+from dragin_lab.views.html import clip, count
+from dragin_lab.views.pages import Page, open_traces, render
 
 MAX_TRACES = 16
 MAX_SENTENCES = 40
@@ -70,30 +71,27 @@ class TraceColumn:
         return [part for _, part in sorted(drawn, key=lambda pair: pair[0])], left_out
 
 
-def side_by_side(traces: Iterable[Trace | str | Path], *, labels: Sequence[str] | None = None) -> View:
+def compare(
+    traces: Iterable[Trace | str | Path], *others: Trace | str | Path, labels: Sequence[str] | None = None
+) -> Page:
     """Several traces of one question, sentence under sentence; words that the first one does not have are marked.
 
-    ``labels`` name the traces; without them a name is the method's and, where two share it, what differs in their
-    settings. Raises ``SettingError`` for no trace, more than ``MAX_TRACES``, traces of different questions, or other
-    than one label each; ``TraceFileError`` for a path that holds no trace.
+    Give them as a list, or one after the other. ``labels`` name the traces; without them a name is the method's and,
+    where two share it, what differs in their settings. Raises ``SettingError`` for no trace, more than ``MAX_TRACES``,
+    traces of different questions, or other than one label each; ``TraceFileError`` for a path that holds no trace.
     """
-    if isinstance(traces, Trace | str | Path):
-        raise SettingError("side_by_side compares several traces; give a list of them")
-    opened = open_traces(traces)
+    single = isinstance(traces, Trace | str | Path)
+    if single and not others:
+        raise SettingError("a comparison takes several traces; give a list of them")
+    opened = open_traces([traces, *others] if single else traces)  # type: ignore[list-item]
     if not 1 <= len(opened) <= MAX_TRACES:
         raise SettingError(f"{len(opened)} traces cannot be compared; give 1 to {MAX_TRACES} of one question")
     columns = read_columns(opened, labels)
-    card, text = partial(_fill_template, "methods.html", columns), partial(_fill_template, "methods.txt", columns)
-    return make_view("The comparison", "methods", opened[0].question.text, card, text, "methods")
-
-
-def comparison_card(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> str:
-    """The inside of that view's card; errors as for ``side_by_side``."""
-    return _fill_template("methods.html", read_columns(traces, labels))
+    return Page(opened[0].question.text, partial(_draw, columns), partial(_write, columns))
 
 
 def read_columns(traces: Sequence[Trace], labels: Sequence[str] | None) -> list[TraceColumn]:
-    """The traces as columns; errors as for ``side_by_side``."""
+    """The traces as columns; errors as for ``compare``."""
     asked = dict.fromkeys(trace.question.text.strip() for trace in traces)
     if len(asked) > 1:
         first, other, *_ = (clip(question, 80)[0] for question in asked)
@@ -123,10 +121,27 @@ def _new_words(words: list[str], base: list[str]) -> frozenset[int]:
     return frozenset(i for op, _, _, a, b in matcher.get_opcodes() if op in ("insert", "replace") for i in range(a, b))
 
 
-def _fill_template(template: str, columns: list[TraceColumn]) -> str:
+def _draw(columns: list[TraceColumn]) -> str:
     rest = "; ".join(f"{t.label}: {count(t.left_out, 'more sentence')}" for t in columns if t.left_out)
-    slots, wide = align_sentences([t.sentences for t in columns]), max(len(t.short) for t in columns)
-    return render_template(template, columns=columns, slots=slots, wide=wide, left_out=rest, cut_off=cut_off)
+    slots = align_sentences([t.sentences for t in columns])
+    return render("compare.html", columns=columns, slots=slots, left_out=rest, cut_off=cut_off, facts=facts)
+
+
+def _write(columns: list[TraceColumn]) -> str:
+    """The comparison as text."""
+    wide = max(len(t.short) for t in columns)
+    lines = [f"Question      {columns[0].trace.question.text}"]
+    for t in columns:
+        counted, answer = t.trace.counters, t.trace.answer or facts.no_answer(t.trace)
+        costs = f"{count(counted['retrievals'], 'retrieval')}, {count(counted['generated'], 'token')}"
+        lines.append(f"{t.short.ljust(wide)}  {answer} ({facts.judge_answer(t.trace)[1]}), {costs}")
+    for number, slot in enumerate(align_sentences([t.sentences for t in columns]), 1):
+        lines += ["", f"Sentence {number}"]
+        for t, at in zip(columns, slot, strict=True):
+            signs = "" if at is None else "".join(f"◆{step.index + 1} " for _, step in t.arrivals_at(at))
+            said = "–" if at is None else signs + clip(t.sentences[at], SENTENCE_CHARS)[0]
+            lines.append(f"{t.short.ljust(wide)}  {said}")
+    return printable("\n".join(lines)) + "\n"
 
 
 #: Sentences less alike than this do not stand in one slot.

@@ -1,0 +1,111 @@
+"""What all controls share: a still picture before the box, a place for errors, and a thread for the model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import ipywidgets as ipw
+
+from dragin_lab.errors import SettingError
+from dragin_lab.run.serving import describe_error
+from dragin_lab.views.html import esc
+
+#: Where the box lives, the still picture and this note are hidden; where its kernel is gone, what stands for it is.
+NOTE = """<div class="{name}-note" style="font: 12px system-ui; opacity: .75">The controls need a kernel: run this cell.
+<style>
+.jp-OutputArea:has(.{name}) > .jp-OutputArea-child:has(.{name}-note),
+.jp-OutputArea:has(.{name}) > .jp-OutputArea-child:has(+ .jp-OutputArea-child .{name}-note),
+.jp-OutputArea-child:has(.{name}-note) + .jp-OutputArea-child:not(:has(.{name})) {{ display: none }}
+</style></div>"""
+
+
+class Control(ipw.VBox):
+    """A box of controls; ``still`` gives what is displayed before it and remains without a kernel."""
+
+    def __init__(self, children: Any, still: Callable[[], Any]) -> None:
+        self._still, self._stop = still, threading.Event()
+        self._worker: threading.Thread | None = None
+        self.status = ipw.HTML()
+        self.stop_button = button("Stop", self.stop, disabled=True)
+        super().__init__([*children, ipw.HBox([self.stop_button, self.status])])
+        self._name = f"dl-{uuid4().hex[:8]}"
+        self.add_class(self._name)
+
+    def _ipython_display_(self, **_: Any) -> None:
+        from IPython.display import HTML, display
+
+        display(self._still(), HTML(NOTE.format(name=self._name)))
+        bundle: Any = self._repr_mimebundle_()
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        display(data, metadata=metadata, raw=True)
+
+    def guard(self, call: Callable[[], None]) -> None:
+        """Do what a control asks for; an error is shown beside the buttons, and nothing is lost."""
+        try:
+            self.say("")
+            call()
+        except Exception as error:  # noqa: BLE001 - in a callback an error would be seen in a log only
+            self.say(describe_error(error), alert=True)
+
+    def say(self, text: str, *, alert: bool = False) -> None:
+        """A line beside the buttons."""
+        self.status.value = f'<span role="{"alert" if alert else "status"}">{"⚠ " * alert}{esc(text)}</span>'
+
+    # -- the model, in its own thread, so that the buttons stay live --------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether the model is being run."""
+        return self._worker is not None and self._worker.is_alive()
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Run the model; raises ``SettingError`` while it runs already."""
+        if self.busy:
+            raise SettingError("the model is still writing; stop it first, or wait for it. Nothing is lost")
+
+        def run() -> None:
+            try:
+                self.guard(work)
+            finally:
+                self.stop_button.disabled = True
+
+        self._stop.clear()
+        self.stop_button.disabled = False
+        self._worker = threading.Thread(target=run, daemon=True)
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Stop generating after the current token; what was done is kept."""
+        self._stop.set()
+
+    def follow(self, events: Any, each: Callable[[Any], None] = lambda event: None) -> bool:
+        """Take the events of a stream until its end, or until ``stop``; whether it came to its end."""
+        try:
+            for event in events:
+                each(event)
+                if self._stop.is_set():
+                    return False
+        finally:
+            events.close()
+        return True
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the model has ended. A ``KeyboardInterrupt`` stops it, and is raised once it has stopped."""
+        if self._worker is None:
+            return
+        try:
+            self._worker.join(timeout)
+        except KeyboardInterrupt:
+            self.stop()
+            self._worker.join(5)
+            raise
+
+
+def button(label: str, call: Callable[[], Any], **options: Any) -> ipw.Button:
+    """A button as wide as its label."""
+    made = ipw.Button(description=label, layout={"width": "auto"}, **options)
+    made.on_click(lambda _: call())
+    return made

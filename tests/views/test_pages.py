@@ -1,0 +1,389 @@
+"""The pages: what they say, that they are safe and whole, in every state of a trace."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import view_samples as samples
+from answering import DRAGIN, answer
+from factories import make_trace
+from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever, drive
+from view_states import STATES, Reader, hostile_trace
+
+import dragin_lab as dl
+from dragin_lab import views
+from dragin_lab.catalog.methods import method
+from dragin_lab.errors import SettingError, TraceFileError, ViewError
+from dragin_lab.trace.trace import Passage, Prompt, Query, Question, Step, Trace
+from dragin_lab.views import facts
+from dragin_lab.views.cells import BELOW, LEVELS, Texts
+from dragin_lab.views.comparing import align_sentences, names_of, sentence_likeness
+from dragin_lab.views.html import esc
+from dragin_lab.views.pages import load_stylesheet
+
+PAGES = {"trace": views.trace, "compare": lambda trace: views.compare([trace, trace])}
+
+
+def read(page: views.Page) -> str:
+    """What a person reads in a page."""
+    return " ".join(Reader(page.html).text.split())
+
+
+def tips(html: str) -> list[str]:
+    return re.findall(r'data-i="([^"]*)"', html)
+
+
+# -- every page, in every state ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("name", STATES)
+def test_every_state_renders_whole_without_script_or_network(name, page):
+    drawn = PAGES[page](STATES[name])
+    drawn.html.encode()  # no lone surrogates
+    shown = Reader(drawn.html)
+    assert "could not be shown" not in shown.text
+    assert {tag for tag, _ in shown.tags}.isdisjoint({"script", "img", "link", "iframe", "object", "svg"})
+    for _, attrs in shown.tags:
+        assert attrs.keys().isdisjoint({"src", "onerror", "onclick", "srcset", "background"})
+        assert attrs.get("href", "#").startswith("#")
+    # Where a notebook is not trusted, styles are dropped, and the text is what shows.
+    assert re.search(r'<pre class="alt">(.*?)</pre>', drawn.html, re.S)[1] == esc(drawn.text)
+    assert PAGES[page](STATES[name]).html == drawn.html
+    ids = [attrs["id"] for _, attrs in shown.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {attrs["href"][1:] for _, attrs in shown.tags if "href" in attrs} <= set(ids)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_hostile_text_is_shown_as_text_and_no_formula(page):
+    drawn = PAGES[page](hostile_trace())
+    assert "<script" not in drawn.html
+    assert "\x1b" not in drawn.html + drawn.text
+    assert "<script>alert('x')</script>" in Reader(drawn.html).text
+    assert 'class="dl-out mathjax_ignore' in drawn.html
+
+
+def test_a_trace_shows_as_its_page_and_where_there_is_no_html_as_its_text():
+    trace = samples.almanac_trace()
+    page = views.trace(trace)
+    assert trace._repr_html_() == page._repr_html_() == page.html
+    bundle = trace._repr_mimebundle_()
+    assert bundle == {"text/html": page.html, "text/plain": views.trace_text(trace)}
+    assert str(page) == page.text == views.trace_text(trace)
+
+
+def test_a_part_that_fails_shows_its_error_and_its_text():
+    trace = samples.almanac_trace()
+    trace.steps[0].draft.entropy = trace.steps[0].draft.entropy[:3]
+    with pytest.warns(RuntimeWarning, match="could not be shown"):
+        shown = Reader(views.trace(trace).html)
+    assert any(a.get("role") == "alert" for _, a in shown.tags)
+
+
+def test_the_style_sheet_fetches_nothing():
+    css = load_stylesheet()
+    assert not re.search(r"url\(|@import|https?:", css)
+    assert css.count("{") == css.count("}")
+
+
+# -- one file of several parts ----------------------------------------------------------------------------------------
+
+
+def test_a_page_is_one_file_with_the_script_of_its_figures_beside_it(tmp_path: Path):
+    trace = samples.almanac_trace()
+    path = views.page(tmp_path / "a.html", trace, trace.timeline(), pd.DataFrame({"em": [0.5]}))
+    text = path.read_text()
+    assert '<script src="plotly.min.js">' in text
+    assert f"<title>{esc(trace.question.text)}</title>" in text
+    assert "<td>0.500</td>" in text
+    assert (tmp_path / "plotly.min.js").stat().st_size > 10**6
+    (tmp_path / "in").mkdir()
+    inline = views.page(tmp_path / "in" / "b.html", trace.timeline(), inline=True, title="mine").read_text()
+    assert len(inline) > 10**6
+    assert [one.name for one in (tmp_path / "in").iterdir()] == ["b.html"]
+    assert "<script" not in views.page(tmp_path / "c.html", trace).read_text()
+
+
+def test_what_is_no_part_and_what_cannot_be_written_is_refused(tmp_path: Path):
+    with pytest.raises(SettingError, match="nothing to write"):
+        views.page(tmp_path / "a.html")
+    with pytest.raises(SettingError, match="no part of a page"):
+        views.page(tmp_path / "a.html", 7)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ViewError):
+        views.page(tmp_path / "file" / "a.html", samples.almanac_trace())
+    with pytest.raises(TraceFileError, match="no such file"):
+        views.trace(tmp_path / "absent.trace")
+    with pytest.raises(SettingError, match="not int"):
+        views.trace(7)
+
+
+# -- the trace --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_text_and_page_list_the_same_parts(name):
+    trace = STATES[name]
+    expected = [part for step in trace.steps for part in facts.step_parts(step)]
+    page = views.trace(trace)
+    assert [part for part in Reader(page.html).parts() if part in facts.PARTS] == expected
+    lines = page.text.split("\nStep ", 1)
+    titles = {title: part for part, title in facts.PARTS.items()}
+    listed = [titles[m[1]] for m in re.finditer(r"^(\w+)", lines[-1], re.M) if m[1] in titles] if trace.steps else []
+    if trace.notes:
+        assert listed.pop() == "notes"
+    assert listed == expected
+
+
+def test_the_story_is_told_in_order_with_its_numbers():
+    text = read(views.trace(samples.almanac_trace()))
+    story = [samples.ASKED, "✓ right", "gold: 1466", "2 retrievals", "θ 1.2", "almanac-small", "RIND score", "Step 1"]
+    story += ["cut here", "Retrieve:", "city director film", "10 of 11 candidates", "score 21.4", "before", "Step 2"]
+    places = [text.index(said) for said in story]
+    assert places == sorted(places)
+    assert text.count("the same country?") == 1, "exemplars are written out once"
+    assert "✗ wrong" in read(views.trace(samples.baseline_trace("fs-rag")))
+    query = samples.almanac_trace().steps[0].query
+    query.chosen[:] = True
+    assert facts.chosen_line(query) == "all 11 candidates fit, nothing was selected"
+
+
+def test_hits_are_marked_by_more_than_colour():
+    trace = samples.almanac_trace()
+    words = trace.steps[0].words
+    hits = [t for t, hit in zip(words.text, words.hit, strict=True) if hit]
+    html = views.trace(trace).html
+    draft = html[html.index('data-part="draft"') : html.index('data-part="decision"')]
+    marks = [Reader(m).text for m in re.findall(r'<mark class="hit".*?</mark>', draft, re.S)]
+    assert [mark.removeprefix("◆hit: ") for mark in marks] == hits != []
+    rule = re.search(r"\.hit\{([^}]*)\}", load_stylesheet())[1]
+    assert "font-weight" in rule
+    assert "underline" in rule
+    for hit in hits:
+        assert f"⟦{hit}⟧" in views.trace_text(trace)
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_kept_and_thrown_away_text_is_told_apart(variant):
+    trace = samples.almanac_trace(variant)
+    step = trace.steps[0]
+    html = views.trace(trace).html
+    draft = html[html.index('data-part="draft"') : html.index('data-part="decision"')]
+    kept, thrown = (re.sub(r"<[^>]+>", "", part) for part in draft.split('<del class="cut">'))
+    assert step.draft.text[: step.decision.cut].strip() in kept
+    assert "cut here" in kept
+    assert "Bealtha." in thrown
+    assert "Bealtha." not in kept
+    # The two sentences stand above each other, with the words that differ marked.
+    assert re.search(r"<del>Bealtha\.</del>", html)
+    assert re.search(r"<ins>", html)
+
+
+def test_each_token_has_its_figures_on_hover():
+    trace = samples.almanac_trace()
+    html = views.trace(trace).html
+    part = html[html.index('data-part="draft"') : html.index('data-part="decision"')]
+    assert len(tips(part)) == len(trace.steps[0].draft)
+    for tip in tips(part):
+        assert "entropy" in tip
+        assert "likeliest: " in tip
+    assert any("stop word" in tip for tip in tips(part))
+    assert any("HIT" in tip for tip in tips(part))
+
+
+@pytest.mark.parametrize(("unit", "peaks"), [("sentence", (1.7, 0.25)), ("draft", (1.7,)), ("draft", (float("nan"),))])
+def test_the_unit_is_in_brackets_with_its_score_and_no_word_is_a_hit(unit, peaks):
+    trace = samples.almanac_trace()
+    trace.method |= {"when": "mine", "measure": "entropy", "unit": unit}
+    trace.steps = trace.steps[:1]
+    trace.steps[0].decision = dataclasses.replace(trace.steps[0].decision, peaks=peaks)
+    page = views.trace(trace)
+    assert "◆</span><bdi" not in page.html
+    scored = [peak for peak in peaks if peak == peak]
+    assert page.html.count('<bdi class="bracket tag') == len(scored)
+    assert page.text.count("⟦") == page.text.count("⟧") == len(scored) + 1  # and one that explains the marks
+    if scored:
+        name = "sentence 1" if unit == "sentence" else "draft"
+        assert f"{name}: 1.7 &gt; θ 1.2" in page.html
+
+
+def test_right_to_left_emoji_and_split_characters():
+    text = "שלום 👩‍🚀 עולם مرحبا"
+    star = text.index("👩")
+    spans = [(0, 4), (4, star), (star, star + 1), (star, star + 1), (star + 1, star + 3), (star + 3, len(text))]
+    draft = samples.make(text, spans)
+    trace = Trace(Question("q", text, (text,)), {"name": "wo-rag"}, [Step(0, draft=draft, kept=text)], text, text)
+    cells = Texts(trace).cells(trace.steps[0], "draft")
+    assert [cell.tokens for cell in cells] == [1, 1, 2, 1, 1]
+    shown = Reader(views.trace(trace).html)
+    assert "2 tokens make this character" in views.trace(trace).html
+    assert shown.text.count(text) >= 2
+    assert all(a.get("dir") == "auto" for tag, a in shown.tags if a.get("class") in ("txt", "q"))
+
+
+@pytest.mark.parametrize(("tokens", "per_draft"), [(2000, 60), (5000, 60), (5000, 5000)])
+def test_long_traces_are_coloured_as_far_as_there_is_room_and_say_so(tokens, per_draft):
+    trace = samples.long_trace(tokens, per_draft)
+    written = sum(map(len, trace.continuations))
+    html = views.trace(trace).html
+    assert len(html.encode()) <= 1_800_000
+    assert len(tips(html)) <= 2000
+    assert ("stand uncoloured" in Reader(html).text) == (written > 2000)
+    assert ("more steps" in Reader(html).text) == (tokens > 40 * per_draft)
+
+
+def test_long_texts_are_cut_visibly():
+    trace = samples.almanac_trace()
+    huge = "word " * 100_000
+    step = trace.steps[0]
+    step.passages = (Passage("big", "big", huge), *(Passage(str(i), "t", "x") for i in range(200)))
+    step.prompt = Prompt(huge, {"question": (0, len(huge))})
+    step.query = Query(huge, huge[:-1], tuple("abcdefghij" * 100), np.ones(1000, np.float32), np.ones(1000, bool))
+    html = views.trace(trace).html
+    assert len(html) < 300_000
+    for more in ("more characters", "more passages", "more words"):
+        assert more in html
+
+
+def test_levels_show_the_threshold():
+    texts = Texts(samples.almanac_trace())
+    texts.top, texts.theta, texts.base = 4.0, 1.0, 0.0
+    values = np.array([np.nan, 0.0, -1.0, 0.01, 1.0, 1.001, 4.0])
+    assert texts.levels(values).tolist() == [0, 0, 0, 1, BELOW, BELOW + 1, LEVELS]
+    texts.theta = np.nan
+    assert texts.levels(np.array([0.1, 3.9])).tolist() == [1, LEVELS]
+    texts.theta, texts.top = 1.0, 0.5
+    assert texts.bounds()[-1] == 1.0
+    assert texts.levels(np.array([0.1, 0.5])).tolist() == [1, 3]
+    texts.theta, texts.top, texts.base = -1.0, 2.0, -5.0
+    assert texts.levels(np.array([-5.0, -1.0, 2.0])).tolist() == [0, BELOW, LEVELS]
+
+
+def test_bounds_of_entropies_and_what_was_asked_again_are_said():
+    trace = make_trace()
+    draft = trace.steps[0].draft
+    width = np.where(np.arange(len(draft)) % 2, 0.5, 0.0).astype(np.float32)
+    trace.steps[0] = dataclasses.replace(trace.steps[0], draft=dataclasses.replace(draft, entropy_width=width))
+    page = views.trace(trace)
+    again = f"{draft.asked_again} tokens asked again"
+    most = f"Entropies are known to ± 0.250 nats or better; {again}."
+    assert most in read(page)
+    assert most.split(";")[0] in " ".join(page.text.split())
+    assert any("± 0.250" in tip for tip in tips(page.html))
+
+
+def test_words_that_may_not_fire_are_drawn_as_not_judged():
+    loud = {"entropy": {"Bo": 4.5, "Li": 3.0}, "received": {"Bo": 0.2, "Li": 0.2}}
+    scripts = [Say(" It is Bo Ek, a man", **loud), Say(" Bo Ek. He is Li, a man", **loud), Say(" Li."), Say("Li")]
+    trace = drive(method("dragin", what="question"), *scripts).trace
+    drawn = views.trace(trace).html
+    about = [tip for tip in tips(drawn) if "word “Bo”" in tip]
+    assert [("HIT" in tip, "not judged" in tip) for tip in about] == [(True, False), (False, True)]
+    for theta, hits in ((0.25, ["Bo", "Li"]), (0.7, ["Bo"]), (50.0, [])):
+        html = views.replayed(trace, threshold=theta).html
+        marks = re.findall(r'<mark class="hit" tabindex.*?</mark>', html, re.S)
+        assert [re.sub(r"<bdi.*?</bdi>|<[^>]*>", "", mark).strip("◆ ,") for mark in marks] == hits
+
+
+def test_gold_answers_are_found_as_whole_words():
+    passage = Passage("p", "Gewair", "It was founded in 1388.")
+    assert facts.holds_gold(passage, ("1388",))
+    assert facts.holds_gold(Passage("p", "Beyonc\u00e9", ""), ("Beyonce\u0301",))
+    assert not facts.holds_gold(passage, ("138", ""))
+
+
+def test_text_is_wrapped_and_coloured_on_request_only():
+    trace = samples.almanac_trace()
+    for width in (40, 60, 100):
+        assert max(map(len, views.trace_text(trace, width=width).splitlines())) <= width
+    plain, coloured = views.trace_text(trace), views.trace_text(trace, color=True)
+    assert "\x1b[" not in plain
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == plain.split()
+
+
+# -- numbers of steps -------------------------------------------------------------------------------------------------
+
+
+def test_a_step_has_one_number_in_calls_tables_and_pictures():
+    loud = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}}
+    model = ScriptedModel((Say(" He left. It is by Bo Ek, a man", **loud), Say(" Li. So the answer is Li.")))
+    lab = dl.Lab(model, retriever=ScriptedRetriever())
+    trace = lab.ask(QUESTION, method("dragin", what="question"), gold="Li")
+    (retrieved,) = trace.retrievals["step"].unique()
+    for page in (views.trace(trace), views.compare([trace])):
+        assert re.search(rf"◆ ?{retrieved}\b", page.text)
+    assert f"Step {retrieved} asks" in trace.selections().layout.title.text
+    model.script[:] = [Say(" Li. So the answer is Li.")]
+    branch = lab.branch(trace, step=retrieved, query="another thing")
+    assert str(branch.parting).startswith(f"step {retrieved}: query")
+    assert f"parts at step {retrieved}" in read(views.trace(branch))
+
+
+# -- comparisons ------------------------------------------------------------------------------------------------------
+
+
+def test_sentences_that_say_the_same_stand_in_one_slot():
+    texts = [
+        ["The film was directed by Ann.", "Ann was born in 1901.", "So the answer is 1901."],
+        ["The film was directed by Bob.", "So the answer is 1950."],
+        ["Once upon a time.", "The film was directed by Cem.", "Cem was born in 1920.", "So the answer is 1920."],
+        [],
+    ]
+    assert align_sentences(texts) == [[None, None, 0, None], [0, 0, 1, None], [1, None, 2, None], [2, 1, 3, None]]
+    assert align_sentences([[], []]) == []
+    assert sentence_likeness("Same.", "same.") == 1
+    assert sentence_likeness("", "x") == 0
+
+
+def test_methods_stand_under_each_other_with_their_differences():
+    traces = [samples.baseline_trace("wo-rag"), samples.almanac_trace(), samples.baseline_trace("fs-rag")]
+    drawn = views.compare(traces)
+    for said in ("wo-rag", "dragin", "fs-rag", "◆ 1", "asked: city director", "instead of", "✓ right", "✗ wrong"):
+        assert said in read(drawn)
+    assert "<ins>" in drawn.html
+    assert "\ndragin  1466 (✓ right)" in drawn.text
+    assert views.compare(*traces).html == drawn.html
+
+
+def test_names_say_what_differs_and_no_more():
+    one, two = samples.almanac_trace(), samples.almanac_trace("paper")
+    three = dataclasses.replace(one, method=one.method | {"threshold": 0.8})
+    assert names_of([one, samples.baseline_trace("wo-rag")]) == ["dragin", "wo-rag"]
+    assert names_of([one, two, three]) == ["dragin reference θ 1.2", "dragin paper", "dragin reference θ 0.8"]
+    assert names_of([one, one]) == ["dragin #1", "dragin #2"]
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path):
+    one = samples.almanac_trace()
+    other = dataclasses.replace(one, question=Question("q", "Who?"))
+    for traces, labels, says in (
+        ([], None, "0 traces"),
+        ([one] * 17, None, "17 traces"),
+        ([one, other], None, "different questions"),
+        ([one], ["a", "b"], "2 labels"),
+        (one, None, "give a list"),
+    ):
+        with pytest.raises(SettingError, match=says):
+            views.compare(traces, labels=labels)
+    one.save(tmp_path / "a.trace")
+    assert "mine" in views.compare([tmp_path / "a.trace"], labels=["mine"]).text
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_a_page_with_every_question_and_its_cause(tmp_path: Path):
+    pytest.importorskip("itables")
+    for name, how in (("dragin", DRAGIN), ("wo-rag", method("wo-rag", variant="paper"))):
+        answer(tmp_path / name, 3, how=how)
+    page = views.browse_page(tmp_path, tmp_path / "runs.html").read_text()
+    for said in ("dragin", "wo-rag", "exact match", "Li 1"):
+        assert said in page
+    assert "https://unpkg" not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
