@@ -51,6 +51,8 @@ def installed(requirements: list[str]) -> dict[str, str]:
 def test_constraints_are_what_is_installed() -> None:
     pinned = make_constraints.pins(CONSTRAINTS)
     here = installed(make_constraints.requirements(PROJECT))
+    if not here["llama-cpp-python"]:  # which is built where it is asked for
+        del here["llama-cpp-python"]
     assert {"torch", "jupyterlab", "ray", "mpmath"} <= here.keys()
     differ = {name: (pinned.get(name), version) for name, version in here.items() if pinned.get(name) != version}
     assert not differ, "(constraints.txt, installed): install with -c constraints.txt, or run tools/make_constraints.py"

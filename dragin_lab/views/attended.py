@@ -69,7 +69,7 @@ def attention(
     else:
         kept = [one for one in trace.steps if step is None or one is own]
         texts = [(one.draft, one.prompt) for one in kept] + [(one.continuation, one.passages_prompt) for one in kept]
-        rows = next(((t, p) for t, p in texts if t is not None and p is not None and t.attention is not None), None)
+        rows = next(((t, p) for t, p in texts if t is not None and p is not None and t.rows is not None), None)
         if rows is None:
             return theme.message(trace.question.text, NO_ATTENTION)
         words, where = written_map(trace, *rows), name
@@ -80,7 +80,7 @@ def attention(
 
 def written_map(trace: Trace, text: Draft, prompt: Prompt) -> WordMap:
     """The rows kept while a text was written: row t + 1 is token t looking back."""
-    assert text.attention is not None
+    assert text.rows is not None
     rows = [("draft", word) for word in character_words(text.text, text.offsets) if word.text]
     columns: list[Part] = []
     for name, part in (("question", "question"), ("answer", "answer so far")):
@@ -92,10 +92,8 @@ def written_map(trace: Trace, text: Draft, prompt: Prompt) -> WordMap:
     p = len(text.prompt_ids)
     columns += [(part, Word(word.text, p + word.start, p + word.stop)) for part, word in rows]
     heads = trace.provenance.get("heads")
-    known = (
-        heads if isinstance(heads, list | tuple) and len(heads) == len(text.attention) else range(len(text.attention))
-    )
-    paid = pay_attention(text.attention[:, 1:].astype(np.float32), rows, columns, first=p)
+    known = heads if isinstance(heads, list | tuple) and len(heads) == len(text.rows) else range(len(text.rows))
+    paid = pay_attention(text.rows[:, 1:].astype(np.float32), rows, columns, first=p)
     return WordMap(paid, rows, columns, [int(i) for i in known])
 
 

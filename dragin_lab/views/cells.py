@@ -119,7 +119,7 @@ def find_cells(text: Draft, rows: pd.DataFrame, texts: Texts, unit: str, judged:
                         tokens=last.tokens + 1, level=max(level, last.level), fires=fires[i] or last.fires)
             )  # fmt: skip
         else:
-            shown = text.text[start:stop] or ("" if _MARKER_ONLY.match(text.tokens[i]) else text.tokens[i])
+            shown = text.text[start:stop] or ("" if _MARKER_ONLY.match(text.pieces[i]) else text.pieces[i])
             if shown:
                 cells.append(Cell(start, stop, shown, i, 1, level, fires[i], opens[i], False, spared[i]))
     for at, cell in enumerate(cells):

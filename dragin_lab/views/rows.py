@@ -82,7 +82,7 @@ def read_tokens(steps: Sequence[Step], extraction: Draft | None) -> pd.DataFrame
     """``trace.tokens`` of some steps, with every character printable (as many as there were)."""
 
     def clean(text: Draft | None) -> Draft | None:
-        return text and replace(text, text=printable(text.text), tokens=tuple(map(printable, text.tokens)))
+        return text and replace(text, text=printable(text.text), pieces=tuple(map(printable, text.pieces)))
 
     own = [replace(step, draft=clean(step.draft), continuation=clean(step.continuation)) for step in steps]
     return token_table(own, clean(extraction))

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dragin_lab.core.draft import Draft
 from open_questions import QUESTIONS
 
 import dragin_lab as dl
@@ -44,7 +43,7 @@ def test_decisions_are_mostly_those_of_the_dequantized_model(quantized: dl.Lab, 
         theirs += forced.received[:-1].tolist()
         for theta in (0.1, 0.3, 0.6):
             method = dl.method("dragin", threshold=theta)
-            hits = [method.trigger.judge(Draft(one, method.pipeline)).hit.tolist() for one in (draft, forced)]
+            hits = [method.trigger.judge(one.read_by(method.pipeline)).hit.tolist() for one in (draft, forced)]
             same.append(hits[0] == hits[1])
             fired += any(hits[1])
     correlation = np.corrcoef(ours, theirs)[0, 1]

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import view_samples as samples
 from colours import contrast
-from dragin_lab.core.words import Word
 from scripted import Say, ScriptedModel, ScriptedRetriever, WordTokenizer
 from view_states import STATES, hostile_trace
 
@@ -20,6 +19,7 @@ from dragin_lab import views
 from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Step, Trace
+from dragin_lab.trace.words import Word
 from dragin_lab.views import theme
 from dragin_lab.views.attended import WordMap, draw_map, read_again, written_map
 from dragin_lab.views.episodes import find_parts

@@ -201,7 +201,7 @@ def almanac_trace(variant: str = "reference") -> Trace:
         going = make(
             " Graizond Loththaimpan. He was born in Gewair, founded in 1466. So the answer is 1466.", eos=True, seed=5
         )
-        w = len([p for p in going.tokens if p.startswith("▁")])
+        w = len([p for p in going.pieces if p.startswith("▁")])
         rng = np.random.default_rng(4)
         words = words_of(going, rng.beta(1, 5, w), rng.gamma(0.5, 0.6, w), 99.0)
         trace.steps.append(

@@ -49,7 +49,7 @@ class Reader(HTMLParser):
 def hostile_trace() -> Trace:
     bad = "<script>alert('x')</script> & <img src=https://evil.example/a.png onerror=x> \"quoted\" \x1b[31m \ud800"
     made = samples.make(bad, seed=1)
-    made.alternative_tokens = tuple((bad, "</span>") for _ in made.tokens)
+    made.alternative_tokens = tuple((bad, "</span>") for _ in made.pieces)
     words = Words(
         (bad,),
         np.array([[0, len(made)]], np.int32),
