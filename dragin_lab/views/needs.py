@@ -86,7 +86,7 @@ def roc(
     title = (
         f"Does a trigger fire where it is needed? {int(labels.sum()):,} facts missing, {int((~labels).sum()):,} known"
     )
-    return theme.finish(figure, title, 480, legend={"orientation": "h", "y": -0.2, "yanchor": "top"})
+    return theme.finish(figure, title, 480, legend=theme.BELOW)
 
 
 def scores(
@@ -121,8 +121,9 @@ def scores(
             )  # fmt: skip
         if name in thetas:
             figure.add_vline(thetas[name], **theme.THETA, annotation_text=f"θ {short(thetas[name])}", **at)
-    figure.update_yaxes(tickformat=".0%")
-    legend = {"orientation": "h", "y": 1, "x": 1, "xanchor": "right", "yanchor": "bottom", "yref": "container"}
+    figure.update_yaxes(tickformat=".0%", ticklabelstandoff=4)
+    figure.update_xaxes(ticklabelstandoff=6)
+    legend = theme.BELOW
     title = f"Scores of {int((~labels).sum()):,} known and {int(labels.sum()):,} missing facts"
     return theme.finish(figure, title, 130 + 190 * down, barmode="overlay", legend=legend)
 

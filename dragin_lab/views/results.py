@@ -124,7 +124,7 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     figure.update_xaxes(title_text=NAMES.get(cost, cost), range=[-0.06 * most, 1.1 * most])
     figure.update_yaxes(title_text=NAMES.get(quality, quality))
     title = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}; bars are 95 % intervals".capitalize()
-    legend = {"orientation": "h", "y": -0.2, "yanchor": "top"}
+    legend = theme.BELOW
     return theme.finish(figure, title if len(rows) else "Nothing was run", 480, legend=legend)
 
 

@@ -20,6 +20,7 @@ COLOURS = (BLUE, AMBER, TEAL, PURPLE, "#8f7700", "#5b6fd6", GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
 HATCH = {"fillmode": "overlay", "size": 7, "solidity": 0.3, "fgcolor": "#ffffff", "fgopacity": 0.85}
+BELOW = {"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom"}  # where a long legend stands
 THETA = {"line_dash": "dash", "line_color": INK, "line_width": 1.5}
 
 _AXIS = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True, "tickcolor": GRID}

@@ -73,17 +73,17 @@ _FIGURE = """figure => {
   const problems = [], box = el => el.getBoundingClientRect();
   const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 3
     && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
-  const plot = [...figure.querySelectorAll('.plot svg')].find(svg => svg.checkVisibility()), inside = box(plot);
-  const texts = [...plot.querySelectorAll('text')].filter(text => text.textContent.trim());
+  const inside = box(figure);
+  const written = text => text.textContent.trim() && box(text).width;
+  const texts = [...figure.querySelectorAll('.main-svg text')].filter(written);
   for (const text of texts) {
     const says = text.textContent.trim(), b = box(text);
     const across = Math.max(b.right - inside.right, inside.left - b.left);
-    if (Math.max(across, b.bottom - inside.bottom, inside.top - b.top) > 1)
-      problems.push(`cut off: ${says}`);
-    if (parseFloat(getComputedStyle(text).fontSize) * inside.width / plot.viewBox.baseVal.width < 9)
-      problems.push(`too small: ${says}`);
+    if (Math.max(across, b.bottom - inside.bottom, inside.top - b.top) > 1) problems.push(`cut off: ${says}`);
+    if (parseFloat(getComputedStyle(text).fontSize) < 9) problems.push(`too small: ${says}`);
   }
-  texts.forEach((a, i) => texts.slice(i + 1).forEach(b => {
+  const flat = texts.filter(text => !/rotate\\((?!0)/.test(text.getAttribute('transform') ?? ''));
+  flat.forEach((a, i) => flat.slice(i + 1).forEach(b => {
     if (meet(box(a), box(b))) problems.push(`over one another: ${a.textContent.trim()} | ${b.textContent.trim()}`);
   }));
   return [...new Set(problems)];

@@ -1,0 +1,102 @@
+"""The controls in JupyterLab: by mouse and by keyboard, in two views, and without their kernel."""
+
+from __future__ import annotations
+
+import pytest
+from lab import NARROW, WIDE, Notebook, write_notebook
+from pages import Pages
+from tidy import card_problems, sideways
+
+QUESTION = "In which town was the director of The Ashen Rooftop born?"
+CELLS = [
+    f"""import dragin_lab as dl
+
+lab = dl.Lab(cache=True)
+trace = lab.ask({QUESTION!r}, threshold=0.5, top_n=5, gold="Hartfold")
+runs = lab.run([{{"id": "1", "question": {QUESTION!r}, "answer": "Hartfold"}}], ["dragin", "wo-rag"], output="browsed",
+               traces=True, progress=False)""",
+    "tuner = lab.tune([trace])\ntuner",
+    "explorer = dl.explore(trace, lab)\nexplorer",
+    "live = lab.explore('In which town was Olga Fenwisk born?')\nlive",
+    "browser = dl.browse(runs)\nbrowser",
+    "trace",
+    "tuner.outcome.retrievals, tuner.which.value, len(explorer.tree), live.trace and live.trace.ended",
+]
+
+
+@pytest.fixture
+def notebook(lab, browser):
+    """The notebook with every control, run; JupyterLab itself complains of what a restart cancels."""
+    pages = Pages(browser)
+    opened = Notebook.open(pages(lab), lab, write_notebook(lab.root, "controls.ipynb", CELLS))
+    assert [error for cell in opened.run_all() for error in cell.errors] == []
+    yield opened
+    opened.end()
+    opened.page.context.close()
+
+
+def control(notebook: Notebook, place: int):
+    """The box under a cell."""
+    return notebook.page.locator(".jp-Notebook .jp-Cell").nth(place).locator("[class*='dl-'].widget-vbox").first
+
+
+def state(notebook: Notebook) -> str:
+    """What Python says of the controls."""
+    return notebook.run(6).outputs[-1]["data"]["text/plain"]
+
+
+def test_controls_are_used_and_remain_as_pictures_without_a_kernel(notebook, picture):
+    page = notebook.page
+    tuner, explorer, live, browsed = (control(notebook, place) for place in (1, 2, 3, 4))
+    for box in (tuner, explorer):
+        box.locator(".js-plotly-plot .main-svg").first.wait_for()
+    # Where a control lives, the picture that stands in for it is hidden.
+    assert not page.get_by_text("The controls need a kernel").first.is_visible()
+    # The tuner, by keyboard.
+    handle = tuner.locator(".noUi-handle").first
+    handle.focus()
+    for _ in range(60):
+        handle.press("ArrowRight")
+    tuner.locator(".until").wait_for()
+    tuner.get_by_role("button", name="all 1 traces").click()
+    tuner.get_by_text("what changes").first.wait_for()
+    assert state(notebook).startswith("(0, 0, 1")
+    # The explorer: a click chooses a token, a button branches.
+    explorer.get_by_text("likeliest").first.wait_for()
+    bars = explorer.locator(".js-plotly-plot .bars .point")
+    bars.first.click(force=True)
+    explorer.get_by_text("token 1 of").first.wait_for()
+    explorer.get_by_role("button", name="write on without").click()
+    explorer.locator("select").first.get_by_text("decision").wait_for(state="attached")
+    explorer.get_by_text("written with passages").first.wait_for()
+    # Ask and watch.
+    live.get_by_role("button", name="Ask").click()
+    live.get_by_role("status").get_by_text("Answered").wait_for()
+    assert state(notebook) == "(0, 0, 2, 'answered')"
+    # Browse: a row shows its answer.
+    browsed.locator("table.dataTable tbody tr").first.click()
+    browsed.get_by_role("heading", name="Sentence 1").wait_for()
+    for theme, width in (("light", WIDE), ("dark", NARROW)):
+        notebook.theme(theme)
+        notebook.pictures(picture, f"controls-{theme}", width)
+        for card in page.locator(".jp-OutputArea-output .dl-out > .dl").all():
+            if card.is_visible():
+                assert card_problems(card) == []
+        assert sideways(page) <= 0
+
+
+def test_two_views_are_one_control_and_a_reopened_notebook_shows_pictures(notebook, lab, new_page, picture):
+    page = notebook.page
+    tuner = control(notebook, 1)
+    tuner.locator(".js-plotly-plot .main-svg").first.wait_for()
+    notebook.save()
+    page.wait_for_timeout(1000)
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    page.wait_for_timeout(2000)
+    assert tuner.locator(".js-plotly-plot").first.is_visible(), "what was drawn stays"
+    page.reload()
+    page.locator(".jp-RenderedPlotly").first.wait_for()
+    notes = page.get_by_text("The controls need a kernel")
+    assert notes.first.is_visible()
+    assert not page.get_by_text("Error displaying widget").first.is_visible()
+    page.screenshot(path=picture("reopened"), full_page=True)
