@@ -165,7 +165,7 @@ def finished_runs(paths: str | Path | Iterable[str | Path], made_by: str) -> lis
     try:
         records = find_runs(paths)
     except RunError as error:
-        raise RunError(f"{error}; these are made with: {made_by}") from None
+        raise RunError(f"{error} (papermill: --cwd notebooks); these are made with: {made_by}") from None
     part = [record for record in records if not record.complete]
     if part:
         more = f", and {len(part) - 1} more are not" if len(part) > 1 else ""

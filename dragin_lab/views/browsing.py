@@ -52,7 +52,8 @@ def describe_answers(runs: Runs, dataset: str, qid: str, names: Sequence[str]) -
     if len(traces) > 1:
         first, second = list(traces.values())[:2]
         html += compare([first, second], labels=list(traces)[:2]).html
-        differs = clip(next(iter(first.diff(second).splitlines()), "nothing"), 300)[0]
+        written = [line for line in first.diff(second).splitlines() if line.startswith(("steps", "text", "answer"))]
+        differs = clip(next(iter(written), "nothing that was written"), 300)[0]
         html += f'<p class="mathjax_ignore">First difference: {esc(differs)}</p>'
     return html + "".join(show_or_explain(trace._repr_html_, "the trace") for trace in traces.values())
 

@@ -102,7 +102,7 @@ class Explorer(Control):
         with self.figure.batch_update():
             self.figure.data = ()
             self.figure.add_traces(drawn.data)
-            self.figure.layout = drawn.layout
+            self.figure.layout = drawn.layout.update(autosize=True)
         for bars in self.figure.data[: 3 if len(drawn.data) > 2 else 2]:
             bars.on_click(lambda _, points, __: setattr(self.token, "value", int(points.point_inds[0]) + 1))
         query = None if own is None else own.query

@@ -28,6 +28,7 @@ from dragin_lab.views.rows import draw_scores, draw_tokens, find_text, heatmap, 
 from dragin_lab.widgets.control import Control, button
 
 STEPS = 200  # of a slider
+BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}  # two pages, under one another where it is narrow
 
 
 class Tuner(Control):
@@ -44,7 +45,8 @@ class Tuner(Control):
         )
         self.texts = ipw.Dropdown(description="step")
         self.controls = {name: make_control(name, replays_) for name in first.tunable}
-        self.page, self.beside, self.whole = ipw.HTML(), ipw.HTML(), ipw.HTML()
+        self.page, self.beside, self.whole = ipw.HTML(layout=BESIDE), ipw.HTML(layout=BESIDE), ipw.HTML()
+        self.beside.layout.display = "none"
         self.figure = go.FigureWidget()
         every = button(f"all {len(replays_)} traces", self.replay_all, tooltip="replays them all at these settings")
         ask = button("ask the model", lambda: self.guard(self.run_model), disabled=lab is None)
@@ -62,7 +64,8 @@ class Tuner(Control):
     def settings(self) -> dict[str, Any]:
         """The controls' values that are not as the chosen trace was run."""
         old = self.replays[self.which.value].method.settings
-        return {name: one.value for name, one in self.controls.items() if one.value != old[name]}
+        values = {name: None if one.value == "" else one.value for name, one in self.controls.items()}
+        return {name: value for name, value in values.items() if value != old[name]}
 
     def open_trace(self) -> None:
         """Show the chosen trace, with the step that retrieved first."""
@@ -102,7 +105,7 @@ class Tuner(Control):
             if rows is not None:
                 drawn = draw_tokens(self.outcome.judged, rows, f"step {self.texts.value}, draft")
                 self.figure.add_traces(drawn.data)
-                self.figure.layout = drawn.layout
+                self.figure.layout = drawn.layout.update(autosize=True)
 
     def replay_all(self) -> None:
         """A table of all traces at these settings, those that change first."""
@@ -121,7 +124,7 @@ class Tuner(Control):
             self.say("The model answers …")
             whole = self.follow(events)
             self.ran.append(events.trace)
-            self.beside.value = events.trace._repr_html_()
+            self.beside.value, self.beside.layout.display = events.trace._repr_html_(), None
             self.say("" if whole else "Stopped; what was written stands beside.")
 
         self.begin(work)
@@ -165,8 +168,9 @@ def make_control(name: str, replays_: list[Replay]) -> Any:
     value, title = method.settings[name], title_setting(name)
     shared = {"value": value, "description": title, "tooltip": known.label, "layout": {"width": "480px"}}
     if known.choices:
-        none = [("none", None)] if known.optional else []
-        return ipw.Dropdown(options=[*none, *((one, one) for one in known.choices)], **shared)
+        none = [("none", "")] if known.optional else []
+        choices = [*none, *((one, one) for one in known.choices)]
+        return ipw.Dropdown(options=choices, **shared | {"value": value or ""})
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ipw.Text(**shared | {"value": str(value)}, disabled=True)
     if isinstance(value, int):
