@@ -16,9 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # the kernels inherit it
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the kernels inherit both
+os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"  # figures as data, without 5 MB of script in each notebook
 
 import nbformat
+from plotly.offline import get_plotlyjs
 
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.files import write_whole
@@ -99,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command.add_argument("--page", nargs="+", type=Path, default=[], help="executed notebooks to write as pages")
     given = command.parse_args(arguments)
     given.output.mkdir(parents=True, exist_ok=True)
+    write_whole(given.output / "plotly.min.js", get_plotlyjs().encode())
     for book in given.page:
         write_page(given.output, book.stem, page(nbformat.read(book, as_version=4), book.stem, "An executed notebook."))
     if not given.page:

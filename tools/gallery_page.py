@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+import plotly.io as pio
 from bs4 import BeautifulSoup
 from nbconvert.filters import ansi2html, markdown2html
 from pygments import highlight
@@ -16,6 +17,7 @@ from pygments.lexers import PythonLexer
 
 from tools.base import HERE, fill_template
 
+PLOTLY = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 #: Code of more lines is folded: a page is read for what came out.
 FOLD = 14
@@ -47,6 +49,8 @@ def page(notebook: Notebook, name: str, made: str, before: Turn | None = None, b
     """A whole document. ``name`` is that of the notebook without its ending; ``made`` says how this copy was made."""
     turns = [(turn[0], mark, turn[1]) for turn, mark in ((before, "← "), (behind, "→ ")) if turn is not None]
     body = "\n".join(_cells(notebook, f'<p class="made">{escape(made)}</p>'))
+    if "plotly-graph-div" in body:  # the one script that all pages share lies beside them
+        body = f'<script src="plotly.min.js"></script>{body}'
     return fill_template(
         "gallery.html.jinja", title=title_of(notebook), style=_style(), notebook=name, turns=turns, body=body
     )
@@ -102,6 +106,8 @@ def _output(output: Mapping[str, Any]) -> str:
         if "%|" in data.get("text/plain", ""):  # a progress bar, which says nothing when all is done
             return ""
         return f'<span class="live">{_LIVE}</span>'
+    if PLOTLY in data:
+        return str(pio.to_html(data[PLOTLY], full_html=False, include_plotlyjs=False, validate=False))
     if "text/html" in data:
         return _html(data["text/html"])
     if "text/markdown" in data:

@@ -18,6 +18,7 @@ from dragin_lab.run.lab import Lab
 from dragin_lab.trace.trace import Question, Trace
 from dragin_lab.views.facts import ended_line
 from dragin_lab.views.html import clip, esc
+from dragin_lab.views.pages import load_stylesheet
 from dragin_lab.widgets.control import Control, button
 
 EVERY = 0.1  # seconds between pictures while tokens come
@@ -79,22 +80,24 @@ class AskLive(Control):
         """Show what comes, the text under way at most every ``EVERY`` seconds."""
         trace: Trace = events.trace
         under_way: list[str] = []
-        drawn = 0.0
+        done, drawn = "", 0.0
 
         def each(event: Any) -> None:
-            nonlocal drawn
+            nonlocal done, drawn
             if isinstance(event, TokenWritten):
                 level = int(np.clip(1 + (event.entropy - CERTAIN) / (LOST - CERTAIN) * 9, 0, 9))
                 tip = f"entropy {event.entropy:.3f}, probability {np.exp(event.logprob):.2f}"
                 under_way.append(f'<span class="h{level}" title="{tip}">{esc(event.text)}</span>')
-            else:
+                if time.monotonic() - drawn < EVERY:
+                    return
+            else:  # the page is drawn where a step went on, not for each token
                 under_way.clear()
-            if not isinstance(event, TokenWritten) or time.monotonic() - drawn >= EVERY:
-                step = f"step {event.step + 1}, {event.kind}" if isinstance(event, TokenWritten) else "reading"
-                self.page.value = f"<p><small>{step} …</small></p>{trace._repr_html_()}" + (
-                    f'<div class="dl-out"><div class="dl"><div class="head txt">{"".join(under_way)}</div></div></div>'
-                )
-                drawn = time.monotonic()
+                done = trace._repr_html_()
+            writing = f"step {event.step + 1}, {event.kind} …" if isinstance(event, TokenWritten) else ""
+            style = "" if done else f"<style>{load_stylesheet()}</style>"
+            text = f'<div class="head"><small>{writing}</small><div class="txt">{"".join(under_way)}</div></div>'
+            self.page.value = f'{done}<div class="dl-out mathjax_ignore">{style}<div class="dl">{text}</div></div>'
+            drawn = time.monotonic()
 
         try:
             whole = self.follow(events, each)

@@ -1,4 +1,4 @@
-"""The controls in JupyterLab: by mouse and by keyboard, in two views, and without their kernel."""
+"""The controls in JupyterLab: by mouse and by keyboard, and without their kernel."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def state(notebook: Notebook) -> str:
     return notebook.run(6).outputs[-1]["data"]["text/plain"]
 
 
-def test_controls_are_used_and_remain_as_pictures_without_a_kernel(notebook, picture):
+def test_controls_are_used_by_mouse_and_by_keyboard(notebook, picture):
     page = notebook.page
     tuner, explorer, live, browsed = (control(notebook, place) for place in (1, 2, 3, 4))
     for box in (tuner, explorer):
@@ -85,7 +85,7 @@ def test_controls_are_used_and_remain_as_pictures_without_a_kernel(notebook, pic
         assert sideways(page) <= 0
 
 
-def test_two_views_are_one_control_and_a_reopened_notebook_shows_pictures(notebook, lab, new_page, picture):
+def test_a_notebook_that_was_saved_and_reopened_shows_pictures(notebook, picture):
     page = notebook.page
     tuner = control(notebook, 1)
     tuner.locator(".js-plotly-plot .main-svg").first.wait_for()

@@ -50,6 +50,16 @@ def test_an_executed_notebook_of_ones_own_becomes_a_page(tmp_path: Path) -> None
     assert "mine" in (tmp_path / "pages" / "mine.html").read_text(encoding="utf-8")
 
 
+def test_a_figure_of_plotly_is_drawn_by_the_one_script_beside_the_pages(tmp_path: Path) -> None:
+    figure = {"data": [{"type": "bar", "y": [1, 2]}], "layout": {"title": {"text": "mine"}}}
+    nbformat.write(executed(shown({gallery_page.PLOTLY: figure, "text/html": "5 MB"})), tmp_path / "mine.ipynb")
+    gallery.main(["--page", str(tmp_path / "mine.ipynb"), "--output", str(tmp_path / "pages")])
+    html = (tmp_path / "pages" / "mine.html").read_text(encoding="utf-8")
+    assert html.count('<script src="plotly.min.js">') == html.count("plotly-graph-div") == 1
+    assert "5 MB" not in html
+    assert (tmp_path / "pages" / "plotly.min.js").stat().st_size > 10**6
+
+
 def test_every_parameter_of_the_pages_is_one_of_the_notebook() -> None:
     for book in sorted(gallery.NOTEBOOKS.glob("[0-9]*.ipynb")):
         source = next(
