@@ -161,8 +161,6 @@ class Trace:
         ends = ((step.draft, step.draft_kept), (step.continuation, step.continuation_kept))
         return sum(int((c.offsets[:, 1] > end).sum()) for c, end in ends if c is not None and end is not None)
 
-    # -- tables ---------------------------------------------------------------------------------------------------
-
     @property
     def tokens(self) -> pd.DataFrame:
         """One row per token of every draft and continuation (pandas.DataFrame); see ``frames.token_table``."""
@@ -172,8 +170,6 @@ class Trace:
     def retrievals(self) -> pd.DataFrame:
         """One row per retrieved passage: step, query, rank, id, title, text, score (pandas.DataFrame)."""
         return retrieval_table(self.steps)
-
-    # -- files ----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, hidden: bool = False) -> Path:
         """Write the trace to one safetensors file (``trace.file``); the old file stays if writing fails.

@@ -16,6 +16,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.study.truth import Count, find_labels
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
+from dragin_lab.views.cells import Texts
 from dragin_lab.views.facts import judge_answer, setting_text
 from dragin_lab.views.html import clip, count, esc, num
 from dragin_lab.views.pages import Page, load_stylesheet, open_traces
@@ -124,7 +125,7 @@ def _draw(outcomes: Sequence[Outcome]) -> str:
     one = outcomes[0]
     why = f'<p class="soft">{esc(one.why)}</p>' if one.why else ""
     head = f'<div class="head" role="status"><dl class="facts">{facts}</dl>{why}{many}</div>'
-    return head + trace_card(one.judged, turns=one.turns, since=one.since)
+    return head + trace_card(Texts(one.judged), turns=one.turns, since=one.since)
 
 
 def _write(outcomes: Sequence[Outcome]) -> str:

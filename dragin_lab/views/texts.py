@@ -31,7 +31,12 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
     Hits stand in ⟦ ⟧, thrown-away text in ~[ ]~, both also without ``color`` (ANSI).
     """
     instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
-    paper, texts = _Paper(max(as_count("width", width), 40), flag("color", color)), Texts(trace)
+    return write_trace(Texts(trace), max(as_count("width", width), 40), flag("color", color))
+
+
+def write_trace(texts: Texts, width: int = 88, color: bool = False) -> str:
+    """``trace_text`` of texts that are read already."""
+    paper, trace = _Paper(width, color), texts.trace
     paper.put("Question", (trace.question.text, _BOLD))
     gold = f"; gold: {' or '.join(trace.question.golds)}" if trace.question.golds else ""
     verdict = facts.judge_answer(trace)[1]

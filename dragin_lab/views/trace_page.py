@@ -5,20 +5,21 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from markupsafe import Markup
 
+from dragin_lab.checks import count as as_count
 from dragin_lab.trace.kept import arrivals, before_after, kept_of, mean_entropy, origins, resumed, with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace
 from dragin_lab.views import facts
 from dragin_lab.views.cells import Cell, Texts
 from dragin_lab.views.html import clip, clip_html, count, esc, num
 from dragin_lab.views.pages import Page, open_trace, render, show_or_explain
-from dragin_lab.views.texts import trace_text
+from dragin_lab.views.texts import write_trace
 
 MAX_STEPS, OPEN_STEPS = 40, 6
 GEM = '<span class="gem" aria-hidden="true">◆</span>'
@@ -30,13 +31,14 @@ def trace(source: Trace | str | Path, *, max_tokens: int = 2000) -> Page:
     At most ``max_tokens`` tokens are coloured one by one; the other texts stand plain, and the page says so. Raises
     ``TraceFileError`` for a file that holds no trace.
     """
-    opened = open_trace(source)
-    return Page(opened.question.text, partial(trace_card, opened, max_tokens), partial(trace_text, opened))
+    opened, most = open_trace(source), as_count("max_tokens", max_tokens)
+    texts = cache(lambda: Texts(opened, most=most))  # read once, for the page and for its text
+    return Page(opened.question.text, lambda: trace_card(texts()), lambda: write_trace(texts()))
 
 
-def trace_card(shown: Trace, max_tokens: int = 2000, turns: Any = None, since: int | None = None) -> str:
+def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str:
     """The inside of the page. ``turns`` say what other settings would do in each step, ``since`` where they part."""
-    texts = Texts(shown, most=max_tokens)
+    shown = texts.trace
     prefix = "dl" + hashlib.blake2s(f"{shown.fingerprint}{turns is None}".encode(), digest_size=5).hexdigest()
     retrieving = [step.index for step in shown.steps if step.query is not None]
     few = [step.index for step in shown.steps[:MAX_STEPS]]
