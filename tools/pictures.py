@@ -30,7 +30,7 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--
 FLAGS += ("--disable-background-networking", "--disable-component-update", "--force-device-scale-factor=1.5")
 WIDTH = 1060
 #: The pictures and their heights.
-HEIGHTS = {"trace": 1130, "real": 838, "heatmap": 1010, "methods": 900, "notebooks": 434}
+HEIGHTS = {"trace": 1130, "real": 838, "heatmap": 600, "methods": 900, "notebooks": 434}
 #: DRAGIN in the pictures, as in README.md's ten lines: the equations, with a query that selects among its candidates.
 DRAGIN = {"variant": "paper", "threshold": 0.5, "top_n": 5}
 #: Compared with DRAGIN side by side.

@@ -113,7 +113,7 @@ def page(path: str | Path, *parts: Any, title: str = "", inline: bool = False) -
 def _part_html(part: Any) -> Markup:
     """The HTML of a part of a page; tables are plain ones."""
     if hasattr(part, "to_plotly_json"):
-        return Markup(part.to_html(full_html=False, include_plotlyjs=False))
+        return Markup(part.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}))
     frame = getattr(part, "frame", part)
     if hasattr(frame, "to_html"):
         about = "".join(f"<p><small>{esc(line)}</small></p>" for line in getattr(part, "about", ()))
