@@ -25,7 +25,8 @@ class Elasticsearch:
         client: yours, ``elasticsearch.Elasticsearch(...)`` or ``opensearchpy.OpenSearch(...)``, with its own address,
             credentials, time limit and repetitions.
         index: its name.
-        title, text: the names of the fields.
+        title: the name of the field with a passage's title.
+        text: of the one with its text.
 
     Raises:
         SettingError: a client that cannot search.

@@ -198,7 +198,7 @@ def test_drafts_are_streamed_and_two_streams_may_be_read_in_turn(lab: dl.Lab) ->
     )
     turns = list(zip(one, other, strict=True))
     expected = lab.model.write(Write(PROMPT, 8))
-    assert [event.id for event, _ in turns] == expected.ids.tolist()
+    assert [int(draft.ids[-1]) for draft, _ in turns] == expected.ids.tolist()
 
 
 @ready
