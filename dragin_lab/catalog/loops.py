@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dragin_lab.core.episode import Episode, Tokenizer
-from dragin_lab.core.loop import Loop
-from dragin_lab.core.loops import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
+from dragin_lab.core.loop import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.steps import Loop
 from dragin_lab.reference.dragin import ReferenceLoop
 from dragin_lab.reference.rules import ReferenceMethod
 from dragin_lab.trace.trace import Trace

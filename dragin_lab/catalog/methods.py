@@ -9,6 +9,7 @@ from typing import Any
 
 from dragin_lab.catalog.budget import Budget, Calibrated, Calibration
 from dragin_lab.checks import choice, count
+from dragin_lab.core.custom import when
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
 from dragin_lab.core.method import (
     LOOP,
@@ -22,7 +23,7 @@ from dragin_lab.core.method import (
 )
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.settings import Entry, Part, Registry, Rule
-from dragin_lab.core.trigger import TRIGGERS, Trigger, when
+from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError
 from dragin_lab.reference.rules import FORMULATIONS, REFERENCE_METHODS, RULES
 from dragin_lab.trace.trace import Trace

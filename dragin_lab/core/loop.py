@@ -1,108 +1,125 @@
-"""What every loop shares: steps, searches, how an episode ends, the answer read from its text."""
+"""The loops of the papers: retrieval by the clock (Table 1), DRAGIN (§3.3) and FLARE."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
-from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, fold_phrase, without_end_marks, without_thoughts
-from dragin_lab.core.episode import Episode, Never, Search, Stop, Tokenizer, Write
-from dragin_lab.core.method import Method
-from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.trace.trace import Decision, Draft, Prompt, Query, Step, Trace
+from dragin_lab.core.clock import Clock
+from dragin_lab.core.episode import Episode
+from dragin_lab.core.formulators import formulate
+from dragin_lab.core.stops import FirstSentence
+from dragin_lab.core.turns import PaperLoop
+from dragin_lab.trace.trace import Decision, Query, Step
 
 
 @dataclass
-class Loop:
-    """One episode: a method at work on ``trace.question``."""
+class DraginLoop(PaperLoop):
+    """Write until the trigger fires, retrieve, and resume what was cut (DRAGIN §3.3).
 
-    method: Method
-    trace: Trace
-    template: PromptTemplate
-    tokenizer: Tokenizer
-    window: int | None = None
-    question: str = field(init=False)
-    released: ClassVar[bool] = False  # whether answers are read and scored as a released code does
-
-    def __post_init__(self) -> None:
-        self.question = self.trace.question.text
+    A trigger that judges the draft as a whole lets it be written to its end.
+    """
 
     def run(self) -> Episode[None]:
-        """All turns, until ``trace.ended`` says how the episode ended; the answer is then read from ``trace.text``."""
-        raise NotImplementedError
+        resumed = False
+        while self.running:
+            step = self.new_step()
+            stop = self.watch(resumed) if self.trigger.span == "word" else None
+            draft = yield from self.write_draft(step, stop)
+            assert step.prompt is not None
+            verdict, step.decision, gap = self.judge(draft, step.prompt, resumed)
+            step.words, resumed = verdict.words, gap is not None
+            if gap is None:
+                self.keep(step, draft, len(draft.text))
+                continue
+            yield from self.fetch(step, formulate(self.method.formulator, gap))
+            assert step.decision.cut is not None
+            self.keep(step, draft, step.decision.cut, ended=False)  # Eq. 6
 
-    def new_step(self) -> Step:
-        step = Step(len(self.trace.steps))
-        self.trace.steps.append(step)
-        return step
 
-    def write(
-        self, step: Step, most: int, stop: Stop | None = None, *, with_passages: bool = False, **options: Any
-    ) -> Episode[Draft]:
-        """Write after the step's prompt (or its prompt with passages), and note a window that was overrun."""
-        prompt = step.passages_prompt if with_passages else step.prompt
-        assert prompt is not None
-        continuation: Draft = yield Write(prompt, most, stop or Never(), **options)
-        step.notes.extend(self._overrun(continuation))
-        return continuation
+@dataclass
+class SentenceLoop(PaperLoop):
+    """Write a sentence ahead; where the trigger fires, retrieve and write it again with the passages in view."""
 
-    def _overrun(self, continuation: Draft) -> list[str]:
-        total = len(continuation.prompt_ids) + len(continuation)
-        if self.window is None or total <= self.window:
-            return []
-        return [f"prompt and text have {total} tokens, more than the model's window of {self.window}"]
+    def run(self) -> Episode[None]:
+        while self.running:
+            step = self.new_step()
+            draft = yield from self.write_draft(step, self._sentence)
+            assert step.prompt is not None
+            verdict, step.decision, gap = self.judge(draft, step.prompt, resumed=False)
+            step.words = verdict.words
+            if gap is None:
+                self.keep(step, draft, self.first_sentence(draft.text)[1] or len(draft.text))
+                continue
+            yield from self.fetch(step, formulate(self.method.formulator, gap))
+            step.discarded = draft.text
+            yield from self.write_sentence(step)
 
-    def extraction_prompt(self, text: str) -> Prompt:
-        """The prompt that asks for the answer with ``text``, where the answer's text has none."""
-        return self.template.render(self.question, " " + text)
+    def write_sentence(self, step: Step) -> Episode[None]:
+        """Write one sentence with the passages in view, and keep it."""
+        continuation = yield from self.write_on(step, self._sentence)
+        self.keep(step, continuation, self.first_sentence(continuation.text)[1] or len(continuation.text))
 
-    def request_answer(self, text: str) -> Episode[str]:
-        """Have the model complete ``text``, which ends by asking for the answer (§6.2)."""
-        continuation = yield from self.extract(text)
-        text += continuation.raw_text.strip()
-        return text if self.template.shape.closes else cut_prediction(text, at_start=True)
+    @property
+    def _sentence(self) -> FirstSentence:
+        return FirstSentence(self.method.pipeline, phrase=self.template.shape.phrase)
 
-    def extract(self, text: str, stop: Stop | None = None) -> Episode[Draft]:
-        """What the model writes after ``text``, recorded as the trace's extraction."""
-        prompt = self.trace.extraction_prompt = self.extraction_prompt(text)
-        continuation = self.trace.extraction = yield Write(prompt, ANSWER_TOKENS, stop or Never())
-        self.trace.notes.extend(self._overrun(continuation))
-        return continuation
 
-    def retrieve(self, step: Step, query: Query) -> Episode[None]:
-        """Search for a query, and record both."""
-        query.sent = self.sendable(query.text)
-        step.query = query
-        step.passages = tuple((yield Search(query.sent, self.method.top_k)))
-        if len(step.passages) < self.method.top_k:
-            step.notes.append(f"asked for {self.method.top_k} passages, found {len(step.passages)}")
+@dataclass
+class FlareLoop(SentenceLoop):
+    """The same, after a first search for the question (FLARE)."""
 
-    def sendable(self, text: str) -> str:
-        """What of a query's text is sent to the retriever."""
-        return text
+    def run(self) -> Episode[None]:
+        step = self.new_step()
+        self.schedule(step, "once, before anything is written")
+        yield from self.fetch(step, Query(self.question, self.question))
+        yield from super().run()
 
-    def first_query(self) -> Query:
-        """The query of a loop that searches before anything is written."""
-        note = "the question: nothing is written yet" if self.method.formulator.needs else ""
-        return Query(self.question, self.question, note=note)
 
-    def schedule(self, step: Step, reason: str) -> None:
-        """Record the decision of a trigger that reads no draft."""
-        step.decision = Decision(retrieve=True, reason=reason)
+@dataclass
+class ClockLoop(SentenceLoop):
+    """wo-RAG, SR-RAG, FL-RAG, FS-RAG: search by the clock, or not at all, then write (Table 1)."""
 
-    def finish(self) -> Episode[None]:
-        """Read the answer from the text; ask for one where the text has none (Appendix B; reference-behaviour §6)."""
-        form = self.template.shape
-        text = without_thoughts(self.trace.text).strip()
-        text = text if form.closes else cut_prediction(text)  # passages that were put in may hold the marks of a cut
-        if form.phrase not in (text if self.released else fold_phrase(text, form.phrase)):
-            text = yield from self.request_answer(text + form.request)
-        text = without_end_marks(text, self._end_marks_in(text))
-        self.trace.answer = self.template.read(text, released=self.released)
-        self.trace.readable = self.template.readable(text)
-        if golds := self.trace.question.golds:
-            self.trace.scores = self.template.score(self.trace.answer, golds, released=self.released)
+    @property
+    def clock(self) -> Clock:
+        """The trigger."""
+        assert isinstance(self.trigger, Clock)
+        return self.trigger
 
-    def _end_marks_in(self, text: str) -> list[str]:
-        """The model's end marks that a text holds; the answer is read without them."""
-        return [mark for mark in self.tokenizer.end_marks if mark in text]
+    @property
+    def writes_on(self) -> bool:  # type: ignore[override]
+        return self.clock.searches == "always"
+
+    def run(self) -> Episode[None]:
+        step = self.new_step()
+        if self.clock.searches == "once":
+            self.schedule(step, "once, before anything is written")
+            yield from self.fetch(step, Query(self.question, self.question))
+        while self.running:
+            yield from self._turn(step)
+            if self.running and self.clock.searches != "once":
+                step = self.new_step()
+
+    def _turn(self, step: Step) -> Episode[None]:
+        if self.clock.searches == "never":
+            step.decision = Decision(False, self.clock.reason)
+            draft = yield from self.write_draft(step, None)
+            self.keep(step, draft, len(draft.text))
+            return
+        if self.clock.searches == "always":
+            self.schedule(step, self.clock.reason)
+            yield from self.fetch(step, self._query())
+        if self.clock.sentences:
+            yield from self.write_sentence(step)
+            return
+        continuation = yield from self.write_on(step, None, self.clock.tokens)
+        self.keep(step, continuation, len(continuation.text))
+
+    def _query(self) -> Query:
+        """The query of a turn: from what the last turn wrote, at the start from the question."""
+        step = self.trace.steps[-2] if len(self.trace.steps) > 1 else None
+        if step is None or step.continuation is None or step.passages_prompt is None:
+            return self.first_query()
+        written = step.continuation
+        end = len(written.text) if step.continuation_kept is None else step.continuation_kept
+        gap = self.gap_at_end(written, step.passages_prompt, (0, end), answer=self.text)
+        return formulate(self.method.formulator, gap)

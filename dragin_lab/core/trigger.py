@@ -1,4 +1,4 @@
-"""What a trigger is: a score for each token of a draft, a threshold θ, and one place that compares them.
+"""What a trigger is: a score for each token of a draft, a threshold θ, and one place that compares them; and RIND.
 
 A draft is judged while it is written, token by token (``stops.Watch``), once it has ended, and again in a replay. All
 three call ``Trigger.judge``.
@@ -6,16 +6,14 @@ three call ``Trigger.judge``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from dragin_lab.checks import choice, number
 from dragin_lab.core.needs import read_needs
-from dragin_lab.core.scores import pool_values, pool_words
+from dragin_lab.core.scores import doubts, pool_values, pool_words, scale_by_sentence
 from dragin_lab.core.settings import Registry, Rule, setting
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.text import write_compared
@@ -216,73 +214,67 @@ class Trigger(Rule):
         return f"{word!r} {self.describe_score(score)}, above θ {theta}"
 
 
-TRIGGERS: Registry[Trigger] = Registry("when", Trigger, "dragin_lab.whens")
-
-
-def when(
-    name: str,
-    *,
-    threshold: float | None = None,
-    unit: str = "word",
-    pool: str = "max",
-    cut: str | None = None,
-    skip_stop_words: bool = False,
-    needs: Sequence[str] = (),
-    source: str = "",
-) -> Callable[[Callable[..., np.ndarray]], type[Trigger]]:
-    """Make a trigger from a function that scores the tokens of a draft, and enter it under ``name``.
-
-    The function takes a ``Draft`` of n tokens and returns (n,) finite numbers, larger where the model is less sure. Its
-    further parameters, each with a default, become settings.
-
-    Args:
-        name: how it is called in ``when="margin"``, labels, tables and files.
-        threshold: θ where none is given. Where it is below 0, θ may be any number, else it is at least 0.
-        unit: what is compared with θ: each "word", each "sentence", or the "draft".
-        pool: how the tokens' scores make a unit's: "max", "mean", "min" or "sum".
-        cut: where a draft that fires is cut, before its "word", its "sentence" or all of the "draft"; default the unit.
-        skip_stop_words: stop words score 0.
-        needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``; "received"
-            where it reads ``draft.received``, so that models without attention are refused.
-        source: where the idea is from.
-
-    Raises ``SettingError`` for values that do not exist, a built-in name, and a parameter without default.
-    """
-    cut = unit if cut is None else cut
-    for label, value, known in (("unit", unit, UNITS), ("pool", pool, POOLS), ("cut", cut, UNITS)):
-        choice(f"trigger {name!r}: {label}", value, known)
-    if UNITS.index(cut) < UNITS.index(unit):
-        raise SettingError(f"trigger {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
-    needs = read_needs(name, needs)
-    theta = None if threshold is None else number("threshold", threshold, -np.inf)
-
-    return TRIGGERS.define(
-        Scored,
-        name,
-        settings={"threshold": setting(theta, kind=float, label=f"{name} score")},
-        unit=unit,
-        pool=pool,
-        cut=cut,
-        skip_stop_words=skip_stop_words,
-        needs=needs,
-        source=source,
-    )
-
-
-@dataclass(frozen=True)
-class Scored(Trigger):
-    """A trigger around a function, as ``@dl.when`` makes it."""
-
-    function = staticmethod(lambda draft: draft.entropy)
-    parameters: ClassVar[tuple[str, ...]] = ()
-
-    def score(self, draft: Draft) -> np.ndarray:
-        values: np.ndarray = self.function(draft, **{key: getattr(self, key) for key in self.parameters})
-        return values
-
-
 def _describe_failure(name: str, draft: Draft, error: Exception) -> str:
     where = f"trigger {name!r} failed on a draft of {len(draft)} tokens ({draft.text[:60]!r}): "
     if isinstance(error, ValueError) and "read-only" in str(error):
         return where + "it writes to an array of the draft, which is read-only; copy it first: draft.entropy.copy()"
     return f"{where}{type(error).__name__}: {error}"
+
+
+TRIGGERS: Registry[Trigger] = Registry("when", Trigger, "dragin_lab.whens")
+
+# -- the two of the paper ----------------------------------------------------------------------------------------------
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class Rind(Trigger):
+    """RIND: entropy x attention from later tokens x not a stop word (DRAGIN §3.1)."""
+
+    name, source, skip_stop_words, needs = "rind", "DRAGIN Eq. 1-5", True, ("received",)
+    #: Measured on development questions of Almanac and SmolLM2 (docs/results/thresholds.md). Table 9's values are
+    #: on the released code's scale, which ``scale="sentence"`` gives.
+    threshold: float = setting(0.25, label="RIND score")
+    scale: str | None = setting(None, choices=("sentence",), label="scale of attention")
+
+    def __init__(self, threshold: Any = MISSING, scale: str | None = None) -> None:
+        usual = type(self).threshold if scale is None else 1.2
+        object.__setattr__(self, "threshold", usual if threshold is MISSING else threshold)
+        object.__setattr__(self, "scale", scale)
+        self.__post_init__()
+
+    @property
+    def judges_ended_sentences(self) -> bool:
+        return self.scale is not None
+
+    def score(self, draft: Draft) -> np.ndarray:
+        return draft.entropy * self._attention(draft)  # (n,) Eq. 5; s_i is 0 for stop words by ``skip_stop_words``
+
+    def _attention(self, draft: Draft) -> np.ndarray:
+        if self.scale is None:
+            return draft.received  # (n,) Eq. 3
+        return scale_by_sentence(draft.received, draft.sentence_of_token)  # (n,)
+
+    def measure_words(self, draft: Draft, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self._attention(draft)[highest], draft.entropy[highest]
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class Probability(Trigger):
+    """A token of the sentence written ahead is improbable: 1 - p above θ (FLARE)."""
+
+    name, source, loop, cut = "probability", "FLARE §3.2", "flare", "sentence"
+    threshold: float = setting(0.2, label="1 − probability", top=1.0)
+
+    def score(self, draft: Draft) -> np.ndarray:
+        return doubts(draft.logprob)  # (n,)
+
+    def measure_words(self, draft: Draft, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.full(len(highest), np.nan), pool_words(draft.entropy, draft.word_list, "max")
+
+    def describe_score(self, score: str) -> str:
+        return f"has 1 - p = {score}"
+
+    def describe_silence(self, peak: float) -> str:
+        return f"every token has 1 - p of at most θ {self.theta:g}"

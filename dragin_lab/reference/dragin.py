@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from dragin_lab.core.answers import ANSWER_PHRASE, RELEASED_ENDS
+from dragin_lab.core.clock import Clock
 from dragin_lab.core.episode import Episode, Stop, attend
-from dragin_lab.core.loop import Loop
 from dragin_lab.core.scores import doubts
+from dragin_lab.core.steps import Loop
 from dragin_lab.core.stops import FirstSentence
-from dragin_lab.core.triggers import Clock
 from dragin_lab.reference.measures import assign_tokens, assign_words, merge_words
 from dragin_lab.reference.rules import QUERY_TOKENS, Reader, ReleasedDraft, ReleasedGap
 from dragin_lab.text import write_compared

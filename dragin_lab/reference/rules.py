@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from dragin_lab.core.clock import EveryN, EverySentence, Never, Once
 from dragin_lab.core.episode import Episode, Tokenizer, attend
 from dragin_lab.core.formulators import DEFAULT_TOP_N, choose_top
 from dragin_lab.core.method import Method
 from dragin_lab.core.scores import pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, Registry, Rule, setting
-from dragin_lab.core.triggers import EveryN, EverySentence, Never, Once
 from dragin_lab.reference.measures import (
     drop_doubtful,
     merge_words,

@@ -17,6 +17,7 @@ import numpy as np
 
 from dragin_lab.almanac.facts import DEGREES, Labelled
 from dragin_lab.catalog.methods import method as make_method
+from dragin_lab.core.clock import EveryN, EverySentence
 from dragin_lab.core.episode import Write
 from dragin_lab.core.needs import find_missing
 from dragin_lab.core.prompts import PromptTemplate
@@ -24,7 +25,6 @@ from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.stops import AnswerLine
 from dragin_lab.core.trigger import TRIGGERS, Trigger
-from dragin_lab.core.triggers import EveryN, EverySentence
 from dragin_lab.errors import DraginLabError
 from dragin_lab.reference.measures import assign_tokens, assign_words, merge_words, receive_attention, score_words
 from dragin_lab.run.lab import Lab

@@ -21,9 +21,9 @@ from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.formulators import Gap, choose_top, formulate
 from dragin_lab.core.method import Method
 from dragin_lab.core.needs import find_missing
-from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.stops import AnswerLine, AnyOf, FirstSentence
+from dragin_lab.core.turns import PaperLoop
 from dragin_lab.errors import SettingError
 from dragin_lab.reference.dragin import ReferenceLoop
 from dragin_lab.reference.rules import QUERY_TOKENS, ReleasedDraft, ReleasedGap

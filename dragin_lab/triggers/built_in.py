@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dragin_lab.core import triggers
+from dragin_lab.core import clock
 from dragin_lab.triggers import call, entities, etc, max_probability, plain, prefix
 
-BUILT_IN = (triggers, call, etc, plain, prefix, entities, max_probability)
+BUILT_IN = (clock, call, etc, plain, prefix, entities, max_probability)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dragin_lab.core.episode import Episode
 from dragin_lab.core.formulators import Gap, formulate
-from dragin_lab.core.paper import PaperLoop
+from dragin_lab.core.turns import PaperLoop
 from dragin_lab.trace.trace import Decision, Draft, Query, Step
 from dragin_lab.triggers.call import PASSAGES, Call, CallMade
 

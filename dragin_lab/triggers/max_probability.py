@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dragin_lab.core.trigger import when
+from dragin_lab.core.custom import when
 from dragin_lab.trace.draft import Draft
 
 

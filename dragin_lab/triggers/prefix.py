@@ -8,9 +8,9 @@ import numpy as np
 
 from dragin_lab.core.episode import Episode
 from dragin_lab.core.formulators import formulate
-from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.core.turns import PaperLoop
 from dragin_lab.trace.draft import Draft
 from dragin_lab.triggers.plain import margin
 

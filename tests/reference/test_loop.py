@@ -14,8 +14,8 @@ from spacy.tokens import Doc
 from dragin_lab.catalog import loops
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Episode
-from dragin_lab.core.loop import Loop
 from dragin_lab.core.method import Method
+from dragin_lab.core.steps import Loop
 from dragin_lab.trace.trace import Decision, Query
 
 QUESTION = "Who directed Ma?"

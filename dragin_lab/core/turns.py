@@ -1,7 +1,7 @@
 """``variant="paper"``: writing, judging and keeping, as the papers' equations and texts describe them.
 
 The answer so far is kept to the character, passages stay in the prompt until the next retrieval, and a draft ends as
-soon as its outcome is known (DRAGIN §3; FLARE, "Active Retrieval Augmented Generation"). ``core.loops`` has the loops.
+soon as its outcome is known (DRAGIN §3; FLARE, "Active Retrieval Augmented Generation"). ``core.loop`` has the loops.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, fold_phrase
 from dragin_lab.core.episode import Episode, Stop
 from dragin_lab.core.formulators import Gap
-from dragin_lab.core.loop import Loop
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
+from dragin_lab.core.steps import Loop
 from dragin_lab.core.stops import (
     AnswerLine,
     AnyOf,
