@@ -50,8 +50,8 @@ class Bare:
         """Read a prompt, then ids one by one, each after the logits before it."""
         self.C.llama_memory_clear(self.C.llama_get_memory(self.context), True)
         for piece in [prompt, *([i] for i in ids)]:
-            batch = self.C.llama_batch_get_one((ctypes.c_int32 * len(piece))(*piece), len(piece))
-            assert self.C.llama_decode(self.context, batch) == 0
+            array = (ctypes.c_int32 * len(piece))(*piece)  # a batch does not keep it
+            assert self.C.llama_decode(self.context, self.C.llama_batch_get_one(array, len(piece))) == 0
             self.C.llama_get_logits_ith(self.context, -1)
 
 

@@ -88,7 +88,7 @@ class Writing:
             self._attention[:, r, p + r - heads.shape[1] : p + r] = heads
 
     def measure(
-        self, entropy: float, logprob: float, processed: float, likeliest: Any, probs: Any, state: np.ndarray | None
+        self, entropy: float, logprob: float, processed: float, likeliest: Any, probs: Any, state: Any = None
     ) -> None:
         """Take what was measured on the distribution that the next token was drawn from.
 

@@ -141,8 +141,7 @@ def open_run(
     """
     asking = lab.replace(exemplars=lab.template(method, asked.template))
     qids = [q.id for q in asked.questions]
-    interface = getattr(lab.model, "interface", None)
-    server = None if interface is None else interface.server.address
+    server = getattr(getattr(lab.model, "server", None), "address", None)
 
     def answer(upto: int | None) -> list[Line]:
         todo = [q for q in asked.questions[:upto] if q.id not in run.done or run.lacks_trace(q.id)]

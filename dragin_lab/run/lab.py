@@ -35,7 +35,7 @@ class Lab:
     """What every question is asked with. Immutable; ``replace`` makes another.
 
     Args:
-        model: a folder, GGUF file, Hugging Face id or the address of a server (``served.open_model``), a
+        model: a folder, GGUF file, Hugging Face id or the address of a server (``engines.opening.open_model``), a
             ``LanguageModel``, or a ``Cluster``; None is Almanac's model.
         corpus: passages (a ``Corpus``, or what ``Corpus.load`` takes); None is Almanac's, with a warning where the
             model is another, or the cluster's.
@@ -48,7 +48,7 @@ class Lab:
             memory. A sweep makes its own where there is none; False forbids that too.
         layout: "dragin", "flare" or "chat" (the model's own chat template); None is that of the prompt.
         fields: columns of ``corpus``, where they are not id, title and text: "id=doc_id,text=contents" or a mapping.
-        loading: as for ``served.open_model``, where ``model`` is not an object: ``dtype``, ``device``, ``layer``,
+        loading: as for ``opening.open_model``, where ``model`` is not an object: ``dtype``, ``device``, ``layer``,
             ``tokenizer``, ``engine="llama.cpp"`` …
 
     A model or passages given by name are opened when they are first needed. ``close``, or leaving a ``with``, frees
@@ -111,11 +111,11 @@ class Lab:
 
     @cached_property
     def model(self) -> Any:
-        """The ``LanguageModel``, ``LlamaModel``, ``ServedModel`` or ``Cluster``. Raises as ``served.open_model``."""
+        """The ``LanguageModel``, ``LlamaModel``, ``ServerModel`` or ``Cluster``. Raises as ``opening.open_model``."""
         given = self._given["model"]
         if given is not None and not isinstance(given, str | Path):
             return given
-        opening = import_module("dragin_lab.served.opening")  # brings torch, which a lab can do without
+        opening = import_module("dragin_lab.engines.opening")  # brings torch, which a lab can do without
         return opening.open_model(None if given is None else str(given), **self._loading)
 
     def close(self) -> None:

@@ -139,8 +139,6 @@ class Runs:
         frame["type"] = [getattr(label, "type", None) for label in labels]
         return frame
 
-    # -- tables -------------------------------------------------------------------------------------------------------
-
     def table(self, *, compare: str | None = None, latex: bool = False) -> Any:
         """One row per method (``Table``): exact match, F1, retrievals and tokens a question with 95 % intervals.
 

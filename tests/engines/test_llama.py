@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,6 @@ import numpy as np
 import pytest
 from gguf_files import write_gguf
 from lm_tiny import PARITY
-from model_server import MANY, almanac
 
 import dragin_lab as dl
 from dragin_lab.almanac import questions
@@ -39,6 +40,13 @@ PROMPT = Prompt("Question: Who directed The Silent Fukain?\nAnswer:")
 QUESTIONS = questions("2wikimultihopqa", "test")
 #: Every trigger that needs no pipeline that finds entities.
 TRIGGERS = ("rind@0.25", "entropy@1.0", "margin", "random", "entropy-trend@1.0", "max-probability", "prefix-margin")
+#: Questions of the slow tests: a part of what was compared once, 200.
+MANY = int(os.environ.get("DRAGIN_LAB_LLAMA_QUESTIONS", "40"))
+
+
+@cache
+def almanac() -> dl.LanguageModel:
+    return dl.LanguageModel.load(check=False)
 
 
 @pytest.fixture(scope="module")

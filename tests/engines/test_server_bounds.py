@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragin_lab.served.bounds import Token, entropy_bounds
+from dragin_lab.engines.server_batch import entropy_bounds
 
 
 def row(seed: int, size: int, scale: float) -> np.ndarray:
@@ -47,9 +47,3 @@ def test_both_bounds_are_attained(seed: int, size: int, scale: float, data: st.D
 def test_rounding_leaves_no_bound_out_of_order() -> None:
     assert entropy_bounds(np.log([0.7, 0.3000003]), 50) == pytest.approx((0.610864, 0.610864), abs=1e-5)
     assert entropy_bounds(np.array([0.0, -np.inf]), 50)[0] == pytest.approx(0)
-
-
-def test_the_likeliest_are_ranked_whatever_the_order_they_come_in() -> None:
-    token = Token.ranked(7, -4.0, {3: -1.0, 7: -4.0, 9: -0.5}, 2)
-    assert token.ids.tolist() == [9, 3]
-    assert token.logprob == -4.0

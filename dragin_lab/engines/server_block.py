@@ -1,0 +1,68 @@
+"""The last block of a model by itself: from what enters it, every token's distribution and attention rows.
+
+A server writes, and gives what enters the last block; transformers' own classes compute the rest here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from dragin_lab.engines.sources import loading_errors
+from dragin_lab.errors import ModelError, ModelServerError
+
+
+class LastBlock:
+    """A model of one layer, the last of those in a folder, in float32, with its embedding and output layer.
+
+    Raises ``ModelError`` for a folder without the weights.
+    """
+
+    def __init__(self, folder: str) -> None:
+        files = sorted(Path(folder).glob("*.safetensors"))
+        if not files:
+            raise ModelError(f"{folder} has no weights (*.safetensors) to compute attention with")
+        with loading_errors(folder, "causal language model"):
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, attn_implementation="eager")
+            text = config.get_text_config()
+            last, text.num_hidden_layers = text.num_hidden_layers - 1, 1
+            if getattr(text, "layer_types", None):
+                text.layer_types = text.layer_types[-1:]
+            self.model: Any = AutoModelForCausalLM.from_config(config).float().eval()
+            weights = {}
+            for file in files:
+                with safe_open(file, "pt") as tensors:
+                    for name in tensors.keys():  # noqa: SIM118 - it is no mapping
+                        if f".layers.{last}." in name or ".layers." not in name:
+                            weights[name.replace(f".layers.{last}.", ".layers.0.")] = tensors.get_tensor(name).float()
+            missing = self.model.load_state_dict(weights, strict=False).missing_keys
+            self.model.tie_weights()
+        tied = set(getattr(self.model, "all_tied_weights_keys", None) or self.model._tied_weights_keys or ())
+        if lost := set(missing) - tied:
+            raise ModelError(f"{folder} has no weights {', '.join(sorted(lost)[:3])} of its last block")
+        self.width: int = text.hidden_size
+
+    def measure(self, entering: torch.Tensor, last: int) -> tuple[torch.Tensor, Any]:
+        """Raw logits (last, V) and attention (h, last, n) of the last positions, from what enters the block, (n, d)."""
+        with torch.inference_mode():
+            output = self.model(inputs_embeds=entering[None], output_attentions=True, logits_to_keep=last)
+        return output.logits[0], output.attentions[0][0][:, -last:].numpy()
+
+
+def read_states(path: str, n: int, width: int) -> torch.Tensor:
+    """What enters the last block for n tokens, (n, d) float32, from the file that a server wrote.
+
+    Raises ``ModelServerError`` for a file that is not here, or of another shape.
+    """
+    try:
+        with safe_open(path, "pt") as tensors:
+            states = tensors.get_tensor("hidden_states").float()  # (n, layers, d)
+    except (OSError, SafetensorError) as error:
+        raise ModelServerError(f"hidden states of the server cannot be read here from {path}: {error}") from error
+    if states.dim() not in (2, 3) or states.shape[0] < n or states.shape[-1] != width:
+        raise ModelServerError(f"{path} has hidden states {tuple(states.shape)}, not of {n} tokens and {width} wide")
+    return states.reshape(states.shape[0], -1, width)[:n, -1]

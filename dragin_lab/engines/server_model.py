@@ -1,0 +1,312 @@
+"""``ServerModel``: a model behind an OpenAI-compatible server, that writes drafts as far as the server measures them.
+
+The server writes a draft whole, and the draft's ``Stop`` cuts it here. Where it gives the k likeliest tokens alone, an
+entropy is the middle of its two bounds; where it gives what enters the last block, everything is exact.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dragin_lab.checks import count
+from dragin_lab.core.episode import Write
+from dragin_lab.engines.check import Check
+from dragin_lab.engines.engine import Engine, Watch
+from dragin_lab.engines.llama import measure_token
+from dragin_lab.engines.server import Choice, Completion, Models, Server, Text
+from dragin_lab.engines.server_batch import ServerBatch, entropy_bounds
+from dragin_lab.engines.server_block import LastBlock, read_states
+from dragin_lab.engines.tokenizer import HFTokenizer
+from dragin_lab.engines.writing import Writing
+from dragin_lab.errors import ModelError, ModelServerError
+from dragin_lab.trace.trace import Draft
+
+#: What a model is known by, beside what its server says: the ids it writes after these.
+_KNOWN_BY = ("The capital of France is", "1, 2, 3, 4,", "Once upon a time")
+#: Texts whose ids both have to read alike.
+_TEXTS = ("Who directed the film Jaws?", "Zoë paid 1,250 € in Łódź.", " two  spaces,\na line")
+_OPENING, _IDLE = 20.0, 1.0  # seconds that opening may take; after which another model may be there
+_PADDED = 1024  # ids that an output layer may have beyond the tokenizer's
+
+
+class ServerModel(Engine):
+    """A model behind a server that takes and gives token ids, such as vLLM.
+
+    Args:
+        tokenizer, folder: the model's own, and where it lies; with its weights, if the server gives hidden states.
+        likeliest: k, the tokens that the server is asked for at each place.
+        sample: draw tokens at temperature 1, instead of taking the likeliest.
+
+    Raises ``ModelServerError`` for a server that fails, gives no ids, or fewer than k tokens, and ``ModelError`` for a
+    tokenizer or a last block that are not the model's.
+    """
+
+    tokenizer: HFTokenizer
+
+    def __init__(
+        self,
+        server: Server,
+        tokenizer: HFTokenizer,
+        folder: str,
+        *,
+        likeliest: int = 20,
+        sample: bool = False,
+        check: bool = True,
+    ) -> None:
+        self.server, self.tokenizer, self.sample, self.eos = server, tokenizer, sample, tokenizer.ends
+        self.alternatives, self.vocabulary = count("likeliest", likeliest), len(tokenizer) + _PADDED
+        self.about = self._describe()
+        self.name, self.context_window = self.about["model"], self.about["window"]
+        self._tokenizer_hash = hashlib.sha256(tokenizer.hf.backend_tokenizer.to_str().encode()).hexdigest()
+        self.block: LastBlock | None = None
+        self.no_attention = "its server gives no hidden states (vllm serve with extract_hidden_states does)"
+        known = [tokenizer.encode(text, special=True) for text in _KNOWN_BY]
+        answer = self._ask(known[0], 1)
+        if answer.kv_transfer_params and answer.kv_transfer_params.hidden_states_path:
+            self.block, self.no_attention = LastBlock(folder), ""
+        self._answers, self._asked, self._failures = self._know(), time.monotonic(), server.failures
+        if check and (failed := [one for one in self.check() if not one.passed]):
+            raise ModelError(f"{'; '.join(one.note for one in failed)}. Load with check=False to use it anyway")
+
+    @property
+    def has_attention(self) -> bool:  # type: ignore[override]
+        return self.block is not None
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def _describe(self) -> dict[str, Any]:
+        """What the server says of its model; values fit into JSON."""
+        models = self.server.ask("/v1/models", Models, within=_OPENING).data
+        if len(models) != 1:
+            raise ModelServerError(f"{self.server.address} serves {len(models)} models; start it with one")
+        return {"model": models[0].id, "root": models[0].root, "window": models[0].max_model_len}
+
+    def _ask(self, ids: Any, n: int, within: float | None = _OPENING, **more: Any) -> Completion:
+        body = {
+            "model": self.about["model"],
+            "prompt": ids,
+            "max_tokens": n,
+            "logprobs": self.alternatives,
+            "temperature": 0.0,
+            "return_tokens_as_token_ids": True,
+            "skip_special_tokens": False,
+        }
+        answer = self.server.ask("/v1/completions", Completion, body | more, within)
+        if not answer.choices:
+            raise ModelServerError(f"{self.server.address} wrote nothing")
+        return answer
+
+    def _read(self, choice: Choice, skip: int, most: int) -> list[tuple[int, float, list[int], list[float]]]:
+        """Each token after the first ``skip``: id, log-probability, and the likeliest, ids and log-probabilities."""
+        parts, tokens = choice.logprobs, []
+        sizes = len(parts.tokens), len(parts.token_logprobs), len(parts.top_logprobs)
+        if min(sizes) < max(sizes) or max(sizes) > skip + most:
+            raise ModelServerError(f"{self.server.address} sent {sizes} tokens and log-probabilities")
+        columns = zip(parts.tokens, parts.token_logprobs, parts.top_logprobs, strict=True)
+        for name, logprob, top in list(columns)[skip:]:
+            best = sorted((top or {}).items(), key=lambda one: -one[1])[: self.alternatives]
+            if len(best) < self.alternatives:
+                raise ModelServerError(
+                    f"{self.server.address} gives the {len(best)} likeliest tokens of {self.alternatives}; give "
+                    f"likeliest={len(best)}, or lift the server's limit (vllm serve --max-logprobs)"
+                )
+            own = float(np.nan if logprob is None else logprob)
+            tokens.append((self._id(name), own, [self._id(one) for one, _ in best], [value for _, value in best]))
+        return tokens
+
+    def _id(self, name: str) -> int:
+        """An id written ``token_id:9``."""
+        kind, _, number = name.partition(":")
+        if kind != "token_id" or not number.isdecimal() or len(number) > 9 or int(number) >= self.vocabulary:
+            raise ModelServerError(
+                f"{self.server.address} names a token {name[:40]!r} where its id was asked for, as vllm serve says it; "
+                "a GGUF file runs with engine='llama.cpp'"
+            )
+        return int(number)
+
+    def _know(self) -> list[list[int]]:
+        """The ids that the model writes after fixed prompts."""
+        known = [self.tokenizer.encode(text, special=True) for text in _KNOWN_BY]
+        choices = sorted(self._ask(known, 4).choices, key=lambda one: one.index)
+        return [[token[0] for token in self._read(choice, 0, 4)] for choice in choices]
+
+    def verify(self) -> None:
+        """After a failure, and after a pause, make sure that the model is the one that was opened."""
+        if self.server.failures != self._failures or time.monotonic() - self._asked > _IDLE:
+            failures = self.server.failures
+            if self._describe() != self.about or self._know() != self._answers != self._know():
+                raise ModelServerError(
+                    f"another model than {self.name} answers at {self.server.address} now; start the first one again, "
+                    "or open a new Lab"
+                )
+            self._failures = failures
+        self._asked = time.monotonic()
+
+    # -- drafts -------------------------------------------------------------------------------------------------------
+
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        """As ``Engine.write``; the tokens come together, when the server has written them.
+
+        Raises ``ModelServerError`` where the server fails.
+        """
+        writing = self._begin(request)
+        while not writing.stopped:
+            for draft in self._go_on(writing, seed):
+                if watch is not None:
+                    watch(draft)
+        self._asked = time.monotonic()
+        return self._finish(writing.finish())
+
+    def batch(self, size: int) -> ServerBatch:
+        """Drafts written side by side, each by requests of its own."""
+        return ServerBatch(self, size)
+
+    def _begin(self, request: Write) -> Writing:
+        if request.hidden is not None:
+            raise ModelError(f"{self.name} is behind a server, which gives no hidden states; load it in transformers")
+        ids, offsets = self.tokenizer.encode_prompt(request.prompt, self.name)
+        writing = Writing(self, request, ids, offsets, blind=self.block is None)
+        writing.followed = True
+        return writing
+
+    def _go_on(self, writing: Writing, seed: int | None) -> Iterator[Draft]:
+        """Have the server write up to where a bias begins or ends, and take the tokens up to the ``Stop``."""
+        self.verify()
+        request, t, prompt = writing.request, len(writing.ids), writing.prompt_ids
+        forced = list(request.prefix[: request.max_new_tokens][t:])
+        edges = [edge for bias in request.bias for edge in (bias.first, bias.stop) if edge is not None and edge > t]
+        left = min([request.max_new_tokens, *edges]) - t - len(forced)
+        more: dict[str, Any] = {"echo": True} if forced and self.block is None else {}
+        bias: dict[str, float] = {}
+        for one in request.bias:
+            if one.first <= t + len(forced) and (one.stop is None or t + len(forced) < one.stop):
+                for i in self.tokenizer.openings(one.opening):
+                    bias[str(i)] = float(np.clip(bias.get(str(i), 0.0) + one.value, -100, 100))
+        if self.sample:
+            more |= {"temperature": 1.0, "seed": (time.time_ns() if seed is None else seed + t) % 2**63}
+        text = [*prompt, *writing.ids, *forced]
+        answer = self._ask(text, max(left, 1), None, **more, **({"logit_bias": bias} if bias else {}))
+        choice, skip = answer.choices[0], len(text) - len(forced) if "echo" in more else 0
+        tokens = self._read(choice, skip, len(forced) + max(left, 1))
+        tokens = tokens if "echo" in more else [(i, np.nan, [], []) for i in forced] + tokens
+        measured, rows = self._measure([*prompt, *writing.ids], tokens)
+        for i, values in enumerate(measured):
+            self._look_back(writing, rows, i)
+            writing.measure(*values)
+            writing.choose(tokens[i][0])
+            yield writing.so_far()
+            if writing.stopped or writing.error:
+                writing.stopped = writing.stopped or "error"
+                break
+        self._look_back(writing, rows, len(writing.ids) - t)
+        if not writing.stopped and choice.finish_reason == "stop" and choice.stop_reason is None:
+            writing.stopped = "eos"  # where the server gives no token for it
+        if len(writing.ids) == t:
+            raise ModelServerError(f"{self.server.address} wrote no token")
+
+    def _measure(self, before: list[int], tokens: list[Any]) -> tuple[list[tuple[Any, ...]], Any]:
+        """What is measured on tokens after a text, and rows (h, m + 1, keys) where there is a last block."""
+        if self.block is None:
+            middles = [sum(entropy_bounds(np.array(top), self.vocabulary)) / 2 for *_, top in tokens]
+            return [
+                (middle, logprob, np.nan, np.array(ids), np.exp(top))
+                for middle, (_, logprob, ids, top) in zip(middles, tokens, strict=True)
+            ], None
+        ids = [*before, *(token for token, *_ in tokens)]
+        logits, rows = self._last_block(ids, len(tokens) + 1)
+        measured = [measure_token(row, one[0], self.alternatives) for row, one in zip(logits, tokens, strict=False)]
+        return measured, rows
+
+    def _last_block(self, ids: list[int], last: int) -> tuple[Any, Any]:
+        """Logits (last, V) and attention (h, last, n) of the last positions of a text, computed here."""
+        if self.block is None:
+            raise ModelError(f"{self.name} has no attention: {self.no_attention}")
+        states = self._ask(ids, 1, None).kv_transfer_params
+        if states is None or states.hidden_states_path is None:
+            raise ModelServerError(f"{self.server.address} gave no hidden states, as it did before")
+        return self.block.measure(read_states(states.hidden_states_path, len(ids), self.block.width), last)
+
+    def _look_back(self, writing: Writing, rows: Any, i: int) -> None:
+        if rows is not None and writing.rows <= len(writing.ids):
+            row = rows[:, i, : len(writing.prompt_ids) + len(writing.ids)]
+            writing.look_back(row.mean(0), row if writing.request.attention else None)
+
+    def _finish(self, written: Draft) -> Draft:
+        """With the distances between the bounds of its entropies, where these are no more than bounds."""
+        if self.block is not None:
+            return written
+        bounds = [entropy_bounds(np.log(np.maximum(p, 1e-45)), self.vocabulary) for p in written.alternative_probs]
+        return replace(written, entropy_width=np.array([high - low for low, high in bounds], np.float32))
+
+    def refuse_overrun(self, p: int, new: int) -> None:
+        """Raise ``ModelError`` where p + new tokens do not fit into the server's window."""
+        if self.context_window is not None and p + new > self.context_window:
+            raise ModelError(
+                f"{p:,} prompt tokens and {new} new ones do not fit into the {self.context_window:,} positions of "
+                f"{self.name}; shorten the prompt, lower max_new_tokens, or start the server with a larger window"
+            )
+
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        """The attention map of some ids by themselves: (h, n, n) float32. Raises ``ModelError`` where there is none."""
+        rows: np.ndarray = self._last_block(list(ids), len(ids))[1]
+        return rows
+
+    # -- what decides the answers -------------------------------------------------------------------------------------
+
+    def check(self) -> list[Check]:
+        """Whether ids mean the same texts to the server, and the last block gives its log-probabilities."""
+        wrong = [text for text in _TEXTS if not self._reads_alike(text)]
+        other = f"the tokenizer is not that of the model at {self.server.address}, where its ids of {wrong[:1]} differ"
+        apart = 0.0
+        for text in _KNOWN_BY[:2] if self.block is not None else ():
+            ids = self.tokenizer.encode(text, special=True)
+            _, _, best, top = self._read(self._ask(ids, 1).choices[0], 0, 1)[0]
+            logs = self._last_block(ids, 1)[0][0].log_softmax(-1).numpy()
+            apart = max(apart, float(np.abs(logs[best[:5]] - top[:5]).max()))
+        note = "the last block of the tokenizer's folder gives other probabilities than the server"
+        return [
+            Check.make("texts that the server reads otherwise", len(wrong), 0, other if wrong else ""),
+            Check.make("log-probabilities of the last block", apart, 0.1, note if apart > 0.1 else ""),
+        ]
+
+    def _reads_alike(self, text: str) -> bool:
+        ids = self.tokenizer.encode(text, special=False)
+        body = {"model": self.about["model"], "tokens": ids}
+        try:
+            there = self.server.ask("/detokenize", Text, body, _OPENING).prompt
+        except ModelServerError:
+            return True  # it does not say
+        return there.strip() == self.tokenizer.decode(ids, special=True).strip()
+
+    def provenance(self) -> dict[str, Any]:
+        """What is known of the model and decides what it writes; values fit into JSON. No address, no token."""
+        return {
+            "model": self.name,
+            "served": self.about,
+            "answers": self._answers,
+            "tokenizer_sha256": self._tokenizer_hash,
+            "likeliest": self.alternatives,
+            "attention": None if self.block is None else "the last block's, computed from what enters it",
+            "decoding": "sample" if self.sample else "greedy",
+        }
+
+    def identity(self) -> dict[str, Any]:
+        """All that is known to change what is written and measured, the request aside; values fit into JSON."""
+        from dragin_lab import __version__
+
+        return self.provenance() | {"eos": sorted(self.eos), "numpy": np.__version__, "dragin_lab": __version__}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.server.close()
+
+    def __repr__(self) -> str:
+        gives = "the last block" if self.has_attention else f"the {self.alternatives} likeliest tokens"
+        decoding = "sampling" if self.sample else "greedy"
+        return f"ServerModel({self.name} at {self.server.address}, {gives}, {decoding})"

@@ -1,1 +1,0 @@
-"""Models behind a server: llama.cpp, in this process too, and OpenAI-compatible ones such as vLLM."""

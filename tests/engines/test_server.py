@@ -1,0 +1,289 @@
+"""A model behind a server: the drafts and episodes of the same model in transformers, and what goes wrong with one."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import dragin_lab as dl
+from dragin_lab.almanac import questions
+from dragin_lab.core.episode import Bias, Write
+from dragin_lab.engines import server, server_model
+from dragin_lab.engines.load import LanguageModel
+from dragin_lab.errors import ModelError, ModelServerError, SettingError
+from dragin_lab.run.rundir import RunStoppedError
+from dragin_lab.trace.trace import Prompt
+
+PROMPT = Prompt("Question: Who directed The Silent Fukain?\nAnswer:")
+QUESTIONS = questions("2wikimultihopqa", "test")
+
+
+@pytest.fixture(scope="module")
+def almanac() -> LanguageModel:
+    return LanguageModel.load(check=False)
+
+
+class FakeServer(ThreadingHTTPServer):
+    """Answers as vLLM does, with Almanac's numbers; ``trouble`` is what the next requests for tokens meet instead."""
+
+    daemon_threads = True
+
+    def __init__(self, lm: LanguageModel, states: Path | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.lm, self.states, self.shift, self.files = lm, states, 0, 0
+        self.trouble: list[bytes | int | Callable[[Any], None]] = []
+        self.asked: list[dict[str, Any]] = []
+        self.address = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def handle_error(self, *_: Any) -> None: ...
+
+    def answer(self, path: str, body: dict[str, Any]) -> Any:
+        if path == "/v1/models":
+            return {"data": [{"id": "tiny", "max_model_len": 2048, "created": len(self.asked)}], "object": "list"}
+        if path == "/detokenize":
+            return {"prompt": self.lm.tokenizer.decode([i + self.shift for i in body["tokens"]], special=True)}
+        several = isinstance(body["prompt"][0], list)
+        prompts = body["prompt"] if several else [body["prompt"]]
+        answer: dict[str, Any] = {"choices": [self.write(i, ids, body) for i, ids in enumerate(prompts)]}
+        if self.states is not None and not several:
+            self.files += 1
+            path = str(self.states / f"{self.files}.safetensors")
+            with torch.inference_mode():
+                output = self.lm.model(torch.tensor(prompts), output_hidden_states=True)
+            save_file({"hidden_states": output.hidden_states[-2][0][:, None].clone()}, path)
+            answer["kv_transfer_params"] = {"hidden_states_path": path}
+        return answer
+
+    def write(self, index: int, ids: list[int], body: dict[str, Any]) -> dict[str, Any]:
+        bias = {int(i): value for i, value in body.get("logit_bias", {}).items()}
+        tokens, rows, reason = list(ids), [], "length"
+        with torch.inference_mode():
+            if body.get("echo"):
+                before = self.lm.model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+                rows = [(ids[0], None), *zip(ids[1:], before, strict=True)]
+            for _ in range(body["max_tokens"]):
+                row = self.lm.model(torch.tensor([tokens])).logits[0, -1].log_softmax(-1)
+                scores = row.clone()
+                for i, value in bias.items():
+                    scores[i] += value
+                tokens.append((int(scores.argmax()) + self.shift) % len(row))
+                rows.append((tokens[-1], row))
+                if tokens[-1] in self.lm.eos:
+                    reason = "stop"
+                    break
+        tops: list[Any] = []
+        for _, row in rows:
+            best = None if row is None else row.topk(body["logprobs"])
+            tops.append(best and {f"token_id:{i}": v for v, i in zip(*map(torch.Tensor.tolist, best), strict=True)})
+        return {
+            "index": index,
+            "text": "",
+            "finish_reason": reason,
+            "logprobs": {
+                "tokens": [f"token_id:{i}" for i, _ in rows],
+                "token_logprobs": [None if row is None else float(row[i]) for i, row in rows],
+                "top_logprobs": tops,
+            },
+        }
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: FakeServer
+
+    def log_message(self, *_: Any) -> None: ...
+
+    def do_GET(self) -> None:
+        self.send(200, json.dumps(self.server.answer(self.path, {})).encode())
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/v1/completions":
+            self.server.asked.append(body)
+            if self.server.trouble:
+                trouble = self.server.trouble.pop(0)
+                if callable(trouble):
+                    trouble(self.wfile)
+                elif isinstance(trouble, bytes):
+                    self.send(200, trouble)
+                else:
+                    self.send(trouble, b'{"error": {"message": "out of order"}}')
+                return
+        self.send(200, json.dumps(self.server.answer(self.path, body)).encode())
+
+    def send(self, status: int, data: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+@pytest.fixture
+def asking(almanac: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Starts a server, and opens a lab that asks it."""
+    monkeypatch.setattr(server, "_PAUSE", 0.01)
+    with ExitStack() as stack:
+
+        def open_lab(states: Path | None = None, **loading: Any) -> tuple[dl.Lab, FakeServer]:
+            fake = FakeServer(almanac, states)
+            stack.callback(fake.server_close)
+            stack.callback(fake.shutdown)
+            lab = stack.enter_context(dl.Lab(fake.address, tokenizer="almanac", **loading))
+            _ = lab.model
+            return lab, fake
+
+        yield open_lab
+
+
+def decisions(trace: dl.Trace) -> list[Any]:
+    return [(one.retrieve, one.cut, one.token) for step in trace.steps if (one := step.decision) is not None]
+
+
+def same(ours: dl.Trace, theirs: dl.Trace) -> None:
+    assert (ours.text, ours.queries, ours.answer) == (theirs.text, theirs.queries, theirs.answer)
+    assert decisions(ours) == decisions(theirs)
+
+
+@pytest.mark.parametrize("method", ["wo-rag", "flare", "flare-instruct"])
+def test_methods_that_need_probabilities_give_the_same_episodes(
+    asking: Any, almanac: LanguageModel, method: str
+) -> None:
+    lab, _ = asking()
+    options = {"variant": "paper", "max_new_tokens": 24}
+    same(lab.ask(QUESTIONS[0], method, **options), dl.Lab(almanac).ask(QUESTIONS[0], method, **options))
+
+
+def test_entropy_lies_within_its_bounds_and_forced_tokens_are_measured(asking: Any, almanac: LanguageModel) -> None:
+    lab, _ = asking()
+    unlikely = tuple(almanac.tokenizer.encode("The river", special=False))
+    for draft in (
+        Write(PROMPT, 8, prefix=unlikely),
+        Write(PROMPT, 6, bias=(Bias("The", 50.0, stop=1), Bias(" of", -50.0, first=3, stop=5))),
+    ):
+        ours, theirs = lab.model.write(draft), almanac.write(draft)
+        assert ours.ids.tolist() == theirs.ids.tolist()
+        np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-4)
+        assert (np.abs(ours.entropy - theirs.entropy) <= ours.entropy_width / 2 + 1e-4).all()
+    with pytest.raises(SettingError, match=r"looks at attention, and tiny has none; .*extract_hidden_states"):
+        lab.ask(QUESTIONS[0], "dragin")
+
+
+def test_with_hidden_states_the_last_block_makes_dragin_exact(
+    asking: Any, almanac: LanguageModel, tmp_path: Path
+) -> None:
+    lab, _ = asking(tmp_path)
+    draft = Write(PROMPT, 10, attention=True, among=True)
+    ours, theirs = lab.model.write(draft), almanac.write(draft)
+    for name in ("entropy", "logprob", "received", "attention", "among"):
+        one, other = (getattr(written, name).astype(float) for written in (ours, theirs))
+        np.testing.assert_allclose(one, other, atol=1e-4, err_msg=name)
+    options = {"max_new_tokens": 24}
+    same(lab.ask(QUESTIONS[0], "dragin", **options), dl.Lab(almanac).ask(QUESTIONS[0], "dragin", **options))
+    assert np.abs(lab.model.attend([5, 6, 7]) - almanac.attend([5, 6, 7])).max() < 1e-5
+
+
+def test_side_by_side_and_from_a_cache_drafts_are_the_same(asking: Any) -> None:
+    lab, fake = asking(cache=True)
+    method = dl.method("flare", variant="paper", max_new_tokens=16)
+    beside = {trace.question.id: trace.text for trace in lab.ask_many(QUESTIONS[:3], method, batch_size=3)}
+    count = len(fake.asked)
+    again = {trace.question.id: trace.text for trace in lab.ask_many(QUESTIONS[:3], method)}
+    assert (again, len(fake.asked)) == (beside, count)
+
+
+def cut(wfile: Any) -> None:
+    wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+
+
+def endless(wfile: Any) -> None:
+    wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    for _ in range(1000):
+        wfile.write(b" ")
+        wfile.flush()
+        time.sleep(0.02)
+
+
+def forever_100(wfile: Any) -> None:
+    for _ in range(1000):
+        wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        wfile.flush()
+        time.sleep(0.02)
+
+
+def test_what_a_later_try_mends_is_tried_again(asking: Any) -> None:
+    lab, fake = asking()
+    expected = lab.model.write(Write(PROMPT, 4)).ids.tolist()
+    for trouble in ([503, 429], [cut, 500]):
+        fake.trouble = trouble
+        assert lab.model.write(Write(PROMPT, 4)).ids.tolist() == expected
+
+
+ODD = [
+    b"null", b"[]", b"{}", b'{"choices": null}', b'{"choices": []}', b'{"choices": [{}]}',
+    b'{"choices": [{"logprobs": 1}]}',
+    b'{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [-1], "top_logprobs": [{"a": -1}]}}]}',
+    b'{"choices": [{"logprobs": {"tokens": ["token_id:5"], "token_logprobs": [], "top_logprobs": [{}]}}]}',
+    b'{"choices": [{"logprobs": {"tokens": [], "token_logprobs": [], "top_logprobs": []}}]}',
+    b'{"choices": [{"logprobs": {"tokens": ["token_id:5"], "token_logprobs": [-1], "top_logprobs": [null]}}]}',
+    b'{"choices": [{"logprobs": {"tokens": ["token_id:99999999999"], "token_logprobs": [-1], "top_logprobs": [{}]}}]}',
+    b"<html>", b"\xff\xfe", b"[" * 100_000, b"",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("trouble", [*ODD, 400, cut, endless, forever_100], ids=range(len(ODD) + 4))
+def test_every_odd_answer_is_a_clear_error_within_the_deadline(asking: Any, trouble: Any) -> None:
+    lab, fake = asking()
+    expected = lab.model.write(Write(PROMPT, 4)).ids.tolist()
+    fake.trouble, lab.model.server.timeout = [trouble] * 4, 1.0
+    with pytest.raises(ModelServerError, match=r"127\.0\.0\.1") as caught:
+        lab.model.write(Write(PROMPT, 4))
+    assert len(str(caught.value).splitlines()) == 1
+    fake.trouble, lab.model.server.timeout = [], 120.0
+    assert lab.model.write(Write(PROMPT, 4)).ids.tolist() == expected
+
+
+def test_another_model_behind_the_address_is_noticed_after_a_pause(
+    asking: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, fake = asking()
+    monkeypatch.setattr(server_model, "_IDLE", 0.0)
+    fake.shift = 1
+    with pytest.raises(ModelServerError, match=r"another model than tiny answers at .* now"):
+        lab.model.write(Write(PROMPT, 4))
+
+
+def test_a_run_stops_where_the_server_is_gone_and_goes_on_when_it_is_back(asking: Any, tmp_path: Path) -> None:
+    lab, fake = asking()
+    method = dl.method("wo-rag", variant="paper", max_new_tokens=4)
+    fake.trouble = [400] * 1000
+    with pytest.raises(RunStoppedError, match=r"the last 5 questions failed with the same error: http.*out of order"):
+        lab.run(QUESTIONS[:8], method, output=tmp_path, progress=False)
+    fake.trouble = []
+    lab.run(QUESTIONS[:8], method, output=tmp_path, progress=False)
+    (path,) = tmp_path.rglob("predictions.jsonl")
+    assert len(path.read_text().splitlines()) == 8
+
+
+def test_what_cannot_be_opened_is_refused(almanac: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_PAUSE", 0.01)
+    with pytest.raises(SettingError, match="give the model's tokenizer"):
+        _ = dl.Lab("http://127.0.0.1:9").model
+    with pytest.raises(ModelServerError, match="cannot be reached"):
+        _ = dl.Lab("http://127.0.0.1:9", tokenizer="almanac").model
+    fake = FakeServer(almanac)
+    fake.shift = 1
+    with pytest.raises(ModelError, match="the tokenizer is not that of the model at"):
+        _ = dl.Lab(fake.address, tokenizer="almanac").model
+    fake.shutdown()
+    fake.server_close()
