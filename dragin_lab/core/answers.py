@@ -40,16 +40,24 @@ _WIDE_MARKS = re.compile(
 )
 _MARKUP = re.compile(r"<[^<>]*>|\\[a-zA-Z]+")
 _TRUTH = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
-_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_TAG = r"[\w:]*(?:think|thought|reason)\w*"
+_CLOSES = re.compile(rf"</{_TAG}>|\[/THINK\]")
+_THOUGHT = re.compile(
+    rf"<({_TAG})>.*?(?:</\1>|\Z)|\[THINK\].*?(?:\[/THINK\]|\Z)"
+    r"|<\|channel\|>(?!final).*?(?:<\|channel\|>final<\|message\|>|\Z)|<\|channel\|>final<\|message\|>",
+    re.DOTALL,
+)
+#: What opens and closes thoughts, as control tokens too: <think>, <seed:think>, [THINK], harmony's channels.
+THOUGHT_MARK = re.compile(rf"</?{_TAG}>|\[/?THINK\]|<\|(?:channel|message)\|>")
 
 
 def thoughts(text: str) -> list[tuple[int, int]]:
-    """Half-open characters of what a thinking model wrote between ``<think>`` and ``</think>``, marks included.
+    """Half-open characters of what a thinking model wrote between the marks of ``THOUGHT_MARK``, these included.
 
     A part that is not closed reaches to the end; one that the prompt opened reaches from the start.
     """
-    opens, closes = text.find("<think>"), text.find("</think>")
-    first = closes + len("</think>") if closes >= 0 and (opens < 0 or closes < opens) else 0
+    opens, closes = _THOUGHT.search(text), _CLOSES.search(text)
+    first = closes.end() if closes and (opens is None or closes.start() < opens.start()) else 0
     return [(0, first)] * bool(first) + [match.span() for match in _THOUGHT.finditer(text, first)]
 
 

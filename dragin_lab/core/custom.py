@@ -40,7 +40,8 @@ def when(
         cut: where a draft that fires is cut, before its "word", its "sentence" or all of the "draft"; default the unit.
         skip_stop_words: stop words score 0.
         needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``; "received"
-            where it reads ``draft.received``, so that models without attention are refused.
+            where it reads ``draft.received``, so that models without attention are refused; "thoughts" to fire in what
+            a thinking model thinks, too.
         source: where the idea is from.
 
     Raises ``SettingError`` for values that do not exist, a built-in name, and a parameter without default.

@@ -9,8 +9,8 @@ from dragin_lab.checks import several
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Draft
 
-_NEED = re.compile(r"attention|received|entities|hidden(:-?\d+)?")
-_REMEDY = "give a tuple of 'attention', 'received', 'entities', 'hidden' or 'hidden:12'"
+_NEED = re.compile(r"attention|received|entities|thoughts|hidden(:-?\d+)?")
+_REMEDY = "give a tuple of 'attention', 'received', 'entities', 'thoughts', 'hidden' or 'hidden:12'"
 
 
 def read_needs(name: str, needs: Sequence[str]) -> tuple[str, ...]:
@@ -29,7 +29,7 @@ def hidden_in(needs: Sequence[str]) -> int | str | None:
 
 def find_missing(needs: Sequence[str], written: Draft) -> list[str]:
     """Those of some needs that were not captured with what was written."""
-    held = {"received", "entities"}
+    held = {"received", "entities", "thoughts"}
     held |= {"attention"} if written.rows is not None else set()
     held |= {need for need in needs if need.startswith("hidden") and written.states is not None}
     return [need for need in needs if need not in held]

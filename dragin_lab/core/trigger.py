@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.core.answers import thoughts
 from dragin_lab.core.needs import read_needs
 from dragin_lab.core.scores import doubts, pool_values, pool_words, scale_by_sentence
 from dragin_lab.core.settings import Registry, Rule, setting
@@ -189,8 +190,12 @@ class Trigger(Rule):
             judged[:] = False  # or a draft that always fires would be thrown away without end
         elif resumed:
             judged &= (draft.sentence_of_word >= 1) & (draft.settled >= 1)
+        starts = np.array([int(offsets[w.start, 0]) for w in words], dtype=int)  # (w,)
         if until is not None:
-            judged &= np.array([int(offsets[w.start, 0]) for w in words], dtype=int) < until
+            judged &= starts < until
+        before = len(draft.answer_so_far)
+        for begin, end in [] if "thoughts" in self.needs else thoughts(draft.answer_so_far + draft.text):
+            judged &= (starts + before < begin) | (starts + before >= end)
         return judged
 
     # -- reasons, as views show them ----------------------------------------------------------------------------------

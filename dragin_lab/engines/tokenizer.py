@@ -14,6 +14,7 @@ import numpy as np
 
 from dragin_lab.checks import instance
 from dragin_lab.checks import text as as_text
+from dragin_lab.core.answers import THOUGHT_MARK
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.trace.kept import common
 from dragin_lab.trace.trace import Prompt
@@ -49,8 +50,10 @@ class HFTokenizer:
         special = frozenset(int(i) for i in hf.all_special_ids)
         known = {int(i) for i in ends if 0 <= int(i) < len(hf)}
         self.ends = frozenset(known | {int(i) for i in [hf.eos_token_id] if i is not None} | self._end_of_turn())
-        self.silent = special | self.ends
-        self._plain_ends = self.ends - special  # end marks that the vocabulary does not call special
+        marks = {i for i in special - self.ends if THOUGHT_MARK.fullmatch(str(hf.convert_ids_to_tokens(i)))}
+        self.silent = (special - marks) | self.ends
+        #: Whether special tokens are skipped by name, and which are: those that mark a thought are a part of its text.
+        self._by_name, self._hidden = bool(marks), self.silent if marks else self.ends - special
         self.marker = find_marker(self)
         self._shown: dict[int, str] = {}
         self._openings: dict[str, list[int]] = {}
@@ -105,16 +108,17 @@ class HFTokenizer:
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
         """Text of ids, with special tokens and end marks written out or skipped."""
-        ids = ids if special else self._without_plain_ends(ids)
-        return str(self.hf.decode(list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False))
+        ids = ids if special else self._visible(ids)
+        skip = not (special or self._by_name)
+        return str(self.hf.decode(list(ids), skip_special_tokens=skip, clean_up_tokenization_spaces=False))
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Raw vocabulary strings; an id the vocabulary has no string for is written ``<id>``."""
         strings = self.hf.convert_ids_to_tokens([int(i) for i in ids])
         return [f"<{i}>" if token is None else token for i, token in zip(ids, strings, strict=True)]
 
-    def _without_plain_ends(self, ids: Sequence[int]) -> Sequence[int]:
-        return [i for i in ids if i not in self._plain_ends] if self._plain_ends else ids
+    def _visible(self, ids: Sequence[int]) -> Sequence[int]:
+        return [i for i in ids if i not in self._hidden] if self._hidden else ids
 
     @cached_property
     def control_tokens(self) -> tuple[str, ...]:
@@ -181,7 +185,8 @@ class HFTokenizer:
     def spans(self) -> Spans:
         """An empty ``Spans`` on this tokenizer."""
         return Spans(
-            lambda ids: self._backend.decode(list(self._without_plain_ends(ids)), skip_special_tokens=True), self.silent
+            lambda ids: self._backend.decode(list(self._visible(ids)), skip_special_tokens=not self._by_name),
+            self.silent,
         )
 
     def show(self, token: int) -> str:

@@ -332,3 +332,13 @@ def test_first_of_several_stops_gives_the_reason() -> None:
     assert stop.reached(both) == "rind"
     assert stop.reached(so_far([" It", ".", " Bo", " is", " x"], [0.1] * 5)) == "sentence"
     assert stop.reached(so_far([" It"], [9.0], [0.0])) is None
+
+
+def test_nothing_fires_in_a_thought_unless_it_is_asked_for() -> None:
+    pieces = ["<think>", " Bo", " is", "</think>", " Li", " is"]
+    draft = so_far(pieces, [0.1, 9.0, 0.1, 0.1, 8.0, 0.1], [1.0] * 6).read_by(PIPELINE, ended=True)
+    assert [draft.words[i] for i in np.flatnonzero(Rind(threshold=1.0).judge(draft).hit)] == ["Li"]
+    dl.when("inside", threshold=1.0, needs=["thoughts"])(lambda draft: draft.entropy)
+    assert draft.words[TRIGGERS.make("inside").judge(draft).word] == "Bo"
+    later = so_far([" Bo", " is"], [9.0, 0.1], [1.0] * 2).read_by(PIPELINE, answer="<think> It", ended=True)
+    assert not Rind(threshold=1.0).judge(later).fires

@@ -180,3 +180,12 @@ def test_a_control_token_that_a_passage_spells_is_text(name: str) -> None:
     assert offsets[-1, 1] == len(prompt.text)
     own = Prompt.join([("", before + foreign + after)])
     assert lm.eos & set(lm.prompt(own)[0]), "what the layout itself writes is a control token"
+
+
+def test_control_tokens_that_mark_a_thought_are_a_part_of_the_text() -> None:
+    hf = lm_tiny.byte_level()
+    hf.add_special_tokens({"additional_special_tokens": ["<think>", "</think>", "<|x|>"]})
+    tokenizer = HFTokenizer(hf)
+    ids = tokenizer.encode("<think>Al</think><|x|>Bo", special=False)
+    assert tokenizer.decode(ids, special=False) == "<think>Al</think>Bo"
+    assert tokenizer.spans().all(ids)[0] == "<think>Al</think>Bo"

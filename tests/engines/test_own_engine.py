@@ -84,7 +84,5 @@ def test_the_sweep_and_the_tuner_run(lab: dl.Lab, tmp_path: Path) -> None:
     assert sweep.table["retrievals"].tolist()[1] == 0 < sweep.table["retrievals"].tolist()[0]
     trace = lab.ask(QUESTION, "dragin")
     assert trace.save(tmp_path / "t.trace").stat().st_size
-    decision = dl.Replay(trace).at(threshold=0.01).turns[0].decision
-    assert decision is not None
-    assert decision.retrieve
+    assert dl.Replay(trace).at(threshold=0.01).turns[0].reached
     dl.tune([trace])

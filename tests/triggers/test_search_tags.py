@@ -116,3 +116,19 @@ def test_custom_layouts_answer_rules_and_metrics() -> None:
     for options, says in wrong:
         with pytest.raises(SettingError, match=says):
             drive(method("wo-rag"), Say(" the answer is Li."), template=PromptTemplate(**options), golds=("Bo",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>It is Al.</think>Bo.",
+        "<seed:think>It is Al.</seed:think>Bo.",
+        "<thinking>It is Al.</thinking>Bo.",
+        "[THINK]It is Al.[/THINK]Bo.",
+        "It is Al.</think>Bo.",  # which the prompt opened
+        "<|channel|>analysis<|message|>It is Al.<|start|>assistant<|channel|>final<|message|>Bo.",
+        "Bo.<think>It is Al.",
+    ],
+)
+def test_thoughts_in_any_marks_are_no_part_of_the_answer(text: str) -> None:
+    assert without_thoughts(text) == "Bo."
