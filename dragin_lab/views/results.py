@@ -15,7 +15,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import summary
 from dragin_lab.run.sweeps import on_a_scale
 from dragin_lab.views import theme
-from dragin_lab.views.html import num, short
+from dragin_lab.views.html import count, num
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ def sweep(
         if len(sources) > 1:
             figure.update_yaxes(title_text=whose, row=row, col=1)
     figure.update_yaxes(rangemode="tozero")
-    n = f" ({short(ours['n'].max())} questions)" if "n" in ours and len(ours) else ""
+    n = f" ({count(int(ours['n'].max()), 'question')})" if "n" in ours and len(ours) else ""
     title = f"Quality and retrievals against {setting}{n}; bands are 95 % intervals" if len(ours) else "Nothing was run"
     return theme.finish(figure, title, 100 + 250 * len(sources), showlegend=False)
 
