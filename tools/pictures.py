@@ -118,8 +118,8 @@ def demo_table() -> str:
             sys.exit(code)
         runs = {record.config["method"]["name"]: record for record in dl.Runs.load(folder).records}
         means = dl.Runs([runs[name] for name in PAPERS]).table().frame.xs("mean", axis="columns", level="part")
-    means.columns = means.columns.get_level_values("measure")
-    return str(means.round(3).to_string())
+    means.columns = list(means.columns.get_level_values("measure"))
+    return str(means.rename_axis(index=None).to_string(float_format="{:.3f}".format))
 
 
 def write_table() -> None:
