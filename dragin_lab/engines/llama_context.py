@@ -54,7 +54,8 @@ class _Ear:
 
     def __init__(self, library: Any) -> None:
         self.library = library
-        self.names: set[str] = set()  # of all nodes
+        self.names: set[str] = set()  # of all nodes, heard while ``learning``
+        self.learning, self.wanted = True, frozenset[bytes]()  # the names of ``groups`` as llama.cpp has them
         self.groups: dict[str, int] = {}  # the nodes to hear: heads of a softmax, 1 for states
         self.last = True  # hears only the last row of each group
         self.heard: dict[str, list[np.ndarray]] = {}  # (rows, width) float32 of each part of a forward
@@ -68,10 +69,12 @@ class _Ear:
             function.restype, function.argtypes = result, arguments
 
     def __call__(self, tensor: int, asked: bool, _: Any) -> bool:
-        name = self.library.ggml_get_name(tensor).decode()
+        raw = self.library.ggml_get_name(tensor)
         if asked:
-            self.names.add(name)
-            return name in self.groups
+            if self.learning:
+                self.names.add(raw.decode())
+            return raw in self.wanted
+        name = raw.decode()
         rows = self.library.ggml_nrows(tensor)
         width = self.library.ggml_nbytes(tensor) // rows  # bytes
         step = rows // self.groups[name] if self.last else rows
@@ -115,10 +118,11 @@ class LlamaContext:
             )
         self._ear = _Ear(C._lib)
         self._hear = C.ggml_backend_sched_eval_callback(self._ear)
-        self._stop: list[int] = []
-        self._abort = C.ggml_abort_callback(lambda _, stop=self._stop: bool(stop))
+        # Asked after each of a thousand nodes, so a C function answers: true once there is a text to measure.
+        self._stop = ctypes.create_string_buffer(2)
+        self._abort = ctypes.cast(ctypes.CDLL(None).strlen, C.ggml_abort_callback)
         self._open: list[Any] = []  # the context, where there is one
-        self.close = weakref.finalize(self, _free, C, model, self._open, (self._hear, self._abort))
+        self.close = weakref.finalize(self, _free, C, model, self._open, (self._hear, self._abort, self._stop))
         self.vocab = C.llama_model_get_vocab(model)
         self.vocabulary = C.llama_vocab_n_tokens(self.vocab)
         self.heads, self.layers = C.llama_model_n_head(model), C.llama_model_n_layer(model)
@@ -135,7 +139,7 @@ class LlamaContext:
                 f"{file.name}: keys and values of {self.window:,} tokens do not fit into memory; give a smaller context"
             )
         self.read({0: [(0,)]})
-        self.names = frozenset(self._ear.names)
+        self.names, self._ear.learning = frozenset(self._ear.names), False
 
     def make_room(self, sequences: int) -> int:
         """Make room for so many sequences, which forgets what they hold; how many there are, less where it is short."""
@@ -153,6 +157,7 @@ class LlamaContext:
         parameters.flash_attn_type = 0  # else there are no rows
         parameters.kv_unified, parameters.swa_full = False, True  # so that a row's columns are its text's positions
         parameters.cb_eval, parameters.abort_callback = self._hear, self._abort
+        parameters.abort_callback_data = ctypes.addressof(self._stop)
         while self._open:
             C.llama_free(self._open.pop())
         if context := C.llama_init_from_model(self._model, parameters):
@@ -241,14 +246,15 @@ class LlamaContext:
         ):  # fmt: skip
             setattr(batch, field, ctypes.cast(array.ctypes.data, dict(C.llama_batch._fields_)[field]))
         held, ear.groups, ear.last, ear.heard = {s: self._held[s] for s in pieces}, groups, last, {}
+        ear.wanted = frozenset(name.encode() for name in groups)
         self._held = [[] if s in pieces else own for s, own in enumerate(self._held)]  # where it is interrupted
         waiting = self._worker.submit(C.llama_decode, context, batch)
         try:
             status = waiting.result()
         except BaseException:
-            self._stop.append(1)
+            self._stop.value = b"1"
             wait([waiting])
-            self._stop.clear()
+            self._stop.value = b""
             raise
         if status:
             raise ModelError(f"{self.file.name}: llama.cpp failed ({status}: {'; '.join(_ERRORS[-1:])})")
