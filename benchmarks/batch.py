@@ -76,7 +76,7 @@ def measure(
                 raise SystemExit(f"{method.name} ({method.variant}), {trace.question.id}: {trace.error}")
             found[trace.question.id] = trace
             for made in trace.continuations:
-                made.attention = None  # hundreds of traces are kept, and this is most of each
+                made.rows = None  # hundreds of traces are kept, and this is most of each
         return found
 
     ways = {"alone": lambda: answer(1), "side": lambda: answer(size)}

@@ -57,7 +57,7 @@ def context(lm: LanguageModel, p: int, n: int, rounds: int) -> dict[str, Any]:
         "capture_over_untapped": over["untapped"],
         "capture_over_untapped_cpu": over_cpu["untapped"],
         "ms_a_token": 1e3 * statistics.median((whole - first) / (n - 1) for whole, first in more),
-        "kept_MiB": made.attention.nbytes / MIB,
+        "kept_MiB": made.rows.nbytes / MIB,
     }
 
 

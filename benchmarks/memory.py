@@ -59,8 +59,8 @@ def peak(way: str, args: argparse.Namespace) -> dict[str, Any]:
     kept = 0
     if way == "capture":
         made = write(lm, text, n, True)
-        assert made.attention is not None
-        kept, ids = made.attention.nbytes, made.ids.tolist()
+        assert made.rows is not None
+        kept, ids = made.rows.nbytes, made.ids.tolist()
     else:
         ids = plain(lm, [lm.prompt(Prompt(text))[0]], n)[0]
     parameters = sum(p.numel() for p in lm.model.parameters())
@@ -103,7 +103,7 @@ def peaks(args: argparse.Namespace) -> dict[str, Any]:
 def kept(p: int = 2048, n: int = 128, h: int = 32) -> dict[str, Any]:
     """Bytes of the attention kept for one layer."""
     lm = random_llama(layers=1, heads=h, hidden=2 * h, ffn=8, vocab=64)
-    attention = write(lm, random_words(p, 64), n, True).attention
+    attention = write(lm, random_words(p, 64), n, True).rows
     return {"p": p, "n": n, "h": h, "MiB": attention.nbytes / MIB}
 
 

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from dragin_lab.core.episode import Never, Stop, Write
+from dragin_lab.core.episode import Never, Write
 from dragin_lab.core.scores import entropy
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.engines.writing import Measured, Writing
+from dragin_lab.engines.writing import Writing
+from dragin_lab.run.cached import replay
 from dragin_lab.trace.trace import Draft
 
 
@@ -36,22 +37,20 @@ class Naive:
         self.model = model.to(lm.device).eval()
         self.generated = 0  # tokens, those thrown away too
 
-    stream = None  # what makes it a model to ``Lab``; nobody watches it
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lm, name)
 
     @torch.inference_mode()
-    def generate(self, draft: Write, seed: int | None = None) -> Draft:
-        """The continuation of a draft, made whole and cut where its stop is reached."""
+    def write(self, request: Write, seed: int | None = None, *, watch: Any = None) -> Draft:
+        """The draft, made whole and cut where its stop is reached."""
         lm = self.lm
-        prompt_ids, prompt_offsets = lm.prompt(draft.prompt)
+        prompt_ids, prompt_offsets = lm.prompt(request.prompt)
         p = len(prompt_ids)
         inputs = torch.tensor([prompt_ids], device=lm.device)
         out = self.model.generate(
             inputs,
             attention_mask=torch.ones_like(inputs),
-            max_new_tokens=draft.max_new_tokens,
+            max_new_tokens=request.max_new_tokens,
             do_sample=False,
             output_logits=True,
             return_dict_in_generate=True,
@@ -61,39 +60,17 @@ class Naive:
         logs = torch.cat(out.logits).float().log_softmax(-1)  # (n, V)
         best, which = (part.cpu().numpy() for part in logs.exp().topk(lm.alternatives, -1))
         spread, chosen = entropy(logs.exp(), logs).tolist(), logs[range(len(ids)), ids].tolist()
-        looks = np.zeros((len(ids), len(ids)), np.float32)  # (n, n) what token j pays to token i
         rows: Any = None
-        if draft.attention:
+        if request.attention:
             rows = self._map(out.sequences[0].tolist())[0, :, p - 1 :].cpu().numpy()  # (h, n + 1, p + n)
-            looks = rows[:, 1:, p:].mean(0)  # (n, n)
-        writing = Writing(lm, replace(draft, stop=Never()), prompt_ids, prompt_offsets)
+        writing = Writing(lm, replace(request, stop=Never(), among=True), prompt_ids, prompt_offsets)
         for r in range(len(ids) + 1):
             if rows is not None:
                 writing.look_back(rows[:, r, : p + r].mean(0), rows[:, r, : p + r])
             if r < len(ids):
-                writing.measure(Measured(spread[r], chosen[r], np.nan, which[r], best[r]))
+                writing.measure(spread[r], chosen[r], np.nan, which[r], best[r])
                 writing.choose(ids[r])
-        whole = writing.continuation()
-        n, reason, received = self._decide(whole, looks, draft.stop)
-        return whole if n is None else replace(whole.beginning(n), received=received, stopped=reason)
-
-    def _decide(self, whole: Draft, looks: np.ndarray, stop: Stop) -> tuple[int | None, str, np.ndarray | None]:
-        """Where the stop is reached, why, and what each token had received until then."""
-        spans = self.lm.tokenizer.spans()
-        looks = np.tril(looks, -1)
-        for t in range(len(whole)):
-            spans.push(int(whole.ids[t]))
-            so_far = Draft(
-                ids=whole.ids[: t + 1].tolist(),
-                text=spans.text,
-                offsets=spans.provisional(),
-                entropy=whole.entropy[: t + 1].tolist(),
-                logprob=whole.logprob[: t + 1].tolist(),
-                received=_received(looks, t, t + 1),
-            )
-            if reason := stop.reached(so_far):
-                return t + 1, reason, _received(looks, t + 1, t + 1)
-        return None, "", None
+        return replay(writing.finish(), request, lm.tokenizer, watch) or writing.finish()
 
     @torch.inference_mode()
     def attend(self, ids: Sequence[int]) -> np.ndarray:
@@ -106,8 +83,3 @@ class Naive:
         out = self.model(torch.tensor([ids], device=self.lm.device), output_attentions=True, use_cache=False)
         weights: Tensor = out.attentions[self.lm.layer]
         return weights
-
-
-def _received(looks: np.ndarray, rows: int, n: int) -> np.ndarray:
-    """(n,) float32: the most that each of n tokens got from the first ``rows`` tokens."""
-    return looks[:rows, :n].max(0, initial=0.0).astype(np.float32)

@@ -7,7 +7,7 @@ one question at a time, many side by side in one batch or on a cluster, and is t
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -30,14 +30,6 @@ class Stop:
     def reached(self, draft: Draft) -> str | None:
         """The reason to stop here, or None to go on."""
         raise NotImplementedError
-
-
-class Certainty(Protocol):
-    """Says which entropies have to be exact, of a model that gives bounds of them; see ``stops.Certainty``."""
-
-    def lacking(self, draft: Draft, low: np.ndarray, high: np.ndarray, *, ended: bool) -> np.ndarray:
-        """The tokens, by number, of those with bounds from ``low`` to ``high`` (n,), nats."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -76,7 +68,6 @@ class Write:
     hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
     bias: tuple[Bias, ...] = ()
     prefix: tuple[int, ...] = ()  # the ids that the draft begins with, whatever the model would have chosen
-    certainty: Certainty | None = field(default=None, compare=False)  # which entropies have to be exact, if any
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,6 @@ class PaperLoop(Loop):
         step.prompt = self._prompt(step)
         among = "received" in self.trigger.needs or not self.trigger.built_in  # a custom one may not say what it reads
         options |= {"hidden": self.trigger.hidden, "among": among, "received": self.method.reads_attention}
-        if self.trigger.theta is not None:
-            options["certainty"] = Certainty(self.trigger, self.method.pipeline, self.question, self.text)
         draft = step.draft = yield from self._write_until(step, stop, limit, **options)
         return draft
 
@@ -196,8 +194,9 @@ class PaperLoop(Loop):
             sentence = (0, len(draft.text))
             verdict = trigger.judge(seen, resumed=resumed, until=self._answer_end(draft))
         peaks = () if trigger.unit == "word" else (verdict.peak,)
+        certain = self._is_certain(draft)
         if not verdict.fires:
-            certain = trigger.span == "sentence" or draft.stopped != "length"
+            certain &= trigger.span == "sentence" or draft.stopped != "length"
             return verdict, Decision(False, _explain_silence(verdict, resumed), peaks=peaks, certain=certain), None
         hits = tuple(_character_span(draft, a, b) for a, b in verdict.draft.spans[verdict.hit].tolist())
         cut = hits[0][0]
@@ -211,9 +210,18 @@ class PaperLoop(Loop):
             token=verdict.token,
             sentence=int(verdict.words.sentence[verdict.word]),
             peaks=peaks,
+            certain=certain,
         )
         answer = self.text + self.lead(draft) + draft.text[:cut]
         return verdict, decision, self.gap(draft, prompt, verdict.token, cut, sentence, hits, answer=answer)
+
+    def _is_certain(self, draft: Draft) -> bool:
+        """Whether the trigger decides alike wherever entropies lie between their bounds, which a server may give."""
+        if draft.entropy_width is None:
+            return True
+        low, high = (draft.entropy + sign * draft.entropy_width / 2 for sign in (-1, 1))
+        certainty = Certainty(self.trigger, self.method.pipeline, self.question, self.text)
+        return not len(certainty.lacking(draft, low, high, ended=True))
 
     def _answer_end(self, draft: Draft) -> int | None:
         """The character of what was written at which the final answer ends; None while it has not."""

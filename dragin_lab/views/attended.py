@@ -73,7 +73,7 @@ def attention(
         if rows is None:
             return theme.message(trace.question.text, NO_ATTENTION)
         words, where = written_map(trace, *rows), name
-    if head is not None and head not in words.heads:
+    if head is not None and not (isinstance(head, int) and head in words.heads):
         raise SettingError(f"head={shown(head)} was not captured; give one of {', '.join(map(str, words.heads))}")
     return draw_map(fit_words(words, max_words), f"{trace.question.text} · {where}", head)
 

@@ -135,11 +135,13 @@ def read_scores(
     rows = instance("table", table, pd.DataFrame, "give a DataFrame: a row for each fact, scores as columns")
     numeric = [str(name) for name in rows.select_dtypes("number")]
     names = numeric if triggers is None else several("triggers", triggers, str, "give names of columns", alone=True)
+    missing = instance("missing", missing, str, "give the name of the column that says which facts are missing")
     if absent := [name for name in (missing, *names) if name not in rows]:
         raise SettingError(
             f"the table has no column {absent[0]!r}; it has {', '.join(map(str, rows.columns)) or 'none'}"
         )
-    given = instance("thresholds", thresholds or {}, Mapping, "give a number for each trigger: {'rind': 0.25}")
+    thresholds = {} if thresholds is None else thresholds
+    given = instance("thresholds", thresholds, Mapping, "give a number for each trigger: {'rind': 0.25}")
     thetas = {str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in given.items()}
     if bad := [name for name in names if name not in numeric or rows[name].isna().any()]:
         raise SettingError(f"column {bad[0]!r} has values that are no scores; leave it out of triggers")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
-from dragin_lab.checks import text
+from dragin_lab.checks import several, text
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
 from dragin_lab.errors import SettingError
@@ -35,6 +35,8 @@ def sweep(
     one model means something else for another; a column of panels has one scale. Raises ``SettingError`` for missing
     columns, and for ``paper`` beside another setting than its own.
     """
+    if not (measures := several("measures", measures, str, "give names of columns, such as ('em', 'f1')")):
+        raise SettingError("measures is empty; give names of columns, such as ('em', 'f1')")
     ours = check_table(table, ("value", *measures))
     setting = title_setting(str(ours["setting"].iloc[0])) if "setting" in ours and len(ours) else "θ"
     sources = [("ours", ours)]

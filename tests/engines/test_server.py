@@ -179,6 +179,19 @@ def test_entropy_lies_within_its_bounds_and_forced_tokens_are_measured(asking: A
         lab.ask(QUESTIONS[0], "dragin")
 
 
+def test_a_decision_between_the_bounds_of_an_entropy_is_not_certain(asking: Any) -> None:
+    lab, _ = asking(likeliest=2)
+
+    def first_step(when: str) -> Any:
+        return lab.ask(QUESTIONS[0], "dragin", when=when, what="question", max_new_tokens=64).steps[0]
+
+    loud = first_step("entropy@1000")
+    assert loud.decision.certain
+    between = loud.draft.entropy[0] + loud.draft.entropy_width[0] / 4  # of its middle, which does not fire
+    assert not first_step(f"entropy@{between}").decision.certain
+    assert first_step("probability@0.5").decision.certain
+
+
 def test_with_hidden_states_the_last_block_makes_dragin_exact(
     asking: Any, almanac: LanguageModel, tmp_path: Path
 ) -> None:
