@@ -17,7 +17,7 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile -
 # One worker per core and one thread per worker, set before torch is imported.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 # Packages whose newest release, within the range of pyproject.toml, is tried beside those that are pinned.
-NEWEST := transformers
+NEWEST := transformers plotly ipywidgets pandas
 # The time that a cell may take guards against what hangs; a busy machine takes many times as long as a quiet one.
 BOOKS := --nbmake --nbmake-timeout=1200
 LLAMA_TESTS := tests/engines/test_llama.py tests/real/test_real_llama.py
@@ -30,7 +30,7 @@ help:
 	@echo "make test    set up, then run the quick tests and the notebooks"
 	@echo "make test-slow   set up, then run the slow tests"
 	@echo "make test-all    both of these"
-	@echo "make test-newest  set up, then run the quick tests of models with the newest transformers that pip would take"
+	@echo "make test-newest  set up, then run the quick tests of models, figures and controls with the newest releases that pip would take"
 	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
 	@echo "make ci      all of these, the notebooks once"
 	@echo "make try-llama   build llama.cpp for its tests, where that can be done"
@@ -85,8 +85,8 @@ test-all: $(FULL)
 test-newest: $(FULL)
 	rm -rf .venv/newest
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps --target .venv/newest \
-		$$($(BIN)/python -c 'import tomllib; print(*(one for one in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"] if one.startswith(tuple("$(NEWEST)".split()))))')
-	PYTHONPATH=.venv/newest $(PYTEST) tests/engines
+		$$($(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(one for one in [*p["dependencies"], *p["optional-dependencies"]["notebooks"]] if one.startswith(tuple("$(NEWEST)".split()))))')
+	PYTHONPATH=.venv/newest $(PYTEST) tests/engines tests/views tests/widgets
 	PYTHONPATH=.venv/newest $(BIN)/dragin-lab ask "In which town was the director of The Ashen Rooftop born?"
 
 test-browser: $(FULL)
