@@ -18,8 +18,8 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly", "ipywidgets"}
 #: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it has. A number may
 #: only fall.
 BUDGETS = {
-    "trace": (1487, 9),
-    "core": (3167, 19),
+    "trace": (1481, 9),
+    "core": (3166, 19),
     "triggers": (650, 10),
     "reference": (751, 4),
     "catalog": (493, 4),
@@ -29,7 +29,7 @@ BUDGETS = {
     "retrieval": (1900, 12),
     "run": (4051, 18),
     "study": (3567, 17),
-    "views": (2966, 20),
+    "views": (2957, 20),
     "widgets": (687, 6),
     "cli": (1578, 12),
 }
@@ -46,7 +46,7 @@ LONGER = {
     "run/lab.py": 394,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24304, "tools": 1005, "benchmarks": 2584}
+BESIDE = {"tests": 24302, "tools": 1005, "benchmarks": 2584}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

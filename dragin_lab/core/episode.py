@@ -64,7 +64,6 @@ class Write:
     stop: Stop = Never()
     attention: bool = False  # keep ``Draft.rows``
     among: bool = False  # keep ``Draft.among``
-    received: bool = False  # whether ``Draft.received`` is read; what gives it at a cost may leave it NaN otherwise
     hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
     bias: tuple[Bias, ...] = ()
     prefix: tuple[int, ...] = ()  # the ids that the draft begins with, whatever the model would have chosen

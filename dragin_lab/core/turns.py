@@ -69,7 +69,7 @@ class PaperLoop(Loop):
         """Write what the trigger judges."""
         step.prompt = self._prompt(step)
         among = "received" in self.trigger.needs or not self.trigger.built_in  # a custom one may not say what it reads
-        options |= {"hidden": self.trigger.hidden, "among": among, "received": self.method.reads_attention}
+        options |= {"hidden": self.trigger.hidden, "among": among}
         draft = step.draft = yield from self._write_until(step, stop, limit, **options)
         return draft
 

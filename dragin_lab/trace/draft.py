@@ -80,7 +80,6 @@ class Draft:
     cut_tokens: int = 0  # how many tokens that took; none of them is among ``ids``
     # Of a model behind a server, which says bounds of entropy; `entropy` is the middle:
     entropy_width: np.ndarray | None = None  # (n,) float32, nats from bound to bound, 0 where it is exact
-    asked_again: int = 0  # tokens whose distribution was asked for again, as a decision depended on it
     # What a trigger may look at beside it:
     pipeline: Any = field(default=None, repr=False, metadata=UNSAVED)  # ``sentences.Pipeline``
     question: str = field(default="", metadata=UNSAVED)

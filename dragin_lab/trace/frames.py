@@ -106,8 +106,8 @@ def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
 
 # -- differences ------------------------------------------------------------------------------------------------------
 
-#: How long things took, what a cache served and what was asked again for it: these change from run to run.
-_IGNORED = frozenset({"seconds", "reused", "stored", "asked_again"})
+#: How long things took and what a cache served: these change from run to run.
+_IGNORED = frozenset({"seconds", "reused", "stored"})
 #: Where one of these fields differs, the later fields follow from it and are not listed.
 _LEADING = {
     Draft: ("text", "ids"),

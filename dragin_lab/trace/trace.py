@@ -111,11 +111,6 @@ class Trace:
         }
 
     @property
-    def asked_again(self) -> int:
-        """Tokens whose distribution a server was asked for again, as bounds of their entropy left a decision open."""
-        return sum(c.asked_again for c in self.continuations)
-
-    @property
     def stored(self) -> dict[str, int]:
         """What a store served of all this: drafts, and tokens."""
         served = [c for c in self.continuations if c.stored]

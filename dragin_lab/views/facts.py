@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 from unicodedata import normalize
@@ -209,7 +209,7 @@ def ended_line(trace: Trace) -> str:
     parts = [how, count(c["retrievals"], "retrieval"), count(c["drafts"], "generation"), count(c["generated"], "token")]
     parts += [f"{c['discarded']:,} thrown away"] if c["discarded"] else []
     parts += [f"{count(c['reused'], 'prompt token')} from cache"] if c["reused"] else []
-    parts += [describe_asked_again(trace.continuations), f"{trace.seconds:.2f} s" if trace.seconds else ""]
+    parts += [f"{trace.seconds:.2f} s" if trace.seconds else ""]
     return " · ".join(filter(None, parts))
 
 
@@ -261,17 +261,10 @@ def cost_rows(trace: Trace) -> tuple[list[str], list[list[str]]]:
 
 
 def describe_bounds(text: Draft) -> str:
-    """How closely a server's entropies are known, and how often it was asked again; "" for a model that has all."""
+    """How closely a server's entropies are known; "" for a model that has all."""
     if text.entropy_width is None or not len(text.entropy_width):
         return ""
-    apart = f"Entropies are known to ± {num(float(text.entropy_width.max()) / 2)} nats or better"
-    return "; ".join(filter(None, [apart, describe_asked_again([text])])) + "."
-
-
-def describe_asked_again(texts: Iterable[Draft | None]) -> str:
-    """``3 tokens asked again``: those whose distribution a server was asked for again; "" for none."""
-    again = sum(text.asked_again for text in texts if text is not None)
-    return f"{count(again, 'token')} asked again" if again else ""
+    return f"Entropies are known to ± {num(float(text.entropy_width.max()) / 2)} nats or better."
 
 
 # -- queries and passages ---------------------------------------------------------------------------------------------

@@ -50,8 +50,7 @@ def write_trace(texts: Texts, width: int = 88, color: bool = False) -> str:
     if trace.ended == "error":
         paper.put("Error", (facts.error_line(trace), _BOLD))
     for step in trace.steps[:TEXT_STEPS]:
-        again = facts.describe_asked_again([step.draft, step.continuation])
-        paper.line(" · ".join(filter(None, [f"Step {step.index + 1}", facts.step_outcome(trace, step)[1], again])))
+        paper.line(" · ".join(filter(None, [f"Step {step.index + 1}", facts.step_outcome(trace, step)[1]])))
         for part in facts.step_parts(step):
             for place, line in enumerate(_part_lines(texts, step, part)):
                 paper.put("" if place else facts.PARTS[part], *line)

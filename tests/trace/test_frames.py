@@ -211,7 +211,7 @@ def test_another_reason_for_the_same_decision_does_not_hide_later_steps() -> Non
 
 
 #: How a text was served, which is no difference between traces.
-SERVED = {"seconds", "reused", "stored", "asked_again"}
+SERVED = {"seconds", "reused", "stored"}
 
 
 def filled_fields(value: Any, where: str = "") -> list[tuple[Any, str, str]]:
