@@ -27,7 +27,7 @@ BUDGETS = {
     "data": (1372, 10),
     "engines": (4355, 24),
     "retrieval": (1900, 12),
-    "run": (4051, 18),
+    "run": (4056, 18),
     "study": (3567, 17),
     "views": (2957, 20),
     "widgets": (687, 6),
@@ -46,7 +46,7 @@ LONGER = {
     "run/lab.py": 394,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24302, "tools": 1005, "benchmarks": 2584}
+BESIDE = {"tests": 24310, "tools": 1005, "benchmarks": 2584}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

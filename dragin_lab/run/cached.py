@@ -59,8 +59,9 @@ class CachedModel:
 
     def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
         """As ``Engine.write``."""
-        served = self.find_draft(request, watch)
-        return served or self.keep(request, self.lm.write(ask_all(request), seed, watch=watch))
+        if (served := self.find_draft(request, watch)) is not None:
+            return served
+        return self.keep(request, self.lm.write(ask_all(request), seed, watch=watch))
 
     def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
         """As ``Engine.attend``, which ``attend`` may stand in for."""
@@ -127,13 +128,14 @@ def ask_all(request: Write) -> Write:
 def replay(stored: Draft, request: Write, tokenizer: Any, watch: Watch | None = None) -> Draft | None:
     """What a request's stop makes of a draft that was written after the same prompt; None where it needs more of it.
 
-    It is asked after each token, as while the draft was written, and so is ``watch``.
+    It is asked after each token, as while the draft was written; ``watch`` is earlier of the tokens of a draft that is
+    served, and of none that another one replaces.
     """
+    earlier: list[Draft] = []
     for n in range(1, min(len(stored), request.max_new_tokens) + 1):
         early = stored[:n]
         reason = request.stop.reached(early)
-        if watch is not None:
-            watch(early)
+        earlier.append(early)
         if n == len(stored) and stored.stopped == "eos":
             reason = "eos"
         if reason := reason or "length" * (n == request.max_new_tokens):
@@ -147,6 +149,9 @@ def replay(stored: Draft, request: Write, tokenizer: Any, watch: Watch | None = 
             return None
         draft.text, spans = tokenizer.spans().all(draft.ids.tolist())
         draft.offsets = np.array(spans, np.int32).reshape(-1, 2)
+    if watch is not None:
+        for early in earlier:
+            watch(early)
     return replace(
         draft,
         raw_text=tokenizer.decode(draft.ids.tolist(), special=True),

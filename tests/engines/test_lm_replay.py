@@ -72,6 +72,14 @@ def test_a_stream_has_the_same_events() -> None:
     assert (cache.counts.tokens_made, cache.counts.tokens_served) == (12, 7)
 
 
+def test_a_stream_of_a_draft_that_needs_more_than_is_cached_begins_once() -> None:
+    model = cached(tiny(), Cache())
+    model.write(Write(PROMPT, 4))
+    events, output = drained(stream_draft(model, Write(PROMPT, 9)))
+    assert [len(event) for event in events] == list(range(1, 10))
+    assert len(output) == 9
+
+
 def test_a_text_that_has_ended_is_served_to_whoever_asks_for_more() -> None:
     lm, cache = tiny(), Cache()
     first = lm.write(Write(PROMPT, 20))
