@@ -19,10 +19,10 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly", "ipywidgets"}
 #: only fall.
 BUDGETS = {
     "trace": (1481, 9),
-    "core": (3166, 19),
+    "core": (3325, 21),
     "triggers": (650, 10),
-    "reference": (751, 4),
-    "catalog": (493, 4),
+    "reference": (692, 3),
+    "catalog": (344, 2),
     "almanac": (230, 2),
     "data": (1372, 10),
     "engines": (4355, 24),
@@ -41,12 +41,11 @@ TEXTS, WIDTH = {".py", ".js", ".css", ".html", ".txt"}, 120
 FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {
-    "core/settings.py": 419,
     "retrieval/dense.py": 389,
     "run/lab.py": 394,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24310, "tools": 1005, "benchmarks": 2584}
+BESIDE = {"tests": 24309, "tools": 1005, "benchmarks": 2584}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

@@ -30,7 +30,7 @@ import dragin_lab as dl
 from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
-from dragin_lab.reference.rules import REFERENCE_METHODS
+from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.run.benchmark import open_benchmark
 from dragin_lab.run.lines import summary
 from tools.base import CHOSEN, RUNS, parser, say

@@ -1,4 +1,4 @@
-"""Methods by name: a trigger and a query formulator put together, exchanged, and restored from a trace."""
+"""Methods by name: a trigger and a query formulator put together, exchanged, restored from a trace, and run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from dragin_lab.catalog.budget import Budget, Calibrated, Calibration
 from dragin_lab.checks import choice, count
+from dragin_lab.core.budget import Budget, Calibrated, Calibration
 from dragin_lab.core.custom import when
+from dragin_lab.core.episode import Episode, Tokenizer
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
+from dragin_lab.core.loop import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
 from dragin_lab.core.method import (
     LOOP,
     METHODS,
@@ -21,14 +23,19 @@ from dragin_lab.core.method import (
     default_top_k,
     required_settings,
 )
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.registry import Entry, Registry
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.settings import Entry, Part, Registry, Rule
+from dragin_lab.core.settings import Part
+from dragin_lab.core.steps import Loop
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError
-from dragin_lab.reference.rules import FORMULATIONS, REFERENCE_METHODS, RULES
+from dragin_lab.reference import released
 from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.built_in import BUILT_IN
 from dragin_lab.triggers.call import Call
+from dragin_lab.triggers.call_loop import CallLoop
+from dragin_lab.triggers.prefix import PrefixLoop
 
 __all__ = [
     "BUILT_IN",
@@ -44,13 +51,23 @@ __all__ = [
 ]
 
 
-#: Variant -> the tables of its triggers and formulators, and the classes of its methods.
-_TABLES: dict[str, tuple[Registry[Any], Registry[Any]]] = dict(
-    zip(VARIANTS, ((TRIGGERS, FORMULATORS), (RULES, FORMULATIONS)), strict=True)
+_CLOSED = (
+    "variant='reference' runs the authors' released code, which has nothing but its own triggers and queries; "
+    "use variant='paper' for any other"
 )
-_CLASSES: dict[str, Mapping[str, type[Method]]] = dict(
-    zip(VARIANTS, (dict.fromkeys(METHODS, Method), REFERENCE_METHODS), strict=True)
-)
+#: Variant -> the tables of its triggers and formulators, and its methods.
+_TABLES: dict[str, tuple[Registry[Any], Registry[Any]]] = {
+    "paper": (TRIGGERS, FORMULATORS),
+    "reference": (
+        Registry("when", Trigger, released.TRIGGERS, closed=_CLOSED),
+        Registry("what", released.Formulation, released.FORMULATIONS, closed=_CLOSED),
+    ),
+}
+_METHODS: dict[str, tuple[str, ...]] = {"paper": tuple(METHODS), "reference": released.METHODS}
+#: By ``Trigger.loop``; a trigger that looks ahead by the sentence has a loop of its own.
+_LOOPS: dict[str, type[Loop]] = {
+    "look-ahead": DraginLoop, "flare": FlareLoop, "clock": ClockLoop, "prefix": PrefixLoop, "call": CallLoop,
+}  # fmt: skip
 
 
 def tables(variant: str) -> tuple[tuple[str, Registry[Any]], tuple[str, Registry[Any]]]:
@@ -59,7 +76,7 @@ def tables(variant: str) -> tuple[tuple[str, Registry[Any]], tuple[str, Registry
     return (triggers.kind, triggers), (formulators.kind, formulators)
 
 
-def find_conflict(trigger: Rule | type[Rule], formulator: Any) -> str:
+def find_conflict(trigger: Trigger | type[Trigger], formulator: Any) -> str:
     """Why a trigger and a formulator make no sense together and what to use instead; "" where they do."""
     served = trigger.serves()
     if formulator.needs <= served:
@@ -106,24 +123,26 @@ def method(
     """
     choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)
-    if name not in _CLASSES[variant]:
+    if name not in _METHODS[variant]:
         raise SettingError(
             f"method {name!r} is not in the authors' released code, so it has no reference variant; "
-            f"use variant='paper' or one of {', '.join(_CLASSES[variant])}"
+            f"use variant='paper' or one of {', '.join(_METHODS[variant])}"
         )
-    make, (triggers, formulators), usual = _CLASSES[variant][name], _TABLES[variant], METHODS[name]
+    (triggers, formulators), usual = _TABLES[variant], METHODS[name]
     when, what = usual[0] if when is None else when, usual[1] if what is None else what
     (trigger_class, stated), (formulator_class, _) = triggers.read(when), formulators.read(what)
     _check_settings(trigger_class, formulator_class, settings, variant)
     of_trigger = {key: value for key, value in settings.items() if key in setting_names(trigger_class)}
     of_formulator = {key: value for key, value in settings.items() if key in setting_names(formulator_class)}
+    if variant == "paper" and trigger_class.loop not in _LOOPS:
+        raise SettingError(f"when={trigger_class.name!r} is of the released code; use variant='reference' with it")
     trigger, calibrated = _make_trigger(triggers, when, of_trigger, stated, variant, calibration)
     formulator = formulators.make(what, **of_formulator)
     if message := find_conflict(trigger, formulator):
         raise SettingError(message)
     if "threshold" in setting_names(trigger_class) and trigger.theta is None:
         raise SettingError(f"trigger {trigger.name!r} needs a threshold, such as {trigger.name}@0.6")
-    return make(
+    return Method(
         name=name,
         variant=variant,
         trigger=trigger,
@@ -289,3 +308,36 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     restored = method(settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop)
     calibrated = settings.get("calibrated")
     return restored if calibrated is None else replace(restored, calibrated=Calibrated.read(calibrated))
+
+
+# -- how a method runs ------------------------------------------------------------------------------------------------
+
+
+def find_loop(method: Method) -> type[Loop]:
+    """The loop of a method."""
+    if method.variant == "reference":
+        return released.ReferenceLoop
+    if method.trigger.loop == "look-ahead" and method.trigger.unit == "sentence":
+        return SentenceLoop
+    return _LOOPS[method.trigger.loop]
+
+
+def start_episode(
+    method: Method, trace: Trace, template: PromptTemplate, tokenizer: Tokenizer, *, window: int | None = None
+) -> Episode[None]:
+    """The generator that answers ``trace.question`` and records itself in ``trace`` as it goes.
+
+    ``window`` is the model's context length in tokens; None where it has no limit. Raises ``SettingError`` for a
+    template in the chat layout where the tokenizer has no chat template.
+    """
+    bound = replace(template, form=method.form).bound(tokenizer)
+    return run_loop(find_loop(method)(method, trace, bound, tokenizer, window))
+
+
+def run_loop(loop: Loop) -> Episode[None]:
+    """A loop's turns, and after them how it ended and the answer."""
+    yield from loop.run()
+    if loop.trace.ended == "running":
+        loop.trace.ended = "stalled"
+        loop.trace.notes.append(f"{type(loop).__name__} did not say how the episode ended")
+    yield from loop.finish()

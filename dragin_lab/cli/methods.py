@@ -22,7 +22,7 @@ from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
 from dragin_lab.data.presets import find_preset
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
-from dragin_lab.reference.rules import REFERENCE_METHODS
+from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 
 DEFAULT = "dragin"  # method
 _PARTS = ("variant", "when", "what")

@@ -13,8 +13,9 @@ import numpy as np
 
 from dragin_lab.checks import shown
 from dragin_lab.core.episode import Tokenizer
+from dragin_lab.core.registry import Registry
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.settings import Part, Registry, setting
+from dragin_lab.core.settings import Part, setting
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.trace.trace import Draft, Prompt, Query
 from dragin_lab.trace.words import Word, character_words
@@ -98,7 +99,7 @@ def formulate(formulator: Formulator, gap: Gap) -> Query:
     return query
 
 
-FORMULATORS: Registry[Formulator] = Registry("what", Formulator, "dragin_lab.whats")
+FORMULATORS: Registry[Formulator] = Registry("what", Formulator, group="dragin_lab.whats")
 
 
 def what(name: str, *, source: str = "") -> Callable[[Callable[..., str]], type[Formulator]]:

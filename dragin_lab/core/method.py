@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import MISSING, dataclass, field, fields
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import Any
 
 from dragin_lab.checks import shown, text
 from dragin_lab.core.sentences import Pipeline, load_pipeline
-from dragin_lab.core.settings import Rule
 from dragin_lab.errors import SettingError
 from dragin_lab.text import without_secrets
 
@@ -48,8 +47,8 @@ def default_top_k(name: str, variant: str) -> int:
 class Method:
     """One method with every setting; make it with ``dragin_lab.method``. Immutable, comparable, hashable.
 
-    ``trigger`` is a ``Trigger`` and ``formulator`` a ``Formulator``; of the reference variant they are rules and
-    formulations of the released code (``reference.rules``).
+    ``trigger`` is a ``Trigger`` and ``formulator`` a ``Formulator``; of the reference variant, those of the released
+    code (``reference.released``).
     """
 
     name: str
@@ -61,9 +60,6 @@ class Method:
     pipeline: Pipeline = field(default_factory=load_pipeline)
     own_label: str = ""  # how its user calls it, in tables and in the names of run folders
     calibrated: Any = field(default=None, compare=False)  # a ``budget.Calibrated``: where θ is from, if from a budget
-
-    rules: ClassVar[tuple[type[Rule], ...]] = (Rule,)  # the classes of triggers that its loop can run
-    fits_window: ClassVar[bool] = True  # whether its prompts drop what does not fit into the model's window
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -103,13 +99,13 @@ class Method:
 
     @property
     def keeps_attention(self) -> bool:
-        """Whether the attention rows of its drafts are kept."""
-        return self.formulator.reads_attention or "attention" in self.trigger.needs
+        """Whether the attention rows of its drafts are kept; the released code reads its texts again instead."""
+        return self.variant == "paper" and (self.formulator.reads_attention or "attention" in self.trigger.needs)
 
     @property
     def reads_attention(self) -> bool:
         """Whether it needs a model with attention; other methods need only probabilities."""
-        return self.keeps_attention or "received" in self.trigger.needs
+        return self.formulator.reads_attention or not {"attention", "received"}.isdisjoint(self.trigger.needs)
 
     @property
     def changed(self) -> dict[str, Any]:

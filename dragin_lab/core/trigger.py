@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dragin_lab.core.answers import thoughts
-from dragin_lab.core.needs import read_needs
+from dragin_lab.core.needs import hidden_in, read_needs
+from dragin_lab.core.registry import Registry
 from dragin_lab.core.scores import doubts, pool_values, pool_words, scale_by_sentence
-from dragin_lab.core.settings import Registry, Rule, setting
+from dragin_lab.core.settings import Part, setting
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.text import write_compared
 from dragin_lab.trace.draft import Draft
@@ -72,20 +73,51 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Trigger(Rule):
+class Trigger(Part):
     """When to retrieve. A subclass with a ``threshold`` and ``score`` is a trigger; ``@dl.when`` makes one.
 
     Override ``judge`` for anything more than a score.
     """
 
+    unit = "word"  # what is compared with θ: each word, each sentence, or the draft as a whole
+    needs: ClassVar[tuple[str, ...]] = ()  # what it reads beside probabilities (``core.needs``)
+    form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)
+    length = 64  # tokens of a draft and of the answer, by default
     pool = "max"  # how the tokens' scores make a unit's
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
-    loop = "look-ahead"  # how an episode goes on (``catalog.loops``): "look-ahead", "flare", "clock", "prefix", "call"
+    loop = "look-ahead"  # how an episode goes on (``catalog.methods``): "look-ahead", "flare", "clock", ...
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         read_needs(cls.__dict__.get("name", cls.__name__), cls.needs)
+
+    @property
+    def theta(self) -> float | None:
+        """The threshold; None for a rule without one."""
+        threshold: float | None = getattr(self, "threshold", None)
+        return threshold
+
+    @property
+    def measure(self) -> str:
+        """What the scores are called in views."""
+        declared = self.declared().get("threshold")
+        return (declared.label if declared is not None else "") or "score"
+
+    @property
+    def hidden(self) -> int | str | None:
+        """The layer whose hidden states it needs, "last" or an index; None where it needs none."""
+        return hidden_in(self.needs)
+
+    @property
+    def retrieves(self) -> bool:
+        """Whether it ever retrieves."""
+        return True
+
+    @classmethod
+    def serves(cls) -> frozenset[str]:
+        """What a query formulator can be given: "text" that was written, and "nothing" where a search comes first."""
+        return frozenset({"text"})
 
     @property
     def span(self) -> str:
@@ -94,6 +126,7 @@ class Trigger(Rule):
 
     @classmethod
     def judges_drafts(cls) -> bool:
+        """Whether it reads what was written, and so can be asked about a stored draft."""
         return cls.loop in ("look-ahead", "flare")
 
     def score(self, draft: Draft) -> np.ndarray:
@@ -226,7 +259,7 @@ def _describe_failure(name: str, draft: Draft, error: Exception) -> str:
     return f"{where}{type(error).__name__}: {error}"
 
 
-TRIGGERS: Registry[Trigger] = Registry("when", Trigger, "dragin_lab.whens")
+TRIGGERS: Registry[Trigger] = Registry("when", Trigger, group="dragin_lab.whens")
 
 # -- the two of the paper ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The released code's words, sentences and scores, as pure functions (docs/reference-behaviour.md §2, §3, §5).
+"""The released code's words, sentences, scores and triggers (docs/reference-behaviour.md §2, §3, §5).
 
 n tokens in a draft, h heads, w words in it, m words or tokens in a sentence. Entropies are in nats.
 """
@@ -6,10 +6,18 @@ n tokens in a draft, h heads, w words in it, m words or tokens in a sentence. En
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from dragin_lab.trace.words import Word
+from dragin_lab.core.episode import Tokenizer
+from dragin_lab.core.scores import doubts, pool_words
+from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.settings import setting
+from dragin_lab.core.trigger import Trigger
+from dragin_lab.text import write_compared
+from dragin_lab.trace.trace import Decision, Draft, Words
+from dragin_lab.trace.words import Word, contain_any
 
 #: The id that opens a word in the released code whatever it means: Llama-2's newline (reference-behaviour §2.1).
 REFERENCE_NEWLINE_ID = 13
@@ -151,3 +159,188 @@ def drop_doubtful(sentence: str, tokens: Sequence[str], doubt: np.ndarray, thres
         else:
             place = end
     return sentence.replace(marker, "")
+
+
+# -- how texts are joined and found in each other ---------------------------------------------------------------------
+
+
+def join_parts(*parts: str) -> str:
+    """The non-empty parts, joined by single spaces."""
+    return " ".join(part for part in parts if part)
+
+
+def lead_parts(*parts: str) -> str:
+    """The same as it stands after ``Answer:``: each non-empty part brings its space."""
+    return "".join(f" {part}" for part in parts if part)
+
+
+def find_end(sentence: str, text: str) -> int:
+    """Where a sentence that begins a generated text ends in it (characters)."""
+    place = text.find(sentence)
+    return place + len(sentence) if place >= 0 else len(text)
+
+
+def find_begin(sentences: Sequence[str], number: int, text: str) -> int:
+    """Where a sentence of a generated text begins in it (characters); one that is not found has no length."""
+    cut = end = 0
+    for sentence in sentences[: number + 1]:
+        begin = text.find(sentence, end)
+        cut, end = (begin, begin + len(sentence)) if begin >= 0 else (end, end)
+    return cut
+
+
+# -- a draft, and the triggers that judge it --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedDraft:
+    """A draft of n tokens as the released code cuts it: w words, sentences, and what each sentence owns."""
+
+    continuation: Draft
+    words: list[Word]
+    sentences: list[str]
+    ranges: list[tuple[int, int]]  # half-open, words of each sentence
+    tokens: list[str]  # decoded one by one
+    token_ranges: list[tuple[int, int]]  # half-open, tokens of each sentence
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """w texts."""
+        return tuple(word.text for word in self.words)
+
+
+def cut_draft(written: Draft, pipeline: Pipeline, tokenizer: Tokenizer) -> ReleasedDraft:
+    """A draft, cut into the released code's words, sentences and tokens."""
+    words = merge_words(written.pieces, written.ids.tolist(), tokenizer.marker)
+    sentences, tokens = pipeline.split(written.raw_text), decode_each(written, tokenizer)
+    ranges = assign_words(sentences, [word.text for word in words])
+    return ReleasedDraft(written, words, sentences, ranges, tokens, assign_tokens(sentences, tokens))
+
+
+def decode_each(written: Draft, tokenizer: Tokenizer) -> list[str]:
+    """The text of each token by itself."""
+    return [tokenizer.decode([i], special=True) for i in written.ids.tolist()]
+
+
+#: Per sentence the scores of its words (m,) and what is compared with θ; (w,) attention, NaN where it is not looked at,
+#: and (w,) entropy, nats.
+Scores = tuple[list[np.ndarray], list[float], np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Reader(Trigger):
+    """A trigger that reads a whole draft and fires at a sentence."""
+
+    loop = "released"
+    rewrites_rest = False  # write all that follows again, not one sentence
+    rereads = False  # whether it takes the attention of the generated ids by themselves
+
+    @classmethod
+    def judges_drafts(cls) -> bool:
+        return True
+
+    def read_attention(self, attention: np.ndarray, draft: ReleasedDraft) -> np.ndarray:
+        """(w,) what each word receives in the attention (h, n, n) of the generated ids by themselves (§2.2)."""
+        first = draft.continuation.pieces[0] if len(draft.continuation) else ""
+        received = receive_attention(attention, first_is_eos=first == "</s>")  # (n,)
+        return pool_words(received, draft.words, "sum")  # (w,)
+
+    def score_draft(self, draft: ReleasedDraft, attention: np.ndarray | None) -> Scores:
+        """The scores of a whole draft; ``attention`` (w,) is there for a trigger that ``rereads``."""
+        raise NotImplementedError
+
+    def find_spared(self, words: tuple[str, ...], sentence: str, pipeline: Pipeline) -> np.ndarray:
+        """(m,) bool, words of the sentence that fired that do not count as hits."""
+        return np.zeros(len(words), dtype=bool)
+
+    def explain(self, number: int, peak: float, word: str | None) -> str:
+        """Why a sentence fires; sentences count from 0."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Probability(Reader):
+    """The mean, largest or smallest 1 - p over a sentence's tokens is above θ (FLARE)."""
+
+    name, source, unit, rewrites_rest = "probability", "TokenRAG (reference-behaviour §5)", "sentence", True
+    threshold: float = setting(0.1, label="1 − probability", top=1.0)
+    sentence_solver: str = setting("avg", choices=("avg", "max", "min"), label="pooling over the sentence")
+
+    def score_draft(self, draft: ReleasedDraft, attention: np.ndarray | None) -> Scores:
+        doubt = doubts(draft.continuation.logprob)  # (n,)
+        words = [pool_words(doubt, draft.words[a:b], "max") for a, b in draft.ranges]  # per sentence (m,)
+        peaks = [pool_doubt(doubt[a:b], self.sentence_solver) for a, b in draft.token_ranges]
+        unseen = np.full(len(draft.words), np.nan)  # (w,)
+        return words, peaks, unseen, pool_words(draft.continuation.entropy, draft.words, "mean")
+
+    def explain(self, number: int, peak: float, word: str | None) -> str:
+        shown, theta = write_compared(peak, self.threshold)
+        return f"sentence {number + 1} has 1 - p of {shown} ({self.sentence_solver}), above θ {theta}"
+
+
+@dataclass(frozen=True)
+class Rind(Reader):
+    """A word's share of its sentence's attention x entropy x the sentence's length is above θ (DRAGIN)."""
+
+    name, source, rereads, needs = "rind", "AttnWeightRAG (reference-behaviour §2)", True, ("received",)
+    threshold: float = setting(1.2, label="RIND score")  # Table 9, Llama2-7b-chat on 2WikiMultihopQA
+    check_content_words: bool = setting(True, label="hits need content, once the decision is taken")
+
+    def score_draft(self, draft: ReleasedDraft, attention: np.ndarray | None) -> Scores:
+        assert attention is not None
+        processed = draft.continuation.entropy_processed
+        values = draft.continuation.entropy if processed is None else processed  # (n,)
+        entropy = pool_words(values, draft.words, "mean")  # (w,)
+        words = score_words(attention, entropy, draft.ranges)  # per sentence (m,)
+        return words, [float(scores.max(initial=-np.inf)) for scores in words], attention, entropy
+
+    def find_spared(self, words: tuple[str, ...], sentence: str, pipeline: Pipeline) -> np.ndarray:
+        no_content = ~contain_any(words, pipeline.content_words(sentence))  # (m,)
+        return no_content & self.check_content_words
+
+    def explain(self, number: int, peak: float, word: str | None) -> str:
+        shown, theta = write_compared(peak, self.threshold)
+        return f"{word!r} in sentence {number + 1} scores {shown}, above θ {theta}"
+
+
+def judge_draft(
+    trigger: Reader, draft: ReleasedDraft, attention: np.ndarray | None, pipeline: Pipeline
+) -> tuple[Words, Decision]:
+    """The words and the decision on a draft; it fires at the first sentence whose peak is above θ (§2.5).
+
+    ``attention`` (w,) is there for a trigger that ``rereads`` (§2.2).
+    """
+    theta = trigger.theta
+    assert theta is not None
+    scores, peaks, received, entropy = trigger.score_draft(draft, attention)
+    w = len(draft.words)
+    table = Words(
+        text=draft.texts,
+        spans=np.array([(word.start, word.stop) for word in draft.words], dtype=np.int32).reshape(-1, 2),
+        sentence=np.full(w, -1, np.int32),
+        attention=received.astype(np.float32),
+        entropy=entropy.astype(np.float32),
+        stop=np.zeros(w, dtype=bool),
+        score=np.full(w, np.nan, dtype=np.float32),
+        hit=np.zeros(w, dtype=bool),
+    )
+    for number, (start, stop) in enumerate(draft.ranges):
+        table.sentence[start:stop], table.score[start:stop] = number, scores[number]
+    fired = next((number for number, peak in enumerate(peaks) if peak > theta), None)
+    if fired is None:
+        highest, limit = write_compared(max((p for p in peaks if not np.isnan(p)), default=0.0), theta)
+        return table, Decision(
+            False, f"no sentence scores above θ {limit} (the highest: {highest})", peaks=tuple(peaks)
+        )
+    start, stop = draft.ranges[fired]
+    hits = scores[fired] > theta  # (m,)
+    spared = trigger.find_spared(draft.texts[start:stop], draft.sentences[fired], pipeline)  # (m,)
+    table.stop[start:stop] = spared
+    table.hit[start:stop] = hits & ~spared
+    best = int(scores[fired].argmax()) if stop > start else None
+    word = None if best is None else draft.words[start + best]
+    reason = trigger.explain(fired, peaks[fired], word and word.text)
+    if best is not None and spared[best]:
+        reason += "; it is not a content word, so the released code fires on it but does not count it as a hit"
+    cut = find_begin(draft.sentences, fired, draft.continuation.text)
+    return table, Decision(True, reason, cut=cut, token=word and word.start, sentence=fired, peaks=tuple(peaks))

@@ -14,7 +14,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Meta
 
-from dragin_lab.catalog.budget import peaks
+from dragin_lab.core.budget import peaks
 from dragin_lab.run.intervals import Interval, Numbers, bootstrap, proportion
 
 if TYPE_CHECKING:

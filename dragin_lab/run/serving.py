@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.catalog.loops import start_episode
+from dragin_lab.catalog.methods import start_episode
 from dragin_lab.checks import shown
 from dragin_lab.core.episode import Attend, Episode, Request, Retriever, Search, Write
 from dragin_lab.core.method import Method

@@ -1,4 +1,4 @@
-"""Thresholds by budget (``catalog.budget``), and exact match against cost for many methods at the same budgets."""
+"""Thresholds by budget (``core.budget``), and exact match against cost for many methods at the same budgets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.catalog.budget import NEVER, Budget, Calibration
 from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.checks import instance, number, several
+from dragin_lab.core.budget import NEVER, Budget, Calibration
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark

@@ -25,8 +25,8 @@ from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.stops import AnswerLine, AnyOf, FirstSentence
 from dragin_lab.core.turns import PaperLoop
 from dragin_lab.errors import SettingError
-from dragin_lab.reference.dragin import ReferenceLoop
-from dragin_lab.reference.rules import QUERY_TOKENS, ReleasedDraft, ReleasedGap
+from dragin_lab.reference import measures
+from dragin_lab.reference.released import QUERY_TOKENS, ReferenceLoop, ReleasedDraft, ReleasedGap
 from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTokenizer, fits
 from dragin_lab.study.truth import Count, Truth, answer_before, read_truths
 from dragin_lab.trace.trace import Decision, Draft, Query, Step, Trace, Words
@@ -228,7 +228,7 @@ class Replay:
         if method.variant == "reference":
             reference = self._reference(method)
             if place not in self._cut:
-                self._cut[place] = reference.cut_draft(draft)
+                self._cut[place] = measures.cut_draft(draft, method.pipeline, self._tokenizer)
             if len(step.words) != len(self._cut[place].words):
                 raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
             attention = step.words.attention.astype(np.float64) if _rereads(method) else None  # (w,)

@@ -2,7 +2,7 @@
 
 The default thresholds of ``entropy`` and ``margin`` lie between those that give one budget of retrievals
 on two models (docs/results/thresholds.md); ``random`` is a round number. None holds for another model: ask for a
-budget instead (``catalog.budget``).
+budget instead (``core.budget``).
 """
 
 from __future__ import annotations

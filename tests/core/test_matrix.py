@@ -12,9 +12,9 @@ from dragin_lab.catalog.methods import find_conflict, method, tables
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import SettingError
-from dragin_lab.reference.rules import FORMULATIONS
 
 #: Those of the DRAGIN paper, which its code has too, and of the FLARE paper; tests/triggers has the later ones.
+FORMULATIONS = tables("reference")[1][1].names()
 RELEASED = ["never", "once", "every-n", "every-sentence", "probability", "rind"]
 NAMES = [*RELEASED, "search-call", "follow-up"]
 PAIRS = [("paper", *pair) for pair in product(NAMES, FORMULATORS)]

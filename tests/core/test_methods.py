@@ -16,7 +16,7 @@ from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.core.trigger import TRIGGERS, Rind
 from dragin_lab.errors import SettingError
-from dragin_lab.reference.rules import REFERENCE_METHODS, ReferenceMethod
+from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 
 BOTH = [(name, "paper") for name in METHODS] + [(name, "reference") for name in REFERENCE_METHODS]
 
@@ -28,7 +28,7 @@ def test_every_method_in_its_variants(name: str, variant: str) -> None:
     assert (made.threshold is not None) == (name in ("flare", "dragin", "etc", "targ", "entity-rag"))
     assert made.top_n == {"dragin": 25, "etc": 35}.get(name)
     assert made.top_k == (2 if (name, variant) == ("flare", "paper") else 3)
-    assert isinstance(made, ReferenceMethod) == (variant == "reference")
+    assert made.variant == variant
     assert hash(made) == hash(method(name, variant=variant))
     assert made == method(name, variant=variant)
     settings = json.loads(json.dumps(made.settings))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.core.settings import read_form
+from dragin_lab.core.registry import read_form
 from dragin_lab.errors import SettingError, TriggerError
 
 QUESTION = "In which town was the director of The Ashen Rooftop born?"

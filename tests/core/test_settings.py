@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.catalog.methods import exchange_settings, method
-from dragin_lab.core.formulators import FORMULATORS
-from dragin_lab.core.method import METHODS
+from dragin_lab.catalog.methods import exchange_settings, method, tables
+from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.core.settings import Declaration, Part
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.presets import preset
 from dragin_lab.errors import SettingError
-from dragin_lab.reference.rules import FORMULATIONS, REFERENCE_METHODS, RULES
+from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
+from dragin_lab.reference.released import Rind
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_written_form_keeps_its_settings(parts: dict[str, Any], setting: str, 
         method(name, **parts, **{setting: other})
 
 
-@pytest.mark.parametrize("when", ["rind@0.5", RULES.make("rind", threshold=0.5)])
+@pytest.mark.parametrize("when", ["rind@0.5", Rind(threshold=0.5)])
 def test_a_form_comes_before_a_preset_and_before_the_method_that_is_changed(when: Any) -> None:
     published = preset("llama2-7b-chat", "hotpotqa", source="released")
     assert published.threshold != 0.5
@@ -111,7 +111,8 @@ def test_none_is_the_default_of_any_trigger() -> None:
 
 DECLARED = [
     pytest.param(part, name, id=f"{part.__module__.rpartition('.')[2]}-{part.name}-{name}")
-    for table in (TRIGGERS, FORMULATORS, RULES, FORMULATIONS)
+    for variant in VARIANTS
+    for _, table in tables(variant)
     for part in map(table.named, table.names())
     for name, declared in part.declared().items()
     if declared.kind is not object or declared.choices

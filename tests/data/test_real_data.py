@@ -14,7 +14,7 @@ from command import Command
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.cli import app as cli
-from dragin_lab.reference.rules import REFERENCE_METHODS
+from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.retrieval.analysis import terms
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus

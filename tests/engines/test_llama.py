@@ -27,7 +27,7 @@ from dragin_lab.core.stops import NextExample
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.streaming import stream_draft
 from dragin_lab.errors import MissingPackageError, ModelError, SettingError
-from dragin_lab.reference.rules import REFERENCE_METHODS
+from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.run.drivers import TokenWritten
 from dragin_lab.trace.trace import Draft, Prompt, Trace
 

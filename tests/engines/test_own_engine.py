@@ -15,7 +15,7 @@ from scripted import EOS, ScriptedRetriever, WordTokenizer
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.engine import Engine, Watch
-from dragin_lab.reference.rules import REFERENCE_METHODS
+from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.trace.trace import Draft
 
 QUESTION = "Who made the thing?"

@@ -10,7 +10,7 @@ from scripted import Say, drive
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.reference.rules import REFERENCE_METHODS
+from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 
 QUESTION = "Who directed Ma?"
 LOUD = {"Bo": 9.0}

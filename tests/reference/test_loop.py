@@ -11,7 +11,7 @@ from scripted import Driven, Say, drive
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from dragin_lab.catalog import loops
+from dragin_lab.catalog import methods as catalog
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Episode
 from dragin_lab.core.method import Method
@@ -212,7 +212,7 @@ def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) 
             step.draft = yield from self.write(step, 16)
             self.trace.text = step.draft.text
 
-    monkeypatch.setattr(loops, "find_loop", lambda method: Forgetful)
+    monkeypatch.setattr(catalog, "find_loop", lambda method: Forgetful)
     driven = drive(reference("wo-rag"), Say(" So the answer is Li."), question="Who is it?")
     assert driven.trace.answer == "Li"
     assert driven.trace.ended == "stalled"

@@ -14,7 +14,7 @@ import dragin_lab as dl
 from dragin_lab.almanac import questions
 from dragin_lab.core.method import METHODS
 from dragin_lab.data.datasets import demo_questions
-from dragin_lab.reference.rules import REFERENCE_METHODS
+from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.kept import written
 from dragin_lab.trace.trace import Trace

@@ -20,7 +20,7 @@ from dragin_lab.core.method import PAPERS, VARIANTS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.engines import generating
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.reference.rules import REFERENCE_METHODS
+from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.benchmark import Benchmark, open_run

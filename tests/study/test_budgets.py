@@ -13,8 +13,8 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.catalog.budget import NEVER, Budget, Calibration, peaks, threshold_for
 from dragin_lab.catalog.methods import exchange_settings, restore_method
+from dragin_lab.core.budget import NEVER, Budget, Calibration, peaks, threshold_for
 from dragin_lab.errors import SettingError
 from dragin_lab.study.budgets import Frontier, Point, calibrate, transfer
 from dragin_lab.study.truth import Timing, Truth, count_timing, time_step, timing_table

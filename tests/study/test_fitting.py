@@ -15,7 +15,7 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.catalog.budget import NEVER
+from dragin_lab.core.budget import NEVER
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError

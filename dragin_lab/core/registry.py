@@ -1,0 +1,199 @@
+"""The tables in which triggers and query formulators are found by name, by class, or by their written form."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, Field, dataclass, fields
+from importlib.metadata import entry_points
+from typing import Any, Generic
+
+from dragin_lab.checks import choice, instance, number, shown
+from dragin_lab.core.fingerprints import is_built_in
+from dragin_lab.core.settings import P, Part, check_setting, part_of_function
+from dragin_lab.errors import SettingError
+
+_FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*(?:@\s*(\S+))?\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the list of triggers, formulators or methods."""
+
+    name: str
+    settings: dict[str, Any]  # setting -> default
+    source: str  # a paper's section or equation
+    line: str  # what it does
+
+    def __str__(self) -> str:
+        settings = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
+        return f"{self.name}({settings}): {self.line}" + (f" [{self.source}]" if self.source else "")
+
+
+class Registry(Generic[P]):
+    """The table of triggers or of formulators. Names that are not in it are looked up in installed packages.
+
+    ``kind`` is the argument that names one ("when", "what"), ``noun`` what messages call it, ``group`` the entry points
+    of installed packages ("": none). A ``closed`` table takes no other ``parts``, and says why.
+    """
+
+    def __init__(
+        self, kind: str, base: type[P], parts: Iterable[type[P]] = (), *, group: str = "", closed: str = ""
+    ) -> None:
+        self.kind, self.base, self.group, self.closed = kind, base, group, closed
+        self.noun = {"when": "trigger", "what": "query formulator"}[kind]
+        self._parts = {part.name: part for part in parts}
+
+    def add(self, part: type[P]) -> type[P]:
+        """Enter a class under its name. It replaces your own of that name; built-in names cannot be replaced."""
+        self._check_class(part)
+        known = self._parts.get(part.name)
+        if not is_built_in(part) and known is not None and is_built_in(known):
+            raise SettingError(f"{part.name!r} is a built-in {self.noun}; choose another name")
+        self._parts[part.name] = part
+        return part
+
+    def _check_class(self, part: type[P]) -> None:
+        """Raise ``SettingError`` for a custom class that cannot be named, written down or told from another one."""
+        where = f"the {self.noun} {part.__name__}"
+        if not part.name:
+            raise SettingError(f"{where} has no name; write one in its class, such as name = 'margin'")
+        if not re.fullmatch(r"[A-Za-z][\w-]*", part.name):
+            raise SettingError(f"{part.name!r} cannot name a {self.noun}; use letters, digits and -, such as 'margin'")
+        if is_built_in(part):
+            return
+        own = {name for name, hint in inspect.get_annotations(part).items() if "ClassVar" not in str(hint)}
+        if own and "__dataclass_fields__" not in vars(part):
+            raise SettingError(f"{where} has settings; write @dataclass(frozen=True) above its class")
+        for f in fields(part):
+            if f.name in own:
+                check_setting(f"the setting {f.name!r} of {where}", f.name, f.default, self.base)
+
+    def define(
+        self, base: type[P], name: str, *, settings: dict[str, Field[Any]] | None = None, **attributes: Any
+    ) -> Callable[[Callable[..., Any]], type[P]]:
+        """Enter what a function makes: a subclass of ``base`` (``part_of_function``)."""
+        instance("name", name, str, f"write @dl.{self.kind}('margin') above the function, with a name of your own")
+        return lambda function: self.add(part_of_function(function, base, name, settings=settings, **attributes))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def names(self) -> tuple[str, ...]:
+        """Every name, in the order of definition, those of installed packages last."""
+        return (*self._parts, *(name for name in self._installed() if name not in self._parts))
+
+    def named(self, name: str) -> type[P]:
+        """The class of that name. Raises ``SettingError`` with the nearest name where there is none."""
+        if name in self._parts:  # entry points are found by reading what every installed package says of itself
+            return self._parts[name]
+        if (point := self._installed().get(name)) is not None:
+            try:
+                loaded = point.load()
+            except Exception as error:  # whatever an installed package raises
+                package = point.dist.name if point.dist else point.value
+                raise SettingError(
+                    f"{self.noun} {name!r} of the package {package} cannot be loaded ({type(error).__name__}: "
+                    f"{error}); repair or uninstall the package"
+                ) from error
+            if not (isinstance(loaded, type) and issubclass(loaded, self.base)):
+                raise SettingError(f"the entry point {self.group}: {name} gives {loaded!r}, which is not a {self.noun}")
+            self._parts.setdefault(name, loaded)
+        choice(self.kind, name, self.names())
+        return self._parts[name]
+
+    def _installed(self) -> dict[str, Any]:
+        return {point.name: point for point in entry_points(group=self.group)} if self.group else {}
+
+    def read(self, given: str | P | type[P]) -> tuple[type[P], dict[str, Any]]:
+        """The class of a written form, a class or a part, and the settings that it states."""
+        if isinstance(given, str):
+            name, own = read_form(given)
+            if self.closed and name not in self.names():
+                raise SettingError(f"{self.kind}={given!r}: {self.closed}; it has {', '.join(self.names())}")
+            part = self.named(name)
+            if "n" in own and part.shorthand:
+                own[part.shorthand] = own.pop("n")
+            return part, own
+        own_class = given if isinstance(given, type) else type(given)
+        if self.closed and issubclass(own_class, Part) and own_class not in self._parts.values():
+            raise SettingError(f"{self.kind}={own_class.name!r}: {self.closed}")
+        if issubclass(own_class, self.base):
+            self._check_class(own_class)
+            return own_class, given.settings if isinstance(given, self.base) else {}
+        raise SettingError(
+            f"{self.kind}={shown(given)} is not a {self.noun}; pass a name such as {next(iter(self._parts))!r}, "
+            f"or a @dl.{self.kind} function"
+        )
+
+    def make(self, given: str | P | type[P], **settings: Any) -> P:
+        """A part from its written form, its class or itself, with more settings.
+
+        They replace those of a part. Raises ``SettingError`` where they contradict a written form, which None does not.
+        """
+        part, own = self.read(given)
+        if isinstance(given, str):
+            for key, value in own.items():
+                if settings.get(key) not in (None, value):
+                    raise SettingError(
+                        f"{key}={shown(settings[key])} contradicts {self.kind}={given!r}, which has {key}={value!r}; "
+                        "give one of the two"
+                    )
+            settings = settings | own
+        else:
+            settings = own | settings
+        declared = part.declared()
+        settings = {
+            key: value for key, value in settings.items()
+            if value is not None or key not in declared or declared[key].optional or declared[key].kind is bool
+        }  # fmt: skip
+        every = fields(part)
+        known = [f.name for f in every]
+        for name in settings:
+            if name not in known:
+                has = f"its settings are {', '.join(known)}" if known else "it has no settings"
+                raise SettingError(f"{name} has no meaning for {self.noun} {part.name!r}: {has}")
+        for f in every:
+            if f.default is MISSING and f.default_factory is MISSING and f.name not in settings:
+                raise SettingError(f"{self.noun} {part.name!r} needs {f.name}; write {part.name}({f.name}=…)")
+        return part(**settings)
+
+    def listing(self) -> list[Entry]:
+        """One entry per part, in the order of ``names``."""
+        parts = {name: self.named(name) for name in self.names()}
+        line = {name: (inspect.getdoc(part) or "").partition("\n")[0] for name, part in parts.items()}
+        return [Entry(name, part.defaults(), part.source, line[name]) for name, part in parts.items()]
+
+    def any_has(self, setting: str) -> bool:
+        """Whether some part has a setting of that name."""
+        return any(setting in {f.name for f in fields(part)} for part in self._parts.values())
+
+    def has_shorthand(self, setting: str) -> bool:
+        """Whether a setting is ``n``, or what ``n`` is short for in some part."""
+        return setting in {"n", *(part.shorthand for part in self._parts.values())}
+
+
+def read_form(form: str) -> tuple[str, dict[str, Any]]:
+    """Name and settings of a written form. Raises ``SettingError`` for a text that is not one."""
+    match = _FORM.fullmatch(form)
+    if match is None:
+        raise SettingError(f"{shown(form)} cannot be read; write it as name, name@0.6 or name(setting=20)@0.6")
+    name, inside, at = match.groups()
+    settings: dict[str, Any] = {}
+    if inside:
+        try:
+            call = ast.parse(f"f({inside})", mode="eval").body
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+                raise ValueError("there is more than one call in it")
+            if call.args or any(keyword.arg is None for keyword in call.keywords):
+                raise ValueError("settings are given by name")
+            settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        except (SyntaxError, ValueError) as error:
+            raise SettingError(f"the settings in {form!r} cannot be read ({error}); write them as name=value") from None
+    if at is not None:
+        # A budget is read with its calibration set.
+        settings["threshold"] = at if ":" in at else number("threshold", at, -math.inf)
+    return name, settings
