@@ -1,23 +1,16 @@
-"""How far a run is: a bar on a terminal or in a notebook, plain lines elsewhere, so that a log file can be read."""
+"""How far a run is: tqdm's bar on a terminal or in a notebook, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterable
-from typing import Any, TextIO
+from collections.abc import Iterable
+from typing import Any
 
 from dragin_lab.text import printable
 
-#: Seconds between two plain lines.
-EVERY = 30.0
-
-
-def in_notebook() -> bool:
-    """Whether this process runs the cells of a notebook."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(shell, "kernel")
+EVERY = 30.0  # seconds between two plain lines
+_LINE = "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left{postfix}\n"
 
 
 class Progress:
@@ -26,45 +19,31 @@ class Progress:
     ``earlier`` are the lines of the episodes that were finished before: they count in everything but the rate.
     """
 
-    def __init__(
-        self,
-        name: str,
-        total: int,
-        earlier: Iterable[dict[str, Any]] = (),
-        *,
-        file: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.name, self.total = printable(name), total
-        self.done = self.made = self.failed = 0
+    def __init__(self, name: str, total: int, earlier: Iterable[dict[str, Any]] = ()) -> None:
+        from tqdm import tqdm  # tqdm.auto would leave an empty control in a notebook that is opened without a kernel
+
         self._exact: list[float] = []
-        for line in earlier:
-            self._count(line)
-        self._file = file or sys.stderr
-        self._clock = clock
-        self._begun = self._said = clock()
-        live = self._file.isatty() or (file is None and in_notebook())
+        self._failed = 0
+        initial = sum(self._count(line) for line in earlier)
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        live = sys.stderr.isatty() or hasattr(shell, "kernel")
         # Where a terminal does not know its size, tqdm takes it for too small and shows nothing.
-        shape: Any = {"ncols": max(40, min(100, shutil.get_terminal_size((100, 24)).columns - 1)), "nrows": 24}
-        self._bar = _bar(desc=self.name, total=total, initial=self.done, file=self._file, **shape) if live else None
-        self._show_scores()
+        columns = max(40, min(100, shutil.get_terminal_size((100, 24)).columns - 1))
+        bar: dict[str, Any] = {"leave": False, "ncols": columns, "nrows": 24}
+        shape = bar if live else {"bar_format": _LINE, "mininterval": EVERY}
+        # The rate of the whole run is steadier than that of its last questions.
+        self._bar = tqdm(desc=printable(name), total=total, initial=initial, unit="q", smoothing=0, **shape)
+        self._bar.set_postfix(self._scores, refresh=False)
 
     def add(self, line: dict[str, Any]) -> None:
         """An episode has ended; its prediction line."""
         self._count(line)
-        self.made += 1
-        if self._bar is not None:
-            self._show_scores()
-            self._bar.update()
-        elif self._clock() - self._said >= EVERY:
-            self._say()
+        self._bar.set_postfix(self._scores, refresh=False)
+        self._bar.update()
 
     def close(self) -> None:
         """Take the bar away, or print the last line."""
-        if self._bar is not None:
-            self._bar.close()
-        else:
-            self._say()
+        self._bar.close()
 
     def __enter__(self) -> Progress:
         return self
@@ -72,42 +51,12 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __str__(self) -> str:
-        parts = [f"{self.done} of {self.total}"]
-        if self.made:
-            rate = self.made / max(self._clock() - self._begun, 1e-9)
-            parts.append(f"{rate:.2f} a second" if rate >= 0.1 else f"{1 / rate:.0f} seconds each")
-            if self.done < self.total:
-                parts.append(f"{_interval((self.total - self.done) / rate)} left")
-        return f"{self.name}: " + ", ".join(parts + [f"{k} {v}" for k, v in self._scores().items()])
+    def _count(self, line: dict[str, Any]) -> int:
+        self._failed += line["ended"] == "error"
+        self._exact += [] if line["em"] is None else [line["em"]]
+        return 1
 
-    def _count(self, line: dict[str, Any]) -> None:
-        self.done += 1
-        self.failed += line["ended"] == "error"
-        if line["em"] is not None:
-            self._exact.append(line["em"])
-
+    @property
     def _scores(self) -> dict[str, str]:
-        notes = {"EM": f"{sum(self._exact) / len(self._exact):.3f}"} if self._exact else {}
-        return notes | ({"failed": str(self.failed)} if self.failed else {})
-
-    def _show_scores(self) -> None:
-        if self._bar is not None:
-            self._bar.set_postfix(self._scores(), refresh=False)
-
-    def _say(self) -> None:
-        self._said = self._clock()
-        print(self, file=self._file, flush=True)
-
-
-def _bar(**options: Any) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(unit="q", leave=False, smoothing=0, **options)  # an estimate by the whole run is steady
-
-
-def _interval(seconds: float) -> str:
-    """Minutes and seconds, as the bar writes them."""
-    from tqdm import tqdm
-
-    return str(tqdm.format_interval(seconds))
+        scores = {"EM": f"{sum(self._exact) / len(self._exact):.3f}"} if self._exact else {}
+        return scores | ({"failed": str(self._failed)} if self._failed else {})

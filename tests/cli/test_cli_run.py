@@ -63,7 +63,7 @@ def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Pa
         f"{data}/{name}" for data in ("one", "two", "three") for name in ("dragin-what=question", "wo-rag")
     }
     assert "one dragin-what=question: 3 of 3, " in ran.err
-    assert "EM 1.000" in ran.err
+    assert "EM=1.000" in ran.err
     assert "the embedded passages" not in ran.err  # nobody knows what these questions are about
 
 
