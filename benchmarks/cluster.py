@@ -24,6 +24,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread a process, here as in the workers
 
 import dragin_lab as dl
+from dragin_lab.engines.load import LanguageModel
+from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.benchmark import Benchmark, open_benchmark
 
 #: The methods of the paper's Table 2.
@@ -40,7 +42,7 @@ def run_all(lab: dl.Lab, asked: Benchmark, folder: Path) -> tuple[float, dict[st
 
 def measure(asked: Benchmark, actors: Sequence[int], rounds: int) -> dict[str, Any]:
     """All ways over all rounds."""
-    here = dl.Lab(dl.LanguageModel.load(), retriever=dl.open_retriever())
+    here = dl.Lab(LanguageModel.load(), retriever=open_retriever())
     with tempfile.TemporaryDirectory() as folder:
         run_all(here, first(asked, 1), Path(folder))  # warms up
     rows, alone, lines = [], [], b""

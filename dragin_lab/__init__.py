@@ -1,58 +1,68 @@
 """dragin_lab: see, token by token, why a language model retrieved. Public names load on first use."""
 
+# ruff: noqa: F401
 from __future__ import annotations
 
 TYPE_CHECKING = False  # as in typing, which takes long to import: until the command line listens, Ctrl-C is Python's
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what ``_WHERE`` says, for type checkers and editors
     from typing import Any
+
+    from dragin_lab.catalog.methods import method, methods, what, when
+    from dragin_lab.core.formulators import Formulator, Gap
+    from dragin_lab.core.prompts import Exemplar, PromptTemplate
+    from dragin_lab.core.trigger import Trigger
+    from dragin_lab.engines.capture import capture
+    from dragin_lab.retrieval.bm25 import BM25
+    from dragin_lab.retrieval.corpus import Corpus
+    from dragin_lab.run.cluster import Cluster
+    from dragin_lab.run.lab import Lab
+    from dragin_lab.run.sweeps import Sweep
+    from dragin_lab.study.fitting import fit_trigger
+    from dragin_lab.study.paper_tables import table
+    from dragin_lab.study.runs import Runs
+    from dragin_lab.study.whatif import Replay
+    from dragin_lab.trace.branches import Branches
+    from dragin_lab.trace.trace import Draft, Passage, Question, Trace
+    from dragin_lab.triggers.call import Call
+    from dragin_lab.views.comparing import compare
+    from dragin_lab.views.pages import page
+    from dragin_lab.widgets.browsing import browse
+    from dragin_lab.widgets.exploring import explore
+    from dragin_lab.widgets.tuning import tune
 
 __version__ = "0.1.0"
 
 _WHERE = {
-    "Cache": "run.cache",
-    "Call": "triggers.call",
-    "Draft": "trace.trace",
-    "Gap": "core.formulators",
-    "Formulator": "core.formulators",
-    "Trigger": "core.trigger",
-    "methods": "catalog.methods",
-    "what": "catalog.methods",
-    "whats": "catalog.methods",
-    "when": "catalog.methods",
-    "whens": "catalog.methods",
-    "Cluster": "run.cluster",
-    "Corpus": "retrieval.corpus",
     "BM25": "retrieval.bm25",
     "Branches": "trace.branches",
-    "DraginLabError": "errors",
-    "Elasticsearch": "retrieval.elasticsearch",
+    "Call": "triggers.call",
+    "Cluster": "run.cluster",
+    "Corpus": "retrieval.corpus",
+    "Draft": "trace.trace",
     "Exemplar": "core.prompts",
+    "Formulator": "core.formulators",
+    "Gap": "core.formulators",
     "Lab": "run.lab",
-    "LanguageModel": "engines.load",
     "Passage": "trace.trace",
-    "Prompt": "trace.trace",
     "PromptTemplate": "core.prompts",
     "Question": "trace.trace",
-    "Recipe": "run.worker",
     "Replay": "study.whatif",
-    "Retriever": "core.episode",
     "Runs": "study.runs",
-    "Step": "trace.trace",
-    "Tantivy": "retrieval.bm25",
+    "Sweep": "run.sweeps",
     "Trace": "trace.trace",
+    "Trigger": "core.trigger",
     "browse": "widgets.browsing",
-    "calibration": "study.budgets",
     "capture": "engines.capture",
     "compare": "views.comparing",
     "explore": "widgets.exploring",
     "fit_trigger": "study.fitting",
-    "load_exemplars": "data.exemplars",
     "method": "catalog.methods",
-    "open_retriever": "retrieval.choose",
-    "preset": "data.presets",
+    "methods": "catalog.methods",
+    "page": "views.pages",
     "table": "study.paper_tables",
-    "trigger": "study.fitting",
     "tune": "widgets.tuning",
+    "what": "catalog.methods",
+    "when": "catalog.methods",
 }
 
 __all__ = sorted(_WHERE)

@@ -21,10 +21,18 @@ from engines import lm_tiny
 import dragin_lab as dl
 from dragin_lab import almanac, views
 from dragin_lab.cli import app as cli
+from dragin_lab.data.exemplars import load_exemplars
+from dragin_lab.data.presets import preset
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import DraginLabError
+from dragin_lab.retrieval.bm25 import Tantivy
+from dragin_lab.retrieval.choose import open_retriever
+from dragin_lab.retrieval.elasticsearch import Elasticsearch
 from dragin_lab.run.benchmark import open_benchmark
-from dragin_lab.study.budgets import calibrate, frontier
+from dragin_lab.run.cache import Cache
+from dragin_lab.run.worker import Recipe
+from dragin_lab.study.budgets import calibrate, calibration, frontier
+from dragin_lab.trace.trace import Prompt
 
 SEED = 41
 PASSAGES = [dl.Passage("1", "Ann Lee", "Ann Lee was born in Ulm."), dl.Passage("2", "Elm Road", "Elm Road is a film.")]
@@ -119,15 +127,15 @@ def entries(offline: Path) -> list[Entry]:
         Entry("replace", lab.replace, {"seed": 0, "model": lm, "retriever": None, "cache": None, "exemplars": None}),
         Entry("method", dl.method, {"name": "dragin", "when": "rind", "what": "qfs", "variant": "paper"}),
         Entry("method", dl.method, {"threshold": 1.0, "top_k": 3, "top_n": 5, "max_new_tokens": 9, "nonsense": None}),
-        Entry("preset", dl.preset, {"model": "llama2-13b-chat", "dataset": "hotpotqa", "source": "paper"}),
+        Entry("preset", preset, {"model": "llama2-13b-chat", "dataset": "hotpotqa", "source": "paper"}),
         Entry("Corpus.load", dl.Corpus.load, {"source": [{"text": "a b"}], "fields": None}),
         Entry("Corpus.from_passages", dl.Corpus.from_passages, {"passages": PASSAGES, "name": "x"}),
         Entry("Corpus.build", dl.Corpus.build, {"source": [{"text": "a b"}], "out": "built"}),
         Entry("BM25", dl.BM25, {"corpus": corpus, "k1": 1.2, "b": 0.7, "tie_breaker": 0.1}),
         Entry("BM25.search", dl.BM25(corpus).search, {"query": "Ann", "k": 1}),
-        Entry("Tantivy", dl.Tantivy, {"corpus": corpus}),
-        Entry("open_retriever", dl.open_retriever, {"spec": "bm25", "corpus": corpus}),
-        Entry("Cache", dl.Cache, {"folder": None, "limit": 10**6}),
+        Entry("Tantivy", Tantivy, {"corpus": corpus}),
+        Entry("open_retriever", open_retriever, {"spec": "bm25", "corpus": corpus}),
+        Entry("Cache", Cache, {"folder": None, "limit": 10**6}),
         Entry("Trace.load", dl.Trace.load, {"path": "good.trace"}),
         Entry("Trace.save", trace.save, {"path": "again.trace"}),
         Entry("Trace.diff", trace.diff, {"other": trace}),
@@ -137,7 +145,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Runs.where", runs.where, {"expression": "em == 0"}),
         Entry("Runs.table", runs.table, {"compare": None}),
         Entry("table", dl.table, {"number": 2, "runs": "good", "compare": None, "as_model": None}),
-        Entry("load_exemplars", dl.load_exemplars, {"source": "hotpotqa"}),
+        Entry("load_exemplars", load_exemplars, {"source": "hotpotqa"}),
         Entry("PromptTemplate", dl.PromptTemplate, {"exemplars": (), "layout": "dragin", "instruction": "x"}),
         Entry("when", define, {"name": "own-score", "threshold": 1.0, "unit": "word", "pool": "max", "needs": ()}),
         Entry("what", lambda **given: dl.what(**given)(lambda place: "a"), {"name": "own-query"}),
@@ -146,7 +154,7 @@ def entries(offline: Path) -> list[Entry]:
             "layer": "last", "heads": None, "alternatives": 5,
         }),
         Entry("LanguageModel", LanguageModel, {"model": lm.model, "tokenizer": lm.tokenizer}),
-        Entry("score", lm.score, {"prompt": dl.Prompt("Who"), "text": " is it", "hidden": None}),
+        Entry("score", lm.score, {"prompt": Prompt("Who"), "text": " is it", "hidden": None}),
         Entry("Replay.at", dl.Replay(trace).at, {"threshold": 1.0, "top_n": 3}),
         Entry("heatmap", views.heatmap, {"trace": trace, "step": 1, "source": "draft", "theta": 1}),
         Entry("selections", views.selections, {"trace": trace, "step": 1}),
@@ -179,12 +187,12 @@ def entries(offline: Path) -> list[Entry]:
         Entry("scores", views.scores, {"table": facts, "triggers": ["a"], "thresholds": {"a": 1.0}}),
         Entry("Runs.save", runs.save, {"path": "runs.jsonl.gz"}),
         Entry("Runs.trace", runs.trace, {"qid": "1", "method": "wo-rag", "dataset": None}),
-        Entry("calibration", dl.calibration, {"lab": lab, "questions": ["Who?"], "method": method, "limit": 1}),
+        Entry("calibration", calibration, {"lab": lab, "questions": ["Who?"], "method": method, "limit": 1}),
         Entry("calibrate", calibrate, {"lab": lab, "questions": ["Who?"], "method": method, "threshold": "budget:1"}),
         Entry("study.frontier", frontier, {
             "lab": lab, "questions": ["Who?"], "methods": [method], "calibration_set": ["Who?"], "budgets": [1.0],
         }),
-        Entry("Recipe", lambda **given: repr(dl.Recipe(**given).absolute()), {
+        Entry("Recipe", lambda **given: repr(Recipe(**given).absolute()), {
             "model": None, "layer": "last", "heads": None, "sample": False, "retriever": None, "corpus": None,
             "searches": True, "dtype": None, "device": None,
         }),
@@ -201,7 +209,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("almanac.questions", almanac.questions, {"benchmark": "iirc", "split": "test"}),
         Entry("almanac.exemplars", almanac.exemplars, {"name": "iirc"}),
         Entry("almanac.default_exemplars", almanac.default_exemplars, {"form": "reasoning"}),
-        Entry("Elasticsearch", dl.Elasticsearch, {"client": None}),
+        Entry("Elasticsearch", Elasticsearch, {"client": None}),
     ]  # fmt: skip
 
 
@@ -231,7 +239,7 @@ def test_public_entries_take_what_is_meant_or_refuse_by_name(entries: list[Entry
     ("call", "says"),
     [
         (lambda: dl.Corpus.load(""), "it is empty"),
-        (lambda: dl.open_retriever("bm25", dl.Corpus), "holds no passages"),
+        (lambda: open_retriever("bm25", dl.Corpus), "holds no passages"),
         (lambda: dl.Lab(exemplars=[("q", "r", "a")]), "number 1 of exemplars, .* is tuple; give"),  # type: ignore[list-item]
         (lambda: dl.Passage(None, "a", "b"), "id=None of a Passage is NoneType"),  # type: ignore[arg-type]
         (lambda: dl.Lab().ask_many("Who is it?"), "give a list of texts or of Question"),
@@ -259,7 +267,7 @@ def test_yaml_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "exemplars.yaml"
     path.write_text("[" * 100_000)
     with pytest.raises(DraginLabError, match="is not YAML"):
-        dl.load_exemplars(path)
+        load_exemplars(path)
     (tmp_path / "note.md").write_text(f"---\ntitle: {'[' * 100_000}\n---\nUlm is a city.\n")
     assert dl.Corpus.load(tmp_path)[0].text == "Ulm is a city."
 

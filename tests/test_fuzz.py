@@ -16,6 +16,7 @@ from answering import answer
 
 import dragin_lab as dl
 from dragin_lab.data.datasets import load
+from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.lines import checksum
 from dragin_lab.run.rundir import config_sum
@@ -101,7 +102,7 @@ def kinds(tmp_path: Path) -> list[Kind]:
         *(Kind(run / name, read_run) for name in ("run.json", "predictions.jsonl", "timings.jsonl")),
         Kind(write("questions.jsonl", "".join(json.dumps(row) + "\n" for row in asked)), load),
         Kind(write("corpus.jsonl", "".join(json.dumps(row) + "\n" for row in passages)), dl.Corpus.load),
-        Kind(write("exemplars.yaml", yaml.safe_dump(worked)), dl.load_exemplars),
+        Kind(write("exemplars.yaml", yaml.safe_dump(worked)), load_exemplars),
         Kind(write("fitted.json", json.dumps(fitted)), trigger),
     ]  # fmt: skip
 

@@ -20,9 +20,9 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly", "ipywidgets"}
 BUDGETS = {
     "trace": (1481, 9),
     "core": (3325, 21),
-    "triggers": (650, 10),
+    "triggers": (634, 8),
     "reference": (692, 3),
-    "catalog": (344, 2),
+    "catalog": (337, 2),
     "almanac": (230, 2),
     "data": (1372, 10),
     "engines": (4355, 24),
@@ -34,7 +34,7 @@ BUDGETS = {
     "cli": (1578, 12),
 }
 ROOMS = tuple(BUDGETS)
-ROOT = (584, 7)  # the same for the modules of the root
+ROOT = (594, 7)  # the same for the modules of the root
 #: What counts: every text file of the package that is no data. Nothing formats the others than Python's to a length, so
 #: each 120 characters of theirs are a line.
 TEXTS, WIDTH = {".py", ".js", ".css", ".html", ".txt"}, 120
@@ -45,7 +45,7 @@ LONGER = {
     "run/lab.py": 394,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24284, "tools": 1005, "benchmarks": 2584}
+BESIDE = {"tests": 24308, "tools": 1006, "benchmarks": 2586}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
@@ -134,8 +134,9 @@ def test_every_way_to_import_is_seen(source: str) -> None:
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     """By statements; what is imported by name when it is called for is not in one."""
+    inside = MODULES.keys() - set(DOORS)  # which import for type checkers alone
     try:
-        graphlib.TopologicalSorter({name: IMPORTS[name] & MODULES.keys() for name in MODULES}).prepare()
+        graphlib.TopologicalSorter({name: IMPORTS[name] & inside for name in inside}).prepare()
     except graphlib.CycleError as error:
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
@@ -151,11 +152,19 @@ def test_import_is_light() -> None:
 
 def test_public_names_load_on_first_use_and_no_others() -> None:
     for name in dragin_lab.__all__:
-        if name not in ("LanguageModel", "capture"):
+        if name != "capture":
             assert getattr(dragin_lab, name).__name__.lower() == name.lower()
     assert set(dragin_lab.__all__) <= set(dir(dragin_lab))
+    assert len(dragin_lab.__all__) <= 32
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = dragin_lab.nothing
+
+
+def test_type_checkers_see_the_public_names() -> None:
+    imported = [node for node in ast.walk(TREES["dragin_lab"]) if isinstance(node, ast.ImportFrom)]
+    seen = {alias.name: node.module for node in imported if node.level == 0 for alias in node.names}
+    stated = {name: f"dragin_lab.{module}" for name, module in dragin_lab._WHERE.items()}
+    assert {name: module for name, module in seen.items() if str(module).startswith("dragin_lab")} == stated
 
 
 def test_public_names_are_not_hidden_by_rooms() -> None:

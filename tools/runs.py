@@ -29,6 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads wo
 import dragin_lab as dl
 from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.data.datasets import BENCHMARKS
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import DraginLabError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.run.benchmark import open_benchmark
@@ -118,7 +119,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = options(arguments)
-    lm, words = dl.LanguageModel.load(), dl.BM25(dl.Corpus.load())
+    lm, words = LanguageModel.load(), dl.BM25(dl.Corpus.load())
     for part in given.part:
         retriever = dense_retriever(given.encoder) if part == "retrievers" else words
         if retriever is not None:

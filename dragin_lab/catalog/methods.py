@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from dragin_lab.checks import choice, count
-from dragin_lab.core.budget import Budget, Calibrated, Calibration
+from dragin_lab.core.budget import NEVER, Budget, Calibrated, Calibration
 from dragin_lab.core.custom import when
 from dragin_lab.core.episode import Episode, Tokenizer
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
@@ -32,22 +32,18 @@ from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError
 from dragin_lab.reference import released
 from dragin_lab.trace.trace import Trace
-from dragin_lab.triggers.built_in import BUILT_IN
 from dragin_lab.triggers.call import Call
 from dragin_lab.triggers.call_loop import CallLoop
 from dragin_lab.triggers.prefix import PrefixLoop
 
 __all__ = [
-    "BUILT_IN",
     "METHODS",
     "PAPERS",
     "VARIANTS",
     "method",
     "methods",
     "what",
-    "whats",
     "when",
-    "whens",
 ]
 
 
@@ -106,8 +102,8 @@ def method(
 
     ``name`` is a key of ``METHODS``; ``when`` and ``what`` replace its parts (the paper's Tables 4 and 6): a name, a
     written form such as ``"margin(beta=2.0)@0.6"``, or what ``@dl.when`` and ``@dl.what`` made. ``settings`` are those
-    of the trigger and the formulator, such as ``threshold`` or ``top_n``; ``dragin_lab.whens()`` and ``whats()`` list
-    them. A setting may not contradict a written form.
+    of the trigger and the formulator, such as ``threshold`` or ``top_n``; ``dl.methods("when")`` and
+    ``dl.methods("what")`` list them. A setting may not contradict a written form.
     ``variant="paper"`` is the papers' equations, ``"reference"`` the authors' released code to the letter, for its own
     methods, with its own settings (docs/reference-behaviour.md). ``max_new_tokens`` bounds a draft and the answer
     (default 64; more where the model asks by itself). ``top_k`` is the number of passages per retrieval (default 3; 2
@@ -115,8 +111,8 @@ def method(
     and run folders call it, such as ``"mine"``.
 
     ``threshold`` may be a budget: ``"budget:1.5"`` retrievals per question, or ``"share:0.3"`` of the drafts. It is
-    found on ``calibration``: what ``dl.calibration(lab, questions, method)`` gives, or traces of the method without a
-    retrieval. What it was found on is recorded as ``calibrated``.
+    found on ``calibration``: what ``study.budgets.calibration(lab, questions, method)`` gives, or traces of the method
+    without a retrieval. What it was found on is recorded as ``calibrated``.
 
     Raises ``SettingError`` for names that do not exist, values out of range, parts that make no sense together, and a
     budget that cannot be reached, naming the nearest reachable one.
@@ -174,7 +170,8 @@ def _make_trigger(
     budget = Budget.read(asked)
     if calibration is None:
         raise SettingError(
-            f"threshold={asked!r} is found on a calibration set; give calibration=dl.calibration(lab, questions, …)"
+            f"threshold={asked!r} is found on a calibration set; give calibration=traces of lab.ask_many(questions, "
+            f"…, threshold={NEVER:g})"
         )
     scores = calibration if isinstance(calibration, Calibration) else Calibration.of(calibration)
     part, _ = table.read(when)
@@ -211,18 +208,14 @@ def _check_settings(trigger: type[Part], formulator: type[Part], settings: Mappi
             raise SettingError(f"{key}={value!r} has no meaning for {where}{kind}")
 
 
-def whens() -> list[Entry]:
-    """Every trigger: the built-in ones, your own, and those of installed packages."""
-    return TRIGGERS.listing()
+def methods(of: str = "method") -> list[Entry]:
+    """Every method, with the settings of its trigger and its formulator (DRAGIN, Table 1).
 
-
-def whats() -> list[Entry]:
-    """Every query formulator: the built-in ones, your own, and those of installed packages."""
-    return FORMULATORS.listing()
-
-
-def methods() -> list[Entry]:
-    """Every method with the settings of its trigger and its formulator (DRAGIN, Table 1)."""
+    ``of="when"`` gives every trigger and ``"what"`` every query formulator: the built-in ones, your own, and those of
+    installed packages.
+    """
+    if choice("of", of, ("method", "when", "what")) != "method":
+        return (TRIGGERS if of == "when" else FORMULATORS).listing()
     return [
         Entry(
             name,

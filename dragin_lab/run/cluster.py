@@ -1,6 +1,6 @@
 """Questions answered on a Ray cluster: a pool of workers that load the model once each, and one process that writes.
 
-    with dl.Cluster("10.0.0.5:6379", dl.Recipe(model="meta-llama/Llama-2-7b-chat-hf", corpus="/data/wiki")) as cluster:
+    with dl.Cluster("10.0.0.5:6379", Recipe(model="meta-llama/Llama-2-7b-chat-hf", corpus="/data/wiki")) as cluster:
         dl.Lab(cluster).run("hotpotqa", "dragin", output="runs/hotpotqa")
 
 A cluster stands in the model's place. A worker gets a recipe, not objects; what it has loaded is compared before it is

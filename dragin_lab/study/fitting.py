@@ -85,7 +85,7 @@ def fit_trigger(
     Args:
         use: features, of ``triggers.logistic.FEATURES``; default ``triggers.logistic.DEFAULT``, which serve on another
             model too. "hidden" stands for every component of the hidden state, where the drafts have it.
-        output: a JSON file to write; ``dl.trigger`` and ``--with`` read it.
+        output: a JSON file to write; ``trigger`` and ``--with`` read it.
 
     Raises ``SettingError`` for fewer than 20 labelled traces, labels of one class alone, features that do not exist,
     are missing in a draft, have another shape there or are not finite.

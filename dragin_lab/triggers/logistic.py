@@ -98,7 +98,7 @@ class Logistic(Trigger):
     def contributions(self, draft: Draft) -> np.ndarray:
         """(n, f) what each term adds to the log-odds of a token, against a token of average features."""
         if not self.terms:
-            raise SettingError(f"trigger {self.name!r} has no terms; make it with dl.fit_trigger or dl.trigger")
+            raise SettingError(f"trigger {self.name!r} has no terms; make it with dl.fit_trigger")
         weights, means, scales = np.array([term[1:] for term in self.terms]).T  # (f,) each
         return weights * (features(draft, [term[0] for term in self.terms]) - means) / scales
 

@@ -1,8 +1,8 @@
 """Plain triggers: one measured number by itself, and a bound.
 
-The default thresholds of ``entropy`` and ``margin`` lie between those that give one budget of retrievals
-on two models (docs/results/thresholds.md); ``random`` is a round number. None holds for another model: ask for a
-budget instead (``core.budget``).
+The default thresholds of ``entropy`` and ``margin`` lie between those that give one budget of retrievals on two models
+(docs/results/thresholds.md), that of ``max-probability`` gives about one retrieval a question on Almanac's development
+questions; ``random`` is a round number. None holds for another model: ask for a budget instead (``core.budget``).
 """
 
 from __future__ import annotations
@@ -38,3 +38,15 @@ def random(draft: Draft, seed: int = 0) -> np.ndarray:
     texts = [before + draft.text[: draft.offsets[word.start, 0]].rstrip() for word in draft.word_list]
     shares = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64 for text in texts]
     return np.array(shares, dtype=float)[draft.word_of_token]
+
+
+@when(
+    "max-probability",
+    threshold=3.0,
+    unit="sentence",
+    pool="sum",
+    source="maximum sequence probability (lm-polygraph 0.7.0)",
+)
+def max_probability(draft: Draft) -> np.ndarray:
+    """A sentence is improbable as a whole: the sum of -log p of its tokens (nats)."""
+    return -draft.logprob  # (n,)

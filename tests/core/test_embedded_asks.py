@@ -10,12 +10,13 @@ from dragin_lab.core.episode import Bias, Write
 from dragin_lab.core.forms import CALL_OPENS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.data.templates import default_template
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Trace
 
 
 @pytest.fixture(scope="module")
 def lab() -> dl.Lab:
-    return dl.Lab(dl.LanguageModel.load(), retriever=dl.BM25(dl.Corpus.load()), cache=True)
+    return dl.Lab(LanguageModel.load(), retriever=dl.BM25(dl.Corpus.load()), cache=True)
 
 
 def answer_demo(lab: dl.Lab, name: str) -> list[Trace]:

@@ -15,7 +15,7 @@ from dragin_lab.catalog.methods import find_conflict, method, tables
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.core.trigger import TRIGGERS, Rind
-from dragin_lab.errors import SettingError
+from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 
 BOTH = [(name, "paper") for name in METHODS] + [(name, "reference") for name in REFERENCE_METHODS]
@@ -67,7 +67,7 @@ def test_every_method_in_its_variants(name: str, variant: str) -> None:
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(dl.DraginLabError, match=message) as caught:
+    with pytest.raises(DraginLabError, match=message) as caught:
         method(**{"name": "dragin", **settings})
     assert str(caught.value).count("\n") <= 1
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import dragin_lab as dl
 from dragin_lab.core.method import METHODS
 from dragin_lab.data.presets import SOURCES, find_preset, preset, presets
 from dragin_lab.errors import SettingError
@@ -81,9 +80,9 @@ def test_every_preset_makes_a_method_and_says_where_it_is_from() -> None:
 
 
 def test_names_are_read_as_people_write_them() -> None:
-    chosen = dl.preset("meta-llama/Llama-2-7b-chat-hf", "2WikiMultihopQA")
-    assert chosen == dl.preset("llama2-7b-chat", "2wikimultihopqa")
-    assert dl.preset("lmsys/vicuna-13b-v1.5", "IIRC").threshold == 1.3
+    chosen = preset("meta-llama/Llama-2-7b-chat-hf", "2WikiMultihopQA")
+    assert chosen == preset("llama2-7b-chat", "2wikimultihopqa")
+    assert preset("lmsys/vicuna-13b-v1.5", "IIRC").threshold == 1.3
 
 
 def test_settings_can_be_changed_and_added() -> None:

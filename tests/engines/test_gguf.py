@@ -18,6 +18,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines import gguf
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError
+from dragin_lab.trace.trace import Prompt
 
 pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
@@ -70,7 +71,7 @@ def count_conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def test_a_gguf_file_is_the_model_it_was_made_from(source: LanguageModel, file: Path) -> None:
     lm = dl.Lab(str(file)).model
-    draft = Write(dl.Prompt("Question: Who is Bo?\nAnswer:"), 20, attention=True)
+    draft = Write(Prompt("Question: Who is Bo?\nAnswer:"), 20, attention=True)
     theirs, ours = source.write(draft), lm.write(draft)
     assert ours.ids.tolist() == theirs.ids.tolist()
     assert ours.text == theirs.text

@@ -25,6 +25,7 @@ from dragin_lab.core.episode import Bias, Write
 from dragin_lab.core.method import METHODS
 from dragin_lab.core.stops import NextExample
 from dragin_lab.engines import llama_context
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.streaming import stream_draft
 from dragin_lab.errors import MissingPackageError, ModelError, SettingError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
@@ -45,8 +46,8 @@ MANY = int(os.environ.get("DRAGIN_LAB_LLAMA_QUESTIONS", "40"))
 
 
 @cache
-def almanac() -> dl.LanguageModel:
-    return dl.LanguageModel.load(check=False)
+def almanac() -> LanguageModel:
+    return LanguageModel.load(check=False)
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +189,7 @@ def test_the_map_of_a_text_longer_than_what_is_computed_at_once_is_that_of_trans
 @pytest.mark.parametrize("layer", [0, -2])
 def test_any_layer_and_some_heads_are_captured(file: Path, layer: int) -> None:
     draft = Write(PROMPT, 12, attention=True)
-    theirs = dl.LanguageModel(almanac().model, almanac().tokenizer, layer=layer, heads=[1, 3])
+    theirs = LanguageModel(almanac().model, almanac().tokenizer, layer=layer, heads=[1, 3])
     with open_lab(file, layer=layer, heads=[1, 3]) as lab:
         close(lab.model.write(draft), theirs.write(draft))
         assert (lab.model.layer, lab.model.heads) == (theirs.layer, [1, 3])
@@ -305,7 +306,7 @@ def llama_hash(file: Path) -> str:
 @ready
 def test_the_files_own_tokenizer_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    byte_level = dl.LanguageModel.load(PARITY / "almanac-prototype")
+    byte_level = LanguageModel.load(PARITY / "almanac-prototype")
     path = write_gguf(tmp_path / "tiny.gguf", byte_level.model, byte_level.tokenizer.hf.backend_tokenizer)
     with dl.Lab(path, engine="llama.cpp", dtype="float32", threads=1) as lab:
         close(lab.model.write(Write(PROMPT, 16)), byte_level.write(Write(PROMPT, 16)), within=1e-3)

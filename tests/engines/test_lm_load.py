@@ -24,6 +24,8 @@ from dragin_lab.engines import kept, sources, tap
 from dragin_lab.engines.layers import choose_layer, describe_layer
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.run.cache import Cache
+from dragin_lab.trace.trace import Prompt
 
 SMALL = lm_tiny.PARITY / "almanac-small"
 
@@ -47,7 +49,7 @@ def refused(source: Any, match: str, **options: Any) -> None:
 
 
 def test_a_folder_loads_in_float32_with_all_it_needs() -> None:
-    lm = dl.LanguageModel.load(SMALL)
+    lm = LanguageModel.load(SMALL)
     assert lm.model.dtype == torch.float32  # the files hold bfloat16
     assert (lm.name, lm.context_window, lm.hard_window, lm.layer) == ("almanac-small", 2048, False, 2)
     assert repr(lm).startswith(
@@ -226,7 +228,7 @@ def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypa
     with pytest.warns(UserWarning, match="a prompt read in parts gives .*: FAILED .*; prompts are read whole"):
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level())
     assert (lm.parts, lm.provenance()["prefix_reuse"]) == ((), "none")
-    draft = Write(dl.Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)}), 4)
+    draft = Write(Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)}), 4)
     assert [lm.write(draft).reused for _ in range(2)] == [0, 0]
 
 
@@ -244,24 +246,24 @@ def test_a_layer_without_attention_is_refused_with_those_that_have_some() -> Non
 @pytest.mark.parametrize("kind", ["rwkv", "minimax"])
 def test_a_model_with_a_state_of_its_own_form_writes_what_generate_writes(kind: str) -> None:
     lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
-    ids, _ = lm.prompt(dl.Prompt(lm_tiny.PROMPT))
+    ids, _ = lm.prompt(Prompt(lm_tiny.PROMPT))
     own = lm_tiny.build(kind).generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids) :]
-    assert lm.write(Write(dl.Prompt(lm_tiny.PROMPT), 12)).ids.tolist() == own.tolist()
+    assert lm.write(Write(Prompt(lm_tiny.PROMPT), 12)).ids.tolist() == own.tolist()
     assert lm.batch(4).size == 1
 
 
 def test_a_model_without_attention_serves_the_methods_that_need_only_probabilities() -> None:
     lm = LanguageModel(lm_tiny.build("mamba"), lm_tiny.byte_level())
     assert (lm.layer, lm.has_attention, lm.provenance()["tap"]) == (None, False, "none")
-    ids, _ = lm.prompt(dl.Prompt(lm_tiny.PROMPT))
+    ids, _ = lm.prompt(Prompt(lm_tiny.PROMPT))
     own = lm_tiny.build("mamba").generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids) :]
-    output = lm.write(Write(dl.Prompt(lm_tiny.PROMPT), 12, attention=True))
+    output = lm.write(Write(Prompt(lm_tiny.PROMPT), 12, attention=True))
     assert output.ids.tolist() == own.tolist()
     assert np.isnan(output.received).all()
     assert output.rows is None
     with pytest.raises(SettingError, match=r"'dragin' looks at attention, and .* has none; .* wo-rag, .*flare"):
         dl.Lab(lm, retriever=Always()).ask("Who?")
-    cache = dl.Cache()
+    cache = Cache()
     labs = [dl.Lab(lm, retriever=Always(), cache=given) for given in (None, cache, cache)]
     traces = [lab.ask("Who?", "flare", max_new_tokens=8) for lab in labs]
     assert not traces[0].diff(traces[1])

@@ -12,6 +12,7 @@ from open_questions import QUESTIONS
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Prompt
 
 pytest.importorskip("llama_cpp")
@@ -31,7 +32,7 @@ def test_dragin_answers_on_the_attention_of_the_quantized_model(quantized: dl.La
     assert all(((step.draft.received >= 0) & (step.draft.received <= 1)).all() for step in trace.steps)
 
 
-def test_decisions_are_mostly_those_of_the_dequantized_model(quantized: dl.Lab, smollm2: dl.LanguageModel) -> None:
+def test_decisions_are_mostly_those_of_the_dequantized_model(quantized: dl.Lab, smollm2: LanguageModel) -> None:
     """llama.cpp rounds activations too, so a score close to θ may fall on the other side."""
     same, fired, ours, theirs = [], 0, [], []
     for question in QUESTIONS:

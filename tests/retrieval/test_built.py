@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sources import on_disk, some_passages, write_json_lines, write_table
 
-import dragin_lab as dl
 from dragin_lab.cli.app import DONE, FAILED
 from dragin_lab.data import tabular
 from dragin_lab.errors import BrokenOffError, CorpusError, SettingError
@@ -338,7 +337,7 @@ def test_an_id_is_the_same_in_both_forms_of_an_accent(tmp_path: Path) -> None:
 def test_provenance_and_names(folder: Path) -> None:
     tantivy = open_retriever(None, folder)
     facts = tantivy.provenance()  # type: ignore[attr-defined]
-    assert isinstance(tantivy, dl.Tantivy)
+    assert isinstance(tantivy, Tantivy)
     assert (facts["kind"], facts["passages"]) == ("tantivy", 200)
     assert facts["chosen"] == "by default: tantivy for a built corpus, else bm25"
     assert repr(tantivy) == "Tantivy(Corpus(built, 200 passages), k1=1.2, b=0.75)"

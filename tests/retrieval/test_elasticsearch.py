@@ -9,6 +9,7 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab.errors import SearchServerError, SettingError
+from dragin_lab.retrieval.elasticsearch import Elasticsearch
 
 HITS = [
     {"_id": "7", "_score": 3.5, "_source": {"title": "Ada", "txt": "Ada wrote a book."}},
@@ -39,7 +40,7 @@ class Client:
 
 def test_the_query_is_that_of_the_authors_code() -> None:
     client = Client()
-    found = dl.Elasticsearch(client).search("Who wrote a book?", 3)
+    found = Elasticsearch(client).search("Who wrote a book?", 3)
     assert [(p.id, p.title, p.text, p.score) for p in found] == [
         ("7", "Ada", "Ada wrote a book.", 3.5), ("9", "", "A river.", 1.25),
     ]  # fmt: skip
@@ -49,7 +50,7 @@ def test_the_query_is_that_of_the_authors_code() -> None:
 
 
 def test_a_run_records_what_was_searched() -> None:
-    facts = dl.Lab("almanac", retriever=dl.Elasticsearch(Client())).retriever.provenance()
+    facts = dl.Lab("almanac", retriever=Elasticsearch(Client())).retriever.provenance()
     assert (facts["kind"], facts["corpus"], facts["passages"]) == ("elasticsearch-bm25", "wiki", 2)
     assert facts["server"] == "elasticsearch 8.15.0"
     assert facts["analysis"] == {"title": "english", "txt": "english"}
@@ -69,21 +70,21 @@ def test_a_run_records_what_was_searched() -> None:
 )
 def test_an_answer_that_is_not_the_search_is_an_error(client: Client, says: str) -> None:
     with pytest.raises(SearchServerError, match=says):
-        dl.Elasticsearch(client).search("Who?", 3)
+        Elasticsearch(client).search("Who?", 3)
 
 
 def test_an_index_without_passages_or_fields_is_refused() -> None:
     with pytest.raises(SearchServerError, match="is empty"):
-        dl.Elasticsearch(Client(count=0))
+        Elasticsearch(Client(count=0))
     with pytest.raises(SearchServerError, match="has no field 'body', only title, txt"):
-        dl.Elasticsearch(Client(), text="body")
+        Elasticsearch(Client(), text="body")
     with pytest.raises(SettingError, match="client is str; give a client"):
-        dl.Elasticsearch("http://localhost:9200")
+        Elasticsearch("http://localhost:9200")
 
 
 def test_a_client_that_fails_says_why() -> None:
     client = Client()
-    retriever = dl.Elasticsearch(client)
+    retriever = Elasticsearch(client)
     client.search = lambda **_: {}["connection refused"]  # type: ignore[assignment]
     with pytest.raises(SearchServerError, match="KeyError: 'connection refused'"):
         retriever.search("Who?", 3)

@@ -12,7 +12,7 @@ from scripted import EOS, QUESTION, Say, ScriptedModel, ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab import views
 from dragin_lab.catalog.methods import method
-from dragin_lab.errors import SettingError, TraceFileError
+from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.run.branch import BranchError
 from dragin_lab.run.lab import Lab
 from dragin_lab.trace.branches import Branches
@@ -284,7 +284,7 @@ def test_a_slim_trace_is_measured_again_where_a_query_needs_it(tmp_path: Path) -
 )  # fmt: skip
 def test_a_change_that_cannot_be_made_is_refused_with_what_can(change: dict[str, Any], match: str) -> None:
     lab, trace = ask()
-    with pytest.raises(dl.DraginLabError, match=match):
+    with pytest.raises(DraginLabError, match=match):
         lab.branch(trace, **change)
 
 

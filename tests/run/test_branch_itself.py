@@ -14,6 +14,7 @@ import dragin_lab as dl
 from dragin_lab.almanac import questions
 from dragin_lab.core.method import METHODS
 from dragin_lab.data.datasets import demo_questions
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.kept import written
@@ -31,7 +32,7 @@ CELLS = [
 
 @cache
 def parts() -> tuple[Any, Any]:
-    return dl.LanguageModel.load(), dl.BM25(dl.Corpus.load())
+    return LanguageModel.load(), dl.BM25(dl.Corpus.load())
 
 
 def lab(**options: Any) -> dl.Lab:
@@ -82,7 +83,7 @@ def test_every_method(name: str, variant: str) -> None:
 
 @pytest.mark.parametrize("name", ["dragin", "flare"])
 def test_samples_after_the_parting_are_those_of_the_trace(name: str) -> None:
-    model = dl.LanguageModel.load(sample=True)
+    model = LanguageModel.load(sample=True)
     sampling = dl.Lab(model, retriever=parts()[1], seed=7)
     trace = sampling.ask(demo_questions()[0], name)
     assert [c.ids.tolist() for c in trace.continuations] != [

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from command import PATIENCE
 
-import dragin_lab as dl
 from dragin_lab.errors import SettingError
 from dragin_lab.run.cache import Cache, CacheError, Counts, as_cache
 
@@ -62,7 +61,6 @@ def test_it_is_bounded_and_the_least_recently_used_goes() -> None:
 
 
 def test_what_store_may_stand_for(tmp_path: Path) -> None:
-    assert dl.Cache is Cache
     assert as_cache(None) is as_cache(False) is None
     mine = Cache()
     assert as_cache(mine) is mine

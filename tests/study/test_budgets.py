@@ -61,7 +61,7 @@ def test_budgets_that_cannot_be_say_what_can() -> None:
     with pytest.raises(SettingError, match="no calibration question was answered"):
         Calibration.of([])
     with pytest.raises(
-        SettingError, match=r"'budget:1' is found on a calibration set; give calibration=dl\.calibration"
+        SettingError, match=r"'budget:1' is found on a calibration set; give calibration=traces of lab\.ask_many"
     ):
         dl.method(threshold="budget:1")
     with pytest.raises(SettingError, match=r"calibration has no meaning for threshold=1\.5"):

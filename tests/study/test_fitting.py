@@ -19,7 +19,7 @@ from dragin_lab.core.budget import NEVER
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
-from dragin_lab.study.fitting import LEAST
+from dragin_lab.study.fitting import LEAST, trigger
 from dragin_lab.trace.trace import Question
 from dragin_lab.triggers.logistic import DEFAULT
 from dragin_lab.views import contributions
@@ -61,7 +61,7 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path, trace
     assert record["fitted_on"]["missing"] == LEAST // 2 * 2  # two tokens of each missing value
     assert record["fitted_on"]["area"] > 0.5
     del TRIGGERS._parts["mine"]
-    again = dl.trigger(path)
+    again = trigger(path)
     assert again.settings == made.settings
     said = [
         Say(f" {TEXT}{ENDING}", doubt={"Bo": 0.9}),
@@ -134,7 +134,7 @@ def test_a_file_that_is_no_trigger_says_what_is_wrong(text: str, message: str, t
     path = tmp_path / "bad.json"
     path.write_text(text)
     with pytest.raises(SettingError, match=message):
-        dl.trigger(path)
+        trigger(path)
     assert command("run", "--with", str(path), "--help").code == 2
 
 

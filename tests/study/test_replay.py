@@ -16,6 +16,7 @@ from dragin_lab.catalog.methods import exchange_settings, method
 from dragin_lab.core.method import Method
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import SettingError
+from dragin_lab.run.cache import Cache
 from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
 from dragin_lab.study.truth import Count, Truth, read_truths
 from dragin_lab.study.whatif import Outcome, Replay
@@ -32,7 +33,7 @@ class World:
     def __init__(self) -> None:
         self.lm = LanguageModel.load()
         self.retriever = dl.BM25(dl.Corpus.load())
-        self.cache = dl.Cache()
+        self.cache = Cache()
         self._done: dict[tuple[Method, str], Trace] = {}
 
     def run(self, found: Method, question: str) -> Trace:

@@ -168,12 +168,12 @@ def test_a_changed_function_is_another_one() -> None:
 
 def test_what_there_is_can_be_listed() -> None:
     define()
-    found = {entry.name: entry for entry in dl.whens()}
+    found = {entry.name: entry for entry in dl.methods("when")}
     assert found["surprise"].settings == {"threshold": 2.0, "weight": 1.0}
     assert (found["surprise"].source, found["surprise"].line) == ("a test", "Entropy, weighed.")
     assert {entry.name for entry in dl.methods()} == set(METHODS)
-    assert all(entry.line for entry in (*dl.whens(), *dl.whats(), *dl.methods()))
-    assert "last-two" in [entry.name for entry in dl.whats()]
+    assert all(entry.line for entry in (*dl.methods("when"), *dl.methods("what"), *dl.methods()))
+    assert "last-two" in [entry.name for entry in dl.methods("what")]
 
 
 def test_a_custom_call_puts_passages_into_the_text() -> None:

@@ -10,6 +10,7 @@ import pytest
 import dragin_lab as dl
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.datasets import demo_questions
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Trace
 
 #: Each with a θ at which it fires within four questions, and one that no score is above.
@@ -23,7 +24,7 @@ QUESTIONS = demo_questions()[:4]
 
 @cache
 def lab() -> dl.Lab:
-    return dl.Lab(dl.LanguageModel.load(), retriever=dl.BM25(dl.Corpus.load()), cache=True)
+    return dl.Lab(LanguageModel.load(), retriever=dl.BM25(dl.Corpus.load()), cache=True)
 
 
 def make_method(when: str, theta: float) -> dl.Method:
