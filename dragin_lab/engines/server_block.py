@@ -5,6 +5,10 @@ A server writes, and gives what enters the last block; transformers' own classes
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +57,40 @@ class LastBlock:
         return output.logits[0], output.attentions[0][0][:, -last:].numpy()
 
 
-def read_states(path: str, n: int, width: int) -> torch.Tensor:
-    """What enters the last block for n tokens, (n, d) float32, from the file that a server wrote.
+def take_states(path: str, ids: Sequence[int], width: int, seconds: float) -> torch.Tensor:
+    """What enters the last block for n ids, (n, d) float32, from the file that a server writes; it is then removed.
 
-    Raises ``ModelServerError`` for a file that is not here, or of another shape.
+    Raises ``ModelServerError`` for a file that is not here within so many seconds, of other ids or another shape.
     """
+    lock, n = f"{path}.lock", len(ids)
+    _wait_until_written(path, lock, seconds)
     try:
         with safe_open(path, "pt") as tensors:
             states = tensors.get_tensor("hidden_states").float()  # (n, layers, d)
+            known = tensors.get_tensor("token_ids").tolist() == list(ids)
     except (OSError, SafetensorError) as error:
         raise ModelServerError(f"hidden states of the server cannot be read here from {path}: {error}") from error
-    if states.dim() not in (2, 3) or states.shape[0] < n or states.shape[-1] != width:
-        raise ModelServerError(f"{path} has hidden states {tuple(states.shape)}, not of {n} tokens and {width} wide")
-    return states.reshape(states.shape[0], -1, width)[:n, -1]
+    if not known or states.dim() not in (2, 3) or states.shape[0] != n or states.shape[-1] != width:
+        raise ModelServerError(f"{path} has hidden states {tuple(states.shape)}, not of these {n} ids and {width} wide")
+    for file in (path, lock):  # what holds these very ids is the answer to this request, and no other file
+        with suppress(OSError):  # the folder may be the server's alone to clear
+            os.remove(file)
+    return states.reshape(n, -1, width)[:, -1]
+
+
+def _wait_until_written(path: str, lock: str, seconds: float) -> None:
+    """Wait for vLLM, which answers before it has written, and holds a lock until then."""
+    import fcntl  # where a server shares a folder, there is one
+
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            with open(lock) as held:
+                fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            pass
+        except OSError:
+            if os.path.exists(path):  # of a server that locks nothing
+                return
+        time.sleep(0.005)

@@ -21,7 +21,7 @@ from dragin_lab.engines.engine import Engine, Watch
 from dragin_lab.engines.llama import measure_token
 from dragin_lab.engines.server import Choice, Completion, Models, Server, Text
 from dragin_lab.engines.server_batch import ServerBatch, entropy_bounds
-from dragin_lab.engines.server_block import LastBlock, read_states
+from dragin_lab.engines.server_block import LastBlock, take_states
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.writing import Writing
 from dragin_lab.errors import ModelError, ModelServerError
@@ -70,6 +70,7 @@ class ServerModel(Engine):
         answer = self._ask(known[0], 1)
         if answer.kv_transfer_params and answer.kv_transfer_params.hidden_states_path:
             self.block, self.no_attention = LastBlock(folder), ""
+            self._take_states(answer, known[0])
         self._answers, self._asked, self._failures = self._know(), time.monotonic(), server.failures
         if check and (failed := [one for one in self.check() if not one.passed]):
             raise ModelError(f"{'; '.join(one.note for one in failed)}. Load with check=False to use it anyway")
@@ -87,7 +88,10 @@ class ServerModel(Engine):
             raise ModelServerError(f"{self.server.address} serves {len(models)} models; start it with one")
         return {"model": models[0].id, "root": models[0].root, "window": models[0].max_model_len}
 
-    def _ask(self, ids: Any, n: int, within: float | None = _OPENING, **more: Any) -> Completion:
+    def _ask(
+        self, ids: list[int], n: int, within: float | None = _OPENING, *, states: bool = False, **more: Any
+    ) -> Completion:
+        """What the server writes after some ids; with ``states``, what entered its last block is left to be taken."""
         body = {
             "model": self.about["model"],
             "prompt": ids,
@@ -100,6 +104,8 @@ class ServerModel(Engine):
         answer = self.server.ask("/v1/completions", Completion, body | more, within)
         if not answer.choices:
             raise ModelServerError(f"{self.server.address} wrote nothing")
+        if self.block is not None and not states:
+            self._take_states(answer, ids)
         return answer
 
     def _read(self, choice: Choice, skip: int, most: int) -> list[tuple[int, float, list[int], list[float]]]:
@@ -133,8 +139,7 @@ class ServerModel(Engine):
     def _know(self) -> list[list[int]]:
         """The ids that the model writes after fixed prompts."""
         known = [self.tokenizer.encode(text, special=True) for text in _KNOWN_BY]
-        choices = sorted(self._ask(known, 4).choices, key=lambda one: one.index)
-        return [[token[0] for token in self._read(choice, 0, 4)] for choice in choices]
+        return [[token[0] for token in self._read(self._ask(ids, 4).choices[0], 0, 4)] for ids in known]
 
     def verify(self) -> None:
         """After a failure, and after a pause, make sure that the model is the one that was opened."""
@@ -191,7 +196,8 @@ class ServerModel(Engine):
         if self.sample:
             more |= {"temperature": 1.0, "seed": (time.time_ns() if seed is None else seed + t) % 2**63}
         text = [*prompt, *writing.ids, *forced]
-        answer = self._ask(text, max(left, 1), None, **more, **({"logit_bias": bias} if bias else {}))
+        more |= {"logit_bias": bias} if bias else {}
+        answer = self._ask(text, max(left, 1), None, **more)
         choice, skip = answer.choices[0], len(text) - len(forced) if "echo" in more else 0
         tokens = self._read(choice, skip, len(forced) + max(left, 1))
         tokens = tokens if "echo" in more else [(i, np.nan, [], []) for i in forced] + tokens
@@ -227,10 +233,14 @@ class ServerModel(Engine):
         """Logits (last, V) and attention (h, last, n) of the last positions of a text, computed here."""
         if self.block is None:
             raise ModelError(f"{self.name} has no attention: {self.no_attention}")
-        states = self._ask(ids, 1, None).kv_transfer_params
-        if states is None or states.hidden_states_path is None:
+        return self.block.measure(self._take_states(self._ask(ids, 1, None, states=True), ids), last)
+
+    def _take_states(self, answer: Completion, ids: list[int]) -> Any:
+        """What enters the last block for the ids that were asked about; a server writes a file for every request."""
+        states = answer.kv_transfer_params
+        if self.block is None or states is None or states.hidden_states_path is None:
             raise ModelServerError(f"{self.server.address} gave no hidden states, as it did before")
-        return self.block.measure(read_states(states.hidden_states_path, len(ids), self.block.width), last)
+        return take_states(states.hidden_states_path, ids, self.block.width, self.server.timeout)
 
     def _look_back(self, writing: Writing, rows: Any, i: int) -> None:
         if rows is not None and writing.rows <= len(writing.ids):

@@ -15,6 +15,7 @@ from dragin_lab.checks import Filled, convert_record
 from dragin_lab.checks import text as as_text
 from dragin_lab.data import tabular
 from dragin_lab.errors import DraginLabError, SearchServerError, SettingError
+from dragin_lab.retrieval.doors import read_document
 from dragin_lab.text import compose
 from dragin_lab.trace.trace import Passage
 
@@ -81,6 +82,8 @@ def _as_passage(result: Any, where: str) -> Passage:
         case Mapping():
             plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in result.items()}
             record = {key: None if tabular.is_missing(value) else value for key, value in plain.items()}
+        case _ if (document := read_document(result)) is not None:
+            record = document
         case _:
             raise RetrieverError(f"{where} is {type(result).__name__} {str(result)[:60]!r}; it must be in {_ACCEPTED}")
     row = convert_record(f"{where}, {str(result)[:60]!r}", record, _Result, RetrieverError, f"; give {_ACCEPTED}")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dragin_lab.checks import instance
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
 from dragin_lab.retrieval.answers import RetrieverError, as_passages
+from dragin_lab.retrieval.doors import find_door
+from dragin_lab.retrieval.elasticsearch import Elasticsearch
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.trace import Passage
 
@@ -118,10 +120,13 @@ _PROBE_K = 3
 class Opened:
     """A ``Retriever`` around a user's own: its answers as passages, its identity as ``provenance``."""
 
-    def __init__(self, own: Any, search: Callable[[str, int], Any], name: str) -> None:
+    def __init__(
+        self, own: Any, search: Callable[[str, int], Any], name: str, facts: Mapping[str, Any] | None = None
+    ) -> None:
         self.own = own
         self.name = name
         self._search = search
+        self._facts = dict(facts or {"kind": name})
         self._identity: dict[str, Any] | None = None
         if callable(many := getattr(own, "search_many", None)):
             self.search_many = lambda queries, k: [
@@ -144,9 +149,9 @@ class Opened:
         return as_passages(answer, k, self.name, query)
 
     def provenance(self) -> dict[str, Any]:
-        """Its own ``provenance``, as plain data; otherwise its name."""
+        """Its own ``provenance``, as plain data; otherwise its name, or what its library says of it."""
         provenance = getattr(self.own, "provenance", None)
-        return _check_facts(provenance(), self.name) if callable(provenance) else {"kind": self.name}
+        return _check_facts(provenance(), self.name) if callable(provenance) else dict(self._facts)
 
     def identity(self) -> dict[str, Any]:
         """What distinguishes it: its ``provenance``, or its name and a hash of its answers to ``PROBES``.
@@ -173,17 +178,23 @@ class Opened:
 def as_retriever(thing: Any) -> Any:
     """A retriever made from an object with ``search(query, k)``, or from a function of a query and k.
 
-    The package's own are returned unchanged. Raises ``SettingError`` for anything else.
+    An object of LangChain, LlamaIndex or Haystack that searches will do, and a client of Elasticsearch or OpenSearch
+    with the name of its index: ``(client, "wiki")``. The package's own are returned unchanged. Raises ``SettingError``
+    for anything else.
     """
     if type(thing).__module__.startswith("dragin_lab.") and callable(getattr(thing, "search", None)):
         return thing
     if isinstance(thing, type):
         raise SettingError(f"retriever {thing.__name__} is a class; give an object of it: {thing.__name__}(...)")
+    if isinstance(thing, tuple) and len(thing) == 2 and isinstance(thing[1], str):
+        return Elasticsearch(*thing)
+    if (door := find_door(thing)) is not None:
+        return Opened(thing, door.search, type(thing).__name__, door.facts)
     search = getattr(thing, "search", thing)
     if not callable(search):
         raise SettingError(
             f"retriever {str(thing)[:60]!r} is {type(thing).__name__}; give an object with search(query, k) or a "
-            "function, and passages as corpus="
+            "function, and passages as corpus=; what searches in LangChain, LlamaIndex or Haystack will do, too"
         )
     name = getattr(thing, "__name__", type(thing).__name__)
     if inspect.iscoroutinefunction(search):
@@ -192,7 +203,8 @@ def as_retriever(thing: Any) -> Any:
         inspect.signature(search).bind("query", 1)
     except TypeError as error:
         raise SettingError(
-            f"retriever {name} must take a query and a number, as in search(query, k): {error}"
+            f"retriever {name} must take a query and a number, as in search(query, k): {error}; of a client of "
+            "Elasticsearch or OpenSearch give (client, 'name of the index')"
         ) from None
     except ValueError:
         pass  # a C function, whose parameters are unknown

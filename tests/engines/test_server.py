@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -62,7 +65,13 @@ class FakeServer(ThreadingHTTPServer):
             path = str(self.states / f"{self.files}.safetensors")
             with torch.inference_mode():
                 output = self.lm.model(torch.tensor(prompts), output_hidden_states=True)
-            save_file({"hidden_states": output.hidden_states[-2][0][:, None].clone()}, path)
+            states = {
+                "hidden_states": output.hidden_states[-2][0][:, None].clone(),
+                "token_ids": torch.tensor(prompts[0]),
+            }
+            lock = threading.Event()
+            threading.Thread(target=write_late, args=(path, states, lock)).start()
+            lock.wait()
             answer["kv_transfer_params"] = {"hidden_states_path": path}
         return answer
 
@@ -97,6 +106,15 @@ class FakeServer(ThreadingHTTPServer):
                 "top_logprobs": tops,
             },
         }
+
+
+def write_late(path: str, states: dict[str, torch.Tensor], begun: threading.Event) -> None:
+    """As vLLM does: after its answer, holding a lock on a file beside it."""
+    with open(f"{path}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        begun.set()
+        time.sleep(0.02)
+        save_file(states, path)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -234,6 +252,23 @@ def forever_100(wfile: Any) -> None:
         time.sleep(0.02)
 
 
+def http2(wfile: Any) -> None:
+    wfile.write(
+        b"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\x00\x05\x00\xff\xff\xff"
+    )
+
+
+def wrong_chunk(wfile: Any) -> None:
+    wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n")
+
+
+def two_lengths(wfile: Any) -> None:
+    wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 20\r\n\r\n{}")
+
+
+TROUBLES = [400, cut, endless, forever_100, http2, wrong_chunk, two_lengths]
+
+
 def test_what_a_later_try_mends_is_tried_again(asking: Any) -> None:
     lab, fake = asking()
     expected = lab.model.write(Write(PROMPT, 4)).ids.tolist()
@@ -254,7 +289,7 @@ ODD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("trouble", [*ODD, 400, cut, endless, forever_100], ids=range(len(ODD) + 4))
+@pytest.mark.parametrize("trouble", [*ODD, *TROUBLES], ids=range(len(ODD) + len(TROUBLES)))
 def test_every_odd_answer_is_a_clear_error_within_the_deadline(asking: Any, trouble: Any) -> None:
     lab, fake = asking()
     expected = lab.model.write(Write(PROMPT, 4)).ids.tolist()
@@ -264,6 +299,36 @@ def test_every_odd_answer_is_a_clear_error_within_the_deadline(asking: Any, trou
     assert len(str(caught.value).splitlines()) == 1
     fake.trouble, lab.model.server.timeout = [], 120.0
     assert lab.model.write(Write(PROMPT, 4)).ids.tolist() == expected
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=range(len(TROUBLES)))
+def test_opening_a_server_in_trouble_ends_within_its_deadline(
+    almanac: LanguageModel, monkeypatch: pytest.MonkeyPatch, trouble: Any
+) -> None:
+    monkeypatch.setattr(server, "_PAUSE", 0.01)
+    fake = FakeServer(almanac)
+    fake.trouble = [trouble] * 100
+    with pytest.raises(ModelServerError, match=r"127\.0\.0\.1"):
+        _ = dl.Lab(fake.address, tokenizer="almanac", timeout=1.0).model
+    fake.shutdown()
+    fake.server_close()
+
+
+def test_an_interrupt_ends_the_wait_for_a_server_and_the_next_question_is_answered(asking: Any) -> None:
+    lab, fake = asking()
+    waits = threading.Event()
+
+    def silent(wfile: Any) -> None:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        waits.wait(30)
+
+    fake.trouble = [silent]
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        lab.ask("Who?", "wo-rag", max_new_tokens=4)
+    assert time.monotonic() - begun < 20
+    waits.set()
+    assert lab.ask("Who?", "wo-rag", max_new_tokens=4).ended == "length"
 
 
 def test_another_model_behind_the_address_is_noticed_after_a_pause(
