@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import re
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from scripted import ScriptedModel
+from web import listen
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
@@ -102,3 +107,59 @@ def test_an_own_search_comes_before_other_methods() -> None:
             return ["not asked"]
 
     assert [p.text for p in as_retriever(Mine()).search("q", 1)] == ["found"]
+
+
+class SmallServer(BaseHTTPRequestHandler):
+    """An index of two passages, with the answers of Elasticsearch and OpenSearch."""
+
+    protocol_version = "HTTP/1.1"
+    answers: ClassVar[dict[str, Any]] = {
+        "/": {"version": {"number": "9.1.0"}, "tagline": "You Know, for Search"},
+        "/wiki": {"wiki": {"mappings": {"properties": {"title": {}, "txt": {}}}, "settings": {"index": {}}}},
+        "/wiki/_count": {"count": 2},
+        "/wiki/_search": {
+            "_shards": {"failed": 0},
+            "hits": {"hits": [{"_id": "a", "_score": 1.5, "_source": {"title": "Ada", "txt": TEXTS["a"]}}]},
+        },
+    }
+
+    def log_message(self, *_: Any) -> None: ...
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        data = json.dumps(self.answers[self.path.partition("?")[0]]).encode()
+        self.send_response(200)
+        self.send_header("X-Elastic-Product", "Elasticsearch")
+        self.send_header("Content-Type", self.headers.get("Accept", "application/json").partition(",")[0])
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+
+@pytest.mark.parametrize(("package", "client"), [("elasticsearch", "Elasticsearch"), ("opensearchpy", "OpenSearch")])
+def test_the_clients_of_elasticsearch_and_opensearch_search(package: str, client: str) -> None:
+    with listen(SmallServer) as address:
+        own = getattr(pytest.importorskip(package), client)(address)
+        (passage,) = as_retriever((own, "wiki")).search("Who wrote a book?", 3)
+        assert (passage.id, passage.title, passage.text, passage.score) == ("a", "Ada", TEXTS["a"], 1.5)
+        own.close()
+
+
+def test_the_recipe_for_milvus_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    milvus = pytest.importorskip("pymilvus")
+    pytest.importorskip("milvus_lite")
+    monkeypatch.chdir(tmp_path)
+    client = milvus.MilvusClient("passages.db")
+    client.create_collection("passages", dimension=2)
+    rows = [{"id": i, "vector": [i, 1.0], "title": id.upper(), "text": t} for i, (id, t) in enumerate(TEXTS.items())]
+    client.insert("passages", rows)
+    client.close()
+    page = (Path(__file__).parents[2] / "docs/how-to/search-servers.md").read_text(encoding="utf-8")
+    recipe = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "pymilvus" in block)
+    found: dict[str, Any] = {"dl": dl, "encode": lambda text: [2.0, 1.0]}
+    exec(recipe, found)
+    assert [(p.title, p.text) for p in found["lab"].retriever.search("Who sings?", 1)] == [("C", TEXTS["c"])]
+    found["client"].close()
