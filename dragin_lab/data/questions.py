@@ -17,7 +17,13 @@ from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
 from dragin_lab.trace.trace import Question
 
-FIELDS = {"id": ("id", "_id"), "question": ("question",), "answer": ("answers", "answer"), "separator": ()}
+#: By the names of FlashRAG (``golden_answers``), PopQA (``possible_answers``) and BEIR (``_id``, ``text``), too.
+FIELDS = {
+    "id": ("id", "_id"),
+    "question": ("question", "query", "text"),
+    "answer": ("answers", "answer", "golden_answers", "possible_answers"),
+    "separator": (),
+}
 
 
 def is_own(source: object) -> bool:
@@ -90,7 +96,8 @@ def _read_question(placed: Placed, fields: Mapping[str, str]) -> Question:
 def _read_golds(placed: Placed, answer: Any, aliases: Any, separator: str | None) -> tuple[str, ...]:
     """The answers and their aliases; each once."""
     values = [one for of in (answer, aliases) if of is not None for one in _list_answers(of, separator)]
-    golds = [tabular.text_of(placed, "answer", one).strip() for one in values]
+    plain = [("no", "yes")[one] if isinstance(one, bool) else one for one in values]  # as StrategyQA has them
+    golds = [tabular.text_of(placed, "answer", one).strip() for one in plain]
     if not any(golds):
         raise DataError(f"{placed.place}: the answer is empty; give at least one text that counts as right")
     return tuple(dict.fromkeys(gold for gold in golds if gold))

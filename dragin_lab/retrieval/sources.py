@@ -100,6 +100,9 @@ def _open_folder(path: Path) -> Source:
 def _read_row(placed: Placed, fields: Mapping[str, str]) -> Row:
     """The passage of a record; a missing id is made from the row, a missing title is empty."""
     id, title, text = (tabular.pick_value(placed, name, usual, fields) for name, usual in FIELDS.items())
+    if text is None and isinstance(contents := placed.record.get("contents"), str):  # FlashRAG's
+        first, _, rest = contents.partition("\n")
+        title, text = (title or first.strip().strip('"'), rest) if rest.strip() else (title, contents)
     if text is None:
         raise DataError(
             f"{placed.place}: has no text; {tabular.list_fields(placed)}, as in --fields text=contents "

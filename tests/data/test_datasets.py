@@ -200,6 +200,32 @@ def test_aliases_of_an_answer_are_answers() -> None:
     assert [q.golds for q in load(rows)] == golds
 
 
+@pytest.mark.parametrize(
+    ("row", "id", "golds"),
+    [
+        (
+            {"id": "test_0", "question": "Who?", "golden_answers": ["Ada", "A."], "metadata": {}},
+            "test_0",
+            ("Ada", "A."),
+        ),
+        ({"id": "dev_0", "question": "Who?", "golden_answers": [False]}, "dev_0", ("no",)),
+        ({"id": 42, "subj": "x", "question": "Who?", "possible_answers": '["Ada", "A."]'}, "42", ("Ada", "A.")),
+        ({"id": "2hop__1", "question": "Who?", "answer": "Ada", "answer_aliases": ["A."]}, "2hop__1", ("Ada", "A.")),
+        ({"_id": "5a8b", "question": "Who?", "answer": "Ada", "type": "bridge", "context": []}, "5a8b", ("Ada",)),
+    ],
+    ids=["FlashRAG", "FlashRAG's StrategyQA", "PopQA", "MuSiQue", "HotpotQA as JSON lines"],
+)
+def test_the_forms_of_other_data_sets_need_no_fields(row: dict[str, Any], id: str, golds: tuple[str, ...]) -> None:
+    (question,) = load([row])
+    assert (question.id, question.text, question.golds) == (id, "Who?", golds)
+
+
+def test_the_queries_of_beir_are_asked_and_not_scored() -> None:
+    with pytest.warns(UserWarning, match="no question has an answer"):
+        (question,) = load([{"_id": "1", "text": "Who?", "metadata": {}}])
+    assert (question.id, question.text, question.golds) == ("1", "Who?", ())
+
+
 def test_an_index_with_a_name_is_a_column() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"id": ["q7", "q9"], "question": ["Who?", "When?"], "answer": ["Ada", "1850"]})

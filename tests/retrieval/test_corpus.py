@@ -83,6 +83,12 @@ def test_json_lines(tmp_path: Path) -> None:
     assert plain(Corpus.load(packed)) == plain(Corpus.load(str(plain_file)))
 
 
+def test_the_contents_of_flashrag_are_a_title_and_a_text(tmp_path: Path) -> None:
+    records = [{"id": "0", "contents": '"Ada"\nAda wrote.\nA book.'}, {"id": "1", "contents": "no title"}]
+    path = written(tmp_path / "wiki.jsonl", "\n".join(json.dumps(r) for r in records))
+    assert plain(Corpus.load(path)) == [("0", "Ada wrote.\nA book.", "Ada"), ("1", "no title", "")]
+
+
 def test_a_folder_of_texts_is_cut_into_passages_that_overlap(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     written(tmp_path / "b" / "long.txt", "\ufeff" + "\n".join(f"w{i}" for i in range(250)))
@@ -276,7 +282,7 @@ def test_refuses_broken_json_lines(tmp_path: Path) -> None:
     broken(good + '{"id": "2", "text": "t', "line 2", "not JSON")
     broken(good + "[" * 100_000, "line 2", "not JSON")
     broken(good + '["2", "two"]', "line 2", "list")
-    broken(good + '{"id": "2", "contents": "two"}', "line 2", "no text", "id, contents", "--fields")
+    broken(good + '{"id": "2", "body": "two"}', "line 2", "no text", "id, body", "--fields")
     broken(good + '{"id": 2.5, "text": "two"}', "line 2", "the id is float '2.5'")
     broken(good + '{"id": true, "text": "two"}', "line 2", "the id is bool 'True'")
     broken(good + '{"id": "2", "text": null}', "line 2", "has no text")
