@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what ``_WHERE`` says, for type checkers and editors
     from dragin_lab.study.fitting import fit_trigger
     from dragin_lab.study.paper_tables import table
     from dragin_lab.study.runs import Runs
+    from dragin_lab.study.spans import Spans
     from dragin_lab.study.whatif import Replay
     from dragin_lab.trace.branches import Branches
     from dragin_lab.trace.trace import Draft, Passage, Question, Trace
@@ -48,6 +49,7 @@ _WHERE = {
     "Question": "trace.trace",
     "Replay": "study.whatif",
     "Runs": "study.runs",
+    "Spans": "study.spans",
     "Sweep": "run.sweeps",
     "Trace": "trace.trace",
     "Trigger": "core.trigger",

@@ -20,21 +20,21 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly", "ipywidgets"}
 BUDGETS = {
     "trace": (1481, 9),
     "core": (3325, 21),
-    "triggers": (634, 8),
+    "triggers": (673, 9),
     "reference": (692, 3),
     "catalog": (337, 2),
     "almanac": (230, 2),
-    "data": (1372, 10),
-    "engines": (4355, 24),
-    "retrieval": (1900, 12),
-    "run": (4056, 18),
-    "study": (3567, 17),
+    "data": (1379, 10),
+    "engines": (4393, 24),
+    "retrieval": (1985, 13),
+    "run": (4062, 18),
+    "study": (3916, 18),
     "views": (2957, 20),
     "widgets": (687, 6),
     "cli": (1578, 12),
 }
 ROOMS = tuple(BUDGETS)
-ROOT = (594, 7)  # the same for the modules of the root
+ROOT = (596, 7)  # the same for the modules of the root
 #: What counts: every text file of the package that is no data. Nothing formats the others than Python's to a length, so
 #: each 120 characters of theirs are a line.
 TEXTS, WIDTH = {".py", ".js", ".css", ".html", ".txt"}, 120
@@ -42,10 +42,10 @@ FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {
     "retrieval/dense.py": 389,
-    "run/lab.py": 394,
+    "run/lab.py": 391,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24308, "tools": 1006, "benchmarks": 2586}
+BESIDE = {"tests": 24850, "tools": 1006, "benchmarks": 2586}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
@@ -56,6 +56,7 @@ UPWARD = {
     ("run.sweeps", "views"),
     ("study.runs", "views"),
     ("run.lab", "study.runs"),
+    ("run.lab", "study.spans"),
     ("run.lab", "widgets.asking"),
     ("run.lab", "widgets.tuning"),
 }

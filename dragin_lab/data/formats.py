@@ -106,12 +106,12 @@ class StrategyQA(Struct):
     answer: bool
 
 
-class Span(Struct):
+class AnswerSpan(Struct):
     text: Filled
 
 
-class Spans(Struct, tag_field="type", tag="span"):
-    answer_spans: Annotated[list[Span], msgspec.Meta(min_length=1)]  # any of which is right
+class AnswerSpans(Struct, tag_field="type", tag="span"):
+    answer_spans: Annotated[list[AnswerSpan], msgspec.Meta(min_length=1)]  # any of which is right
 
 
 class Value(Struct, tag_field="type", tag="value"):
@@ -129,7 +129,7 @@ class IIRC(Struct):
 
     id: Filled = msgspec.field(name="qid")
     question: Filled
-    answer: Spans | Value | Binary | Unanswered
+    answer: AnswerSpans | Value | Binary | Unanswered
 
 
 class IIRCPassage(Struct):
@@ -157,7 +157,7 @@ def _read_golds(row: Any, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
             return ["yes" if answer else "no"]
         case str(answer):
             return [answer, *(names.get(row.answer_id or "", ()) if isinstance(row, TwoWiki) else ())]
-        case Spans():
+        case AnswerSpans():
             return [span.text for span in row.answer.answer_spans]
         case Value():
             return [str(row.answer.answer_value)]

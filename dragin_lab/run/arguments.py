@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.checks import EMBEDDED, choice, is_embedded, shown
 from dragin_lab.core.method import METHODS, Method
@@ -96,3 +97,10 @@ def warn_of_almanac(model: Any, retriever: Any) -> None:
             "Almanac's; give your own as corpus (--corpus), or 'almanac' where that is meant",
             stacklevel=2,
         )
+
+
+def as_method(given: Method | str, settings: Mapping[str, Any]) -> Method:
+    """A method by name or as it is, with settings exchanged. Raises ``SettingError`` as ``dl.method``."""
+    if isinstance(given, Method):
+        return exchange_settings(given, **settings) if settings else given
+    return make_method(given, **settings)

@@ -15,8 +15,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.catalog.methods import exchange_settings
-from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.checks import several, shown
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
@@ -24,7 +22,7 @@ from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data.templates import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import as_retriever, open_retriever
-from dragin_lab.run.arguments import as_prompt, check_arguments, check_needs, warn_of_almanac
+from dragin_lab.run.arguments import as_method, as_prompt, check_arguments, check_needs, warn_of_almanac
 from dragin_lab.run.cache import Cache, as_cache
 from dragin_lab.run.cached import cached
 from dragin_lab.text import without_secrets
@@ -239,8 +237,9 @@ class Lab:
         Raises ``SettingError`` for a method or ``batch_size`` that cannot be. A ``KeyboardInterrupt`` carries the
         cancelled episodes as ``traces``.
         """
-        drivers = import_module("dragin_lab.run.drivers")
-        return drivers.ask_many(self, questions, as_method(method, settings), batch_size)
+        return import_module("dragin_lab.run.drivers").ask_many(
+            self, questions, as_method(method, settings), batch_size
+        )
 
     def run(
         self,
@@ -304,9 +303,15 @@ class Lab:
 
         Raises ``SettingError`` unless one setting has values that the method takes; otherwise as ``run``.
         """
-        sweeps = import_module("dragin_lab.run.sweeps")
         options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "fields": fields}
-        return sweeps.sweep(self, questions, method, settings, output, limit, **options)
+        return import_module("dragin_lab.run.sweeps").sweep(self, questions, method, settings, output, limit, **options)
+
+    def judge(self, spans: Any, *, nlp: Any = None) -> Any:
+        """How well each trigger tells what is not supported in labelled texts, ``dl.Spans``, that this model reads.
+
+        ``.table`` has ROC areas and average precision, ``.frame`` every score for ``views.roc``; see ``spans.judge``.
+        """
+        return import_module("dragin_lab.study.spans").judge(self, spans, nlp=nlp)
 
     # -- what if -------------------------------------------------------------------------------------------------------
 
@@ -359,13 +364,12 @@ class Lab:
         """Which tokens decide: branch at each whose likeliest other is near, and at each that fired, and compare.
 
         ``margin`` is how much likelier the written token may be than the other (0 to 1); of more than ``limit`` places
-        those that fired come first, then the nearest. Branches share the lab's cache, or one made for them. Returns a
-        ``Sensitivity``: ``.table``, and ``.branches``, the tree. A branch that fails says so in its row. Raises as
-        ``branch``; a ``KeyboardInterrupt`` carries what was tried by then as ``sensitivity``.
+        those that fired come first, then the nearest. Returns a ``Sensitivity``: ``.table``, and ``.branches``, the
+        tree. A branch that fails says so in its row. Raises as ``branch``; a ``KeyboardInterrupt`` carries what was
+        tried by then as ``sensitivity``.
         """
-        options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "nlp": nlp}
-        module = import_module("dragin_lab.run.sensitivity")
-        return module.sensitivity(self, trace, margin=margin, limit=limit, **options)
+        options: dict[str, Any] = {"margin": margin, "limit": limit, "batch_size": batch_size, "progress": progress}
+        return import_module("dragin_lab.run.sensitivity").sensitivity(self, trace, nlp=nlp, **options)
 
     def explore(
         self,
@@ -385,10 +389,3 @@ class Lab:
     def tune(self, traces: Any, labels: Any = None, *, nlp: Any = None) -> Any:
         """``dl.tune`` with a button that answers the chosen question with this lab and the chosen values."""
         return import_module("dragin_lab.widgets.tuning").tune(traces, labels, lab=self, nlp=nlp)
-
-
-def as_method(given: Method | str, settings: Mapping[str, Any]) -> Method:
-    """A method by name or as it is, with settings exchanged. Raises ``SettingError`` as ``dl.method``."""
-    if isinstance(given, Method):
-        return exchange_settings(given, **settings) if settings else given
-    return make_method(given, **settings)

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
+from dragin_lab.run.arguments import as_method
 from dragin_lab.run.benchmark import Benchmark, as_benchmark, check_run, finds_nothing, open_run, run_folder
 from dragin_lab.run.cache import Cache, Counts
-from dragin_lab.run.lab import Lab, as_method
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Line, summary, window_lost
 from dragin_lab.run.rundir import RunRecord, read_run
 

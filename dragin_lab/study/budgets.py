@@ -15,8 +15,9 @@ from dragin_lab.checks import instance, number, several
 from dragin_lab.core.budget import NEVER, Budget, Calibration
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
+from dragin_lab.run.arguments import as_method
 from dragin_lab.run.benchmark import as_benchmark
-from dragin_lab.run.lab import Lab, as_method
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Line, interval_of, summary
 from dragin_lab.run.sweeps import run_together
 from dragin_lab.study.conditions import check_same_questions

@@ -12,10 +12,13 @@ import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import restore_method
-from dragin_lab.checks import choice, several
+from dragin_lab.checks import choice, instance, several
+from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
+from dragin_lab.run.lab import Lab
 from dragin_lab.study.ranking import roc_area
+from dragin_lab.study.spans import Spans, read_texts
 from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.study.truth import find_labels, read_truths
 from dragin_lab.trace.draft import Draft
@@ -68,8 +71,8 @@ class LabelledDraft:
 
 
 def fit_trigger(
-    traces: Iterable[Trace],
-    labels: Iterable[Labelled],
+    traces: Iterable[Trace] | Spans,
+    labels: Iterable[Labelled] | Lab,
     *,
     name: str = "fitted",
     use: Sequence[str] | None = None,
@@ -80,7 +83,9 @@ def fit_trigger(
 
     A logistic regression over the tokens of the drafts, each standardised feature with one weight. Positive: the tokens
     of a value that the model could not know, by ``labels``; negative: all others up to the last value that could be
-    read. Take traces without retrievals, of development questions. ``nlp`` is the traces' spaCy pipeline.
+    read. Take traces without retrievals, of development questions. ``nlp`` is the traces' spaCy pipeline. Or give
+    ``dl.Spans``, and in place of labels the lab whose model reads them: positive are the tokens of what is not
+    supported.
 
     Args:
         use: features, of ``triggers.logistic.FEATURES``; default ``triggers.logistic.DEFAULT``, which serve on another
@@ -91,6 +96,9 @@ def fit_trigger(
     are missing in a draft, have another shape there or are not finite.
     """
     path = None if output is None else as_path(output)  # before anything is computed
+    if isinstance(traces, Spans):
+        lab = instance("labels", labels, Lab, "give the lab whose model reads the spans")
+        return fit_drafts(list(label_spans(lab, traces, nlp)), name=name, use=use, output=path)
     known = several("labels", labels, Labelled, "give almanac.labels(...)")
     every = several("traces", traces, Trace, "give a list of traces")
     pairs = [(t, own) for t in every if t.ended != "error" and (own := find_labels(t, known)) is not None]
@@ -156,6 +164,18 @@ def trigger(path: str | Path) -> Logistic:
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def label_spans(lab: Lab, spans: Spans, nlp: Any) -> Iterator[LabelledDraft]:
+    """The texts as the lab's model reads them, labelled up to the end of the last span."""
+    pipeline = load_pipeline(nlp)
+    for number, (one, draft, lead) in enumerate(read_texts(lab, spans)):
+        starts, stops = draft.offsets.T  # (n,), (n,)
+        missing = np.zeros(int((starts < lead + max(span.end for span in one.spans)).sum()), bool)  # (r,)
+        for span in one.spans:
+            inside = (starts < span.end + lead) & (stops > span.start + lead)
+            missing[inside[: len(missing)]] |= span.missing
+        yield LabelledDraft(Question(str(number), one.prompt), draft.read_by(pipeline), missing)
 
 
 def label_drafts(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[LabelledDraft]:

@@ -150,13 +150,13 @@ def tokens_of(continuation: Draft, start: int, end: int) -> np.ndarray:
     return np.flatnonzero((continuation.offsets[:, 0] < end) & (continuation.offsets[:, 1] > start))
 
 
-def _gather_scores(scores: Mapping[str, np.ndarray], value: np.ndarray, sentence: np.ndarray) -> dict[str, float]:
+def gather_scores(scores: Mapping[str, np.ndarray], value: np.ndarray, sentence: np.ndarray) -> dict[str, float]:
     """The largest score over a value's tokens; of a clock, over its sentence up to the value's end."""
     before = sentence[sentence <= value.max()]
     return {name: float(scores[name][before if name in CLOCKS else value].max()) for name in scores}
 
 
-def _sentence_at(continuation: Draft, spans: Sequence[tuple[int, int]], place: int) -> np.ndarray:
+def sentence_at(continuation: Draft, spans: Sequence[tuple[int, int]], place: int) -> np.ndarray:
     start, end = next(((a, b) for a, b in spans if b > place), (place, len(continuation.text)))
     return tokens_of(continuation, min(start, place), end)
 
@@ -186,10 +186,10 @@ def forced_items(
     facts = []
     for fact in labelled.facts:
         value = tokens_of(continuation, fact.start + lead, fact.end + lead)
-        sentence = _sentence_at(continuation, spans, fact.start + lead)
+        sentence = sentence_at(continuation, spans, fact.start + lead)
         chosen = first_choice[value]  # (m,)
         seen = value if chosen.all() else value[: int(chosen.argmin()) + 1]
-        whole, own = _gather_scores(scores, value, sentence), _gather_scores(scores, seen, sentence)
+        whole, own = gather_scores(scores, value, sentence), gather_scores(scores, seen, sentence)
         facts.append(Item(labelled.qid, fact.degree, fact.missing, whole, bool(chosen.all()), own))
     sentences = []
     for start, end in spans:
@@ -197,7 +197,7 @@ def forced_items(
         least = max((fact.degree for fact in inside), key=DEGREES.index, default="none")
         tokens = tokens_of(continuation, start, end)
         missing = any(fact.missing for fact in inside)
-        sentences.append(Item(labelled.qid, least, missing, _gather_scores(scores, tokens, tokens)))
+        sentences.append(Item(labelled.qid, least, missing, gather_scores(scores, tokens, tokens)))
     return facts, sentences
 
 
@@ -229,7 +229,7 @@ def free_items(
     items = []
     for stated in facts:
         value = tokens_of(continuation, stated.start, stated.end)
-        own = _gather_scores(scores, value, _sentence_at(continuation, spans, stated.start))
+        own = gather_scores(scores, value, sentence_at(continuation, spans, stated.start))
         items.append(Item(labelled.qid, stated.fact.degree, not stated.right, own, stated.right, own))
     return items, ended
 

@@ -22,9 +22,9 @@ from dragin_lab.errors import CorpusError, SettingError
 from dragin_lab.run.benchmark import Benchmark, finds_nothing, open_benchmark
 from dragin_lab.run.rundir import find_runs
 
-PASSAGES = "nr,headline,contents\n7,Ulm,Ulm is a city.\n"
+PASSAGES = "nr,headline,body\n7,Ulm,Ulm is a city.\n"
 ASKED = "nr,q,gold\n7,Who made thing 1?,Li 1\n"
-FIELDS = "id=nr,title=headline,text=contents"
+FIELDS = "id=nr,title=headline,text=body"
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_an_unknown_argument_is_refused_at_once(wrong: str, near: str) -> None:
         dl.Lab().replace(**{wrong: 1})
 
 
-@pytest.mark.parametrize("fields", [FIELDS, {"id": "nr", "title": "headline", "text": "contents"}])
+@pytest.mark.parametrize("fields", [FIELDS, {"id": "nr", "title": "headline", "text": "body"}])
 def test_passages_under_other_names(files: Path, fields: Any) -> None:
     lab = dl.Lab(corpus="p.csv", fields=fields)
     for one in (lab, lab.replace(seed=1)):

@@ -1,0 +1,137 @@
+"""Labelled spans: the forms that others publish, how they are judged, and a trigger that is fitted on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dragin_lab as dl
+from dragin_lab import almanac, views
+from dragin_lab.catalog.methods import method
+from dragin_lab.core.trigger import TRIGGERS
+from dragin_lab.errors import DataError, SettingError
+from dragin_lab.study.needs import detection
+
+OWN = {"prompt": "Who?", "text": "It is Bo Ek.", "start": 6, "end": 11, "label": "not supported"}
+LONGFACT = {
+    "subset": "biography", "model": "tiny",
+    "conversation": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "It is Bo Ek of Ur."}],
+    "annotations": [
+        {"span": "Bo Ek", "label": "Not Supported", "index": 6},
+        {"span": "Ur", "label": "Supported", "index": 15},
+        {"span": "It", "label": "N/A", "index": 0},
+        {"span": "gone", "label": "Supported", "index": None},
+    ],
+}  # fmt: skip
+RAGTRUTH = {
+    "id": "0", "source_id": "7", "model": "tiny", "response": "It is Bo Ek.", "split": "test",
+    "labels": [{"start": 6, "end": 11, "text": "Bo Ek", "label_type": "Evident Conflict"}],
+}  # fmt: skip
+PSILOQA = {"id": "x", "question": "Who?", "llm_answer": "It is Bo Ek.", "labels": [[6, 11]], "wiki_passage": "…"}
+WORDS = [("It", False), ("is", False), ("Bo", True), ("Ek.", True)]
+
+
+def listed(spans: dl.Spans) -> list[tuple[str, bool]]:
+    return [(one.text[span.start : span.end], span.missing) for one in spans for span in one.spans]
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("row", "spans", "chat"),
+    [
+        (OWN, [("Bo Ek", True)], False),
+        (OWN | {"label": 0, "chat": True}, [("Bo Ek", False)], True),
+        (LONGFACT, [("Bo Ek", True), ("Ur", False)], True),
+        (RAGTRUTH, WORDS, True),
+        (PSILOQA, WORDS, True),
+    ],
+    ids=["own", "own with a number", "LongFact++", "RAGTruth", "PsiloQA"],
+)
+def test_the_forms_that_are_published_are_read(tmp_path: Path, row: Any, spans: Any, chat: bool) -> None:
+    write(tmp_path / "source_info.jsonl", {"source_id": "7", "prompt": "Who?"})
+    read = dl.Spans.load(write(tmp_path / "response.jsonl", row))
+    assert listed(read) == spans
+    assert [(one.prompt, one.chat) for one in read] == [("Who?", chat)]
+
+
+def test_spans_of_one_text_come_together_and_a_file_gives_them_back(tmp_path: Path) -> None:
+    spans = dl.Spans.load([OWN, OWN | {"start": 0, "end": 2, "label": "S"}, OWN | {"prompt": "What?"}])
+    assert [len(one.spans) for one in spans] == [2, 1]
+    spans.add("Who?", "It is Bo Ek.", 3, 5, "supported")
+    assert repr(spans) == "Spans(4 in 2 texts, 2 not supported)"
+    assert dl.Spans.load(spans.save(tmp_path / "mine.jsonl")) == spans
+    assert dl.Spans.load(spans.frame) == spans
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"prompt": "Who?", "text": "Bo"}, "line 1: has no start; a row has prompt, text, start, end, label; or"),
+        (OWN | {"end": 99}, "start=6, end=99: the text has characters 0 to 12"),
+        (OWN | {"start": "x"}, "start='x'"),
+        (OWN | {"label": "perhaps"}, "label='perhaps' is not a label; give 'supported' or 'not supported'"),
+        (RAGTRUTH | {"source_id": "8"}, "has no prompt, and none is beside it in source_info.jsonl"),
+        (PSILOQA | {"labels": "6-11"}, "labels '6-11': give a list of spans"),
+        (LONGFACT | {"annotations": []}, "holds no span"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, row: Any, says: str) -> None:
+    path = write(tmp_path / "spans.jsonl", row)
+    with pytest.raises(DataError) as caught:
+        dl.Spans.load(path)
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_span_that_is_not_there_is_not_added() -> None:
+    with pytest.raises(SettingError, match="give some of them that are not all white space"):
+        dl.Spans().add("Who?", "It is.", 2, 3, "supported")
+
+
+@pytest.fixture(scope="module")
+def lab() -> dl.Lab:
+    return dl.Lab()
+
+
+def test_labels_of_almanac_are_judged_as_needs_does(lab: dl.Lab) -> None:
+    labels = almanac.labels("2wikimultihopqa", "dev", 12)
+    spans = dl.Spans.of_labels(labels, lab.template(method("wo-rag")))
+    judged, wanted = lab.judge(spans), detection(lab, labels).set_index("trigger")
+    table = judged.table.set_index("trigger").loc[wanted.index]
+    for ours, theirs in (("area", "forced"), ("low", "forced_low"), ("high", "forced_high")):
+        np.testing.assert_allclose(table[ours], wanted[theirs])
+    np.testing.assert_allclose(table["average_precision"], wanted["precision"])
+    assert judged.left_out == {"entity": "reads entities"}
+    frame = judged.frame
+    assert frame["missing"].sum() == sum(fact.missing for one in labels for fact in one.facts)
+    assert list(frame["words"]) == [fact.value for one in labels for fact in one.facts]
+    assert {line.legendgroup for line in views.roc(frame, triggers=["rind", "entropy"]).data} >= {"rind", "entropy"}
+
+
+def test_a_trigger_is_fitted_on_spans(lab: dl.Lab) -> None:
+    spans = dl.Spans.of_labels(almanac.labels("2wikimultihopqa", "dev", 12), lab.template(method("wo-rag")))
+    fitted = dl.fit_trigger(spans, lab, name="of-spans")
+    assert "of-spans" in TRIGGERS.names()
+    areas = lab.judge(spans).table.set_index("trigger")["area"]
+    assert areas[fitted.name] > 0.9
+
+
+def test_a_model_that_reads_no_given_text_is_refused_by_name() -> None:
+    class Writes:
+        def write(self) -> None: ...
+
+        def __repr__(self) -> str:
+            return "Writes"
+
+    with pytest.raises(SettingError, match="Writes cannot be given a text to read; open the model in transformers"):
+        dl.Lab(Writes(), corpus="almanac").judge(dl.Spans.load([OWN]))
+    with pytest.raises(SettingError, match=r"give dl\.Spans\.load"):
+        dl.Lab().judge([OWN])
