@@ -76,7 +76,7 @@ class Texts:
 
     def values(self, rows: pd.DataFrame) -> np.ndarray:
         """(n,) float64 what the colour of each token shows."""
-        product = rows["entropy"] * rows["received"].fillna(0)
+        product = rows["entropy"] * np.nan_to_num(rows["received"])
         return (rows["compared"] if self.scored else product).to_numpy(float)
 
     def levels(self, values: np.ndarray) -> np.ndarray:
@@ -105,7 +105,7 @@ def find_cells(text: Draft, rows: pd.DataFrame, texts: Texts, unit: str, judged:
     levels, entropy = texts.levels(texts.values(rows)).tolist(), rows["entropy"].tolist()
     fires, opens, spared = (rows[name].tolist() for name in ("fires", "opens", "spared"))
     compared = rows["compared"].tolist()
-    number = rows["sentence"].fillna(-1).to_numpy(int).tolist() if unit == "sentence" else [0] * len(rows)
+    number = rows["sentence"].tolist() if unit == "sentence" else [0] * len(rows)
     whole = unit != "word" and judged
     for i, (start, stop) in enumerate(text.offsets.tolist()):
         body = text.text[start:stop].lstrip(" ")

@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 import plotly.graph_objects as go
 
-from dragin_lab.trace.kept import sentence_end
-from dragin_lab.trace.trace import Step, Trace
+from dragin_lab.trace.kept import kept_of, sentence_end, written
+from dragin_lab.trace.trace import Draft, Step, Trace
 from dragin_lab.trace.words import word_starts
 from dragin_lab.views import theme
 from dragin_lab.views.html import clip, count, num
-from dragin_lab.views.rows import check_trace, find_text, read_tokens, unit_of
+from dragin_lab.views.rows import check_trace, find_text, unit_of
 
 FATES = {"kept": theme.TEAL, "thrown away": theme.AMBER, "not decided yet": theme.GREY}
 PARTS = {"question": theme.BLUE, "answer so far": theme.TEAL, "draft": theme.PURPLE}
@@ -25,47 +25,49 @@ def timeline(trace: Trace) -> go.Figure:
 
     A bar's hover text is what was written, a diamond's what was asked and found.
     """
-    rows = read_tokens(check_trace(trace).steps, trace.extraction)
-    if not len(rows):
+    texts: list[tuple[str, str, Draft, Step | None]] = []
+    texts += [
+        (f"step {step.index + 1}", source, text, step) for step, source, text in written(check_trace(trace).steps)
+    ]
+    texts += [("extraction", "extraction", trace.extraction, None)] if trace.extraction is not None else []
+    if not any(len(text) for _, _, text, _ in texts):
         return theme.message(trace.question.text, "Nothing is written yet.")
-    open_steps = {step.index + 1 for step in trace.steps if step.draft is not None and step.decision is None}
-    number = rows["step"].fillna(0).to_numpy(int)  # 0: the extraction
-    decided = np.where(rows["kept"] | (number == 0), "kept", "thrown away")
-    rows["fate"] = np.where(np.isin(number, list(open_steps)), "not decided yet", decided)
-    rows["name"] = [f"step {n}" if n else "extraction" for n in number]
-    keys = list(zip(rows["name"], rows["source"], rows["fate"], strict=True))
-    changed = np.cumsum([a != b for a, b in pairwise([keys[0], *keys])])
-    spans = rows.assign(place=rows.index).groupby(changed).agg(
-        name=("name", "first"), source=("source", "first"), fate=("fate", "first"), start=("place", "min"),
-        tokens=("place", "size"), text=("text", "".join),
-    )  # fmt: skip
+    bars: dict[str, list[tuple[int, int, str, str]]] = {fate: [] for fate in FATES}  # start, tokens, step, hover text
+    place, retrieved_at = 0, dict[int, int]()
+    for name, source, text, step in texts:
+        end = len(text.text) if step is None else kept_of(step).of(source)
+        kept = len(text) if end is None else int(np.searchsorted(text.offsets[:, 0], end + (end >= len(text.text))))
+        parts = {"not decided yet" if end is None else "kept": (0, kept), "thrown away": (kept, len(text))}
+        for fate, (start, stop) in parts.items():
+            if start < stop:
+                said = text.text[int(text.offsets[start, 0]) : int(text.offsets[stop - 1, 1])]
+                about = f"{name}, {source}, {fate}: {count(stop - start, 'token')}<br>{_wrap(said)}"
+                bars[fate].append((place + start, stop - start, name, about))
+        if step is not None:  # passages come in behind the draft, or before all that the step wrote
+            retrieved_at.setdefault(step.index, place + len(text) * (source == "draft"))
+        place += len(text)
     figure = go.Figure()
-    for fate, own in spans.groupby("fate"):
-        says = [
-            f"{row.name}, {row.source}, {fate}: {count(row.tokens, 'token')}<br>{_wrap(row.text)}"
-            for row in own.itertuples(index=False)
-        ]
-        figure.add_bar(
-            orientation="h", base=own["start"], x=own["tokens"], y=own["name"], name=fate, customdata=says,
-            marker={"color": FATES[fate], "pattern": theme.HATCH | {"shape": "" if fate == "kept" else "/"}},
-            hovertemplate="%{customdata}<extra></extra>",
-        )  # fmt: skip
+    for fate, own in bars.items():
+        if own:
+            starts, sizes, names, abouts = zip(*own, strict=True)
+            figure.add_bar(
+                orientation="h", base=starts, x=sizes, y=names, name=fate, customdata=abouts,
+                marker={"color": FATES[fate], "pattern": theme.HATCH | {"shape": "" if fate == "kept" else "/"}},
+                hovertemplate="%{customdata}<extra></extra>",
+            )  # fmt: skip
     asked = [step for step in trace.steps if step.query is not None]
-    ends = {
-        name: own.start.iloc[-1] + own.tokens.iloc[-1] for name, own in spans[spans.source == "draft"].groupby("name")
-    }
-    starts = spans.groupby("name")["start"].min()
     figure.add_scatter(
-        x=[ends.get(name := f"step {step.index + 1}", starts.get(name, 0)) for step in asked],
+        x=[retrieved_at.get(step.index, 0) for step in asked],
         y=[f"step {step.index + 1}" for step in asked],
         mode="markers", name="◆ retrieval", customdata=[_describe_retrieval(step) for step in asked],
         hovertemplate="%{customdata}<extra></extra>",
         marker={"symbol": "diamond", "size": 14, "color": theme.BLUE, "line": {"color": "#ffffff", "width": 1}},
     )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=list(dict.fromkeys(rows["name"])))
+    rows = list(dict.fromkeys(name for name, *_ in texts))
+    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=rows)
     figure.update_xaxes(title_text="tokens written")
     legend = {"orientation": "h", "y": 1, "yanchor": "bottom"}
-    height = 170 + PIXELS * rows["name"].nunique()
+    height = 170 + PIXELS * len(rows)
     return theme.finish(figure, trace.question.text, height, barmode="overlay", legend=legend)
 
 

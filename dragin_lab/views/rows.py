@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from dragin_lab.checks import choice, instance, position
 from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Replay
 from dragin_lab.text import printable, write_compared
-from dragin_lab.trace.frames import token_table
 from dragin_lab.trace.kept import kept_of
-from dragin_lab.trace.trace import Draft, Step, Trace
+from dragin_lab.trace.trace import Draft, Step, Trace, Words
 from dragin_lab.views.html import num, percent, short
 
 if TYPE_CHECKING:
@@ -78,90 +76,78 @@ def find_text(trace: Trace, step: int | None = None, source: str | None = None) 
     return next((one for one in there if one[0].query is not None and one[1] == "draft"), there[0])
 
 
-def read_tokens(steps: Sequence[Step], extraction: Draft | None) -> pd.DataFrame:
-    """``trace.tokens`` of some steps, with every character printable (as many as there were)."""
-
-    def clean(text: Draft | None) -> Draft | None:
-        return text and replace(text, text=printable(text.text), pieces=tuple(map(printable, text.pieces)))
-
-    own = [replace(step, draft=clean(step.draft), continuation=clean(step.continuation)) for step in steps]
-    return token_table(own, clean(extraction))
-
-
 def token_rows(trace: Trace, step: Step | None, source: str, text: Draft) -> pd.DataFrame:
-    """The rows of ``trace.tokens`` of one text with what figures and pages add.
+    """A row for each of a text's n tokens, with what figures and pages say of it.
 
     ``compared`` is what the trigger compared with θ (of the token's word, sentence or draft), ``fires`` whether it
-    fired there (``opens``: the first token that did), ``spared`` whether it may not fire, ``cut`` whether the token was
-    thrown away, ``name`` how the token
-    is called among figures, ``likeliest`` the tokens that could have stood there, ``about`` all of it in lines.
+    fired there (``opens``: the first token that did), ``stop`` and ``spared`` whether it is of a stop word or may not
+    fire, ``cut`` whether it was thrown away; ``word`` and ``sentence`` are -1 outside of all; ``within`` (nats) is how
+    far its entropy may be from the one shown, ``name`` what it is called among figures, ``about`` all of it in lines.
     """
-    rows = read_tokens([] if step is None else [step], text if step is None else None)
-    rows = rows[rows["source"] == source].reset_index(drop=True)
-    score, judged = rows["score"].to_numpy(float, na_value=math.nan), source == "draft" and step is not None
-    stop, spared = rows["stop"].fillna(False).to_numpy(bool), ~rows["judged"].fillna(True).to_numpy(bool)
-    fires, theta, unit = rows["hit"].fillna(False).to_numpy(bool), threshold_of(trace), unit_of(trace)
-    peaks = step.decision.peaks if step is not None and step.decision is not None and judged else ()
+    import pandas as pd
+
+    judged = step is not None and source == "draft"
+    words = step.words if step is not None and judged else Words()
+    peaks = step.decision.peaks if step is not None and judged and step.decision is not None else ()
+    n, theta, unit = len(text), threshold_of(trace), unit_of(trace)
+    word = np.full(n, -1)  # (n,) the last of what is appended below stands for no word
+    for number, (start, stop) in enumerate(words.spans.tolist()):
+        word[start:stop] = number
+    compared, sentence, stop_word = (
+        np.append(values, none)[word]
+        for values, none in ((words.score, np.nan), (words.sentence, -1), (words.stop, False))
+    )
+    fires, spared = np.append(words.hit, False)[word], np.append(words.unjudged, False)[word] & ~stop_word
     if unit != "word":
-        sentence = rows["sentence"].fillna(-1).to_numpy(int) if len(peaks) != 1 else np.zeros(len(rows), int)
-        score = np.array([peaks[s] if 0 <= s < len(peaks) else math.nan for s in sentence], float)
-        fires, spared = score > theta, np.zeros(len(rows), bool)
+        of_peak = sentence if len(peaks) != 1 else np.zeros(n, int)
+        compared = np.array([peaks[at] if 0 <= at < len(peaks) else math.nan for at in of_peak], float)
+        fires, spared = compared > theta, np.zeros(n, bool)
+    fired_unit = np.where(fires, word if unit == "word" else 0, -2)
     end = None if step is None else kept_of(step).of(source)
-    cut = np.zeros(len(rows), bool) if end is None else (text.offsets[:, 0] >= end) & (end < len(text.text))
-    unit_number = rows["word"].fillna(-1).to_numpy(int) if unit == "word" else np.zeros(len(rows), int)
-    new = np.diff(np.where(fires, unit_number, -2), prepend=-2) != 0
-    rows = rows.assign(compared=score, fires=fires, opens=fires & new, spared=spared & ~stop, stop=stop, cut=cut)
-    rows["name"] = [
-        show_spaces(shown.strip(" ") or raw) for shown, raw in zip(rows["text"], rows["token"], strict=True)
-    ]
-    rows["likeliest"] = [_likeliest(text, i) for i in range(len(rows))]
-    width = np.zeros(len(rows)) if text.entropy_width is None else np.asarray(text.entropy_width, float) / 2
-    rows["within"] = width  # nats, how far the entropy may be from the one shown
-    rows["about"] = _describe_tokens(rows, step if judged else None, unit, theta)
-    return rows
+    cut = np.zeros(n, bool) if end is None or end >= len(text.text) else text.offsets[:, 0] >= end
+    width = np.zeros(n) if text.entropy_width is None else np.asarray(text.entropy_width, float)
+    columns = {
+        "name": [
+            show_spaces(text.text[a:b].strip(" ") or piece)
+            for (a, b), piece in zip(text.offsets.tolist(), text.pieces, strict=True)
+        ],
+        "entropy": text.entropy, "received": text.received, "probability": np.exp(text.logprob), "compared": compared,
+        "word": word, "sentence": sentence, "stop": stop_word, "spared": spared, "fires": fires,
+        "opens": fires & (np.diff(fired_unit, prepend=-2) != 0), "cut": cut, "within": width / 2,
+    }  # fmt: skip
+    rows = pd.DataFrame(columns)
+    return rows.assign(about=list(_describe_tokens(rows, text, words, unit, theta)))
 
 
-def _likeliest(text: Draft, i: int) -> str:
-    """``Gewair 41 % · Bel 10 %``."""
-    if i >= len(text.alternative_ids):
-        return ""
-    ids = text.alternative_ids[i, :ALTERNATIVES].tolist()
-    names = text.alternative_tokens[i] if i < len(text.alternative_tokens) else [f"id {number}" for number in ids]
-    shares = text.alternative_probs[i, :ALTERNATIVES].tolist()
-    return " · ".join(f"{show_spaces(name)} {percent(p)}" for name, p in zip(names, shares, strict=False))
+def list_alternatives(text: Draft, at: int, most: int | None = None) -> list[tuple[str, float, int]]:
+    """The likeliest tokens at a place, as (name, probability, id); [] where they were not kept."""
+    ids = text.alternative_ids[at, :most].tolist() if at < len(text.alternative_ids) else []
+    names = text.alternative_tokens[at] if at < len(text.alternative_tokens) else [f"id {number}" for number in ids]
+    shares = text.alternative_probs[at].tolist() if ids else []
+    return [(show_spaces(name), share, number) for name, share, number in zip(names, shares, ids, strict=False)]
 
 
-def _describe_tokens(rows: pd.DataFrame, step: Step | None, unit: str, theta: float) -> list[str]:
+def _describe_tokens(rows: pd.DataFrame, text: Draft, words: Words, unit: str, theta: float) -> Iterator[str]:
     """What is known of each token, in lines."""
-    out = []
-    columns = ("name", "index", "entropy", "within", "received", "probability", "compared", "likeliest")
-    words = rows["word"].fillna(-1).to_numpy(int).tolist()
-    flags = {
-        "stop word": rows["stop"],
-        "◆ HIT": rows["fires"],
-        "not judged": rows["spared"],
-        "✂ thrown away": rows["cut"],
-    }
-    flagged = list(zip(*(values.tolist() for values in flags.values()), strict=True))
-    for row, word, on in zip(rows[list(columns)].itertuples(index=False), words, flagged, strict=True):
-        apart = f" ± {num(row.within)}" if row.within > 0.0005 else ""
+    flags = {"stop": "stop word", "fires": "◆ HIT", "spared": "not judged", "cut": "✂ thrown away"}
+    for at, row in enumerate(rows.to_dict("records")):
+        apart = f" ± {num(row['within'])}" if row["within"] > 0.0005 else ""
+        measures = [f"entropy {num(row['entropy'])}{apart}", f"attention received {num(row['received'])}"]
         lines = [
-            f"{row.name}   token {row.index + 1} of {len(rows)}",
-            f"entropy {num(row.entropy)}{apart}   attention received {num(row.received)}   "
-            f"probability {percent(row.probability)}",
+            f"{row['name']}   token {at + 1} of {len(rows)}",
+            "   ".join([*measures, f"probability {percent(row['probability'])}"]),
         ]
-        marks = [flag for flag, there in zip(flags, on, strict=True) if there]
-        if step is not None and word >= 0:
-            own = step.words
-            measured = (("attention", own.attention[word]), ("entropy", own.entropy[word]))
-            said = [f"{what} {num(value)}" for what, value in measured if np.isfinite(value)]
-            if np.isfinite(row.compared):
-                said.append(f"{'score' if unit == 'word' else unit} {compare(row.compared, theta)}")
-            lines.append("   ".join([f"word “{show_spaces(own.text[word])}”", *said, *marks]))
-        elif marks:
-            lines.append("   ".join(marks))
-        out.append("\n".join([*lines, f"likeliest: {row.likeliest}"] if row.likeliest else lines))
-    return out
+        facts, number = [], row["word"]
+        if number >= 0:
+            measured = {"attention": words.attention[number], "entropy": words.entropy[number]}
+            facts = [f"word “{show_spaces(words.text[number])}”"]
+            facts += [f"{name} {num(value)}" for name, value in measured.items() if np.isfinite(value)]
+            if np.isfinite(row["compared"]):
+                facts.append(f"{'score' if unit == 'word' else unit} {compare(row['compared'], theta)}")
+        lines.append("   ".join([*facts, *(flag for name, flag in flags.items() if row[name])]))
+        alternatives = [f"{name} {percent(share)}" for name, share, _ in list_alternatives(text, at, ALTERNATIVES)]
+        lines.append(f"likeliest: {' · '.join(alternatives)}" if alternatives else "")
+        yield "\n".join(filter(None, lines))
 
 
 def compare(score: float, theta: float) -> str:

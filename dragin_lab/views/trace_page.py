@@ -84,7 +84,7 @@ def draw_cells(
     text = getattr(step, part).text
     if cells is None:
         return f"{clip_html(text[start:stop], 20_000)}"
-    out, place, about = [], start, texts.rows[step.index, part]["about"]
+    out, place, about = [], start, texts.rows[step.index, part]["about"].tolist()
     marked = False  # a cut may run through what fired
     fired = step.decision.token if step.decision is not None and part == "draft" else None
     for cell in cells:
@@ -101,7 +101,7 @@ def draw_cells(
         if cell.unit in ("opens", "both"):
             out.append('<bdi class="bracket">[</bdi>')
         shown = esc(cell.text.replace("\n", "↵\n"))
-        out.append(f'<span class="{css}" data-i="{esc(about.iloc[cell.row] + several)}">{shown}</span>')
+        out.append(f'<span class="{css}" data-i="{esc(about[cell.row] + several)}">{shown}</span>')
         if cell.closes and marked:
             marked = False
             out.append("</mark>")

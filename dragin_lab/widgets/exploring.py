@@ -17,7 +17,7 @@ from dragin_lab.trace.trace import Trace
 from dragin_lab.views.comparing import compare
 from dragin_lab.views.html import clip, esc, percent
 from dragin_lab.views.pages import open_trace
-from dragin_lab.views.rows import draw_tokens, find_text, heatmap, show_spaces, token_rows
+from dragin_lab.views.rows import draw_tokens, find_text, heatmap, list_alternatives, token_rows
 from dragin_lab.widgets.control import Control, button
 
 
@@ -129,13 +129,9 @@ class Explorer(Control):
             own = [shape for shape in self.figure.layout.shapes if shape.name != "chosen"]
             edge = {"type": "rect", "name": "chosen", "xref": "x", "x0": at + 0.5, "x1": at + 1.5, "yref": "paper"}
             self.figure.layout.shapes = [*own, edge | {"y0": 0, "y1": 1, "line": {"color": "#d55e00", "width": 2}}]
-        ids = text.alternative_ids[at].tolist() if at < len(text.alternative_ids) else []
-        names = text.alternative_tokens[at] if at < len(text.alternative_tokens) else [f"id {i}" for i in ids]
-        shares = text.alternative_probs[at].tolist() if ids else []
-        self.instead.options = [
-            (f"{show_spaces(name)}  {percent(p)}", i) for name, p, i in zip(names, shares, ids, strict=False)
-        ]
-        others = [i for i in ids if i != int(text.ids[at])]
+        alternatives = list_alternatives(text, at)
+        self.instead.options = [(f"{name}  {percent(share)}", token) for name, share, token in alternatives]
+        others = [token for *_, token in alternatives if token != int(text.ids[at])]
         self.instead.value = others[0] if others else None
 
     # -- what if -------------------------------------------------------------------------------------------------------
