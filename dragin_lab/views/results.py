@@ -59,10 +59,12 @@ def sweep(
         for col, name in enumerate(measures, 1):
             if name in rows:
                 _draw_measure(figure, rows, values, name, setting, whose, scaled, at={"row": row, "col": col})
-            ticks = {"tickvals": values} if scaled else {"type": "category"}
-            figure.update_xaxes(
-                **ticks, title_text=setting, tickangle=-60 if len(values) > 6 else None, row=row, col=col
-            )
+            ticks: dict[str, Any] = {"type": "category"}
+            if scaled:
+                named = choose_apart(rows["value"].tolist(), [0, len(values) - 1, *range(len(values))], 0.09)
+                ticks = {"tickvals": values, "ticktext": [f"{v:g}" if i in named else "" for i, v in enumerate(values)]}
+            angle = -60 if len(values) > 3 else None
+            figure.update_xaxes(**ticks, title_text=setting, tickangle=angle, row=row, col=col)
         if len(sources) > 1:
             figure.update_yaxes(title_text=whose, row=row, col=1)
     figure.update_yaxes(rangemode="tozero")
@@ -80,7 +82,8 @@ def _draw_measure(
         rows[f"{name}{end}"].fillna(rows[name]).to_numpy(float) if f"{name}_low" in rows else y
         for end in ("_low", "_high")
     ]
-    told = {0, int(np.argmax(np.nan_to_num(y))), len(y) - 1} if len(y) else set()
+    order = [int(np.argmax(np.nan_to_num(y))), len(y) - 1, 0] if len(y) else []
+    labelled = choose_apart(rows["value"].tolist() if scaled else range(len(y)), order, 0.25)
     said = [
         f"{setting} {theme.label(value)} · {whose}<br>{NAMES.get(name, name)} {num(one)}"
         + (f" ({num(low)} to {num(high)})" if low < high else "")
@@ -92,10 +95,19 @@ def _draw_measure(
     bars = {"array": ends[1] - y, "arrayminus": y - ends[0], "thickness": 1.2} if not scaled else None
     figure.add_scatter(
         x=values, y=y, mode=("lines+" if scaled else "") + "markers+text",
-        text=[f"{value:.2f}" if place in told else "" for place, value in enumerate(y)],
+        text=[f"{value:.2f}" if place in labelled else "" for place, value in enumerate(y)],
         textposition="top center", cliponaxis=False, error_y=bars, **look,
         customdata=said, hovertemplate="%{customdata}<extra></extra>", **at,
     )  # fmt: skip
+
+
+def choose_apart(values: Sequence[float], order: Sequence[int], least: float) -> list[int]:
+    """Of the places in ``order`` those whose values lie at least this share of the axis from those chosen before."""
+    chosen: list[int] = []
+    for place in order if len(values) else []:
+        if all(abs(values[place] - values[other]) >= least * (max(values) - min(values)) > 0 for other in chosen):
+            chosen.append(place)
+    return chosen
 
 
 def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em", by: str = "method") -> go.Figure:

@@ -275,6 +275,15 @@ def test_a_sweep_has_a_panel_per_measure_with_ticks_at_what_was_tried():
     assert list(band.y) == pytest.approx([0.34, 0.38, 0.36, 0.25, 0.27, 0.23])
 
 
+def test_values_that_lie_close_have_ticks_and_hover_but_no_names_over_one_another():
+    close = [0.25, 0.26, 0.27, 1.0, 1.2, 1.21]
+    figure = views.sweep(pd.DataFrame({"value": close, "em": [0.1, 0.2, 0.3, 0.2, 0.1, 0.1]}), measures=["em"])
+    assert list(figure.layout.xaxis.tickvals) == close
+    assert list(figure.layout.xaxis.ticktext) == ["0.25", "", "", "1", "", "1.21"]
+    assert list(figure.data[0].text) == ["", "", "0.30", "", "", "0.10"]
+    assert "θ 0.26" in figure.data[0].customdata[1]
+
+
 def test_texts_stand_beside_one_another_in_their_order():
     values = pd.Series(["qfs", "all", None], dtype=object)
     figure = views.sweep(sweep_table(setting="what", value=values))
