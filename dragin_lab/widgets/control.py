@@ -35,12 +35,14 @@ class Control(ipw.VBox):
         self.add_class(self._name)
 
     def _ipython_display_(self, **_: Any) -> None:
-        from IPython.display import HTML, display
+        from IPython.display import display
 
-        display(self._still(), HTML(NOTE.format(name=self._name)))
+        note = {"text/html": NOTE.format(name=self._name), "text/plain": "The controls need a kernel: run this cell."}
         bundle: Any = self._repr_mimebundle_()
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        display(data, metadata=metadata, raw=True)
+        display(self._still())
+        display(note, raw=True)
+        display(data | {"text/plain": ""}, metadata=metadata, raw=True)  # its name says nothing where it cannot live
 
     def guard(self, call: Callable[[], None]) -> None:
         """Do what a control asks for; an error is shown beside the buttons, and nothing is lost."""

@@ -94,8 +94,8 @@ def test_a_still_picture_stands_first_so_that_it_remains_without_a_kernel(monkey
     for control in (dl.tune(trace), dl.explore(trace)):
         still, note, box = outputs(control, monkeypatch)
         assert still.to_plotly_json()["data"]
-        assert "need a kernel" in note.data
-        assert control._name in note.data
+        assert "need a kernel" in note["text/plain"]
+        assert control._name in note["text/html"]
         assert "application/vnd.jupyter.widget-view+json" in box
         assert control._name in control._dom_classes
 
