@@ -114,20 +114,7 @@ ci-tests: $(FULL)
 		$(addprefix --ignore ,tests/browser/test_lab_notebooks.py $(LLAMA_TESTS)) notebooks tests
 
 bench: $(FULL) $(LLAMA)
-	$(BIN)/python benchmarks/capture.py
-	$(BIN)/python benchmarks/episode.py
-	$(BIN)/python benchmarks/batch.py
-	$(BIN)/python benchmarks/memory.py
-	$(BIN)/python benchmarks/growth.py
-	$(BIN)/python benchmarks/latency.py
-	$(BIN)/python benchmarks/trigger.py
-	$(BIN)/python benchmarks/views.py
-	$(BIN)/python benchmarks/real_questions.py --out benchmarks/results/real_questions.json
-	$(BIN)/python benchmarks/corpus.py --passages 100000
-	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
-	$(BIN)/python benchmarks/sweep.py
-	$(BIN)/python benchmarks/engines.py
-	$(BIN)/python benchmarks/gpu.py
+	for one in capture episode batch corpus sweep engines; do $(BIN)/python benchmarks/$$one.py || exit 1; done
 	$(BIN)/python -m tools.performance
 
 lint: $(FULL)

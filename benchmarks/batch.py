@@ -2,11 +2,9 @@
 
 Medians of interleaved rounds, as ratios within a round; processor time is given beside them, because it hardly depends
 on what else the machine does. Every place where a batch wrote something else is listed, and the script fails unless the
-two likeliest tokens lie within 1e-4 nats of one another there (a batch sums in another order). A method whose
-settings this model or pipeline cannot serve is left out, and the file says why.
+two likeliest tokens lie within 1e-4 nats of one another there (a batch sums in another order).
 
     python benchmarks/batch.py
-    python benchmarks/batch.py --methods all --questions 200 --rounds 1 --out benchmarks/results/same.json
 """
 
 from __future__ import annotations
@@ -18,14 +16,12 @@ import numpy as np
 from common import begin, budget, interleaved, machine, parser, write
 
 import dragin_lab as dl
-from dragin_lab.core.method import METHODS, VARIANTS
+from dragin_lab.core.method import VARIANTS
 from dragin_lab.data import datasets
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Question, Trace
 
 BUDGETS = {"cpu": 0.5, "cuda": 0.1}
-SECONDS = {"median_s", "median_cpu_s", "over", "over_cpu"}
 CLOSE = 1e-4  # nats
 
 
@@ -100,75 +96,30 @@ def measure(
     }
 
 
-def some(count: int) -> list[Question]:
-    """Questions of Almanac's benchmarks in turn, the first of each split first."""
-    found: list[Question] = []
-    for split in ("dev", "test"):
-        each = [list(datasets.load(f"almanac/{name}", split=split)) for name in datasets.BENCHMARKS]
-        found += [one for row in zip_longest(*each) for one in row if one is not None]
-    if count > len(found):
-        raise SystemExit(f"--questions {count}: there are {len(found)}")
-    return found[:count]
-
-
-def show(result: dict[str, Any], budget: float) -> None:
-    """One method for people."""
-    reused = {way: n / result["prompt_tokens"] for way, n in result["prompt_tokens_reused"].items()}
-    print(
-        f"{result['method']}, {result['variant']} variant, {result['questions']} questions: side by side / alone "
-        f"{result['over']['alone']:.2f} (processor time {result['over_cpu']['alone']:.2f}, budget {budget}); "
-        f"prompts from cache {reused['alone']:.0%} alone, {reused['side']:.0%} side by side; "
-        f"{len(result['differences'])} differences",
-        flush=True,
-    )
-    for note in result["batch"]["notes"]:
-        print(f"  {note}")
-    for one in result["differences"]:
-        print(f"  {'allowed' if one['allowed'] else 'NOT ALLOWED'}: {one['question']}: {one['where']}")
-
-
 def main() -> None:
     options = parser(__doc__, "batch")
     options.add_argument("--questions", type=int, default=16)
     options.add_argument("--batch-size", type=int, default=16)
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--methods", default="dragin", help='names with commas between them, or "all"')
-    options.add_argument("--variants", default=",".join(VARIANTS))
     options.add_argument("--model", help="a folder or an id; default: the embedded model")
     args = options.parse_args()
     begin(args)
     lm, retriever = LanguageModel.load(args.model), dl.BM25(dl.Corpus.load())
-    questions = some(args.questions)
-    names = list(METHODS) if args.methods == "all" else args.methods.split(",")
+    questions = list(datasets.load("almanac/2wikimultihopqa", split="dev"))[: args.questions]
     list(dl.Lab(lm).ask_many(questions[:2], dl.method("wo-rag"), batch_size=2))  # warms up
-    results, left_out = [], {}
-    for name in names:
-        for variant in args.variants.split(","):
-            method = dl.method(name, variant=variant)
-            try:
-                dl.Lab(lm).template(method)
-            except SettingError as error:
-                left_out[f"{name}, {variant}"] = str(error)
-                print(f"{name}, {variant} variant, left out: {error}", flush=True)
-                continue
-            results.append(measure(method, lm, retriever, questions, args.batch_size, args.rounds))
-            show(results[-1], BUDGETS[lm.device.type])
-    limit = BUDGETS[lm.device.type]
+    methods = [dl.method("dragin", variant=variant) for variant in VARIANTS]
+    results = [measure(method, lm, retriever, questions, args.batch_size, args.rounds) for method in methods]
     budgets = [
         budget(
             f"{args.batch_size} episodes side by side / one after another, {one['method']}, {one['variant']} variant",
             one["over"]["alone"],
-            limit,
+            BUDGETS[lm.device.type],
         )
         for one in results
     ]
-    if args.rounds == 1:  # for what is written, not for how long it takes: one round's seconds are left out
-        budgets = []
-        results = [{key: value for key, value in one.items() if key not in SECONDS} for one in results]
-    host = machine(lm.device, lm.model.dtype)
-    write(args.out, {"budgets": budgets, "batch": results, "left_out": left_out, "machine": host})
+    write(args.out, {"budgets": budgets, "batch": results, "machine": machine()})
     if any(not one["allowed"] for result in results for one in result["differences"]):
-        raise SystemExit("a batch wrote something else where no two tokens were equally likely; see above")
+        raise SystemExit(f"a batch wrote something else where no two tokens were equally likely; see {args.out.name}")
 
 
 if __name__ == "__main__":

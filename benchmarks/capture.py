@@ -63,19 +63,6 @@ def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
     }
 
 
-def show(results: list[dict[str, Any]]) -> None:
-    """The table for people."""
-    for r, limit in zip(results, GENERATE, strict=False):
-        size = f"{r['parameters'] / 1e6:.1f} M parameters, {r['prompt']} + {r['tokens']} tokens"
-        print(f"{r['model']}: {size}, medians of {r['rounds']} rounds")
-        for name, took in r["median_s"].items():
-            line = f"  {name:9}{took * 1000:10.1f} ms"
-            if name in r["over"]:
-                line += f"   capture / {name} = {r['over'][name]:.3f} (processor time {r['over_cpu'][name]:.3f})"
-            print(line)
-        print(f"  budgets: capture / without {LOOP}, capture / generate {limit}")
-
-
 def main() -> None:
     options = parser(__doc__, "capture")
     options.add_argument("--runs", type=int, default=15, help="rounds on the embedded model")
@@ -87,7 +74,6 @@ def main() -> None:
     results = [compare(LanguageModel.load(), PASSAGE * 8 + PASSAGE[:96], args.tokens, args.runs)]
     if args.large_runs:
         results.append(compare(half_billion(), words(1024), args.large_tokens, args.large_runs))
-    show(results)
     budgets = []
     for one, limit in zip(results, GENERATE, strict=False):
         size = f"{one['parameters'] / 1e6:.1f} M parameters"

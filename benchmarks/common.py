@@ -32,10 +32,6 @@ class Rounds:
     processor: dict[str, list[float]] = field(default_factory=dict)
     made: dict[str, Any] = field(default_factory=dict)  # what each way returned in the last round
 
-    def medians(self) -> dict[str, float]:
-        """Median seconds of each way."""
-        return {way: statistics.median(took) for way, took in self.seconds.items()}
-
     def over(self, way: str, *, processor: bool = False) -> dict[str, float]:
         """``way`` over each other way: the median of the ratios within a round."""
         times = self.processor if processor else self.seconds
@@ -49,7 +45,7 @@ class Rounds:
         """What goes into a file: medians, and ratios of ``way`` to the others, by both clocks."""
         return {
             "rounds": len(self.seconds[way]),
-            "median_s": self.medians(),
+            "median_s": {name: statistics.median(took) for name, took in self.seconds.items()},
             "median_cpu_s": {name: statistics.median(took) for name, took in self.processor.items()},
             "over": self.over(way),
             "over_cpu": self.over(way, processor=True),
@@ -92,33 +88,21 @@ def budget(what: str, measured: float, at_most: float, unit: str = "x", note: st
 # -- the machine ------------------------------------------------------------------------------------------------------
 
 
-def machine(device: Any = None, dtype: Any = None) -> dict[str, Any]:
-    """Processor, cores, memory, threads and versions; a GPU by its name. No names of hosts, no paths."""
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory, threads and versions. No names of hosts, no paths."""
     import torch
 
-    found: dict[str, Any] = {
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_GiB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "machine": platform.machine(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": version("transformers"),
-        "numpy": version("numpy"),
-    }
-    if device is not None:
-        found["device"] = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else "cpu"
-    if dtype is not None:
-        found["dtype"] = str(dtype).removeprefix("torch.")
-    return found
-
-
-def _processor() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return {
+        "processor": next(iter(names), platform.machine()),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_GiB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "transformers", "numpy")},
+    }
 
 
 # -- a script ---------------------------------------------------------------------------------------------------------
@@ -141,7 +125,9 @@ def begin(args: argparse.Namespace) -> None:
 
 
 def write(path: Path, found: Mapping[str, Any]) -> None:
-    """Write one JSON and say where it lies."""
+    """Print the budgets, and write one JSON."""
+    for line in found.get("budgets", ()):
+        print(f"{line['measured']:8.3f} {line['unit']} (at most {line['at_most']}): {line['what']}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(f"written: {path.name}")
@@ -158,36 +144,11 @@ def child(script: str, *arguments: object) -> dict[str, Any]:
     return found
 
 
-def resident(peak: bool = False) -> int:
-    """Bytes of this process in memory, or the most there were since ``forget_peak`` (Linux)."""
-    name = "VmHWM:" if peak else "VmRSS:"
-    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    raise SystemExit(f"/proc/self/status has no {name} peak memory is read from there")
-
-
-def forget_peak() -> None:
-    """Let the peak begin at what is resident now (Linux)."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
-def random_llama(
-    *,
-    layers: int,
-    heads: int,
-    hidden: int,
-    ffn: int,
-    vocab: int = 32_000,
-    positions: int = 4096,
-    tied: bool = True,
-    dtype: str = "float32",
-    device: str = "cpu",
-) -> Any:
-    """A ``LanguageModel`` of that shape with random weights, made on the device, and a tokenizer of as many words."""
+def random_llama(*, layers: int, heads: int, hidden: int, ffn: int, vocab: int = 32_000) -> Any:
+    """A ``LanguageModel`` of that shape with random weights, and a tokenizer of as many words."""
     import torch
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -201,29 +162,28 @@ def random_llama(
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=heads,
-        max_position_embeddings=positions,
-        tie_word_embeddings=tied,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
         bos_token_id=1,
         eos_token_id=2,
         pad_token_id=0,
     )
     torch.manual_seed(0)
-    with torch.device(device):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    model = transformers.AutoModelForCausalLM.from_config(config)
     words = ["<unk>", *(f"w{i}" for i in range(1, vocab))]
     raw = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>")
-    made = LanguageModel(model.to(device), tokenizer, name="random Llama")
+    made = LanguageModel(model, tokenizer, name="random Llama")
     made.eos = frozenset()  # every draft gets as many tokens as are asked for
     return made
 
 
-def words(count: int, vocab: int = 32_000, seed: int = 0) -> str:
+def words(count: int) -> str:
     """A text of ``count`` tokens for ``random_llama``."""
     import numpy as np
 
-    return " ".join(f"w{i}" for i in np.random.default_rng(seed).integers(3, vocab, count))
+    return " ".join(f"w{i}" for i in np.random.default_rng(0).integers(3, 32_000, count))
 
 
 def plain(lm: Any, ids: Sequence[Sequence[int]], n: int) -> list[list[int]]:

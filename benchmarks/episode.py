@@ -5,7 +5,7 @@ Interleaved, one question after another, ratios within a question:
 - ours: ``Lab.ask`` after an episode of another question, so that the exemplars have been read, as for every question of
   a benchmark but its first;
 - first: ``Lab.ask`` on an empty cache;
-- naive: the same episode as the authors' released code would serve it (``benchmarks/naive.py``). Its answers have to be
+- naive: the same episode as the authors' released code would serve it (``Naive``). Its answers have to be
   the same, or the run fails;
 - plain: one ``generate`` of as many tokens as the answer has, behind the first prompt.
 
@@ -17,23 +17,32 @@ them. The settings are the defaults and those that Almanac's development questio
 
 from __future__ import annotations
 
+import copy
 import gc
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import torch
 from common import CHOSEN, begin, budget, machine, parser, write
 from common import plain as generate
-from naive import Naive
+from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 import dragin_lab as dl
 from dragin_lab import almanac
+from dragin_lab.core.episode import Never, Write
+from dragin_lab.core.scores import entropy
 from dragin_lab.data import datasets
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.trace.trace import Question, Trace
+from dragin_lab.engines.writing import Writing
+from dragin_lab.run.cached import replay
+from dragin_lab.trace.trace import Draft, Question, Trace
 
 BUDGETS = {"reference": {"naive": 0.6, "plain": 5.0}, "paper": {"naive": 0.25, "plain": 2.0}}
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
@@ -41,6 +50,70 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 }
 EXEMPLARS = 8
 WAYS = ("ours", "first", "naive", "plain")
+
+
+class Naive:
+    """A model served as the released code serves it: ``generate``, whole drafts, nothing reused, second passes.
+
+    It answers the same requests as ``LanguageModel``, so every method works on it unchanged. Attention comes from
+    forwards with ``output_attentions`` and eager attention. Greedy decoding.
+    """
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self.lm = lm
+        config = copy.deepcopy(lm.model.config)
+        model: Any = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=lm.model.dtype)
+        model.load_state_dict(lm.model.state_dict())
+        model.generation_config = lm.model.generation_config
+        self.model = model.to(lm.device).eval()
+        self.generated = 0  # tokens, those thrown away too
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lm, name)
+
+    @torch.inference_mode()
+    def write(self, request: Write, seed: int | None = None, *, watch: Any = None) -> Draft:
+        """The draft, made whole and cut where its stop is reached."""
+        lm = self.lm
+        prompt_ids, prompt_offsets = lm.prompt(request.prompt)
+        p = len(prompt_ids)
+        inputs = torch.tensor([prompt_ids], device=lm.device)
+        out = self.model.generate(
+            inputs,
+            attention_mask=torch.ones_like(inputs),
+            max_new_tokens=request.max_new_tokens,
+            do_sample=False,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+        ids = out.sequences[0, p:].tolist()
+        self.generated += len(ids)
+        logs = torch.cat(out.logits).float().log_softmax(-1)  # (n, V)
+        best, which = (part.cpu().numpy() for part in logs.exp().topk(lm.alternatives, -1))
+        spread, chosen = entropy(logs.exp(), logs).tolist(), logs[range(len(ids)), ids].tolist()
+        rows: Any = None
+        if request.attention:
+            rows = self._map(out.sequences[0].tolist())[0, :, p - 1 :].cpu().numpy()  # (h, n + 1, p + n)
+        writing = Writing(lm, replace(request, stop=Never(), among=True), prompt_ids, prompt_offsets)
+        for r in range(len(ids) + 1):
+            if rows is not None:
+                writing.look_back(rows[:, r, : p + r].mean(0), rows[:, r, : p + r])
+            if r < len(ids):
+                writing.measure(spread[r], chosen[r], np.nan, which[r], best[r])
+                writing.choose(ids[r])
+        return replay(writing.finish(), request, lm.tokenizer, watch) or writing.finish()
+
+    @torch.inference_mode()
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        """The attention map of some ids by themselves, (h, n, n) float32."""
+        found: np.ndarray = self._map(list(ids))[0].float().cpu().numpy()
+        return found
+
+    def _map(self, ids: list[int]) -> Tensor:
+        """Weights of the captured layer, (1, h, n, n), by a forward that returns those of all layers."""
+        out = self.model(torch.tensor([ids], device=self.lm.device), output_attentions=True, use_cache=False)
+        weights: Tensor = out.attentions[self.lm.layer]
+        return weights
 
 
 def kept_tokens(lm: LanguageModel, trace: Trace) -> int:
@@ -116,7 +189,6 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
         "top_n": method.top_n,
         "questions": n,
         "median_s": {way: statistics.median(took) for way, took in seconds.items()},
-        "total_s": {way: sum(took) for way, took in seconds.items()},
         "over": {
             one: {other: _ratio(seconds[one], seconds[other]) for other in WAYS if other != one} for one in WAYS[:3]
         },
@@ -132,26 +204,6 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
 
 def _ratio(one: list[float], other: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(one, other, strict=True))
-
-
-def show(result: dict[str, Any]) -> None:
-    """One method for people."""
-    budget, over = BUDGETS[result["variant"]], result["over"]
-    print(
-        f"{result['method']}, {result['variant']} variant, θ {result['threshold']}, top n {result['top_n']}, "
-        f"{result['questions']} questions"
-    )
-    print(
-        f"  ours / naive {over['ours']['naive']:.2f} (budget {budget['naive']}; on an empty cache "
-        f"{over['first']['naive']:.2f}), ours / plain {over['ours']['plain']:.2f} (budget {budget['plain']}; "
-        f"{over['first']['plain']:.2f}), naive / plain {over['naive']['plain']:.2f}"
-    )
-    forwards, fed = result["forwards"], result["fed"]
-    print(
-        f"  a question: {result['tokens_kept']:.0f} tokens kept, {result['tokens_generated']:.0f} generated, "
-        f"{result['tokens_generated_naive']:.0f} by the naive driver; {result['retrievals']:.2f} retrievals"
-    )
-    print("  forwards: " + ", ".join(f"{way} {forwards[way]:.0f} ({fed[way]:.0f} tokens)" for way in WAYS), flush=True)
 
 
 def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -192,13 +244,12 @@ def main() -> None:
             if not results:
                 measure(method, lm, retriever, questions[:2], template)  # warms up
             results.append({"settings": kind, **measure(method, lm, retriever, questions, template)})
-            show(results[-1])
     found = {
         "exemplars": len(shots),
         "max_new_tokens": args.max_new_tokens,
         "budgets": budgets(results),
         "episodes": results,
-        "machine": machine(lm.device, lm.model.dtype),
+        "machine": machine(),
     }
     write(args.out, found)
 

@@ -13,15 +13,12 @@ The thresholds are Table 5's, and Table 5's times what makes its middle the one 
 
 from __future__ import annotations
 
-import gc
 import json
-import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from common import CHOSEN, begin, budget, machine, parser, write
+from common import CHOSEN, begin, budget, interleaved, machine, parser, write
 
 import dragin_lab as dl
 from dragin_lab.engines.load import LanguageModel
@@ -32,53 +29,39 @@ BUDGET = 1.6
 #: θ of the paper's Table 5, on the released code's scale of RIND scores.
 TABLE_5 = (1.0, 1.1, 1.2, 1.3, 1.4)
 MIDDLE = 1.2
-WAYS = ("one", "kept", "anew")
 
 
 def measure(
     variant: str, scale: float, top_n: int, lm: LanguageModel, retriever: Any, asked: Benchmark, rounds: int
 ) -> dict[str, Any]:
-    """Seconds of each way, round by round, and what was generated and served."""
+    """Seconds of each way over interleaved rounds, and what was generated and served."""
     thetas = [round(scale * theta, 3) for theta in TABLE_5]
     middle = thetas[TABLE_5.index(MIDDLE)]
     method = dl.method("dragin", variant=variant, top_n=top_n)
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    busy: dict[str, list[float]] = {way: [] for way in WAYS}
-    found: dict[str, Sweep] = {}
-    for place in range(rounds):
-        for way in WAYS[:: -1 if place % 2 else 1]:
-            gc.collect()
-            lm.forget()
-            began, began_busy = time.perf_counter(), time.process_time()
-            values = [middle] if way == "one" else thetas
-            lab = dl.Lab(lm, retriever=retriever, cache=way == "kept")
-            found[way] = lab.sweep(asked, method, threshold=values, progress=False)
-            seconds[way].append(time.perf_counter() - began)
-            busy[way].append(time.process_time() - began_busy)
-        check(found["kept"], found["anew"])
-    assert found["kept"].counts is not None
-    tokens = {way: sum(line["tokens"] for lines in found[way].predictions for line in lines) for way in WAYS}
+
+    def sweep(values: list[float], cache: bool) -> Sweep:
+        return dl.Lab(lm, retriever=retriever, cache=cache).sweep(asked, method, threshold=values, progress=False)
+
+    ways = {
+        "one": lambda: sweep([middle], False),
+        "kept": lambda: sweep(thetas, True),
+        "anew": lambda: sweep(thetas, False),
+    }
+    timed = interleaved(ways, rounds, before=lm.forget, warm=False)
+    found: dict[str, Sweep] = timed.made
+    check(found["kept"], found["anew"])
+    tokens = {way: sum(line["tokens"] for lines in found[way].predictions for line in lines) for way in ways}
     return {
         "method": "dragin",
         "variant": variant,
         "thresholds": thetas,
         "one": middle,
         "questions": len(asked.questions),
-        "rounds": rounds,
-        "median_s": {way: statistics.median(took) for way, took in seconds.items()},
-        "kept_over_one": ratio(seconds, "kept", "one"),
-        "kept_over_one_cpu": ratio(busy, "kept", "one"),
-        "anew_over_one": ratio(seconds, "anew", "one"),
-        "anew_over_one_cpu": ratio(busy, "anew", "one"),
+        **timed.summary("kept"),
         "tokens_in_predictions": tokens,
         "stored": asdict(found["kept"].counts),
         "tokens_made_over_one": found["kept"].counts.tokens_made / tokens["one"],
     }
-
-
-def ratio(seconds: dict[str, list[float]], way: str, other: str) -> float:
-    """The median of one way over another within a round."""
-    return statistics.median(a / b for a, b in zip(seconds[way], seconds[other], strict=True))
 
 
 def check(kept: Sweep, anew: Sweep) -> None:
@@ -89,27 +72,12 @@ def check(kept: Sweep, anew: Sweep) -> None:
                 raise SystemExit(f"θ {value}, {line['qid']}: other answers\n  kept: {line}\n  anew: {other}")
 
 
-def show(result: dict[str, Any]) -> None:
-    """One sweep for people."""
-    stored = result["stored"]
-    cpu = {way: f"{result[f'{way}_over_one_cpu']:.2f}" for way in ("kept", "anew")}
-    print(
-        f"dragin, {result['variant']} variant, θ {result['thresholds']}, {result['questions']} questions\n"
-        f"  five / one {result['kept_over_one']:.2f} (budget {BUDGET}; processor time {cpu['kept']}), "
-        f"without a cache {result['anew_over_one']:.2f} ({cpu['anew']})\n"
-        f"  tokens made for five / one {result['tokens_made_over_one']:.2f}, without a cache "
-        f"{result['tokens_in_predictions']['anew'] / result['tokens_in_predictions']['one']:.2f}; drafts: "
-        f"{stored['drafts_served']} served, {stored['drafts_made']} made, {stored['drafts_outgrown']} cached too short",
-        flush=True,
-    )
-
-
 def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines of the table."""
     return [
         budget(
             f"five thresholds / one, {one['variant']} variant, θ {one['thresholds'][0]:g} to {one['thresholds'][-1]:g}",
-            one["kept_over_one"],
+            one["over"]["one"],
             BUDGET,
             note=f"the episodes part here, so that {one['tokens_made_over_one']:.2f} times the tokens have to be made",
         )
@@ -137,8 +105,7 @@ def main(given: Sequence[str] | None = None) -> None:
         chosen = CHOSEN[variant]["dragin"]
         for scale in (chosen["threshold"] / MIDDLE, 1.0):
             results.append(measure(variant, scale, chosen["top_n"], lm, retriever, asked, args.rounds))
-            show(results[-1])
-    found = {"sweeps": results, "budgets": budgets(results), "machine": machine(lm.device, lm.model.dtype)}
+    found = {"sweeps": results, "budgets": budgets(results), "machine": machine()}
     write(args.out, found)
 
 
