@@ -30,7 +30,7 @@ BUDGETS = {
     "run": (4062, 18),
     "study": (3916, 18),
     "views": (2957, 20),
-    "widgets": (687, 6),
+    "widgets": (685, 6),
     "cli": (1578, 12),
 }
 ROOMS = tuple(BUDGETS)
@@ -45,7 +45,7 @@ LONGER = {
     "run/lab.py": 391,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24850, "tools": 1006, "benchmarks": 2586}
+BESIDE = {"tests": 24866, "tools": 1006, "benchmarks": 1228}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
