@@ -146,7 +146,8 @@ def _check_alike(key: str, values: tuple[Any, ...], methods: Mapping[Method, Non
     """Refuse a setting that no method takes, and one that would mean different things to the methods."""
     option = f"--set {key}={','.join(map(str, values))}"
     if key not in known:
-        near = "".join(difflib.get_close_matches(key, [*known, *_PARTS, *ELSEWHERE], n=1))
+        symbols = {"theta": "threshold", "θ": "threshold", "k": "top_k"}
+        near = symbols.get(key) or "".join(difflib.get_close_matches(key, [*known, *_PARTS, *ELSEWHERE], n=1))
         raise click.UsageError(f"{option}: none of the methods takes it" + f"; did you mean {near!r}?" * bool(near))
     parts = {part for method in methods for part in (method.trigger, method.formulator)}
     meanings = {part.name for part in parts if part.settings.get(key) is not None}

@@ -168,6 +168,9 @@ class Replay:
             remedy = "give one of almanac.labels(...)"
             self._truths = read_truths(trace, instance("labels", labels, Labelled, remedy))
 
+    def __repr__(self) -> str:
+        return f"Replay({self.trace!r}; can change {', '.join(self.tunable) or 'nothing'})"
+
     @property
     def tunable(self) -> tuple[str, ...]:
         """The settings of this trace's method that a replay can change."""
@@ -226,7 +229,7 @@ class Replay:
         earlier = self.trace.steps[place - 1] if place else None
         before = answer_before(self.trace, place)
         if method.variant == "reference":
-            reference = self._reference(method)
+            reference = ReferenceLoop(method, self.trace, self._template, self._tokenizer)
             if place not in self._cut:
                 self._cut[place] = measures.cut_draft(draft, method.pipeline, self._tokenizer)
             if len(step.words) != len(self._cut[place].words):
@@ -253,9 +256,6 @@ class Replay:
         guessed = stored.guessed and served is not draft and decision.retrieve
         return _Verdict(served, judged.words, decision, gap, not guessed)
 
-    def _reference(self, method: Method) -> ReferenceLoop:
-        return ReferenceLoop(method, self.trace, self._template, self._tokenizer)
-
     # -- what ----------------------------------------------------------------------------------------------------------
 
     def _formulate(
@@ -276,7 +276,8 @@ class Replay:
         if step.query is not None and step.query.text == query.text:
             return replace(query, sent=step.query.sent), ""
         try:
-            query.sent = self._reference(method).sendable(query.text)
+            loop = ReferenceLoop(method, self.trace, self._template, self._tokenizer)
+            query.sent = loop.sendable(query.text)
         except NotStoredError:
             query.note = query.note or f"at most its last {QUERY_TOKENS} tokens are sent"
         return query, ""

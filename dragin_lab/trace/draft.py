@@ -41,7 +41,7 @@ def saved_fields(record: Any) -> list[str]:
     return [f.name for f in fields(record) if f.metadata.get("saved", True)]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Draft:
     """What the model wrote after one prompt, with everything captured while it wrote.
 
@@ -88,6 +88,11 @@ class Draft:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        return (
+            f"Draft({len(self)} tokens after {len(self.prompt_ids)}, {self.text[:60]!r}, {self.stopped or 'unended'})"
+        )
 
     @property
     def closed(self) -> bool:

@@ -172,7 +172,7 @@ class Query:
         return cls(text, text, tuple(words), weights.astype(np.float32), chosen, note)
 
 
-@dataclass
+@dataclass(repr=False)
 class Step:
     """One turn of the loop.
 
@@ -196,6 +196,10 @@ class Step:
     answer: str = ""  # the whole answer text after this step
     notes: list[str] = field(default_factory=list)  # re-encoded ids, dropped passages, a window overrun
     seconds: dict[str, float] = field(default_factory=dict)  # by request kind: "draft", "attend", "search", "count"
+
+    def __repr__(self) -> str:
+        why = "not decided" if self.decision is None else self.decision.reason
+        return f"Step({self.index + 1}: {why}; kept {self.kept[:60]!r})"
 
     @property
     def draft_kept(self) -> int | None:

@@ -36,6 +36,7 @@ WRONG = [
     ("ask Who? --set heads=[1,x]", ("heads",)),
     ("ask Who? --set layer=0,1", ("takes one value", "heads=[0,3]")),
     ("ask Who? --set thresold=1", ("did you mean 'threshold'?",)),
+    ("ask Who? --set theta=1", ("did you mean 'threshold'?",)),
     ("ask Who? --set device=toaster", ("toaster",)),
     ("ask Who? --set device=cpu --set device_map=auto", ("device and device_map",)),
     ("ask Who? --set quantization=5bit", ("'5bit'", "did you mean '8bit'?")),

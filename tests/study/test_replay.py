@@ -99,6 +99,14 @@ def reload_slim(trace: Trace, folder: Path) -> Trace:
      ("flare-instruct", "paper"), ("targ", "paper")],
 )  # fmt: skip
 @pytest.mark.parametrize("slim", [False, True])
+def test_what_a_notebook_prints_is_short() -> None:
+    trace = dl.Lab(cache=True).ask("Who directed The Silent Fukain?")
+    replay = dl.Replay(trace)
+    for thing in (trace, trace.steps[0], trace.steps[0].draft, replay, replay.at(threshold=0.5)):
+        assert len(repr(thing)) < 400, type(thing)
+        assert "\n" not in repr(thing)
+
+
 def test_unchanged_settings_give_the_trace_itself(
     world: World, name: str, variant: str, slim: bool, tmp_path: Path
 ) -> None:
