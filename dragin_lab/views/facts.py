@@ -28,65 +28,14 @@ PARTS = {
     "notes": "Notes",
     "prompts": "Prompts",
 }
+NO_MESSAGE = "ended by an error that left no message"
 SIGNS = {"retrieved": "◆", "kept": "✓", "open": "…"}
 _ROLES = {"when": "trigger", "what": "query formulator"}
 _NAMING = ("id", "name", "kind", "dtype", "device", "corpus")
 #: Words too common to be worth marking in a passage; the query itself keeps them.
-_COMMON = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "been",
-        "but",
-        "by",
-        "did",
-        "do",
-        "does",
-        "for",
-        "from",
-        "had",
-        "has",
-        "have",
-        "he",
-        "her",
-        "his",
-        "how",
-        "in",
-        "is",
-        "it",
-        "its",
-        "of",
-        "on",
-        "or",
-        "she",
-        "so",
-        "that",
-        "the",
-        "their",
-        "them",
-        "then",
-        "there",
-        "they",
-        "this",
-        "to",
-        "was",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "whom",
-        "whose",
-        "why",
-        "will",
-        "with",
-    ]
+_COMMON = re.compile(
+    "a|an|and|are|as|at|be|been|but|by|did|do|does|for|from|had|has|have|he|her|his|how|in|is|it|its|of|on|or|she|so|"
+    "that|the|their|them|then|there|they|this|to|was|were|what|when|where|which|who|whom|whose|why|will|with"
 )
 
 
@@ -218,11 +167,6 @@ def no_answer(trace: Trace) -> str:
     return "no answer yet" if trace.ended == "running" else "no answer"
 
 
-def error_line(trace: Trace) -> str:
-    """The error that an episode ended by."""
-    return trace.error or "ended by an error that left no message"
-
-
 def setting_text(value: Any) -> str:
     """A setting's value as short text."""
     if isinstance(value, float):
@@ -273,7 +217,7 @@ def describe_bounds(text: Draft) -> str:
 def query_words(query: Query | None) -> frozenset[str]:
     """The words of a query worth marking in a passage, in lower case."""
     text = "" if query is None else query.sent or query.text
-    return frozenset(word for word in re.findall(r"\w+", text.casefold()) if word not in _COMMON)
+    return frozenset(word for word in re.findall(r"\w+", text.casefold()) if not _COMMON.fullmatch(word))
 
 
 def mark_words(text: str, words: frozenset[str]) -> Iterator[tuple[str, bool]]:

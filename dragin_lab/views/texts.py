@@ -48,7 +48,7 @@ def write_trace(texts: Texts, width: int = 88, color: bool = False) -> str:
     paper.put("Marks", ("⟦hit⟧   ~[thrown away]~   ◆n passages of step n came in", _DIM))
     paper.put("Ended", (ended, ""))
     if trace.ended == "error":
-        paper.put("Error", (facts.error_line(trace), _BOLD))
+        paper.put("Error", (trace.error or facts.NO_MESSAGE, _BOLD))
     for step in trace.steps[:TEXT_STEPS]:
         paper.line(" · ".join(filter(None, [f"Step {step.index + 1}", facts.step_outcome(trace, step)[1]])))
         for part in facts.step_parts(step):

@@ -21,6 +21,7 @@ runs = lab.run([{{"id": "1", "question": {QUESTION!r}, "answer": "Hartfold"}}], 
     "browser = dl.browse(runs)\nbrowser",
     "trace",
     "tuner.outcome.retrievals, tuner.which.value, len(explorer.tree), live.trace and live.trace.ended",
+    "tuner  # once more",
 ]
 
 
@@ -58,6 +59,8 @@ def test_controls_are_used_by_mouse_and_by_keyboard(notebook, picture):
     for _ in range(60):
         handle.press("ArrowRight")
     tuner.locator(".until").wait_for()
+    control(notebook, 7).locator(".until").wait_for()  # a second view of it follows
+    control(notebook, 7).locator(".js-plotly-plot .main-svg").first.wait_for()
     tuner.get_by_role("button", name="all 1 traces").click()
     tuner.get_by_text("what changes").first.wait_for()
     assert state(notebook).startswith("(0, 0, 1")
