@@ -59,12 +59,7 @@ def sweep(
         for col, name in enumerate(measures, 1):
             if name in rows:
                 _draw_measure(figure, rows, values, name, setting, whose, scaled, at={"row": row, "col": col})
-            ticks: dict[str, Any] = {"type": "category"}
-            if scaled:
-                named = choose_apart(rows["value"].tolist(), [0, len(values) - 1, *range(len(values))], 0.09)
-                ticks = {"tickvals": values, "ticktext": [f"{v:g}" if i in named else "" for i, v in enumerate(values)]}
-            angle = -60 if len(values) > 3 else None
-            figure.update_xaxes(**ticks, title_text=setting, tickangle=angle, row=row, col=col)
+            figure.update_xaxes(**place_ticks(rows["value"].tolist(), scaled), title_text=setting, row=row, col=col)
         if len(sources) > 1:
             figure.update_yaxes(title_text=whose, row=row, col=1)
     figure.update_yaxes(rangemode="tozero")
@@ -99,6 +94,16 @@ def _draw_measure(
         textposition="top center", cliponaxis=False, error_y=bars, **look,
         customdata=said, hovertemplate="%{customdata}<extra></extra>", **at,
     )  # fmt: skip
+
+
+def place_ticks(values: list[Any], scaled: bool) -> dict[str, Any]:
+    """Ticks at all values; those that lie close are turned, and where even so they would meet some have no name."""
+    if not scaled:
+        return {"type": "category", "tickangle": -60 if len(values) > 6 else None}
+    named = choose_apart(values, [0, len(values) - 1, *range(len(values))], 0.09)
+    flat = len(choose_apart(values, range(len(values)), 0.18)) == len(values)
+    names = [f"{value:g}" if place in named else "" for place, value in enumerate(values)]
+    return {"tickvals": values, "ticktext": names, "tickangle": None if flat else -60}
 
 
 def choose_apart(values: Sequence[float], order: Sequence[int], least: float) -> list[int]:

@@ -180,39 +180,28 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
 
     scored = bool(np.isfinite(rows["compared"]).any())
     names = ["entropy, nats", "attention received"] + [measure_of(trace)] * scored
-    places, said = np.arange(1, len(rows) + 1), [theme.label(line) for line in rows["about"]]
+    axes = ["y", "y2", "y3"][: len(names)]
     shared = {
-        "type": "bar",
-        "x": places,
-        "customdata": said,
+        "x": np.arange(1, len(rows) + 1),
+        "customdata": [theme.label(line) for line in rows["about"]],
         "hovertemplate": "%{customdata}<extra></extra>",
-        "xaxis": "x",
     }
     within = {"array": rows["within"], "thickness": 1} if (rows["within"] > 0).any() else None
-    data = [
-        shared | {"y": rows["entropy"], "yaxis": "y", "marker_color": theme.BLUE, "error_y": within},
-        shared | {"y": rows["received"], "yaxis": "y2", "marker_color": theme.PURPLE},
-    ]
-    data += [{"xaxis": "x", "yaxis": "y3"} | shared | own for own in draw_scores(rows)] if scored else []
-    axes, notes = {}, []
-    for number, name in enumerate(names, 1):
-        top = 1 - (number - 1) / len(names)
-        axes[f"yaxis{number if number > 1 else ''}"] = {"domain": [top - 0.85 / len(names), top - 0.07 / len(names)]}
-        at = {
-            "xref": "paper",
-            "yref": f"y{number if number > 1 else ''} domain",
-            "showarrow": False,
-            "yanchor": "bottom",
-        }
-        notes.append({"text": theme.label(name), "x": 0, "y": 1, "xanchor": "left"} | at)
-        if number == 1 and rows["cut"].any():
-            notes.append({"text": "✂ shaded: thrown away", "x": 1, "y": 1, "xanchor": "right"} | at)
-    x = {"range": [0.5, max(len(rows), 1) + 0.5], "showgrid": False, "anchor": f"y{len(names)}", "title_text": "token"}
-    if len(rows) <= LABELLED:
-        ticks = {"tickvals": places, "ticktext": [theme.label(name) for name in rows["name"]], "tickangle": -60}
-        x = x | ticks | {"title_text": ""}
-    layout = axes | {"xaxis": x, "annotations": notes, "shapes": mark_tokens(rows, threshold_of(trace), scored)}
-    return theme.finish(go.Figure(data, layout), title, 150 * len(names) + 130, showlegend=False)
+    figure = go.Figure().add_bar(y=rows["entropy"], marker_color=theme.BLUE, error_y=within, **shared)
+    figure.add_bar(y=rows["received"], yaxis="y2", marker_color=theme.PURPLE, **shared)
+    for own in draw_scores(rows) if scored else []:
+        figure.add_trace({"type": "bar", "yaxis": "y3"} | shared | own)
+    above = {"xref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
+    for axis, name in zip(axes, names, strict=True):
+        figure.add_annotation(above, text=theme.label(name), x=0, xanchor="left", yref=f"{axis} domain")
+    if rows["cut"].any():
+        figure.add_annotation(above, text="✂ shaded: thrown away", x=1, xanchor="right", yref="y domain")
+    figure.update_xaxes(range=[0.5, max(len(rows), 1) + 0.5], showgrid=False)
+    ticks = {"tickvals": shared["x"], "ticktext": [theme.label(name) for name in rows["name"]], "tickangle": -60}
+    figure.update_xaxes(**ticks if len(rows) <= LABELLED else {"title_text": "token"})
+    grid = {"rows": len(names), "columns": 1, "subplots": [[f"x{axis}"] for axis in axes], "ygap": 0.25}
+    shapes = mark_tokens(rows, threshold_of(trace), scored)
+    return theme.finish(figure, title, 150 * len(names) + 130, showlegend=False, shapes=shapes, grid=grid)
 
 
 def draw_scores(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ def panels(titles: Sequence[str], rows: int = 1, cols: int = 1, **options: Any) 
     figure = make_subplots(rows=rows, cols=cols, subplot_titles=[label(title) for title in titles], **options)
     for number, annotation in enumerate(figure.layout.annotations):
         axis = "x" if number == 0 else f"x{number + 1}"
-        annotation.update(font_size=13, x=0, xref=f"{axis} domain", xanchor="left")
+        annotation.update(font_size=13, yshift=10, x=0, xref=f"{axis} domain", xanchor="left")
     return figure
 
 
