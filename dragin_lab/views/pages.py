@@ -91,7 +91,7 @@ def page(path: str | Path, *parts: Any, title: str = "", inline: bool = False) -
     target, inline = as_path(path, ViewError), flag("inline", inline)
     if not parts:
         raise SettingError("there is nothing to write; give traces, pages, figures or tables after the path")
-    bodies = [_part_html(part) for part in parts]
+    bodies = [show_part(part) for part in parts]
     figures = any(hasattr(part, "to_plotly_json") for part in parts)
     names = [as_text("title", title), *(_title_of(part) for part in parts), "dragin_lab"]
     script = Markup("")
@@ -110,7 +110,7 @@ def page(path: str | Path, *parts: Any, title: str = "", inline: bool = False) -
     return target
 
 
-def _part_html(part: Any) -> Markup:
+def show_part(part: Any) -> Markup:
     """The HTML of a part of a page; tables are plain ones."""
     if hasattr(part, "to_plotly_json"):
         return Markup(part.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}))

@@ -19,7 +19,7 @@ from dragin_lab.trace.trace import Question, Trace
 from dragin_lab.views.facts import ended_line
 from dragin_lab.views.html import clip, esc
 from dragin_lab.views.pages import load_stylesheet
-from dragin_lab.widgets.control import Control, button
+from dragin_lab.widgets.control import Control, button, row
 
 EVERY = 0.1  # seconds between pictures while tokens come
 CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
@@ -39,7 +39,7 @@ class AskLive(Control):
         self.page = ipw.HTML()
         choices = [*([self.lab] if len(labs) > 1 else []), self.method, self.variant, self.theta]
         ask = button("Ask", lambda: self.guard(self.ask), button_style="primary")
-        super().__init__([self.question, ipw.HBox([*choices, ask]), self.page], self.still)
+        super().__init__([self.question, row(*choices, ask)], [self.page], self.still)
         for one in (self.method, self.variant):
             one.observe(lambda _: self.propose_theta(), "value")
         self.propose_theta()

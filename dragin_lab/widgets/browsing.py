@@ -10,6 +10,7 @@ import ipywidgets as ipw
 
 from dragin_lab.study.runs import Runs
 from dragin_lab.views.browsing import describe_answers, question_table
+from dragin_lab.views.pages import load_stylesheet, show_part
 from dragin_lab.widgets.control import Control
 
 
@@ -25,7 +26,8 @@ class Browser(Control):
         self.beside = ipw.Dropdown(description="beside", options=["(nothing)", *runs.names])
         self.beside.value = runs.names[-1]
         self.page = ipw.HTML()
-        super().__init__([ipw.HTML(runs.table().show("html")), self.table, self.beside, self.page], self.still)
+        means = ipw.HTML(f"<style>{load_stylesheet()}</style>{show_part(runs.table())}")
+        super().__init__([means, self.table, self.beside], [self.page], self.still)
         self.table.observe(lambda _: self.guard(self.show), "selected_rows")
         self.beside.observe(lambda _: self.guard(self.show), "value")
 

@@ -23,14 +23,17 @@ NOTE = """<div class="{name}-note" style="font: 12px system-ui; opacity: .75">Th
 
 
 class Control(ipw.VBox):
-    """A box of controls; ``still`` gives what is displayed before it and remains without a kernel."""
+    """A box of controls, a line that says what happens, and pages.
 
-    def __init__(self, children: Any, still: Callable[[], Any]) -> None:
+    ``still`` gives what is displayed before it and remains without a kernel.
+    """
+
+    def __init__(self, controls: Any, pages: Any, still: Callable[[], Any]) -> None:
         self._still, self._stop = still, threading.Event()
         self._worker: threading.Thread | None = None
         self.status = ipw.HTML()
         self.stop_button = button("Stop", self.stop, disabled=True)
-        super().__init__([*children, ipw.HBox([self.stop_button, self.status])])
+        super().__init__([*controls, row(self.stop_button, self.status), *pages])
         self._name = f"dl-{uuid4().hex[:8]}"
         self.add_class(self._name)
 
@@ -108,6 +111,11 @@ class Control(ipw.VBox):
 
 def button(label: str, call: Callable[[], Any], **options: Any) -> ipw.Button:
     """A button as wide as its label."""
-    made = ipw.Button(description=label, layout={"width": "auto"}, **options)
-    made.on_click(lambda _: call())
-    return made
+    pressed = ipw.Button(description=label, layout={"width": "auto", "flex": "0 0 auto"}, **options)
+    pressed.on_click(lambda _: call())
+    return pressed
+
+
+def row(*controls: ipw.Widget) -> ipw.HBox:
+    """Controls beside one another, or under one another where it is narrow."""
+    return ipw.HBox(controls, layout={"flex_flow": "row wrap"})

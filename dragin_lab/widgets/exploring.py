@@ -18,7 +18,7 @@ from dragin_lab.views.comparing import compare
 from dragin_lab.views.html import clip, esc, percent
 from dragin_lab.views.pages import open_trace
 from dragin_lab.views.rows import draw_tokens, find_text, heatmap, list_alternatives, token_rows
-from dragin_lab.widgets.control import Control, button
+from dragin_lab.widgets.control import Control, button, row
 
 
 class Explorer(Control):
@@ -35,24 +35,23 @@ class Explorer(Control):
         self.instead = ipw.Dropdown(description="instead", layout=wide)
         self.query = ipw.Textarea(description="query", rows=2, layout={"width": "60%"})
         self.keep = ipw.SelectMultiple(description="passages", rows=4, layout={"width": "60%"})
-        off = {"disabled": lab is None}
-        change = self.change
-        self.what_if = ipw.VBox(
-            [
-                ipw.HBox([self.instead, button("write on with it", lambda: change(to=self.instead.value), **off)]),
-                ipw.HBox([self.query, button("search for this", lambda: change(query=self.query.value), **off)]),
-                ipw.HBox([self.keep, button("keep only these", lambda: change(passages=self.kept()), **off)]),
-                ipw.HBox(
-                    [
-                        button("retrieve at this token", lambda: change(retrieve=True), **off),
-                        button("write on without", lambda: change(retrieve=False), **off),
-                    ]
-                ),
-            ]
-        )
-        children = [ipw.HBox([self.which, self.texts]), self.figure, self.token, self.about, self.step_page]
+        what_if = [
+            (self.instead, "write on with it", lambda: {"to": self.instead.value}),
+            (self.query, "search for this", lambda: {"query": self.query.value}),
+            (self.keep, "keep only these", lambda: {"passages": self.kept()}),
+            (None, "retrieve at this token", lambda: {"retrieve": True}),
+            (None, "write on without", lambda: {"retrieve": False}),
+        ]
+        changes = [
+            row(
+                *[] if value is None else [value],
+                button(label, lambda read=read: self.change(**read()), disabled=lab is None),
+            )
+            for value, label, read in what_if
+        ]
+        known = [row(self.which, self.texts), self.figure, self.token, self.about, self.step_page]
         still = lambda: heatmap(self.trace, *self.texts.value[:2]) if self.texts.value else self.trace  # noqa: E731
-        super().__init__([*children, self.what_if, self.comparison], still)
+        super().__init__([*known, *changes[:3], row(*changes[3:])], [self.comparison], still)
         self.which.observe(lambda _: self.open_trace(), "value")
         self.texts.observe(lambda _: self.open_text(), "value")
         self.token.observe(lambda _: self.look(), "value")

@@ -25,7 +25,7 @@ from dragin_lab.views import replays
 from dragin_lab.views.html import clip
 from dragin_lab.views.pages import open_trace
 from dragin_lab.views.rows import draw_scores, draw_tokens, find_text, heatmap, mark_tokens, threshold_of, token_rows
-from dragin_lab.widgets.control import Control, button
+from dragin_lab.widgets.control import Control, button, row
 
 STEPS = 200  # of a slider
 BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}  # two pages, under one another where it is narrow
@@ -50,10 +50,9 @@ class Tuner(Control):
         self.figure = go.FigureWidget()
         every = button(f"all {len(replays_)} traces", self.replay_all, tooltip="replays them all at these settings")
         ask = button("ask the model", lambda: self.guard(self.run_model), disabled=lab is None)
-        pages = ipw.HBox([self.page, self.beside], layout={"flex_flow": "row wrap"})
-        sliders = [ipw.HBox([self.which, self.texts]), *self.controls.values()]
-        still = lambda: heatmap(first.trace)  # noqa: E731
-        super().__init__([*sliders, self.figure, ipw.HBox([every, ask]), pages, self.whole], still)
+        sliders = [row(self.which, self.texts), *self.controls.values()]
+        pages = [row(self.page, self.beside), self.whole]
+        super().__init__([*sliders, self.figure, row(every, ask)], pages, lambda: heatmap(first.trace))
         self.which.observe(lambda _: self.open_trace(), "value")
         self.texts.observe(lambda _: self.draw(), "value")
         for control in self.controls.values():
