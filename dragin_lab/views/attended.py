@@ -142,13 +142,13 @@ def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
     names = [f"mean of {count(len(words.heads), 'head')}", *(f"head {h}" for h in words.heads)]
     maps = [words.paid.mean(axis=0), *words.paid]  # (r, c) each
     chosen = 0 if head is None else 1 + words.heads.index(head)
-    said = [
+    hover_texts = [
         [f"{theme.label(r.text)} → {theme.label(c.text)} ({part})" for part, c in words.columns] for _, r in words.rows
     ]
     figure = go.Figure()
     for at, (name, paid) in enumerate(zip(names, maps, strict=True)):
         figure.add_heatmap(
-            z=paid, visible=at == chosen, name=name, customdata=said, coloraxis="coloraxis", hoverongaps=False,
+            z=paid, visible=at == chosen, name=name, customdata=hover_texts, coloraxis="coloraxis", hoverongaps=False,
             hovertemplate="%{customdata}: %{z:.3f}<extra></extra>",
         )  # fmt: skip
     for axis, draw in ((words.columns, figure.add_vline), (words.rows, figure.add_hline)):
@@ -164,14 +164,8 @@ def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
         {"label": name, "method": "update", "args": [{"visible": [i == at for i in range(len(names))]}]}
         for at, name in enumerate(names)
     ]
-    look = {
-        "x": 1,
-        "y": 1.02,
-        "xanchor": "right",
-        "yanchor": "bottom",
-        "bgcolor": "#ffffff",
-        "font": {"color": "#24211d"},
-    }
+    place = {"x": 1, "y": 1.02, "xanchor": "right", "yanchor": "bottom"}
+    look = place | {"bgcolor": "#ffffff", "font": {"color": "#24211d"}}
     scale = [[0, "rgba(0, 114, 178, 0)"], [0.15, "rgba(0, 114, 178, .45)"], [1, "rgba(0, 114, 178, 1)"]]
     return theme.finish(
         figure, title, 240 + 19 * len(words.rows), coloraxis={"colorscale": scale, "cmin": 0, "colorbar_title": "paid"},

@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
+
+import numpy as np
 
 from dragin_lab.checks import several
 from dragin_lab.core.sentences import load_pipeline
@@ -46,11 +48,6 @@ class TraceColumn:
         """The texts of its sentences."""
         return [self.trace.text[a:b] for a, b in self.spans]
 
-    @property
-    def short(self) -> str:
-        """Its label, of at most 40 characters."""
-        return clip(self.label, 40)[0]
-
     def arrivals_at(self, at: int) -> list[tuple[int, Step]]:
         """The retrievals that came in within a sentence or since the one before it; the last takes the rest."""
         low = self.spans[at - 1][1] if at else -1
@@ -63,12 +60,12 @@ class TraceColumn:
         shown, left_out = clip(self.trace.text[start:stop], SENTENCE_CHARS)
         words = [(start + m.start(), m[0]) for m in re.finditer(r"\S+", shown)]
         new = _new_words([word for _, word in words], base.split()) if base else frozenset()
-        drawn: list[tuple[float, Drawn]] = [
+        parts: list[tuple[float, Drawn]] = [
             (place, (0, word, number in new, any(a <= place < b for a, b in self.fresh)))
             for number, (place, word) in enumerate(words)
         ]
-        drawn += [(place - 0.5, (step.index + 1, "", False, False)) for place, step in self.arrivals_at(at)]
-        return [part for _, part in sorted(drawn, key=lambda pair: pair[0])], left_out
+        parts += [(place - 0.5, (step.index + 1, "", False, False)) for place, step in self.arrivals_at(at)]
+        return [part for _, part in sorted(parts, key=lambda pair: pair[0])], left_out
 
 
 def compare(
@@ -92,11 +89,15 @@ def compare(
 
 def read_columns(traces: Sequence[Trace], labels: Sequence[str] | None) -> list[TraceColumn]:
     """The traces as columns; errors as for ``compare``."""
-    asked = dict.fromkeys(trace.question.text.strip() for trace in traces)
-    if len(asked) > 1:
-        first, other, *_ = (clip(question, 80)[0] for question in asked)
+    questions = dict.fromkeys(trace.question.text.strip() for trace in traces)
+    if len(questions) > 1:
+        first, other, *_ = (clip(question, 80)[0] for question in questions)
         raise SettingError(f"the traces ask different questions, {first!r} and {other!r}; compare traces of one")
-    names = names_of(traces) if labels is None else several("labels", labels, str, "give a list of texts")
+    names = (
+        tell_apart([trace.method for trace in traces])
+        if labels is None
+        else several("labels", labels, str, "give a list of texts")
+    )
     if len(names) != len(traces):
         raise SettingError(f"{len(names)} labels do not go with {len(traces)} traces; give one each")
     return [read_column(trace, name) for trace, name in zip(traces, names, strict=True)]
@@ -109,11 +110,6 @@ def read_column(trace: Trace, label: str = "", most: int = MAX_SENTENCES) -> Tra
     fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
     came = sorted(arrivals(trace), key=lambda pair: pair[0])
     return TraceColumn(trace, label, spans[:most], max(len(spans) - most, 0), came, fresh)
-
-
-def names_of(traces: Sequence[Trace]) -> list[str]:
-    """A name for each trace: its method's, with as many settings as tell it from others of that name."""
-    return tell_apart([trace.method for trace in traces])
 
 
 def _new_words(words: list[str], base: list[str]) -> frozenset[int]:
@@ -129,18 +125,19 @@ def _draw(columns: list[TraceColumn]) -> str:
 
 def _write(columns: list[TraceColumn]) -> str:
     """The comparison as text."""
-    wide = max(len(t.short) for t in columns)
+    labels = [clip(t.label, 40)[0] for t in columns]
+    labels = [label.ljust(max(map(len, labels))) for label in labels]
     lines = [f"Question      {columns[0].trace.question.text}"]
-    for t in columns:
+    for label, t in zip(labels, columns, strict=True):
         counted, answer = t.trace.counters, t.trace.answer or facts.no_answer(t.trace)
         costs = f"{count(counted['retrievals'], 'retrieval')}, {count(counted['generated'], 'token')}"
-        lines.append(f"{t.short.ljust(wide)}  {answer} ({facts.judge_answer(t.trace)[1]}), {costs}")
+        lines.append(f"{label}  {answer} ({facts.judge_answer(t.trace)[1]}), {costs}")
     for number, slot in enumerate(align_sentences([t.sentences for t in columns]), 1):
         lines += ["", f"Sentence {number}"]
-        for t, at in zip(columns, slot, strict=True):
+        for label, t, at in zip(labels, columns, slot, strict=True):
             signs = "" if at is None else "".join(f"◆{step.index + 1} " for _, step in t.arrivals_at(at))
-            said = "–" if at is None else signs + clip(t.sentences[at], SENTENCE_CHARS)[0]
-            lines.append(f"{t.short.ljust(wide)}  {said}")
+            sentence = "–" if at is None else signs + clip(t.sentences[at], SENTENCE_CHARS)[0]
+            lines.append(f"{label}  {sentence}")
     return printable("\n".join(lines)) + "\n"
 
 
@@ -162,13 +159,16 @@ def _letter_trigrams(text: str) -> frozenset[str]:
 def align_sentences(texts: Sequence[Sequence[str]]) -> list[list[int | None]]:
     """Slots in reading order; each holds for every text the number of the sentence in it, None for none.
 
-    The texts are added one after another. Each keeps its order; a sentence joins the slot that it is most alike to, so
-    that all together are as alike as can be (Needleman and Wunsch 1970, gaps free), or gets a slot of its own.
+    The texts are added one after another. Each keeps its order; a sentence joins a slot, so
+    the most alike pairs stand together, or gets a slot of its own.
     """
     slots: list[list[int | None]] = []
     for number, sentences in enumerate(texts):
-        likeness = [[_to_slot(slot, texts, s) for s in sentences] for slot in slots]
-        pairs = _best_pairs(likeness, len(slots), len(sentences))
+        likeness = np.zeros((len(slots), len(sentences)))  # (slots, sentences)
+        for (row, slot), (column, sentence) in product(enumerate(slots), enumerate(sentences)):
+            others = [texts[text][at] for text, at in enumerate(slot) if at is not None]
+            likeness[row, column] = max(sentence_likeness(other, sentence) for other in others)
+        pairs = _pair_alike(likeness)
         merged: list[list[int | None]] = []
         for (i, j), (k, m) in pairwise([(-1, -1), *pairs, (len(slots), len(sentences))]):
             merged += [[*slot, None] for slot in slots[i + 1 : k]]
@@ -179,26 +179,10 @@ def align_sentences(texts: Sequence[Sequence[str]]) -> list[list[int | None]]:
     return slots
 
 
-def _to_slot(slot: Sequence[int | None], texts: Sequence[Sequence[str]], sentence: str) -> float:
-    return max((sentence_likeness(texts[t][s], sentence) for t, s in enumerate(slot) if s is not None), default=0.0)
-
-
-def _best_pairs(likeness: list[list[float]], rows: int, cols: int) -> list[tuple[int, int]]:
-    """The pairs (row, column), rising in both, with the largest sum of likeness; none below ``ALIKE``."""
-    best = [[0.0] * (cols + 1) for _ in range(rows + 1)]
-    for i in range(rows - 1, -1, -1):
-        for j in range(cols - 1, -1, -1):
-            here = likeness[i][j]
-            joined = best[i + 1][j + 1] + here if here >= ALIKE else 0.0
-            best[i][j] = max(joined, best[i + 1][j], best[i][j + 1])
-    pairs, i, j = [], 0, 0
-    while i < rows and j < cols:
-        here = likeness[i][j]
-        if here >= ALIKE and best[i][j] == best[i + 1][j + 1] + here:
-            pairs.append((i, j))
-            i, j = i + 1, j + 1
-        elif best[i][j] == best[i + 1][j]:
-            i += 1
-        else:
-            j += 1
-    return pairs
+def _pair_alike(likeness: np.ndarray) -> list[tuple[int, int]]:
+    """Pairs (row, column), rising in both: the two most alike, then those before and those behind them."""
+    if not likeness.size or likeness.max() < ALIKE:
+        return []
+    row, column = (int(at) for at in np.unravel_index(likeness.argmax(), likeness.shape))
+    before, behind = _pair_alike(likeness[:row, :column]), _pair_alike(likeness[row + 1 :, column + 1 :])
+    return [*before, (row, column), *((row + 1 + i, column + 1 + j) for i, j in behind)]

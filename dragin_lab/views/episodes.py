@@ -40,8 +40,8 @@ def timeline(trace: Trace) -> go.Figure:
         parts = {"not decided yet" if end is None else "kept": (0, kept), "thrown away": (kept, len(text))}
         for fate, (start, stop) in parts.items():
             if start < stop:
-                said = text.text[int(text.offsets[start, 0]) : int(text.offsets[stop - 1, 1])]
-                about = f"{name}, {source}, {fate}: {count(stop - start, 'token')}<br>{_wrap(said)}"
+                body = text.text[int(text.offsets[start, 0]) : int(text.offsets[stop - 1, 1])]
+                about = f"{name}, {source}, {fate}: {count(stop - start, 'token')}<br>{_wrap(body)}"
                 bars[fate].append((place + start, stop - start, name, about))
         if step is not None:  # passages come in behind the draft, or before all that the step wrote
             retrieved_at.setdefault(step.index, place + len(text) * (source == "draft"))
@@ -55,11 +55,11 @@ def timeline(trace: Trace) -> go.Figure:
                 marker={"color": FATES[fate], "pattern": theme.HATCH | {"shape": "" if fate == "kept" else "/"}},
                 hovertemplate="%{customdata}<extra></extra>",
             )  # fmt: skip
-    asked = [step for step in trace.steps if step.query is not None]
+    searches = [step for step in trace.steps if step.query is not None]
     figure.add_scatter(
-        x=[retrieved_at.get(step.index, 0) for step in asked],
-        y=[f"step {step.index + 1}" for step in asked],
-        mode="markers", name="◆ retrieval", customdata=[_describe_retrieval(step) for step in asked],
+        x=[retrieved_at.get(step.index, 0) for step in searches],
+        y=[f"step {step.index + 1}" for step in searches],
+        mode="markers", name="◆ retrieval", customdata=[_describe_retrieval(step) for step in searches],
         hovertemplate="%{customdata}<extra></extra>",
         marker={"symbol": "diamond", "size": 14, "color": theme.BLUE, "line": {"color": "#ffffff", "width": 1}},
     )  # fmt: skip
@@ -79,8 +79,8 @@ def _wrap(text: str, limit: int = 600, width: int = 90) -> str:
 def _describe_retrieval(step: Step) -> str:
     assert step.query is not None
     why = [_wrap(step.decision.reason)] if step.decision is not None else []
-    found = [f"{rank}. {theme.clip_label(p.title or p.id, 80)}" for rank, p in enumerate(step.passages[:5], 1)]
-    return "<br>".join([*why, f"⌕ {_wrap(step.query.sent or '(empty query)')}", *(found or ["nothing was found"])])
+    passages = [f"{rank}. {theme.clip_label(p.title or p.id, 80)}" for rank, p in enumerate(step.passages[:5], 1)]
+    return "<br>".join([*why, f"⌕ {_wrap(step.query.sent or '(empty query)')}", *(passages or ["nothing was found"])])
 
 
 def selections(trace: Trace, step: int | None = None) -> go.Figure:

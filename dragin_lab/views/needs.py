@@ -54,7 +54,7 @@ def roc(
         if set(np.unique(values)) <= {0.0, 1.0}:
             only = at == 1.0
             alarms, recall, at, precision = alarms[only], recall[only], at[only], precision[only]
-        said = [
+        hover_texts = [
             f"{theme.label(name)}, area {areas[name]:.3f}<br>score ≥ {num(t)}<br>"
             f"{r:.0%} of missing fire, {a:.0%} of known<br>precision {num(p, 2)}"
             for t, r, a, p in zip(at, recall, alarms, precision, strict=True)
@@ -62,7 +62,7 @@ def roc(
         shared = {
             "name": f"{theme.label(name)} {areas[name]:.2f}", "legendgroup": name, "line": look["line"],
             "mode": "lines" if len(at) > 1 else "markers", "marker": look["marker"],
-            "customdata": said, "hovertemplate": "%{customdata}<extra></extra>",
+            "customdata": hover_texts, "hovertemplate": "%{customdata}<extra></extra>",
         }  # fmt: skip
         figure.add_scatter(x=alarms, y=recall, **shared, row=1, col=1)
         figure.add_scatter(x=recall, y=precision, showlegend=False, **shared, row=1, col=2)
@@ -159,7 +159,7 @@ def contributions(trace: Trace) -> go.Figure:
         raise SettingError(f"trigger {trigger.name!r} has no weights; ask with a trigger that dl.fit_trigger made")
     terms = sorted(trigger.terms, key=lambda term: -abs(term[1]))
     order = [[name for name, *_ in trigger.terms].index(name) for name, *_ in terms]
-    labels, values, said = [], [], []
+    labels, values, hover_texts = [], [], []
     for step in (one for one in trace.steps if one.draft is not None and len(one.words)):
         draft = as_judged(trace, step, method)
         added, score = trigger.contributions(draft)[:, order], trigger.score(draft)  # (n, f), (n,)
@@ -170,7 +170,7 @@ def contributions(trace: Trace) -> go.Figure:
                 name = f"{'◆ ' * bool(hit)}{theme.clip_label(show_spaces(word), 18)}"
                 labels.append(f"{step.index + 1} · {name}")
                 values.append(added[token])
-                said.append(
+                hover_texts.append(
                     [
                         f"{name}: score {num(score[token])}<br>{theme.label(n)} {v:+.2f}"
                         for (n, *_), v in zip(terms, added[token], strict=True)
@@ -181,7 +181,8 @@ def contributions(trace: Trace) -> go.Figure:
     z = np.array(values[:MAX_WORDS])  # (w, f) log-odds
     names = [f"{theme.clip_label(name, 18)} {num(weight, 2)}" for name, weight, *_ in terms]
     figure = go.Figure().add_heatmap(
-        z=z, x=names, y=list(range(len(z))), customdata=said[:MAX_WORDS], hovertemplate="%{customdata}<extra></extra>",
+        z=z, x=names, y=list(range(len(z))), customdata=hover_texts[:MAX_WORDS],
+        hovertemplate="%{customdata}<extra></extra>",
         texttemplate="%{z:+.1f}", textfont_size=10, zmid=0, colorbar_title="log-odds",
         colorscale=[[0, theme.BLUE], [0.5, "#f2f0ec"], [1, theme.AMBER]], xgap=1, ygap=1,
     )  # fmt: skip

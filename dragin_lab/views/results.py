@@ -79,7 +79,7 @@ def _draw_measure(
     ]
     order = [int(np.argmax(np.nan_to_num(y))), len(y) - 1, 0] if len(y) else []
     labelled = choose_apart(rows["value"].tolist() if scaled else range(len(y)), order, 0.25)
-    said = [
+    hover_texts = [
         f"{setting} {theme.label(value)} · {whose}<br>{NAMES.get(name, name)} {num(one)}"
         + (f" ({num(low)} to {num(high)})" if low < high else "")
         for value, one, low, high in zip(rows["value"], y, *ends, strict=True)
@@ -92,7 +92,7 @@ def _draw_measure(
         x=values, y=y, mode=("lines+" if scaled else "") + "markers+text",
         text=[f"{value:.2f}" if place in labelled else "" for place, value in enumerate(y)],
         textposition="top center", cliponaxis=False, error_y=bars, **look,
-        customdata=said, hovertemplate="%{customdata}<extra></extra>", **at,
+        customdata=hover_texts, hovertemplate="%{customdata}<extra></extra>", **at,
     )  # fmt: skip
 
 

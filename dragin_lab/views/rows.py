@@ -211,12 +211,12 @@ def draw_scores(rows: pd.DataFrame) -> list[dict[str, Any]]:
     colours = np.where(rows["fires"], theme.AMBER, theme.GREY).tolist()
     hatch = theme.HATCH | {"shape": np.where(rows["spared"] | rows["stop"], "/", "").tolist()}
     at = np.flatnonzero(rows["opens"])
-    said = [theme.label(line) for line in rows["about"]]
+    hover_texts = [theme.label(line) for line in rows["about"]]
     return [
-        {"y": rows["compared"], "marker": {"color": colours, "pattern": hatch}, "customdata": said},
+        {"y": rows["compared"], "marker": {"color": colours, "pattern": hatch}, "customdata": hover_texts},
         {
             "type": "scatter", "x": at + 1, "y": rows["compared"].to_numpy()[at], "mode": "text", "text": "◆",
-            "textposition": "top center", "cliponaxis": False, "customdata": [said[i] for i in at],
+            "textposition": "top center", "cliponaxis": False, "customdata": [hover_texts[i] for i in at],
         },
     ]  # fmt: skip
 

@@ -29,7 +29,7 @@ class AskLive(Control):
     """The box. ``trace`` is that of the latest episode, valid at any moment."""
 
     def __init__(self, labs: dict[str, Lab], question: Question, method: str, variant: str, settings: Any) -> None:
-        self.labs, self.asked, self.settings, self.trace = labs, question, settings, None
+        self.labs, self.given, self.settings, self.trace = labs, question, settings, None
         self.own = (method, variant)
         self.question = ipw.Textarea(value=question.text, description="question", rows=2, layout={"width": "640px"})
         self.lab = ipw.Dropdown(options=list(labs), description="model")
@@ -72,7 +72,7 @@ class AskLive(Control):
         text = self.question.value if question is None else instance("question", question, str, "give a text")
         settings = self.settings_of() | ({} if self.theta.disabled else {"threshold": self.theta.value})
         method = make_method(self.method.value, variant=self.variant.value, **settings)
-        events = self.labs[self.lab.value].stream(self.asked if text == self.asked.text else text, method)
+        events = self.labs[self.lab.value].stream(self.given if text == self.given.text else text, method)
         self.trace = events.trace
         self.begin(lambda: self.watch(events))
 
@@ -80,15 +80,15 @@ class AskLive(Control):
         """Show what comes, the text under way at most every ``EVERY`` seconds."""
         trace: Trace = events.trace
         under_way: list[str] = []
-        done, drawn = "", 0.0
+        done, last = "", 0.0
 
         def each(event: Any) -> None:
-            nonlocal done, drawn
+            nonlocal done, last
             if isinstance(event, TokenWritten):
                 level = int(np.clip(1 + (event.entropy - CERTAIN) / (LOST - CERTAIN) * 9, 0, 9))
                 tip = f"entropy {event.entropy:.3f}, probability {np.exp(event.logprob):.2f}"
                 under_way.append(f'<span class="h{level}" title="{tip}">{esc(event.text)}</span>')
-                if time.monotonic() - drawn < EVERY:
+                if time.monotonic() - last < EVERY:
                     return
             else:  # the page is drawn where a step went on, not for each token
                 under_way.clear()
@@ -97,7 +97,7 @@ class AskLive(Control):
             style = "" if done else f"<style>{load_stylesheet()}</style>"
             text = f'<div class="head"><small>{writing}</small><div class="txt">{"".join(under_way)}</div></div>'
             self.page.value = f'{done}<div class="dl-out mathjax_ignore">{style}<div class="dl">{text}</div></div>'
-            drawn = time.monotonic()
+            last = time.monotonic()
 
         try:
             whole = self.follow(events, each)
@@ -111,8 +111,8 @@ def live(lab: Lab, question: str | Question, method: str, others: Mapping[str, L
     further = instance("others", {} if others is None else others, Mapping, "give labs by name")
     several("others", further.values(), Lab, "give dl.Lab objects")
     instance("question", question, str | Question, "give a text or a Question")
-    asked = Question("", question) if isinstance(question, str) else question
+    given = Question("", question) if isinstance(question, str) else question
     variant = settings.pop("variant", VARIANTS[0])
     make_method(method, variant=variant, **settings)  # refuses before anything is drawn
     name = clip(str(getattr(lab.model, "name", "") or "this lab"), 60)[0]
-    return AskLive({name: lab} | dict(further), asked, method, variant, settings)
+    return AskLive({name: lab} | dict(further), given, method, variant, settings)

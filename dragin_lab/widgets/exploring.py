@@ -109,9 +109,9 @@ class Explorer(Control):
         passages = [] if own is None else [(clip(f"{p.title}: {p.text}", 90)[0], i) for i, p in enumerate(own.passages)]
         self.keep.options, self.keep.value = passages, [i for _, i in passages]
         reason = "" if own is None or own.decision is None else own.decision.reason
-        found = "".join(f"<li>{esc(title)}</li>" for title, _ in passages)
-        asked = f"<p>⌕ <b>{esc(query.text)}</b></p><ol>{found}</ol>" if query is not None else ""
-        self.step_page.value = f'<div class="mathjax_ignore"><p>{esc(reason)}</p>{asked}</div>'
+        titles = "".join(f"<li>{esc(title)}</li>" for title, _ in passages)
+        search = f"<p>⌕ <b>{esc(query.text)}</b></p><ol>{titles}</ol>" if query is not None else ""
+        self.step_page.value = f'<div class="mathjax_ignore"><p>{esc(reason)}</p>{search}</div>'
         self.token.max = max(len(self.rows), 1)
         fired = self.rows.index[self.rows["opens"]]
         self.token.value = int(fired[0]) + 1 if len(fired) else 1

@@ -83,8 +83,8 @@ class Tuner(Control):
         self.page.value = replays.show_outcomes([self.outcome]).html
         if len(self.figure.data) == 4 and (rows := self.rows()) is not None:
             with self.figure.batch_update():
-                for drawn, new in zip(self.figure.data[2:], draw_scores(rows), strict=True):
-                    drawn.update(new)
+                for bars, new in zip(self.figure.data[2:], draw_scores(rows), strict=True):
+                    bars.update(new)
                 self.figure.layout.shapes = mark_tokens(rows, threshold_of(self.outcome.judged), True)
 
     def rows(self) -> Any:
@@ -145,19 +145,19 @@ def tune(
     given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
     known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
     instance("lab", lab, Lab | None, "give the dl.Lab that made the traces")
-    made = []
+    replayed = []
     for trace in map(open_trace, given):
         own = lab.model.tokenizer if lab is not None and fits(lab.model.tokenizer, trace) else None
-        made.append(Replay(trace, find_labels(trace, known), tokenizer=own, nlp=nlp))
-    if not made:
+        replayed.append(Replay(trace, find_labels(trace, known), tokenizer=own, nlp=nlp))
+    if not replayed:
         raise SettingError("there is no trace to tune; give one or a list of them")
-    kinds = {(r.method.name, r.method.variant, type(r.method.trigger), type(r.method.formulator)) for r in made}
+    kinds = {(r.method.name, r.method.variant, type(r.method.trigger), type(r.method.formulator)) for r in replayed}
     if len(kinds) > 1:
         named = ", ".join(sorted({f"{name} ({variant})" for name, variant, *_ in kinds}))
         raise SettingError(f"the traces are of several methods ({named}); give those of one")
-    if not made[0].tunable:
-        raise SettingError(f"{made[0].method.name} has no threshold, so there is nothing to tune")
-    return Tuner(made, lab)
+    if not replayed[0].tunable:
+        raise SettingError(f"{replayed[0].method.name} has no threshold, so there is nothing to tune")
+    return Tuner(replayed, lab)
 
 
 def make_control(name: str, replays_: list[Replay]) -> Any:

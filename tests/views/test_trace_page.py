@@ -19,10 +19,11 @@ import dragin_lab as dl
 from dragin_lab import views
 from dragin_lab.catalog.methods import method
 from dragin_lab.errors import SettingError, TraceFileError, ViewError
+from dragin_lab.study.conditions import tell_apart
 from dragin_lab.trace.trace import Passage, Prompt, Query, Question, Step, Trace
 from dragin_lab.views import facts
 from dragin_lab.views.cells import BELOW, LEVELS, Texts
-from dragin_lab.views.comparing import align_sentences, names_of, sentence_likeness
+from dragin_lab.views.comparing import align_sentences, sentence_likeness
 from dragin_lab.views.html import esc
 from dragin_lab.views.pages import load_stylesheet
 
@@ -354,9 +355,14 @@ def test_methods_stand_under_each_other_with_their_differences():
 def test_names_say_what_differs_and_no_more():
     one, two = samples.almanac_trace(), samples.almanac_trace("paper")
     three = dataclasses.replace(one, method=one.method | {"threshold": 0.8})
-    assert names_of([one, samples.baseline_trace("wo-rag")]) == ["dragin", "wo-rag"]
-    assert names_of([one, two, three]) == ["dragin reference θ 1.2", "dragin paper", "dragin reference θ 0.8"]
-    assert names_of([one, one]) == ["dragin #1", "dragin #2"]
+    assert tell_apart([one.method, samples.baseline_trace("wo-rag").method]) == ["dragin", "wo-rag"]
+    methods = [one.method, two.method, three.method]
+    assert tell_apart(methods) == [
+        "dragin reference θ 1.2",
+        "dragin paper",
+        "dragin reference θ 0.8",
+    ]
+    assert tell_apart([one.method, one.method]) == ["dragin #1", "dragin #2"]
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path):
