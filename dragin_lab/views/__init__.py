@@ -11,8 +11,8 @@ from typing import Any
 
 _WHERE = {
     "Page": "pages",
-    "attention": "attended",
-    "browse_page": "browsing",
+    "attention": "episodes",
+    "browse_page": "comparing",
     "compare": "comparing",
     "contributions": "needs",
     "frontier": "results",

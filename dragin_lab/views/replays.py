@@ -16,10 +16,10 @@ from dragin_lab.errors import SettingError
 from dragin_lab.study.truth import Count, find_labels
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views.cells import Texts
 from dragin_lab.views.facts import judge_answer, setting_text
 from dragin_lab.views.html import clip, count, esc, num
 from dragin_lab.views.pages import Page, load_stylesheet, open_traces
+from dragin_lab.views.texts import Texts
 from dragin_lab.views.trace_page import trace_card
 
 

@@ -16,10 +16,9 @@ from dragin_lab.checks import count as as_count
 from dragin_lab.trace.kept import arrivals, before_after, kept_of, mean_entropy, origins, resumed, with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace
 from dragin_lab.views import facts
-from dragin_lab.views.cells import Cell, Texts
 from dragin_lab.views.html import clip, clip_html, count, esc, num
 from dragin_lab.views.pages import Page, open_trace, render, show_or_explain
-from dragin_lab.views.texts import write_trace
+from dragin_lab.views.texts import Cell, Texts, write_trace
 
 MAX_STEPS, OPEN_STEPS = 40, 6
 GEM = '<span class="gem" aria-hidden="true">◆</span>'

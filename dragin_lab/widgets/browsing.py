@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets as ipw
 
 from dragin_lab.study.runs import Runs
-from dragin_lab.views.browsing import describe_answers, question_table
+from dragin_lab.views.comparing import describe_answers, question_table
 from dragin_lab.views.pages import load_stylesheet, show_part
 from dragin_lab.widgets.control import Control
 

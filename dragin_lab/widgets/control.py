@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import ipywidgets as ipw
+import plotly.graph_objects as go
 
 from dragin_lab.errors import SettingError
 from dragin_lab.run.serving import describe_error
@@ -119,3 +120,11 @@ def button(label: str, call: Callable[[], Any], **options: Any) -> ipw.Button:
 def row(*controls: ipw.Widget) -> ipw.HBox:
     """Controls beside one another, or under one another where it is narrow."""
     return ipw.HBox(controls, layout={"flex_flow": "row wrap"})
+
+
+def draw_into(shown: go.FigureWidget, figure: go.Figure) -> None:
+    """Put another figure in the place of the one that is shown."""
+    with shown.batch_update():
+        shown.data = ()
+        shown.add_traces(figure.data)
+        shown.layout = figure.layout.update(autosize=True)

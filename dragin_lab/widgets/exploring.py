@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from dragin_lab.views.comparing import compare
 from dragin_lab.views.html import clip, esc, percent
 from dragin_lab.views.pages import open_trace
 from dragin_lab.views.rows import draw_tokens, find_text, heatmap, list_alternatives, token_rows
-from dragin_lab.widgets.control import Control, button, row
+from dragin_lab.widgets.control import Control, button, draw_into, row
 
 
 class Explorer(Control):
@@ -35,23 +36,20 @@ class Explorer(Control):
         self.instead = ipw.Dropdown(description="instead", layout=wide)
         self.query = ipw.Textarea(description="query", rows=2, layout={"width": "60%"})
         self.keep = ipw.SelectMultiple(description="passages", rows=4, layout={"width": "60%"})
-        what_if = [
-            (self.instead, "write on with it", lambda: {"to": self.instead.value}),
-            (self.query, "search for this", lambda: {"query": self.query.value}),
-            (self.keep, "keep only these", lambda: {"passages": self.kept()}),
-            (None, "retrieve at this token", lambda: {"retrieve": True}),
-            (None, "write on without", lambda: {"retrieve": False}),
-        ]
+
+        def offer(label: str, read: Callable[[], dict[str, Any]]) -> ipw.Button:
+            return button(label, lambda: self.change(**read()), disabled=lab is None)
+
+        write_on, retrieve = offer("write on without", lambda: {"retrieve": False}), lambda: {"retrieve": True}
         changes = [
-            row(
-                *[] if value is None else [value],
-                button(label, lambda read=read: self.change(**read()), disabled=lab is None),
-            )
-            for value, label, read in what_if
+            row(self.instead, offer("write on with it", lambda: {"to": self.instead.value})),
+            row(self.query, offer("search for this", lambda: {"query": self.query.value})),
+            row(self.keep, offer("keep only these", lambda: {"passages": self.kept()})),
+            row(offer("retrieve at this token", retrieve), write_on),
         ]
         known = [row(self.which, self.texts), self.figure, self.token, self.about, self.step_page]
         still = lambda: heatmap(self.trace, *self.texts.value[:2]) if self.texts.value else self.trace  # noqa: E731
-        super().__init__([*known, *changes[:3], row(*changes[3:])], [self.comparison], still)
+        super().__init__([*known, *changes], [self.comparison], still)
         self.which.observe(lambda _: self.open_trace(), "value")
         self.texts.observe(lambda _: self.open_text(), "value")
         self.token.observe(lambda _: self.look(), "value")
@@ -98,10 +96,7 @@ class Explorer(Control):
         own, name, text = find_text(self.trace, *self.texts.value)
         self.rows = token_rows(self.trace, own, name, text)
         drawn = draw_tokens(self.trace, self.rows, f"step {self.texts.value[0]}, {name}")
-        with self.figure.batch_update():
-            self.figure.data = ()
-            self.figure.add_traces(drawn.data)
-            self.figure.layout = drawn.layout.update(autosize=True)
+        draw_into(self.figure, drawn)
         for bars in self.figure.data[: 3 if len(drawn.data) > 2 else 2]:
             bars.on_click(lambda _, points, __: setattr(self.token, "value", int(points.point_inds[0]) + 1))
         query = None if own is None else own.query

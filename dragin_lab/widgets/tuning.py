@@ -25,7 +25,7 @@ from dragin_lab.views import replays
 from dragin_lab.views.html import clip
 from dragin_lab.views.pages import open_trace
 from dragin_lab.views.rows import draw_scores, draw_tokens, find_text, heatmap, mark_tokens, threshold_of, token_rows
-from dragin_lab.widgets.control import Control, button, row
+from dragin_lab.widgets.control import Control, button, draw_into, row
 
 STEPS = 200  # of a slider
 BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}  # two pages, under one another where it is narrow
@@ -98,13 +98,8 @@ class Tuner(Control):
 
     def draw(self) -> None:
         """The figure anew, for another trace or step."""
-        rows = self.rows()
-        with self.figure.batch_update():
-            self.figure.data = ()
-            if rows is not None:
-                drawn = draw_tokens(self.outcome.judged, rows, f"step {self.texts.value}, draft")
-                self.figure.add_traces(drawn.data)
-                self.figure.layout = drawn.layout.update(autosize=True)
+        rows, title = self.rows(), f"step {self.texts.value}, draft"
+        draw_into(self.figure, go.Figure() if rows is None else draw_tokens(self.outcome.judged, rows, title))
 
     def replay_all(self) -> None:
         """A table of all traces at these settings, those that change first."""

@@ -21,8 +21,7 @@ from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.trace.words import Word
 from dragin_lab.views import theme
-from dragin_lab.views.attended import WordMap, draw_map, read_again, written_map
-from dragin_lab.views.episodes import find_parts
+from dragin_lab.views.episodes import WordMap, draw_map, find_parts, read_again, written_map
 from dragin_lab.views.rows import find_text, token_rows
 
 OF_A_TRACE = {"heatmap": views.heatmap, "timeline": views.timeline, "selections": views.selections}

@@ -22,10 +22,10 @@ from dragin_lab.errors import SettingError, TraceFileError, ViewError
 from dragin_lab.study.conditions import tell_apart
 from dragin_lab.trace.trace import Passage, Prompt, Query, Question, Step, Trace
 from dragin_lab.views import facts
-from dragin_lab.views.cells import BELOW, LEVELS, Texts
 from dragin_lab.views.comparing import align_sentences, sentence_likeness
 from dragin_lab.views.html import esc
 from dragin_lab.views.pages import load_stylesheet
+from dragin_lab.views.texts import BELOW, LEVELS, Texts
 
 PAGES = {"trace": views.trace, "compare": lambda trace: views.compare([trace, trace])}
 
