@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import METHODS
 from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS, FILES
-from dragin_lab.data.presets import find_preset, plain_name
+from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.study.run_tables import mean_cell
@@ -231,30 +230,6 @@ class Source:
         if self.settings["variant"] != "reference":
             remarks.append(f"{self.settings['variant']} variant")
         return remarks
-
-    def has_published_threshold(self) -> bool:
-        """Whether its threshold is that of Table 9 for the model and benchmark."""
-        if self.paper_model is None or self.benchmark is None or self.settings["when"] != OWN_TRIGGER:
-            return False
-        preset = find_preset(self.paper_model, self.benchmark, source="paper")
-        return bool(self.settings["threshold"] == preset.settings["threshold"])
-
-    def has_default_settings(self) -> bool:
-        """Whether the settings that sweeps go over are the method's own."""
-        used: dict[str, Any] = self.settings
-        own = method(used["name"], variant=used["variant"], when=used["when"], what=used["what"])
-        return all(used.get(name) == own.settings.get(name) for name in ("threshold", "top_n", "n"))
-
-
-#: Which of several runs that fit a cell is taken: real questions before Almanac's, BM25, the reference variant, the
-#: threshold of Table 9, the method's default. The last one makes a method, for which spaCy has to be there.
-PREFERENCES: tuple[Callable[[Source], bool], ...] = (
-    lambda source: not source.almanac,
-    lambda source: source.retriever in (None, BM25),
-    lambda source: source.settings["variant"] == "reference",
-    Source.has_published_threshold,
-    Source.has_default_settings,
-)
 
 
 def _benchmark(dataset: str) -> str | None:

@@ -21,7 +21,6 @@ from dragin_lab.study.paper_cells import (
     ALONE,
     NAMES,
     OWN_TRIGGER,
-    PREFERENCES,
     RESULTS,
     Layout,
     Line,
@@ -50,12 +49,12 @@ def table(
             "vicuna-13b-v1.5"). The paper's own models are known by their Hugging Face ids; any other stands beside the
             rows of all three.
         compare: a row, such as "dragin", that the others are tested against on the same questions.
-        variant: take runs of this variant only; else the reference variant's where both are there.
+        variant: take runs of this variant only.
         benchmark: what Tables 4 to 6 are taken from instead of the paper's data set.
 
     Raises:
         SettingError: a table, model, row or benchmark that does not exist; runs for a table about settings; runs that
-            cannot stand side by side; runs of which none fills a cell.
+            cannot stand side by side; two that fit one cell; runs of which none fills a cell.
         RunError: a folder that holds no run, or a damaged one.
     """
     remedy = "give folders that 'dragin-lab run --output' wrote"
@@ -94,7 +93,6 @@ class _Filling:
                 raise SettingError(f"runs of {len(names)} models ({', '.join(names)}); give those of one {place}")
         self.base = "" if compare is None else self._find_row(compare)
         self.used: dict[Path, Source] = {}
-        self.left_out: dict[Path, Source] = {}  # runs that fit a cell, where another one was taken
         self.marks: dict[str, str] = {}  # remark -> its mark
 
     def table(self) -> Table:
@@ -152,19 +150,16 @@ class _Filling:
         return own or []
 
     def _find_source(self, want: Want) -> Source | None:
-        """The run for a cell, by ``PREFERENCES`` where several fit. Raises ``SettingError`` where several are left."""
-        best = fitting = [source for source in self._runs_beside(want.model) if source.fits(want)]
-        for is_preferred in PREFERENCES:
-            if len(best) > 1:
-                best = [source for source in best if is_preferred(source)] or best
-        if len(best) > 1:
-            folders = ", ".join(str(source.folder) for source in best)
+        """The run for a cell. Raises ``SettingError`` where several fit."""
+        fitting = [source for source in self._runs_beside(want.model) if source.fits(want)]
+        if len(fitting) > 1:
+            folders = ", ".join(str(source.folder) for source in fitting)
+            variants = len({source.settings["variant"] for source in fitting}) > 1
             raise SettingError(
-                f"{len(best)} runs fit {want.when} × {want.what} on {NAMES[want.benchmark]}: {folders}; "
-                "give the folders of those you mean"
+                f"{len(fitting)} runs fit {want.when} × {want.what} on {NAMES[want.benchmark]}: {folders}; "
+                f"give the folders of those you mean{', or variant=' if variants else ''}"
             )
-        self.left_out |= {source.folder: source for source in fitting if source not in best}
-        return best[0] if best else None
+        return fitting[0] if fitting else None
 
     def _about(self) -> list[str]:
         """Lines that describe our values."""
@@ -192,9 +187,6 @@ class _Filling:
             lines.append("ours in Avg. Tokens: the tokens that FL-RAG generated, which keeps all it writes")
         if self.base:
             lines.append(comparing(self.base, "randomisation test"))
-        if left := [str(folder) for folder in self.left_out if folder not in self.used]:
-            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-            lines.append(f"runs that fit too and were not taken: {', '.join(left[:3])}{more}")
         if unused := sorted({source.dataset for source in self.sources if source.benchmark is None}):
             lines.append(f"data sets of no table: {', '.join(unused)}")
         return lines
