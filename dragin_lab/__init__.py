@@ -7,6 +7,7 @@ TYPE_CHECKING = False  # as in typing, which takes long to import: until the com
 if TYPE_CHECKING:  # what ``_WHERE`` says, for type checkers and editors
     from typing import Any
 
+    from dragin_lab import almanac, views
     from dragin_lab.catalog.methods import method, methods, what, when
     from dragin_lab.core.formulators import Formulator, Gap
     from dragin_lab.core.prompts import Exemplar, PromptTemplate
@@ -14,6 +15,7 @@ if TYPE_CHECKING:  # what ``_WHERE`` says, for type checkers and editors
     from dragin_lab.engines.capture import capture
     from dragin_lab.retrieval.bm25 import BM25
     from dragin_lab.retrieval.corpus import Corpus
+    from dragin_lab.run.benchmark import benchmark
     from dragin_lab.run.cluster import Cluster
     from dragin_lab.run.lab import Lab
     from dragin_lab.run.sweeps import Sweep
@@ -53,6 +55,7 @@ _WHERE = {
     "Sweep": "run.sweeps",
     "Trace": "trace.trace",
     "Trigger": "core.trigger",
+    "benchmark": "run.benchmark",
     "browse": "widgets.browsing",
     "capture": "engines.capture",
     "compare": "views.comparing",
@@ -67,14 +70,19 @@ _WHERE = {
     "when": "catalog.methods",
 }
 
+#: Rooms whose own names are public: ``dl.views.roc``, ``dl.almanac.labels``.
+_ROOMS = ("almanac", "views")
+
 __all__ = sorted(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in (*_WHERE, *_ROOMS):
         raise AttributeError(f"module 'dragin_lab' has no attribute {name!r}")
     import importlib
 
+    if name in _ROOMS:
+        return importlib.import_module(f"dragin_lab.{name}")
     value = getattr(importlib.import_module(f"dragin_lab.{_WHERE[name]}"), name)
     globals()[name] = value
     return value

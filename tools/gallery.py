@@ -1,10 +1,11 @@
-"""Make docs/gallery: the notebooks, executed, as pages with their outputs.
+"""Make docs/gallery: the notebooks, executed as they are committed, as pages with their outputs. Some minutes.
 
-    python -m tools.gallery                        all of them, from runs/gallery (tools/runs.py)
+    python -m tools.gallery                        all of them
     python -m tools.gallery --only 03 06           some of them
     python -m tools.gallery --page mine.ipynb      a page of a notebook that was executed already, as it is
+    python -m tools.gallery --tour                 notebooks/00_tour.ipynb with its outputs and pictures, for GitHub
 
-Needs papermill, which gives the notebooks other parameters: 200 questions where the committed ones ask a few.
+``--tour`` needs Chromium or Chrome, which plotly's kaleido draws with.
 """
 
 from __future__ import annotations
@@ -16,49 +17,54 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # the kernels inherit both
-os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"  # figures as data, without 5 MB of script in each notebook
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the kernels inherit it
 
 import nbformat
 from plotly.offline import get_plotlyjs
 
-from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.files import write_whole
-from tools.base import DOCS, ROOT, RUNS, parser, say
+from tools.base import DOCS, ROOT, parser, say
 from tools.gallery_page import index, page, says, title_of
+from tools.pictures import browser
 
 NOTEBOOKS = ROOT / "notebooks"
 OUTPUT = DOCS / "gallery"
-EACH = 50  # questions of each benchmark, as tools/runs.py asks
+TOUR = NOTEBOOKS / "00_tour.ipynb"
 
 
-def parameters(name: str, runs: str) -> dict[str, Any]:
-    """What a notebook's page is made with instead of its own parameters; ``runs`` as the notebook sees the folder."""
-    return {
-        "03_threshold_sweep": {"runs": runs, "datasets": [f"almanac/{one}" for one in BENCHMARKS], "questions": EACH},
-        "04_benchmarks": {"runs": runs},
-        "05_ablations": {"runs": runs},
-        "06_when_was_it_needed": {"questions": EACH, "dev_questions": 20},
-        "07_paper_and_code": {"questions": EACH},
-    }.get(name, {})
+def execute(notebook: Path, renderer: str = "plotly_mimetype") -> Any:
+    """The notebook with its outputs, run in a fresh kernel; ``renderer`` is how plotly writes figures.
 
-
-def executed(notebook: Path, given: dict[str, Any], copy: Path) -> Any:
-    """The notebook with its outputs, run by papermill in a fresh kernel."""
+    Progress and notes on stderr are left out, and a warning, which a reader would miss, ends it.
+    """
     import papermill
 
-    papermill.execute_notebook(
-        notebook, copy, parameters=given, cwd=NOTEBOOKS, kernel_name="python3", progress_bar=False
-    )  # fmt: skip
-    book = nbformat.read(copy, as_version=4)
+    os.environ["PLOTLY_RENDERER"] = renderer
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / notebook.name
+        papermill.execute_notebook(notebook, copy, cwd=NOTEBOOKS, kernel_name="python3", progress_bar=False)
+        book = nbformat.read(copy, as_version=4)
     for cell in book.cells:
-        kept = [output for output in cell.get("outputs", ()) if output.get("name") != "stderr"]
         noted = "".join(output.text for output in cell.get("outputs", ()) if output.get("name") == "stderr")
         if "Warning" in noted:
             sys.exit(f"{notebook.name}: a cell warns, which a page does not show: {noted.strip()[-300:]}")
-        if noted:  # such as how many threads this machine gives a model
-            cell["outputs"] = kept
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     return book
+
+
+def write_tour() -> None:
+    """The tour with its outputs in place: figures as data for JupyterLab, and as pictures for GitHub."""
+    os.environ.setdefault("BROWSER_PATH", browser())
+    plain, book = nbformat.read(TOUR, as_version=4), execute(TOUR, "plotly_mimetype+png")
+    for cell, made in zip(plain.cells, book.cells, strict=True):
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = made.outputs, made.execution_count
+            for output in cell.outputs:
+                output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)  # of a kernel that ended
+            cell.outputs = [output for output in cell.outputs if output.get("data", True)]
+    nbformat.write(plain, TOUR)
+    say(f"{TOUR.name}: {TOUR.stat().st_size / 1e6:.2f} MB")
 
 
 def write_page(folder: Path, name: str, html: str) -> None:
@@ -69,25 +75,19 @@ def write_page(folder: Path, name: str, html: str) -> None:
     say(f"{target.name}: {target.stat().st_size / 1e6:.2f} MB")
 
 
-def gallery(folder: Path, runs: Path, only: Sequence[str]) -> None:
+def gallery(folder: Path, only: Sequence[str]) -> None:
     """The pages of the notebooks whose names begin with one of ``only`` (all where there is none), and the index."""
     books = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
     plain = [nbformat.read(book, as_version=4) for book in books]
     turns = [None, *((f"{book.stem}.html", title_of(nb)) for book, nb in zip(books, plain, strict=True)), None]
-    seen = os.path.relpath(runs, NOTEBOOKS)
-    with tempfile.TemporaryDirectory() as scratch:
-        for at, book in enumerate(books):
-            if only and not book.stem.startswith(tuple(only)):
-                continue
+    for at, book in enumerate(books):
+        if not only or book.stem.startswith(tuple(only)):
             say(f"{book.name}: runs")
-            given = parameters(book.stem, seen)
-            found = executed(book, given, Path(scratch) / book.name)
-            made = "An executed copy, made by tools/gallery.py" + (" with other parameters." if given else ".")
-            write_page(folder, book.stem, page(found, book.stem, made, turns[at], turns[at + 2]))
+            made = "An executed copy, made by tools/gallery.py."
+            write_page(folder, book.stem, page(execute(book), book.stem, made, turns[at], turns[at + 2]))
     about = (
         "Executed copies of the notebooks in `notebooks/`, on the embedded model and Almanac, its fictional world. "
-        "Nothing here was typed: every figure came out of a cell. The benchmarks are those of run directories with "
-        f"{EACH} questions of each of the {len(BENCHMARKS)} benchmarks. The pages open offline."
+        "Nothing here was typed: every figure came out of a cell. The pages open offline."
     )
     cards = [(book.stem, title_of(nb), says(nb)) for book, nb in zip(books, plain, strict=True)]
     write_page(folder, "index", index(cards, about))
@@ -95,17 +95,20 @@ def gallery(folder: Path, runs: Path, only: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     command = parser(__doc__)
-    command.add_argument("--runs", type=Path, default=RUNS / "gallery", help="what tools/runs.py wrote")
     command.add_argument("--output", type=Path, default=OUTPUT, help="folder of the pages (default: docs/gallery)")
     command.add_argument("--only", nargs="+", default=[], help="beginnings of names, such as 03")
     command.add_argument("--page", nargs="+", type=Path, default=[], help="executed notebooks to write as pages")
+    command.add_argument("--tour", action="store_true", help="execute the tour in its place")
     given = command.parse_args(arguments)
+    if given.tour:
+        write_tour()
+        return
     given.output.mkdir(parents=True, exist_ok=True)
     write_whole(given.output / "plotly.min.js", get_plotlyjs().encode())
     for book in given.page:
         write_page(given.output, book.stem, page(nbformat.read(book, as_version=4), book.stem, "An executed notebook."))
     if not given.page:
-        gallery(given.output, given.runs.absolute(), given.only)
+        gallery(given.output, given.only)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Write the pictures of README.md and docs/views.md, as a browser draws them, light and dark, and README's table.
 
     python -m tools.pictures              views of the demo, asking the embedded model
-    python -m tools.pictures real         the trace of notebook 11 in which a retrieval mends SmolLM2's draft
+    python -m tools.pictures real         the trace of notebook 08 in which a retrieval mends SmolLM2's draft
     python -m tools.pictures notebooks    pages of docs/gallery, which tools/gallery.py made
     python -m tools.pictures table        the table of the demo in README.md
 
@@ -39,7 +39,7 @@ OTHERS = ("wo-rag", "sr-rag", "fs-rag", "flare")
 SHOWN = (
     ("01_rind_heatmap", "The-heatmap"),
     ("04_benchmarks", "What-quality-costs"),
-    ("06_when_was_it_needed", "Do-the-scores-tell-them-apart?"),
+    ("07_when_was_it_needed", "Do-the-scores-tell-them-apart?"),
 )
 PAGE_HEIGHT, SCALE = 1300, 0.32
 
@@ -78,10 +78,8 @@ def selects(trace: dl.Trace) -> bool:
 
 
 def mended_trace() -> dl.Trace:
-    """The packaged trace of notebook 11 in which a passage mends what SmolLM2 invented."""
-    with tempfile.TemporaryDirectory() as scratch:
-        shutil.unpack_archive(ROOT / "notebooks" / "real_traces.zip", scratch)
-        return dl.Trace.load(Path(scratch) / "mended.trace")
+    """The recorded trace of notebook 08 in which a passage mends what SmolLM2 invented."""
+    return dl.Trace.load(ROOT / "notebooks" / "real_traces" / "mended.trace")
 
 
 def shoot(program: str, page: Path, picture: Path, height: int, *, dark: bool) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import rich_click as click
+from plotly.offline import get_plotlyjs
 
 import dragin_lab
 from dragin_lab import views
@@ -49,8 +50,13 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """MkDocs' hook: warn of each address in a built page that leads to no file of the site, or to no id of a page."""
+    """MkDocs' hook: warn of each address in a built page that leads to no file of the site, or to no id of a page.
+
+    The script that the gallery's figures are drawn by is written beside them first, as it is in no repository.
+    """
     site = Path(config["site_dir"])
+    if (site / "gallery").is_dir():
+        (site / "gallery" / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
     pages = {path: _Addresses(path) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
         for address in page.addresses:

@@ -97,6 +97,9 @@ def open_benchmark(
     return Benchmark(name, tuple(questions), template, part, limit, sample, kind)
 
 
+benchmark = open_benchmark  # as ``import dragin_lab`` calls it
+
+
 def as_benchmark(questions: Any, limit: int | None = None, fields: str | Mapping[str, str] | None = None) -> Benchmark:
     """Whatever stands for questions, as a ``Benchmark``: what ``open_benchmark`` takes, texts or ``Question`` objects.
 

@@ -157,22 +157,6 @@ def _is_table(path: Path) -> bool:
     return path.name.endswith(TABLE) and path.is_file()
 
 
-def finished_runs(paths: str | Path | Iterable[str | Path], made_by: str) -> list[RunRecord]:
-    """``find_runs``, of runs that are complete: for a page or a notebook that shows what another command has made.
-
-    Raises ``RunError`` that names the command ``made_by`` where there is no run, or one that is not complete.
-    """
-    try:
-        records = find_runs(paths)
-    except RunError as error:
-        raise RunError(f"{error} (papermill: --cwd notebooks); these are made with: {made_by}") from None
-    part = [record for record in records if not record.complete]
-    if part:
-        more = f", and {len(part) - 1} more are not" if len(part) > 1 else ""
-        raise RunError(f"{part[0]!r} is not complete{more}; this completes it: {made_by}")
-    return records
-
-
 def read_run(folder: str | Path) -> RunRecord:
     """One run directory. Lines that are damaged are left out with a warning, and so is a torn last one in silence.
 

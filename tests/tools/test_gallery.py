@@ -9,10 +9,10 @@ from typing import Any
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from run_folders import write_run
 
-from dragin_lab.run.rundir import RunError, finished_runs
-from tools import gallery, gallery_page
+import dragin_lab as dl
+from dragin_lab.core.method import PAPERS
+from tools import gallery, gallery_page, runs
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"
@@ -60,13 +60,18 @@ def test_a_figure_of_plotly_is_drawn_by_the_one_script_beside_the_pages(tmp_path
     assert (tmp_path / "pages" / "plotly.min.js").stat().st_size > 10**6
 
 
-def test_every_parameter_of_the_pages_is_one_of_the_notebook() -> None:
-    for book in sorted(gallery.NOTEBOOKS.glob("[0-9]*.ipynb")):
-        source = next(
-            c.source for c in nbformat.read(book, as_version=4).cells if "parameters" in c.metadata.get("tags", [])
-        )
-        for name in gallery.parameters(book.stem, "runs"):
-            assert re.search(rf"^{name} = ", source, re.MULTILINE), (book.stem, name)
+def test_the_finished_runs_of_the_notebooks_are_of_all_methods_and_say_their_variant() -> None:
+    names = [method.name for method in runs.TABLES["methods"][1]]
+    assert set(names) == set(PAPERS)
+    assert (names.count("flare"), names.count("dragin")) == (2, 2)
+    for table, (benchmarks, methods) in runs.TABLES.items():
+        packed = dl.Runs.load(gallery.NOTEBOOKS / f"almanac_{table}.jsonl.gz")
+        assert set(packed.names) == {method.label for method in methods}
+        assert set(packed.datasets) == {f"almanac/{name}" for name in benchmarks}
+    assert all(
+        name.endswith((" paper", " reference"))
+        for name in dl.Runs.load(gallery.NOTEBOOKS / "almanac_methods.jsonl.gz").names
+    )
 
 
 # -- what stands in docs/gallery --------------------------------------------------------------------------------------
@@ -81,20 +86,3 @@ def test_a_page_that_stands_there_is_small_and_needs_no_network(page: Path) -> N
         assert (GALLERY / target).is_file()
     assert 'class="failed"' not in html
     assert 'class="stderr"' not in html  # a warning, with the paths of the machine that made the page
-
-
-# -- finished runs ----------------------------------------------------------------------------------------------------
-
-
-def test_runs_that_are_missing_or_not_complete_name_the_command_that_makes_them(tmp_path: Path) -> None:
-    command = "python -m tools.runs --part methods"
-    with pytest.raises(RunError, match=r"no such folder.*made with: python -m tools.runs --part methods"):
-        finished_runs(tmp_path / "nothing", command)
-    whole = write_run(tmp_path / "whole", "dragin")
-    assert [run.folder for run in finished_runs(tmp_path / "whole", command)] == [whole]
-    write_run(tmp_path / "half", "dragin", asked=9)
-    with pytest.raises(RunError, match=r"4 of 9 questions.* is not complete; .*this completes it: python -m tools"):
-        finished_runs([tmp_path / "whole", tmp_path / "half"], command)
-    write_run(tmp_path / "half", "flare", em=(1.0, None))
-    with pytest.raises(RunError, match="and 1 more are not"):
-        finished_runs(tmp_path / "half", command)
