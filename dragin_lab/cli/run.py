@@ -10,6 +10,7 @@ from typing import Any
 
 import rich_click as click
 
+from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.cli.methods import DEFAULT, build_methods, find_published, method_options, set_option
 from dragin_lab.cli.options import (
     LOADING,
@@ -46,6 +47,7 @@ from dragin_lab.text import split_credentials, without_secrets
 
 #: Questions of the demo side by side: a forward of many costs a small model little more than one of one.
 DEMO_BATCH = 20
+DEMO_TOP_N = 5  # words of a query: fewer than the words of these short texts
 #: What ``sweep`` multiplies a method's own threshold by.
 SWEPT = (0.4, 0.8, 1.0, 1.2, 2.0)
 
@@ -130,6 +132,8 @@ def demo(limit: int, output: str, **options: Any) -> None:
     methods, _ = build_methods(tuple(PAPERS), options["given"])
     if "max_new_tokens" not in options["given"]:
         methods = [replace(method, max_new_tokens=max(96, method.max_new_tokens)) for method in methods]
+    if "top_n" not in options["given"]:
+        methods = [exchange_settings(m, top_n=DEMO_TOP_N) if m.name == DEFAULT else m for m in methods]
     asked = open_benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
     root = make_folder(output)
     if len(asked.questions) < limit:
