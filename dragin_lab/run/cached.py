@@ -65,7 +65,7 @@ class CachedModel:
 
     def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
         """As ``Engine.attend``, which ``attend`` may stand in for."""
-        key = self._map_key(ids)
+        key = self._key("map", [int(i) for i in ids])
         if (served := self._find_map(key)) is not None:
             self.cache.counts.maps_served += 1
             return served
@@ -113,9 +113,6 @@ class CachedModel:
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in request.bias]
         return self._key("draft", [prompt.text, prompt.special, bias, attention, request.hidden, request.prefix])
 
-    def _map_key(self, ids: Sequence[int]) -> str:
-        return self._key("map", [int(i) for i in ids])
-
     def _key(self, kind: str, request: Any) -> str:
         return sha256(json.dumps([self._identity, kind, request], sort_keys=True).encode()).hexdigest()
 
@@ -160,31 +157,6 @@ def replay(stored: Draft, request: Write, tokenizer: Any, watch: Watch | None = 
         among=draft.among if request.among else None,
         rows=draft.rows if request.attention else None,
     )
-
-
-class NotCachedError(DraginLabError):
-    """What an episode asks for is not cached, so that only the model could answer."""
-
-
-class CacheAlone(CachedModel):
-    """A model's cache in its place: what is not cached raises ``NotCachedError``. Counts nothing."""
-
-    sample = True  # so that no cache is put before it
-
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
-        """As ``Engine.write``."""
-        replays = (replay(stored, request, self.lm.tokenizer, watch) for stored in self._entries(request))
-        served = next((one for one in replays if one is not None), None)
-        if served is None:
-            raise NotCachedError("the cache does not hold this draft")
-        return served
-
-    def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
-        """As ``Engine.attend``."""
-        served = self._find_map(self._map_key(ids))
-        if served is None:
-            raise NotCachedError("the cache does not hold this attention map")
-        return served
 
 
 class CachedBatch:
