@@ -26,7 +26,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.engines.llama_context import load_bindings
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.run.benchmark import open_benchmark
+from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.trace.trace import Passage, Prompt
 from tools import real
 

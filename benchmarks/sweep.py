@@ -22,7 +22,8 @@ from common import CHOSEN, begin, budget, interleaved, machine, parser, write
 
 import dragin_lab as dl
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.run.benchmark import Benchmark, open_benchmark
+from dragin_lab.run.benchmark import Benchmark
+from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.sweeps import Sweep
 
 BUDGET = 1.6

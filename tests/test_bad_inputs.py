@@ -28,7 +28,7 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.retrieval.bm25 import Tantivy
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.elasticsearch import Elasticsearch
-from dragin_lab.run.benchmark import open_benchmark
+from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.worker import Recipe
 from dragin_lab.study.budgets import calibrate, calibration, frontier
@@ -201,7 +201,10 @@ def entries(offline: Path) -> list[Entry]:
             "attention": True,
         }),
         Entry("Call", dl.Call, {"opens": "[", "closes": "]", "puts_in": None, "stays": True, "puts_before": ""}),
-        Entry("Prompt", dl.Prompt, {"text": "a", "spans": {}, "notes": ()}),
+        Entry("Spans.load", dl.Spans.load, {"source": [SPAN]}),
+        Entry("Spans.add", lambda **given: dl.Spans().add(**given), SPAN),
+        Entry("judge", lab.judge, {"spans": dl.Spans.load([SPAN])}),
+        Entry("Prompt", Prompt, {"text": "a", "spans": {}, "notes": ()}),
         Entry("Trace.attention", trace.attention, {"step": 1, "head": None, "lm": lm}),
         Entry("lab.tune", lab.tune, {"traces": [trace], "labels": labels}),
         Entry("lab.template", lab.template, {"method": method, "asked": None}),
@@ -211,6 +214,9 @@ def entries(offline: Path) -> list[Entry]:
         Entry("almanac.default_exemplars", almanac.default_exemplars, {"form": "reasoning"}),
         Entry("Elasticsearch", Elasticsearch, {"client": None}),
     ]  # fmt: skip
+
+
+SPAN: dict[str, Any] = {"prompt": "Who?", "text": " It is Bo.", "start": 7, "end": 9, "label": "supported"}
 
 
 def tried(entries: list[Entry], count: int | None) -> Iterator[tuple[Entry, str, Any]]:

@@ -85,14 +85,14 @@ def ask(
         check_writable(path)
     check_apart(save, html)
     check_parts(options)
-    from dragin_lab.run.benchmark import open_benchmark
+    from dragin_lab.run.benchmark import benchmark
     from dragin_lab.run.serving import check_question
 
     asked: str | Question = question or ""
     prompt: Any = exemplars
     if dataset is not None:
-        benchmark = open_benchmark(dataset, exemplars=exemplars, split=split)
-        asked, prompt = find_question(benchmark, str(qid)), benchmark.template
+        read = benchmark(dataset, exemplars=exemplars, split=split)
+        asked, prompt = find_question(read, str(qid)), read.template
     asked = check_question(asked, gold or None)
     lab = open_lab(options, exemplars=prompt)
     events = lab.stream(asked, method)

@@ -35,7 +35,7 @@ from dragin_lab.cli.outputs import (
 from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path
-from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark, run_folder
+from dragin_lab.run.benchmark import Benchmark, benchmark, check_run, run_folder
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.cluster import Cluster, prepare_ray
 from dragin_lab.run.lab import Lab
@@ -134,7 +134,7 @@ def demo(limit: int, output: str, **options: Any) -> None:
         methods = [replace(method, max_new_tokens=max(96, method.max_new_tokens)) for method in methods]
     if "top_n" not in options["given"]:
         methods = [exchange_settings(m, top_n=DEMO_TOP_N) if m.name == DEFAULT else m for m in methods]
-    asked = open_benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
+    asked = benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
     root = make_folder(output)
     if len(asked.questions) < limit:
         echo(f"--limit {limit}: there is no more than {counted(len(asked.questions), 'question')}")
@@ -178,7 +178,7 @@ def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
     chosen = {"limit": options["limit"], "sample": options["sampled"], "seed": options["seed"]}
     benchmarks: dict[str, Benchmark] = {}
     for source in dict.fromkeys(_split_sources(options["datasets"])):
-        asked = open_benchmark(
+        asked = benchmark(
             source, exemplars=options["exemplars"], split=options["split"], fields=options["fields"], **chosen
         )
         if asked.name in benchmarks:

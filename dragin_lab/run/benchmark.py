@@ -72,7 +72,7 @@ class Benchmark:
         return f"Benchmark({self.name}, {len(self.questions):,} questions)"
 
 
-def open_benchmark(
+def benchmark(
     source: Any,
     *,
     exemplars: Iterable[Exemplar] | str | Path | None = None,
@@ -97,11 +97,8 @@ def open_benchmark(
     return Benchmark(name, tuple(questions), template, part, limit, sample, kind)
 
 
-benchmark = open_benchmark  # as ``import dragin_lab`` calls it
-
-
 def as_benchmark(questions: Any, limit: int | None = None, fields: str | Mapping[str, str] | None = None) -> Benchmark:
-    """Whatever stands for questions, as a ``Benchmark``: what ``open_benchmark`` takes, texts or ``Question`` objects.
+    """Whatever stands for questions, as a ``Benchmark``: what ``benchmark`` takes, texts or ``Question`` objects.
 
     Texts get their place, from 1, as id. Raises ``SettingError`` for ``fields`` of what has none.
     """
@@ -112,7 +109,7 @@ def as_benchmark(questions: Any, limit: int | None = None, fields: str | Mapping
         questions = several("questions", questions, str | Question | Mapping, _QUESTIONS)
         rows = bool(questions) and isinstance(questions[0], Mapping)
     if rows:
-        return open_benchmark(questions, limit=limit, fields=fields)
+        return benchmark(questions, limit=limit, fields=fields)
     if fields is not None:
         remedy = "leave it out, or give rows or a file"
         raise SettingError(f"fields={shown(fields)}: these questions have no columns; {remedy}")

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import method
-from dragin_lab.checks import instance, shown, text
+from dragin_lab.checks import flag, instance, shown
+from dragin_lab.checks import text as as_text
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
@@ -111,12 +112,13 @@ class Spans:
             texts._append(SpannedText(template.render(one.question).text, reasoning, spans))
         return texts
 
-    def add(self, prompt: str, text_: str, start: int, end: int, label: str | bool, *, chat: bool = False) -> None:
+    def add(self, prompt: str, text: str, start: int, end: int, label: str | bool, *, chat: bool = False) -> None:
         """Add a span of a text. Raises ``SettingError`` for characters that are not there, and for another label."""
-        text("prompt", prompt)
-        span = _check_span(text("text", text_), start, end, _read_label("label", label, SettingError), SettingError, "")
+        as_text("prompt", prompt)
+        missing = _read_label("label", label, SettingError)
+        span = _check_span(as_text("text", text), start, end, missing, SettingError, "")
         if span is not None:
-            self._append(SpannedText(prompt, text_, (span,), chat))
+            self._append(SpannedText(prompt, text, (span,), flag("chat", chat)))
 
     def _append(self, one: SpannedText) -> None:
         """Add the spans of a text; those of a text that is there already go to it."""
@@ -318,7 +320,7 @@ def _check_span(
     """A span of a text; None where it has no label."""
     try:
         a, b = int(start), int(end)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         a, b = 0, 0
     if not 0 <= a < b <= len(body) or not body[a:b].strip():
         raise error(

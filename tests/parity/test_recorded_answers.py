@@ -14,7 +14,8 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab.catalog.methods import method
-from dragin_lab.run.benchmark import Benchmark, open_benchmark
+from dragin_lab.run.benchmark import Benchmark
+from dragin_lab.run.benchmark import benchmark as open_benchmark
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "recorded_answers.jsonl").read_text("utf-8").splitlines()]
 

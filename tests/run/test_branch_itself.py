@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -175,15 +173,3 @@ def test_sensitivity_tries_what_is_near_or_fired(size: int) -> None:
         fired = [s.index for s in trace.steps if s.decision is not None and s.decision.token is not None]
         assert len([effect for effect in result.effects if effect.place.fired]) == min(len(fired), 3)
         assert len(result.branches) <= 1 + len(result.effects)
-
-
-def test_the_page_does_what_it_says(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "branch.md").read_text(encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"dl": dl}
-    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        exec(code, names)
-    assert (names["trace"].scores["em"], names["branch"].scores["em"]) == (1, 0)
-    assert [names["tree"].parent(i) for i in range(3)] == [None, 0, 1]
-    assert str(names["branch"].parting) in page
-    assert len(names["result"].effects) > 1

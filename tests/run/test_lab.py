@@ -19,7 +19,8 @@ from dragin_lab.almanac import questions as of_almanac
 from dragin_lab.cli import app as cli
 from dragin_lab.data.datasets import template
 from dragin_lab.errors import CorpusError, SettingError
-from dragin_lab.run.benchmark import Benchmark, finds_nothing, open_benchmark
+from dragin_lab.run.benchmark import Benchmark, finds_nothing
+from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.rundir import find_runs
 
 PASSAGES = "nr,headline,body\n7,Ulm,Ulm is a city.\n"

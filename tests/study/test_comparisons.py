@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import bootstrap, proportion
-from dragin_lab.study.causes import CAUSES
 from dragin_lab.study.comparisons import PairedTest, bootstrap_statistic, paired
 
 
@@ -90,15 +88,3 @@ def test_groups_are_drawn_whole() -> None:
     assert all(map(math.isnan, bootstrap_statistic(lambda at: float("nan"), 3)))
     assert all(map(math.isnan, bootstrap_statistic(lambda at: 1.0, [])))
     assert all(map(math.isnan, bootstrap_statistic(lambda at: 1.0, 5)))
-
-
-def test_the_page_on_comparing_shows_what_is_computed() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "compare.md").read_text(encoding="utf-8")
-    dragin, flare = [1] * 16 + [0] * 8, [1] * 9 + [0] * 7 + [1] + [0] * 7
-    found = paired(dragin, flare)
-    for name, one in (("DRAGIN", proportion(dragin)), ("FLARE", proportion(flare))):
-        assert f"| {name} | {one.mean:.3f} | [{one.low:.3f}, {one.high:.3f}] |" in page
-    assert f"| difference | {found.difference:+.3f} | [{found.low:+.3f}, {found.high:+.3f}] |" in page
-    assert f"p = 18/256 = {found.p_value:.3f}" in page
-    assert found.p_value == pytest.approx(18 / 256)
-    assert all(f"| {kind} | {said} |" in page for kind, said in CAUSES.items())
