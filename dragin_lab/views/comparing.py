@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,8 +29,7 @@ from dragin_lab.views.pages import page as write_page
 MAX_TRACES = 16
 MAX_SENTENCES = 40
 SENTENCE_CHARS = 1500
-
-
+ALIKE = 0.15  # sentences less alike than this do not stand in one slot
 #: (number of a step whose passages came in, "" …), or (0, word, whether it is new, whether passages were in view).
 Drawn = tuple[int, str, bool, bool]
 
@@ -92,28 +90,21 @@ def compare(
 
 
 def read_columns(traces: Sequence[Trace], labels: Sequence[str] | None) -> list[TraceColumn]:
-    """The traces as columns; errors as for ``compare``."""
+    """The traces as columns, each in at most ``MAX_SENTENCES`` sentences; errors as for ``compare``."""
     questions = dict.fromkeys(trace.question.text.strip() for trace in traces)
     if len(questions) > 1:
         first, other, *_ = (clip(question, 80)[0] for question in questions)
         raise SettingError(f"the traces ask different questions, {first!r} and {other!r}; compare traces of one")
-    names = (
-        tell_apart([trace.method for trace in traces])
-        if labels is None
-        else several("labels", labels, str, "give a list of texts")
-    )
-    if len(names) != len(traces):
+    names = tell_apart([trace.method for trace in traces])
+    if labels is not None and len(names := several("labels", labels, str, "give a list of texts")) != len(traces):
         raise SettingError(f"{len(names)} labels do not go with {len(traces)} traces; give one each")
-    return [read_column(trace, name) for trace, name in zip(traces, names, strict=True)]
-
-
-def read_column(trace: Trace, label: str = "", most: int = MAX_SENTENCES) -> TraceColumn:
-    """A trace in sentences, at most ``most``, with what came in at each."""
-    text = printable(trace.text)  # as many characters, none that spaCy refuses
-    spans = load_pipeline().spans(text)
-    fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
-    came = sorted(arrivals(trace), key=lambda pair: pair[0])
-    return TraceColumn(trace, label, spans[:most], max(len(spans) - most, 0), came, fresh)
+    columns = []
+    for trace, name in zip(traces, names, strict=True):
+        spans = load_pipeline().spans(printable(trace.text))  # as many characters, none that spaCy refuses
+        fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
+        came, more = sorted(arrivals(trace), key=lambda pair: pair[0]), max(len(spans) - MAX_SENTENCES, 0)
+        columns.append(TraceColumn(trace, name, spans[:MAX_SENTENCES], more, came, fresh))
+    return columns
 
 
 def _new_words(words: list[str], base: list[str]) -> frozenset[int]:
@@ -143,10 +134,6 @@ def _write(columns: list[TraceColumn]) -> str:
             sentence = "–" if at is None else signs + clip(t.sentences[at], SENTENCE_CHARS)[0]
             lines.append(f"{label}  {sentence}")
     return printable("\n".join(lines)) + "\n"
-
-
-#: Sentences less alike than this do not stand in one slot.
-ALIKE = 0.15
 
 
 def sentence_likeness(one: str, other: str) -> float:
@@ -193,19 +180,8 @@ def _pair_alike(likeness: np.ndarray) -> list[tuple[int, int]]:
 
 
 COLUMNS = [
-    "dataset",
-    "qid",
-    "question",
-    "method",
-    "right",
-    "cause",
-    "answer",
-    "gold",
-    "em",
-    "f1",
-    "retrievals",
-    "tokens",
-]
+    "dataset", "qid", "question", "method", "right", "cause", "answer", "gold", "em", "f1", "retrievals", "tokens",
+]  # fmt: skip
 
 
 def question_table(runs: Runs) -> pd.DataFrame:
@@ -242,25 +218,15 @@ def browse_page(runs: Runs | str | Path | Iterable[str | Path], path: str | Path
     """
     loaded = runs if isinstance(runs, Runs) else Runs.load(runs)
     try:
+        from IPython.display import HTML
         from itables import options, to_html_datatable
         from itables.javascript import generate_init_offline_itables_html
     except ModuleNotFoundError as error:
         raise MissingPackageError(
             "a page of runs needs itables, which is not installed; run pip install 'dragin-lab[notebooks]'"
         ) from error
-    table = to_html_datatable(
-        question_table(loaded), connected=False, maxBytes=0, showIndex=False, column_filters="header"
-    )
-    table = generate_init_offline_itables_html(options.dt_bundle) + str(table)
+    rows = question_table(loaded)
+    table = to_html_datatable(rows, connected=False, maxBytes=0, showIndex=False, column_filters="header")
+    page = f'<div style="overflow-x:auto">{generate_init_offline_itables_html(options.dt_bundle)}{table}</div>'
     title = f"{', '.join(loaded.names)} on {', '.join(loaded.datasets)}"
-    return write_page(path, loaded.table(), loaded.causes, _Html(title, table), loaded.plot(), title=title)
-
-
-class _Html:
-    """HTML that itables made."""
-
-    def __init__(self, title: str, html: Any) -> None:
-        self.title, self.html = title, str(html)
-
-    def _repr_html_(self) -> str:
-        return f'<div style="overflow-x:auto">{self.html}</div>'
+    return write_page(path, loaded.table(), loaded.causes, HTML(page), loaded.plot(), title=title)

@@ -20,6 +20,7 @@ from dragin_lab.trace.kept import kept_of, sentence_end, written
 from dragin_lab.trace.trace import Draft, Prompt, Step, Trace
 from dragin_lab.trace.words import Word, character_words, word_starts
 from dragin_lab.views import theme
+from dragin_lab.views.facts import chosen_line
 from dragin_lab.views.html import clip, count, num
 from dragin_lab.views.rows import check_trace, find_text, unit_of
 
@@ -140,9 +141,8 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
     )  # fmt: skip
     hit = "the hit" if unit_of(trace) == "word" else f"the words that stand for the {unit_of(trace)}"
     figure.update_yaxes(title_text=f"attention from {hit}")
-    whole = count(len(query.words), "candidate")
-    fit = f"all {whole} fit, nothing was selected" if query.chosen.all() else f"{query.chosen.sum()} of {whole} chosen"
-    figure.update_xaxes(title_text=fit + (f"; {count(left, 'earlier word')} left out" if left else ""))
+    more = f"; {count(left, 'earlier word')} left out" if left else ""
+    figure.update_xaxes(title_text=chosen_line(query) + more)
     legend = {"orientation": "h", "y": 1, "yanchor": "bottom"}
     return theme.finish(figure, title, 400, barmode="overlay", legend=legend)
 

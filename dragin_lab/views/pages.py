@@ -93,7 +93,8 @@ def page(path: str | Path, *parts: Any, title: str = "", inline: bool = False) -
         raise SettingError("there is nothing to write; give traces, pages, figures or tables after the path")
     bodies = [show_part(part) for part in parts]
     figures = any(hasattr(part, "to_plotly_json") for part in parts)
-    names = [as_text("title", title), *(_title_of(part) for part in parts), "dragin_lab"]
+    titles = (part.question.text if isinstance(part, Trace) else str(getattr(part, "title", "")) for part in parts)
+    names = [as_text("title", title), *titles, "dragin_lab"]
     script = Markup("")
     if figures:
         from plotly.offline import get_plotlyjs
@@ -126,10 +127,6 @@ def show_part(part: Any) -> Markup:
     if isinstance(part, type) or shown is None:
         raise SettingError(f"a {type(part).__name__} is no part of a page; give traces, pages, figures or tables")
     return Markup(shown())
-
-
-def _title_of(part: Any) -> str:
-    return part.question.text if isinstance(part, Trace) else str(getattr(part, "title", ""))
 
 
 def open_trace(source: Trace | str | Path) -> Trace:

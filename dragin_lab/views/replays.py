@@ -109,22 +109,25 @@ def summary_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     return rows
 
 
+def show_sums(outcomes: Sequence[Outcome], *, table: bool) -> str:
+    """``summary_rows`` as HTML, with ``table_of`` below."""
+    sums = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes))
+    rows = f'<div class="wide">{table_of(outcomes).to_html(index=False, border=0)}</div>' if table else ""
+    return f'<dl class="facts">{sums}</dl>{rows}'
+
+
 def show_table(outcomes: Sequence[Outcome]) -> str:
-    """``table_of`` as HTML in the style of the pages, under its sums."""
-    facts = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes))
-    table = table_of(outcomes).to_html(index=False, border=0)
+    """The sums and a row for each trace in the style of the pages."""
+    style = f"<style>{load_stylesheet()}</style>"
     return (
-        f'<div class="dl-out mathjax_ignore"><style>{load_stylesheet()}</style><div class="dl head">'
-        f'<dl class="facts">{facts}</dl><div class="wide">{table}</div></div></div>'
+        f'<div class="dl-out mathjax_ignore">{style}<div class="dl head">{show_sums(outcomes, table=True)}</div></div>'
     )
 
 
 def _draw(outcomes: Sequence[Outcome]) -> str:
-    facts = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes))
-    many = f'<div class="wide">{table_of(outcomes).to_html(index=False, border=0)}</div>' if len(outcomes) > 1 else ""
     one = outcomes[0]
     why = f'<p class="soft">{esc(one.why)}</p>' if one.why else ""
-    head = f'<div class="head" role="status"><dl class="facts">{facts}</dl>{why}{many}</div>'
+    head = f'<div class="head" role="status">{show_sums(outcomes, table=len(outcomes) > 1)}{why}</div>'
     return head + trace_card(Texts(one.judged), turns=one.turns, since=one.since)
 
 

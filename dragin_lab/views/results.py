@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
 from dragin_lab.checks import several, text
@@ -16,9 +17,6 @@ from dragin_lab.run.lines import summary
 from dragin_lab.run.sweeps import on_a_scale
 from dragin_lab.views import theme
 from dragin_lab.views.html import count, num
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: How measures are called.
 NAMES = {"em": "exact match", "f1": "F1", "retrievals": "retrievals a question", "tokens": "tokens a question"}
@@ -149,8 +147,6 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
 
 def runs_plot(runs: Any, cost: str = "retrievals", quality: str = "em") -> go.Figure:
     """``frontier`` of the methods of some ``Runs``, each with its means over all data sets."""
-    import pandas as pd
-
     lines = {name: [x for at in runs.datasets for x in runs.lines(at, name).values()] for name in runs.names}
     return frontier(pd.DataFrame([{"method": name} | summary(own) for name, own in lines.items()]), cost, quality)
 
@@ -176,8 +172,6 @@ def _describe_point(row: dict[str, Any], first: Sequence[str]) -> str:
 
 def check_table(table: Any, needed: Sequence[str]) -> pd.DataFrame:
     """A table with these columns, of one setting. Raises ``SettingError`` otherwise."""
-    import pandas as pd
-
     rows = getattr(table, "table", table)
     if not isinstance(rows, pd.DataFrame):
         raise SettingError(f"a figure of results takes a table (pandas.DataFrame), not {type(rows).__name__}")

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from markupsafe import Markup
@@ -44,20 +43,16 @@ def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str
     return render(
         "trace.html", trace=shown, texts=texts, prefix=prefix, facts=facts, turns=turns, since=since, most=MAX_STEPS,
         opened=few if len(few) <= OPEN_STEPS else (retrieving or few)[: OPEN_STEPS // 2],
-        draw=partial(draw_part, texts, turns), answer=Markup(draw_answer(shown, prefix)), prompts=PromptParts(),
-        first_found=first_found(shown),
-        tools=SimpleNamespace(
-            compare_sentences=compare_sentences, pair_of=pair_of, about_text=about_text, judge_decision=judge_decision
-        ),
+        draw=partial(draw_part, texts), answer=Markup(draw_answer(shown, prefix)), prompts=partial(prompt_parts, {}),
+        first_found=first_found(shown), compare_sentences=compare_sentences, pair_of=pair_of, about_text=about_text,
+        judge_decision=judge_decision,
     )  # fmt: skip
 
 
-def draw_part(texts: Texts, turns: Any, part: str, step: Step) -> Markup:
+def draw_part(texts: Texts, part: str, step: Step) -> Markup:
     """The draft or the continuation of a step as it was kept and thrown away; what fails shows its text instead."""
-    text = getattr(step, part)
-    return Markup(
-        show_or_explain(lambda: _draw_text(texts, step, part), f"{part} of step {step.index + 1}", esc(text.text))
-    )
+    name, text = f"{part} of step {step.index + 1}", getattr(step, part)
+    return Markup(show_or_explain(lambda: _draw_text(texts, step, part), name, esc(text.text)))
 
 
 def _draw_text(texts: Texts, step: Step, part: str) -> str:
@@ -177,22 +172,17 @@ def judge_decision(counted: Any) -> str:
     return f"Ground truth: {'; '.join(remarks)}." if remarks else ""
 
 
-class PromptParts:
-    """The parts of prompts by name; exemplars are written out once a page."""
-
-    def __init__(self) -> None:
-        self.seen: dict[str, int] = {}
-
-    def __call__(self, prompt: Prompt, number: int) -> Iterator[tuple[str, str]]:
-        place = 0
-        spans = sorted(prompt.spans.items(), key=lambda item: item[1])
-        for name, (start, stop) in [*spans, ("", (len(prompt.text),) * 2)]:
-            if start > place:
-                yield "(template)", clip(prompt.text[place:start], 6000)[0]
-            text = prompt.text[max(start, place) : stop]
-            if name == "exemplars" and text in self.seen:
-                yield name, f"the same {count(len(text), 'character')} as in step {self.seen[text]}"
-            elif text:
-                self.seen[text] = number
-                yield name, "".join(clip(text, 6000))
-            place = max(place, stop)
+def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[tuple[str, str]]:
+    """The parts of a prompt by name; exemplars that an earlier step has ``seen`` are not written out again."""
+    place = 0
+    spans = sorted(prompt.spans.items(), key=lambda item: item[1])
+    for name, (start, stop) in [*spans, ("", (len(prompt.text),) * 2)]:
+        if start > place:
+            yield "(template)", clip(prompt.text[place:start], 6000)[0]
+        text = prompt.text[max(start, place) : stop]
+        if name == "exemplars" and text in seen:
+            yield name, f"the same {count(len(text), 'character')} as in step {seen[text]}"
+        elif text:
+            seen[text] = number
+            yield name, "".join(clip(text, 6000))
+        place = max(place, stop)

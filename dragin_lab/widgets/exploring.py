@@ -44,7 +44,7 @@ class Explorer(Control):
         changes = [
             row(self.instead, offer("write on with it", lambda: {"to": self.instead.value})),
             row(self.query, offer("search for this", lambda: {"query": self.query.value})),
-            row(self.keep, offer("keep only these", lambda: {"passages": self.kept()})),
+            row(self.keep, offer("keep only these", lambda: {"passages": list(self.keep.value)})),
             row(offer("retrieve at this token", retrieve), write_on),
         ]
         known = [row(self.which, self.texts), self.figure, self.token, self.about, self.step_page]
@@ -77,13 +77,10 @@ class Explorer(Control):
         trace, parent = self.trace, self.tree.parent(self.which.value)
         texts = [(s.index + 1, n) for s in trace.steps for n in ("draft", "continuation") if getattr(s, n) is not None]
         self.texts.options = [(f"step {step}, {name}", (step, name)) for step, name in texts]
-        retrieved = {step.index + 1 for step in trace.steps if step.query is not None}
-        parted = (
-            trace.parting.step + 1 if parent is not None and trace.parting and trace.parting.step is not None else 0
-        )
-        self.texts.value = next(
-            (at for at in texts if at[0] == parted or (not parted and at[0] in retrieved)), texts[0] if texts else None
-        )
+        steps = {step.index + 1 for step in trace.steps if step.query is not None}
+        if parent is not None and trace.parting and trace.parting.step is not None:
+            steps = {trace.parting.step + 1}
+        self.texts.value = next((at for at in texts if at[0] in steps), texts[0] if texts else None)
         pair = [] if parent is None else [self.tree[parent], trace]
         self.comparison.value = compare(pair, labels=["before", "branch"]).html if pair else ""
         if self.texts.value is None:
@@ -101,8 +98,8 @@ class Explorer(Control):
             bars.on_click(lambda _, points, __: setattr(self.token, "value", int(points.point_inds[0]) + 1))
         query = None if own is None else own.query
         self.query.value, self.query.disabled = ("", True) if query is None else (query.text, False)
-        passages = [] if own is None else [(clip(f"{p.title}: {p.text}", 90)[0], i) for i, p in enumerate(own.passages)]
-        self.keep.options, self.keep.value = passages, [i for _, i in passages]
+        passages = [] if own is None else [(clip(f"{p.title}: {p.text}", 90)[0], p) for p in own.passages]
+        self.keep.options, self.keep.value = passages, [passage for _, passage in passages]
         reason = "" if own is None or own.decision is None else own.decision.reason
         titles = "".join(f"<li>{esc(title)}</li>" for title, _ in passages)
         search = f"<p>⌕ <b>{esc(query.text)}</b></p><ol>{titles}</ol>" if query is not None else ""
@@ -129,11 +126,6 @@ class Explorer(Control):
         self.instead.value = others[0] if others else None
 
     # -- what if -------------------------------------------------------------------------------------------------------
-
-    def kept(self) -> list[Any]:
-        """The chosen passages of the step."""
-        passages = self.trace.steps[self.texts.value[0] - 1].passages
-        return [passages[i] for i in self.keep.value]
 
     def change(self, **change: Any) -> None:
         """What a button asks for, at the chosen text and token."""

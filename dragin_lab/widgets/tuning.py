@@ -48,7 +48,11 @@ class Tuner(Control):
         self.page, self.beside, self.whole = ipw.HTML(layout=BESIDE), ipw.HTML(layout=BESIDE), ipw.HTML()
         self.beside.layout.display = "none"
         self.figure = go.FigureWidget()
-        every = button(f"all {len(replays_)} traces", self.replay_all, tooltip="replays them all at these settings")
+        every = button(
+            f"all {len(replays_)} traces",
+            lambda: self.guard(self.replay_all),
+            tooltip="replays them all at these settings",
+        )
         ask = button("ask the model", lambda: self.guard(self.run_model), disabled=lab is None)
         sliders = [row(self.which, self.texts), *self.controls.values()]
         pages = [row(self.page, self.beside), self.whole]
@@ -103,9 +107,7 @@ class Tuner(Control):
 
     def replay_all(self) -> None:
         """A table of all traces at these settings, those that change first."""
-        self.guard(
-            lambda: setattr(self.whole, "value", replays.show_table([r.at(**self.settings) for r in self.replays]))
-        )
+        self.whole.value = replays.show_table([replay.at(**self.settings) for replay in self.replays])
 
     def run_model(self) -> None:
         """Have the model answer the chosen trace's question with these settings; its answer stands beside."""
