@@ -76,7 +76,7 @@ def _draw_measure(
         for end in ("_low", "_high")
     ]
     order = [int(np.argmax(np.nan_to_num(y))), len(y) - 1, 0] if len(y) else []
-    labelled = choose_apart(rows["value"].tolist() if scaled else range(len(y)), order, 0.25)
+    labelled = choose_apart(rows["value"].tolist() if scaled else range(len(y)), order, 0.2)
     hover_texts = [
         f"{setting} {theme.label(value)} · {whose}<br>{NAMES.get(name, name)} {num(one)}"
         + (f" ({num(low)} to {num(high)})" if low < high else "")
