@@ -61,7 +61,7 @@ class TraceColumn:
         start, stop = self.spans[at]
         shown, left_out = clip(self.trace.text[start:stop], SENTENCE_CHARS)
         words = [(start + m.start(), m[0]) for m in re.finditer(r"\S+", shown)]
-        new = _new_words([word for _, word in words], base.split()) if base else frozenset()
+        new = _find_new_words([word for _, word in words], base.split()) if base else frozenset()
         parts: list[tuple[float, Drawn]] = [
             (place, (0, word, number in new, any(a <= place < b for a, b in self.fresh)))
             for number, (place, word) in enumerate(words)
@@ -86,7 +86,7 @@ def compare(
     if not 1 <= len(opened) <= MAX_TRACES:
         raise SettingError(f"{len(opened)} traces cannot be compared; give 1 to {MAX_TRACES} of one question")
     columns = read_columns(opened, labels)
-    return Page(opened[0].question.text, partial(_draw, columns), partial(_write, columns))
+    return Page(opened[0].question.text, partial(_draw_page, columns), partial(_write_text, columns))
 
 
 def read_columns(traces: Sequence[Trace], labels: Sequence[str] | None) -> list[TraceColumn]:
@@ -107,18 +107,18 @@ def read_columns(traces: Sequence[Trace], labels: Sequence[str] | None) -> list[
     return columns
 
 
-def _new_words(words: list[str], base: list[str]) -> frozenset[int]:
+def _find_new_words(words: list[str], base: list[str]) -> frozenset[int]:
     matcher = difflib.SequenceMatcher(None, base, words, autojunk=False)
     return frozenset(i for op, _, _, a, b in matcher.get_opcodes() if op in ("insert", "replace") for i in range(a, b))
 
 
-def _draw(columns: list[TraceColumn]) -> str:
+def _draw_page(columns: list[TraceColumn]) -> str:
     rest = "; ".join(f"{t.label}: {count(t.left_out, 'more sentence')}" for t in columns if t.left_out)
     slots = align_sentences([t.sentences for t in columns])
     return render("compare.html", columns=columns, slots=slots, left_out=rest, cut_off=cut_off, facts=facts)
 
 
-def _write(columns: list[TraceColumn]) -> str:
+def _write_text(columns: list[TraceColumn]) -> str:
     """The comparison as text."""
     labels = [clip(t.label, 40)[0] for t in columns]
     labels = [label.ljust(max(map(len, labels))) for label in labels]

@@ -39,33 +39,33 @@ def timeline(trace: Trace) -> go.Figure:
 
     A bar's hover text is what was written, a diamond's what was asked and found.
     """
-    texts: list[tuple[str, str, Draft, Step | None]] = []
-    texts += [
-        (f"step {step.index + 1}", source, text, step) for step, source, text in written(check_trace(trace).steps)
-    ]
-    texts += [("extraction", "extraction", trace.extraction, None)] if trace.extraction is not None else []
-    if not any(len(text) for _, _, text, _ in texts):
+    texts: list[tuple[Step | None, str, Draft]] = [*written(check_trace(trace).steps)]
+    texts += [(None, "extraction", trace.extraction)] if trace.extraction is not None else []
+    if not any(len(text) for *_, text in texts):
         return theme.message(trace.question.text, "Nothing is written yet.")
     bars: dict[str, list[tuple[int, int, str, str]]] = {fate: [] for fate in FATES}  # start, tokens, step, hover text
-    place, retrieved_at = 0, dict[int, int]()
-    for name, source, text, step in texts:
+    place, retrieved_at, names = 0, dict[int, int](), list[str]()
+    for step, source, text in texts:
+        name = source if step is None else f"step {step.index + 1}"
         end = len(text.text) if step is None else kept_of(step).of(source)
+        # A last token without characters belongs to the text before it.
         kept = len(text) if end is None else int(np.searchsorted(text.offsets[:, 0], end + (end >= len(text.text))))
         parts = {"not decided yet" if end is None else "kept": (0, kept), "thrown away": (kept, len(text))}
         for fate, (start, stop) in parts.items():
             if start < stop:
                 body = text.text[int(text.offsets[start, 0]) : int(text.offsets[stop - 1, 1])]
-                about = f"{name}, {source}, {fate}: {count(stop - start, 'token')}<br>{_wrap(body)}"
+                about = f"{name}, {source}, {fate}: {count(stop - start, 'token')}<br>{_wrap_text(body)}"
                 bars[fate].append((place + start, stop - start, name, about))
         if step is not None:  # passages come in behind the draft, or before all that the step wrote
             retrieved_at.setdefault(step.index, place + len(text) * (source == "draft"))
         place += len(text)
+        names += [] if name in names else [name]
     figure = go.Figure()
     for fate, own in bars.items():
         if own:
-            starts, sizes, names, abouts = zip(*own, strict=True)
+            starts, sizes, steps, abouts = zip(*own, strict=True)
             figure.add_bar(
-                orientation="h", base=starts, x=sizes, y=names, name=fate, customdata=abouts,
+                orientation="h", base=starts, x=sizes, y=steps, name=fate, customdata=abouts,
                 marker={"color": FATES[fate], "pattern": theme.HATCH | {"shape": "" if fate == "kept" else "/"}},
                 hovertemplate="%{customdata}<extra></extra>",
             )  # fmt: skip
@@ -77,24 +77,25 @@ def timeline(trace: Trace) -> go.Figure:
         hovertemplate="%{customdata}<extra></extra>",
         marker={"symbol": "diamond", "size": 14, "color": theme.BLUE, "line": {"color": "#ffffff", "width": 1}},
     )  # fmt: skip
-    rows = list(dict.fromkeys(name for name, *_ in texts))
-    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=rows)
+    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=names)
     figure.update_xaxes(title_text="tokens written")
     legend = {"orientation": "h", "y": 1, "yanchor": "bottom"}
-    height = 170 + PIXELS * len(rows)
+    height = 170 + PIXELS * len(names)
     return theme.finish(figure, trace.question.text, height, barmode="overlay", legend=legend)
 
 
-def _wrap(text: str, limit: int = 600, width: int = 90) -> str:
+def _wrap_text(text: str, limit: int = 600, width: int = 90) -> str:
     shown = "".join(clip(text.strip(), limit))
     return "<br>".join(theme.label(shown[i : i + width]) for i in range(0, len(shown), width))
 
 
 def _describe_retrieval(step: Step) -> str:
     assert step.query is not None
-    why = [_wrap(step.decision.reason)] if step.decision is not None else []
+    why = [_wrap_text(step.decision.reason)] if step.decision is not None else []
     passages = [f"{rank}. {theme.clip_label(p.title or p.id, 80)}" for rank, p in enumerate(step.passages[:5], 1)]
-    return "<br>".join([*why, f"⌕ {_wrap(step.query.sent or '(empty query)')}", *(passages or ["nothing was found"])])
+    return "<br>".join(
+        [*why, f"⌕ {_wrap_text(step.query.sent or '(empty query)')}", *(passages or ["nothing was found"])]
+    )
 
 
 def selections(trace: Trace, step: int | None = None) -> go.Figure:

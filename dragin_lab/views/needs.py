@@ -25,6 +25,7 @@ from dragin_lab.views.rows import check_trace, show_spaces
 BINS = 32
 SHOWN = 0.98  # the share of the scores that a histogram shows; larger ones stand in the last bar
 MAX_WORDS = 60
+NOT_BOTH = "There are not both missing and known facts here, so there is nothing to tell apart."
 
 
 def roc(
@@ -41,9 +42,7 @@ def roc(
     """
     labels, scores, thetas = read_scores(table, missing, triggers, thresholds)
     if not (labels.any() and not labels.all()):
-        return theme.message(
-            "ROC", "There are not both missing and known facts here, so there is nothing to tell apart."
-        )
+        return theme.message("ROC", NOT_BOTH)
     figure = theme.panels(["ROC", "precision and recall"], cols=2, horizontal_spacing=0.12)
     areas = {name: ranking.roc_area(values, labels) for name, values in scores.items()}
     for place, name in enumerate(sorted(scores, key=lambda name: -areas[name])):
@@ -101,9 +100,7 @@ def scores(
     """
     labels, columns, thetas = read_scores(table, missing, triggers, thresholds)
     if not (len(columns) and labels.any() and not labels.all()):
-        return theme.message(
-            "Scores", "There are not both missing and known facts here, so there is nothing to tell apart."
-        )
+        return theme.message("Scores", NOT_BOTH)
     across = min(3, len(columns))
     down = math.ceil(len(columns) / across)
     figure = theme.panels(list(columns), down, across, vertical_spacing=0.35 / down, horizontal_spacing=0.06)
@@ -123,9 +120,8 @@ def scores(
             figure.add_vline(thetas[name], **theme.THETA, annotation_text=f"θ {short(thetas[name])}", **at)
     figure.update_yaxes(tickformat=".0%", ticklabelstandoff=4)
     figure.update_xaxes(ticklabelstandoff=6)
-    legend = theme.BELOW
     title = f"Scores of {int((~labels).sum()):,} known and {int(labels.sum()):,} missing facts"
-    return theme.finish(figure, title, 130 + 190 * down, barmode="overlay", legend=legend)
+    return theme.finish(figure, title, 130 + 190 * down, barmode="overlay", legend=theme.BELOW)
 
 
 def read_scores(

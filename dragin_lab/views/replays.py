@@ -47,7 +47,7 @@ def replayed(
 
 def show_outcomes(outcomes: Sequence[Outcome]) -> Page:
     """The page of outcomes, the first one in full."""
-    return Page(outcomes[0].trace.question.text, partial(_draw, outcomes), partial(_write, outcomes))
+    return Page(outcomes[0].trace.question.text, partial(_draw_page, outcomes), partial(_write_text, outcomes))
 
 
 def table_of(outcomes: Sequence[Outcome]) -> pd.DataFrame:
@@ -124,14 +124,14 @@ def show_table(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _draw(outcomes: Sequence[Outcome]) -> str:
+def _draw_page(outcomes: Sequence[Outcome]) -> str:
     one = outcomes[0]
     why = f'<p class="soft">{esc(one.why)}</p>' if one.why else ""
     head = f'<div class="head" role="status">{show_sums(outcomes, table=len(outcomes) > 1)}{why}</div>'
     return head + trace_card(Texts(one.judged), turns=one.turns, since=one.since)
 
 
-def _write(outcomes: Sequence[Outcome]) -> str:
+def _write_text(outcomes: Sequence[Outcome]) -> str:
     lines = [f"{name:24}{value}" for name, value in summary_rows(outcomes)]
     if len(outcomes) > 1:
         lines += ["", table_of(outcomes).to_string(index=False)]

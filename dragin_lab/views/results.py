@@ -127,7 +127,7 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
         figure.add_scatter(
             x=own[cost], y=own[quality], name=theme.clip_label(name, 40), **theme.style(number),
             mode="lines+markers" if len(own) > 1 else "markers+text", text=theme.clip_label(name, 24),
-            textposition="top center", cliponaxis=False, error_x=_bars(own, cost), error_y=_bars(own, quality),
+            error_x=_read_bars(own, cost), error_y=_read_bars(own, quality), textposition="top center", cliponaxis=False,
             customdata=[_describe_point(row, (cost, quality)) for row in own.to_dict("records")],
             hovertemplate="%{customdata}<extra></extra>",
         )  # fmt: skip
@@ -151,7 +151,7 @@ def runs_plot(runs: Any, cost: str = "retrievals", quality: str = "em") -> go.Fi
     return frontier(pd.DataFrame([{"method": name} | summary(own) for name, own in lines.items()]), cost, quality)
 
 
-def _bars(rows: pd.DataFrame, name: str) -> dict[str, Any] | None:
+def _read_bars(rows: pd.DataFrame, name: str) -> dict[str, Any] | None:
     if f"{name}_low" not in rows:
         return None
     low, high = rows[name] - rows[f"{name}_low"], rows[f"{name}_high"] - rows[name]

@@ -39,12 +39,12 @@ class AskLive(Control):
         self.page = ipw.HTML()
         choices = [*([self.lab] if len(labs) > 1 else []), self.method, self.variant, self.theta]
         ask = button("Ask", lambda: self.guard(self.ask), button_style="primary")
-        super().__init__([self.question, row(*choices, ask)], [self.page], self.still)
+        super().__init__([self.question, row(*choices, ask)], [self.page], self.choose_still)
         for one in (self.method, self.variant):
             one.observe(lambda _: self.propose_theta(), "value")
         self.propose_theta()
 
-    def still(self) -> Any:
+    def choose_still(self) -> Any:
         """The latest trace; what to do without a kernel where there is none."""
         return "Nothing was asked yet. Without a front end: lab.ask(question)." if self.trace is None else self.trace
 
@@ -74,9 +74,9 @@ class AskLive(Control):
         method = make_method(self.method.value, variant=self.variant.value, **settings)
         events = self.labs[self.lab.value].stream(self.given if text == self.given.text else text, method)
         self.trace = events.trace
-        self.begin(lambda: self.watch(events))
+        self.begin(lambda: self.watch_episode(events))
 
-    def watch(self, events: Any) -> None:
+    def watch_episode(self, events: Any) -> None:
         """Show what comes, the text under way at most every ``EVERY`` seconds."""
         trace: Trace = events.trace
         under_way: list[str] = []

@@ -27,15 +27,12 @@ class Browser(Control):
         self.beside.value = runs.names[-1]
         self.page = ipw.HTML()
         means = ipw.HTML(f"<style>{load_stylesheet()}</style>{show_part(runs.table())}")
-        super().__init__([means, self.table, self.beside], [self.page], self.still)
-        self.table.observe(lambda _: self.guard(self.show), "selected_rows")
-        self.beside.observe(lambda _: self.guard(self.show), "value")
+        super().__init__([means, self.table, self.beside], [self.page], lambda: self.rows)  # a plain table
+        self.stop_button.layout.display = "none"  # no model runs here
+        self.table.observe(lambda _: self.guard(self.show_answers), "selected_rows")
+        self.beside.observe(lambda _: self.guard(self.show_answers), "value")
 
-    def still(self) -> Any:
-        """What remains without a kernel: the means, and the questions as a plain table."""
-        return self.rows
-
-    def show(self) -> None:
+    def show_answers(self) -> None:
         """The answers to the chosen question, with cause and first difference."""
         if self.table.selected_rows:
             row = self.rows.iloc[self.table.selected_rows[0]]

@@ -29,7 +29,7 @@ class Explorer(Control):
         self.tree, self.lab = tree, lab
         branch, step, source, token = place
         wide = {"width": "auto", "max_width": "640px"}
-        self.which = ipw.Dropdown(description="branch", options=self.names(), value=branch, layout=wide)
+        self.which = ipw.Dropdown(description="branch", options=self.list_branches(), value=branch, layout=wide)
         self.texts = ipw.Dropdown(description="text", layout=wide)
         self.token = ipw.IntSlider(value=1, min=1, max=1, description="token", layout={"width": "480px"})
         self.figure, self.about, self.step_page, self.comparison = go.FigureWidget(), ipw.HTML(), ipw.HTML(), ipw.HTML()
@@ -38,7 +38,7 @@ class Explorer(Control):
         self.keep = ipw.SelectMultiple(description="passages", rows=4, layout={"width": "60%"})
 
         def offer(label: str, read: Callable[[], dict[str, Any]]) -> ipw.Button:
-            return button(label, lambda: self.change(**read()), disabled=lab is None)
+            return button(label, lambda: self.change_step(**read()), disabled=lab is None)
 
         write_on, retrieve = offer("write on without", lambda: {"retrieve": False}), lambda: {"retrieve": True}
         changes = [
@@ -52,7 +52,7 @@ class Explorer(Control):
         super().__init__([*known, *changes], [self.comparison], still)
         self.which.observe(lambda _: self.open_trace(), "value")
         self.texts.observe(lambda _: self.open_text(), "value")
-        self.token.observe(lambda _: self.look(), "value")
+        self.token.observe(lambda _: self.show_token(), "value")
         self.open_trace()
         if step is not None or source is not None or token is not None:
             own, name, text = find_text(self.trace, step, source)
@@ -60,7 +60,7 @@ class Explorer(Control):
             if token is not None:
                 self.token.value = position("token", token, len(text), "the text") + 1
 
-    def names(self) -> list[tuple[str, int]]:
+    def list_branches(self) -> list[tuple[str, int]]:
         """The branches by where they part, indented by how deep they lie."""
         return [
             (f"{'– ' * (len(self.tree.path(i)) - 1)}{trace.parting if i else 'the question'}: {trace.answer}"[:120], i)
@@ -107,9 +107,9 @@ class Explorer(Control):
         self.token.max = max(len(self.rows), 1)
         fired = self.rows.index[self.rows["opens"]]
         self.token.value = int(fired[0]) + 1 if len(fired) else 1
-        self.look()
+        self.show_token()
 
-    def look(self) -> None:
+    def show_token(self) -> None:
         """Everything that is known of the chosen token, and what could stand in its place."""
         at, text = self.token.value - 1, find_text(self.trace, *self.texts.value)[2]
         if at >= len(self.rows):
@@ -127,7 +127,7 @@ class Explorer(Control):
 
     # -- what if -------------------------------------------------------------------------------------------------------
 
-    def change(self, **change: Any) -> None:
+    def change_step(self, **change: Any) -> None:
         """What a button asks for, at the chosen text and token."""
         step, source = self.texts.value or (None, None)
         where: dict[str, Any] = {"step": step}
@@ -153,7 +153,7 @@ class Explorer(Control):
             if not self.follow(events):
                 return self.say("Stopped; nothing was added.")
             added = self.tree.add(events.trace)
-            self.which.options = self.names()
+            self.which.options = self.list_branches()
             self.which.value = next(i for i, trace in enumerate(self.tree) if trace is added)
             return self.say("")
 

@@ -58,9 +58,9 @@ class Tuner(Control):
         pages = [row(self.page, self.beside), self.whole]
         super().__init__([*sliders, self.figure, row(every, ask)], pages, lambda: heatmap(first.trace))
         self.which.observe(lambda _: self.open_trace(), "value")
-        self.texts.observe(lambda _: self.draw(), "value")
+        self.texts.observe(lambda _: self.draw_step(), "value")
         for control in self.controls.values():
-            control.observe(lambda _: self.guard(self.replay), "value")
+            control.observe(lambda _: self.guard(self.replay_trace), "value")
         self.open_trace()
 
     @property
@@ -76,22 +76,22 @@ class Tuner(Control):
         steps = [step.index + 1 for step in trace.steps if step.draft is not None]
         retrieved = [step.index + 1 for step in trace.steps if step.draft is not None and step.query is not None]
         self.figure.data = ()
-        self.guard(self.replay)
+        self.guard(self.replay_trace)
         self.texts.options = steps
         self.texts.value = (retrieved or steps or [None])[0]
-        self.draw()
+        self.draw_step()
 
-    def replay(self) -> None:
+    def replay_trace(self) -> None:
         """Only what is shown is replayed, and of the figure only what changes is sent."""
         self.outcome = self.replays[self.which.value].at(**self.settings)
         self.page.value = replays.show_outcomes([self.outcome]).html
-        if len(self.figure.data) == 4 and (rows := self.rows()) is not None:
+        if len(self.figure.data) == 4 and (rows := self.judge_tokens()) is not None:
             with self.figure.batch_update():
                 for bars, new in zip(self.figure.data[2:], draw_scores(rows), strict=True):
                     bars.update(new)
                 self.figure.layout.shapes = mark_tokens(rows, threshold_of(self.outcome.judged), True)
 
-    def rows(self) -> Any:
+    def judge_tokens(self) -> Any:
         """The tokens of the chosen step as these settings judge them, with the stored text to its end."""
         if self.texts.value is None:
             return None
@@ -100,9 +100,9 @@ class Tuner(Control):
         step.draft = self.outcome.trace.steps[number - 1].draft
         return token_rows(judged, *find_text(judged, number, "draft"))
 
-    def draw(self) -> None:
+    def draw_step(self) -> None:
         """The figure anew, for another trace or step."""
-        rows, title = self.rows(), f"step {self.texts.value}, draft"
+        rows, title = self.judge_tokens(), f"step {self.texts.value}, draft"
         draw_into(self.figure, go.Figure() if rows is None else draw_tokens(self.outcome.judged, rows, title))
 
     def replay_all(self) -> None:

@@ -173,7 +173,7 @@ def test_a_busy_explorer_says_so_and_loses_nothing() -> None:
         control.branch(step=1, query="b")
     control._worker = None
     control.lab = None
-    control.change(query="b")
+    control.change_step(query="b")
     assert "without a lab nothing new can be written" in control.status.value
 
 
@@ -246,7 +246,7 @@ def test_stop_really_stops_and_what_was_done_is_kept() -> None:
     control = lab.explore(Question("q", "Where was Ada born?"), what="question")
     events = lab.stream("Where was Ada born?", DRAGIN)
     control.stop()
-    control.watch(events)
+    control.watch_episode(events)
     assert events.trace.ended == "cancelled"
     assert "Stopped" in control.status.value
 
