@@ -127,7 +127,8 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
         figure.add_scatter(
             x=own[cost], y=own[quality], name=theme.clip_label(name, 40), **theme.style(number),
             mode="lines+markers" if len(own) > 1 else "markers+text", text=theme.clip_label(name, 24),
-            error_x=_read_bars(own, cost), error_y=_read_bars(own, quality), textposition="top center", cliponaxis=False,
+            error_x=_read_bars(own, cost), error_y=_read_bars(own, quality),
+            textposition="top center", cliponaxis=False,
             customdata=[_describe_point(row, (cost, quality)) for row in own.to_dict("records")],
             hovertemplate="%{customdata}<extra></extra>",
         )  # fmt: skip
