@@ -16,6 +16,7 @@ import dragin_lab as dl
 from dragin_lab.catalog.methods import method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lab import Lab
+from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Question, Trace
 
 pytest.importorskip("ipywidgets")
@@ -194,6 +195,15 @@ def test_a_tuner_shows_what_its_controls_lead_to() -> None:
     assert control.whole.value.count("<tr") == 3
     control.which.value = 1
     assert control.outcome.trace is control.replays[1].trace
+
+
+def test_a_step_of_the_slider_replays_the_shown_trace_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    control = dl.tune([ran()] * 5)
+    replayed: list[Any] = []
+    at = Replay.at
+    monkeypatch.setattr(Replay, "at", lambda self, **settings: replayed.append(self) or at(self, **settings))
+    control.controls["threshold"].value = 0.7
+    assert replayed == [control.replays[0]]
 
 
 def test_the_model_answers_beside_the_replay_not_in_its_place() -> None:
