@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from dragin_lab.checks import text as as_text
 from dragin_lab.core.episode import Tokenizer, Write
 from dragin_lab.errors import ModelError
-from dragin_lab.trace.trace import Draft
+from dragin_lab.trace.trace import Draft, Prompt
 
 #: Called with the draft so far after each of its tokens.
 Watch = Callable[[Draft], None]
@@ -47,6 +49,38 @@ class Engine:
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle axis."""
         raise ModelError(f"{self.name} gives no attention")
+
+    def score(self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None) -> Draft:
+        """``text`` as if the model had written it after ``prompt`` (teacher forcing), with everything measured.
+
+        ``text`` is used to the character, with its leading space; ``attention`` keeps the rows in full, and ``hidden``
+        is as for ``Write``. ``stopped`` is "forced".
+
+        Raises:
+            ModelError: no text; a text that merges with the prompt's last token; one longer than the model's window.
+        """
+        encode, closing = self.tokenizer.encode, 0
+        if prompt.special:  # some tokenizers put special tokens after a text
+            last = encode("a", special=False)[-1]
+            closing = encode("a", special=True)[::-1].index(last)
+        before = encode(prompt.text, special=prompt.special)
+        before = before[: len(before) - closing]
+        whole = encode(prompt.text + as_text("text", text), special=prompt.special)
+        if whole[: len(before)] != before:
+            raise ModelError(
+                f"{text[:20]!r} merges with the end of the prompt into other tokens, so it cannot be scored after it; "
+                "begin the text with a space"
+            )
+        ids = tuple(whole[len(before) : len(whole) - closing])
+        if not ids:
+            raise ModelError(f"the text to score, {text!r}, has no tokens; give some text")
+        return replace(
+            self.force(Write(prompt, len(ids), attention=attention, hidden=hidden, prefix=ids)), stopped="forced"
+        )
+
+    def force(self, request: Write) -> Draft:
+        """The draft of a request whose ``prefix`` is all of it."""
+        return self.write(request)
 
     def batch(self, size: int) -> Batch:
         """Drafts written side by side, at most ``size`` at once."""

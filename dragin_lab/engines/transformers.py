@@ -18,7 +18,6 @@ import torch
 import transformers
 
 from dragin_lab.checks import shown
-from dragin_lab.checks import text as as_text
 from dragin_lab.core.episode import Write
 from dragin_lab.core.scores import entropy
 from dragin_lab.engines.engine import Engine, Watch
@@ -214,33 +213,11 @@ class TransformersModel(Engine):
             attention = self.tap.read_map(torch.tensor([list(ids)], device=self.device))
         return attention[0].cpu().numpy()  # (h, n, n)
 
-    def score(self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None) -> Draft:
-        """``text`` as if the model had written it after ``prompt`` (teacher forcing), with everything measured.
-
-        ``text`` is used to the character, with its leading space. One forward over prompt and text; ``attention`` keeps
-        the rows in full, ``hidden`` is as for ``Write``. ``stopped`` is "forced".
-
-        Raises:
-            ModelError: no text; a text that merges with the prompt's last token; one longer than the position table.
-        """
-        prompt_ids, offsets = self.prompt(prompt)
-        closing = self._count_closing() if prompt.special else 0
-        before = prompt_ids[: len(prompt_ids) - closing]
-        whole = self.tokenizer.encode(prompt.text + as_text("text", text), special=prompt.special)
-        if whole[: len(before)] != before:
-            raise ModelError(
-                f"{text[:20]!r} merges with the end of the prompt into other tokens, so it cannot be scored after it; "
-                "begin the text with a space"
-            )
-        ids = whole[len(before) : len(whole) - closing]
-        if not ids:
-            raise ModelError(f"the text to score, {text!r}, has no tokens; give some text")
-        return self.measure_text(prompt_ids, offsets, ids, attention=attention, hidden=hidden)
-
-    def _count_closing(self) -> int:
-        """How many special tokens the tokenizer puts after a text (most put none)."""
-        ids = self.tokenizer.encode("a", special=True)
-        return next(count for count, token in enumerate(reversed(ids)) if token not in self.tokenizer.silent)
+    def force(self, request: Write) -> Draft:
+        """As ``Engine.force``, by one forward over prompt and text."""
+        ids, offsets = self.prompt(request.prompt)
+        given = list(request.prefix)
+        return self.measure_text(ids, offsets, given, attention=request.attention, hidden=request.hidden)
 
     def measure_text(
         self, prompt: list[int], offsets: np.ndarray, ids: list[int], attention: bool, hidden: int | str | None = None

@@ -137,6 +137,13 @@ def test_a_draft_has_the_numbers_of_transformers(lab: dl.Lab, hidden: Any) -> No
 
 
 @ready
+def test_a_given_text_is_scored_as_in_transformers(lab: dl.Lab) -> None:
+    text = " The director of the film is not known."
+    close(lab.model.score(PROMPT, text, attention=True, hidden=2),
+          almanac().score(PROMPT, text, attention=True, hidden=2), within=1e-3)  # fmt: skip
+
+
+@ready
 def test_drafts_of_every_kind_have_them_side_by_side(lab: dl.Lab) -> None:
     drafts = [
         Write(PROMPT, 24, attention=True, hidden=1),

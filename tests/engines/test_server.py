@@ -193,6 +193,11 @@ def test_entropy_lies_within_its_bounds_and_forced_tokens_are_measured(asking: A
         assert ours.ids.tolist() == theirs.ids.tolist()
         np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-4)
         assert (np.abs(ours.entropy - theirs.entropy) <= ours.entropy_width / 2 + 1e-4).all()
+    ours, theirs = (lm.score(PROMPT, " The river is wide.") for lm in (lab.model, almanac))
+    assert (ours.ids.tolist(), ours.stopped) == (theirs.ids.tolist(), "forced")
+    np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-4)
+    with pytest.raises(ModelError, match="ServerModel has no generate"), dl.capture(lab.model):
+        pass
     with pytest.raises(SettingError, match=r"looks at attention, and tiny has none; .*extract_hidden_states"):
         lab.ask(QUESTIONS[0], "dragin")
 
@@ -219,6 +224,9 @@ def test_with_hidden_states_the_last_block_makes_dragin_exact(
     for name in ("entropy", "logprob", "received", "attention", "among"):
         one, other = (getattr(written, name).astype(float) for written in (ours, theirs))
         np.testing.assert_allclose(one, other, atol=1e-4, err_msg=name)
+    ours, theirs = (lm.score(PROMPT, " The river is wide.", attention=True) for lm in (lab.model, almanac))
+    np.testing.assert_allclose(ours.entropy, theirs.entropy, atol=1e-4)
+    np.testing.assert_allclose(ours.received, theirs.received, atol=1e-4)
     options = {"max_new_tokens": 24}
     same(lab.ask(QUESTIONS[0], "dragin", **options), dl.Lab(almanac).ask(QUESTIONS[0], "dragin", **options))
     assert np.abs(lab.model.attend([5, 6, 7]) - almanac.attend([5, 6, 7])).max() < 1e-5
