@@ -10,7 +10,7 @@ import numpy as np
 
 from dragin_lab.checks import text as as_text
 from dragin_lab.core.episode import Tokenizer, Write
-from dragin_lab.errors import ModelError
+from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.trace.trace import Draft, Prompt
 
 #: Called with the draft so far after each of its tokens.
@@ -104,6 +104,8 @@ class Batch:
     """
 
     def __init__(self, engine: Engine, size: int = 1) -> None:
+        if size < 1:
+            raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
         self.engine, self.asked, self.size = engine, size, 1
         self.notes = [f"written one at a time: {engine.name} writes no others beside"] * (size > 1)
         self._waiting: list[tuple[Any, Write, int | None]] = []

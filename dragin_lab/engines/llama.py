@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import threading
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from dragin_lab.engines.llama_context import Heard, LlamaContext
 from dragin_lab.engines.sources import hash_weights
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.writing import Writing
-from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft
 
 #: Texts whose ids the model's vocabulary has to name as the tokenizer does.
@@ -100,7 +99,7 @@ class LlamaModel(Engine):
         if wrong := [head for head in heads or () if head not in range(self.context.heads)]:
             raise ModelError(f"heads={shown(wrong)}: this model has heads 0 to {self.context.heads - 1}; give some")
         self.heads = None if heads is None else list(heads)
-        self._hashes: dict[str, str] = {}
+        self._hash = ""
         if check and (failed := [one for one in self.check() if not one.passed]):
             raise ModelError(f"{'; '.join(one.note for one in failed)}. Load with check=False to use it anyway")
 
@@ -214,16 +213,12 @@ class LlamaModel(Engine):
     def provenance(self) -> dict[str, Any]:
         """Everything about the model that decides what it writes and what is captured; values fit into JSON."""
         C = self.context.bindings
-        if not self._hashes:
-            vocabulary = self.tokenizer.hf.backend_tokenizer.to_str().encode()
-            self._hashes = {
-                "weights_sha256": hash_weights(None, [self.file]),
-                "tokenizer_sha256": hashlib.sha256(vocabulary).hexdigest(),
-            }
+        self._hash = self._hash or hash_weights(None, [self.file])
         return {
             "model": self.name,
             "architecture": self.context.architecture,
-            **self._hashes,
+            "weights_sha256": self._hash,
+            "tokenizer_sha256": self.tokenizer.sha256,
             "dtype": self.context.dtype,
             "device": "llama.cpp",
             "layer": self.layer,
@@ -262,10 +257,8 @@ class LlamaBatch(Batch):
     """Drafts written side by side, each in a sequence of its own; fewer where memory for keys and values is short."""
 
     def __init__(self, lm: LlamaModel, size: int) -> None:
-        if size < 1:
-            raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
-        super().__init__(lm)
-        self.lm, self.asked = lm, size
+        super().__init__(lm, size)
+        self.lm = lm
         self.size = min(size, lm.context.make_room(size + 1) - 1)
         self.notes = [f"written {self.size} at a time: there is no room for more keys and values"] * (self.size < size)
         self._writing: dict[int, tuple[Any, Writing]] = {}  # by sequence

@@ -10,7 +10,7 @@ import numpy as np
 
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.engine import Batch
-from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft
 
 _IMPOSSIBLE = -1e30  # nats; 0 log 0 is 0
@@ -20,10 +20,8 @@ class ServerBatch(Batch):
     """Drafts written side by side, each in a thread of its own."""
 
     def __init__(self, lm: Any, size: int) -> None:
-        if size < 1:
-            raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
-        super().__init__(lm)
-        self.lm, self.asked, self.size, self._writing = lm, size, size, 0
+        super().__init__(lm, size)
+        self.lm, self.size, self.notes, self._writing = lm, size, [], 0
         self._ended: queue.SimpleQueue[tuple[Any, Draft | Exception]] = queue.SimpleQueue()
 
     def __len__(self) -> int:

@@ -6,7 +6,6 @@ entropy is the middle of its two bounds; where it gives what enters the last blo
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -63,7 +62,6 @@ class ServerModel(Engine):
         self.alternatives, self.vocabulary = count("likeliest", likeliest), len(tokenizer) + _PADDED
         self.about = self._describe()
         self.name, self.context_window = self.about["model"], self.about["window"]
-        self._tokenizer_hash = hashlib.sha256(tokenizer.hf.backend_tokenizer.to_str().encode()).hexdigest()
         self.block: LastBlock | None = None
         self.no_attention = "its server gives no hidden states (vllm serve with extract_hidden_states does)"
         known = [tokenizer.encode(text, special=True) for text in _KNOWN_BY]
@@ -300,7 +298,7 @@ class ServerModel(Engine):
             "model": self.name,
             "served": self.about,
             "answers": self._answers,
-            "tokenizer_sha256": self._tokenizer_hash,
+            "tokenizer_sha256": self.tokenizer.sha256,
             "likeliest": self.alternatives,
             "attention": None if self.block is None else "the last block's, computed from what enters it",
             "decoding": "sample" if self.sample else "greedy",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -119,6 +120,11 @@ class HFTokenizer:
 
     def _visible(self, ids: Sequence[int]) -> Sequence[int]:
         return [i for i in ids if i not in self._hidden] if self._hidden else ids
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the whole tokenizer, hex."""
+        return hashlib.sha256(self._backend.to_str().encode()).hexdigest()
 
     @cached_property
     def control_tokens(self) -> tuple[str, ...]:

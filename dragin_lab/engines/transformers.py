@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import platform
 import threading
@@ -99,7 +98,7 @@ class TransformersModel(Engine):
         self.shareable = cached and is_shareable(config)
         self.parts = PARTS if self.shareable else ()
         self.alone = batch_obstacle(config) if cached else "it has no key-value cache"
-        self._files, self._hash, self._tokenizer_hash = list(files), "", ""
+        self._files, self._hash = list(files), ""
         self._stamp = stamp_model(self.model)
 
     @property
@@ -283,8 +282,6 @@ class TransformersModel(Engine):
         """All that can change a bit of what is written and measured, prompt and request aside; values fit into JSON."""
         from dragin_lab import __version__
 
-        if not self._tokenizer_hash:
-            self._tokenizer_hash = hashlib.sha256(self.tokenizer.hf.backend_tokenizer.to_str().encode()).hexdigest()
         cuda = self.device.type == "cuda"
         facts = self.provenance()
         del facts["model"]  # its name changes nothing
@@ -293,7 +290,7 @@ class TransformersModel(Engine):
             "instructions": None if cuda else torch.backends.cpu.get_cpu_capability(),
             "threads": None if cuda else torch.get_num_threads(),
             "matmul": torch.get_float32_matmul_precision(),
-            "tokenizer_sha256": self._tokenizer_hash,
+            "tokenizer_sha256": self.tokenizer.sha256,
             "alternatives": self.alternatives,
             "eos": sorted(self.eos),
             "hooks": self._stamp[1],

@@ -17,7 +17,6 @@ from dragin_lab.engines.engine import Batch
 from dragin_lab.engines.generating import write_texts
 from dragin_lab.engines.kept import MOST
 from dragin_lab.engines.writing import Writing
-from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Draft
 
 #: What torch says where it has no error class for a lack of memory.
@@ -48,10 +47,8 @@ class Waves(Batch):
     """
 
     def __init__(self, lm: Any, size: int) -> None:
-        if size < 1:
-            raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
-        super().__init__(lm)
-        self.lm, self.asked, self.size = lm, size, size
+        super().__init__(lm, size)
+        self.lm, self.size, self.notes = lm, size, []
         if size > 1 and lm.alone:
             self._write_alone(lm.alone)
         self._writing: list[tuple[_Job, Writing]] = []
