@@ -77,19 +77,23 @@ class RunStoppedError(RunError):
 class RunRecord:
     """A run directory as it was read.
 
-    ``config`` is ``run.json``, ``predictions`` the lines of ``predictions.jsonl``; ``complete`` says whether every
-    question has one and none of them failed. A line that failed (``ended`` is "error") or has no gold answer has None
-    for em, f1, precision and recall. ``damaged`` says which lines were left out, and why. A run of a table has
-    ``timings`` and ``causes`` by question id, where it had any, and its ``folder`` is the table's path and a number.
+    ``config`` is ``run.json``, ``predictions`` the lines of ``predictions.jsonl``. A line that failed (``ended`` is
+    "error") or has no gold answer has None for em, f1, precision and recall. ``damaged`` says which lines were left
+    out, and why. A run of a table has ``timings`` and ``causes`` by question id, where it had any, and its ``folder``
+    is the table's path and a number.
     """
 
     folder: Path
     config: dict[str, Any]
     predictions: list[Line]
-    complete: bool
     damaged: tuple[str, ...] = ()
     timings: dict[str, Line] | None = None
     causes: dict[str, tuple[str, str]] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every question has an answer, and none of them failed."""
+        return len(self.predictions) - len(self.failed) == int(self.config["dataset"]["questions"])
 
     @property
     def traced(self) -> bool:
@@ -166,8 +170,7 @@ def read_run(folder: str | Path) -> RunRecord:
     config = read_config(folder / CONFIG)
     lines, damaged = read_lines(folder / PREDICTIONS, Prediction)
     warn_of_damage(damaged, "left out. The command that made the run asks again")
-    done = sum(line["ended"] != "error" for line in lines.values())
-    return RunRecord(folder, config, list(lines.values()), done == config["dataset"]["questions"], tuple(damaged))
+    return RunRecord(folder, config, list(lines.values()), tuple(damaged))
 
 
 def warn_of_damage(damaged: Sequence[str], result: str) -> None:
@@ -282,9 +285,7 @@ def read_table(path: Path) -> list[RunRecord]:
 def _run_of_table(folder: Path, config: dict[str, Any], rows: Mapping[str, Line]) -> RunRecord:
     timings = {qid: {key: row.pop(key) for key in ("seconds", PEAK) if key in row} for qid, row in rows.items()}
     causes = {qid: row.pop("cause") for qid, row in rows.items() if "cause" in row}
-    lines = list(rows.values())
-    done = sum(line["ended"] != "error" for line in lines)
-    return RunRecord(folder, config, lines, done == config["dataset"]["questions"], (), timings, causes or None)
+    return RunRecord(folder, config, list(rows.values()), (), timings, causes or None)
 
 
 def trace_name(qid: str) -> str:

@@ -7,7 +7,7 @@ import os
 import socket
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from filelock import FileLock, Timeout
 
 from dragin_lab.errors import TraceFileError
-from dragin_lab.files import as_path, clear_drafts, not_saved, remedy, write_whole
+from dragin_lab.files import LOCK, as_path, clear_drafts, not_saved, remedy, write_whole
 from dragin_lab.run.lines import Line, Prediction, Timing, encode
 from dragin_lab.run.rundir import (
     CONFIG,
@@ -36,7 +36,6 @@ from dragin_lab.trace.frames import differences
 if TYPE_CHECKING:
     from dragin_lab.trace.trace import Trace
 
-LOCK = ".lock"
 #: Bytes of slim traces that a run keeps where nobody says otherwise: those of some thousand questions.
 TRACE_SPACE = 64 * 2**20
 #: May change between two commands of one run: it is announced and recorded, as it can change what rounding decides.
@@ -155,25 +154,25 @@ class RunFolder(RunInMemory):
             )
             return
         path = file_of(self.folder, TRACES, trace_name(line["qid"]), most=LARGEST_TRACE)
-        if self._traces:
+        if not self._traces and self._room <= 0:
+            return
+        why = f"traces take {TRACE_SPACE // 2**20} MiB"
+        try:
             _write_or_explain(self._kept, lambda: self._kept.mkdir(exist_ok=True))
-            trace.save(path)
-        elif self._room > 0:
-            try:
-                _write_or_explain(self._kept, lambda: self._kept.mkdir(exist_ok=True))
-                save_trace(trace, path, slim=True)
-                self._room -= path.stat().st_size
-                why = f"traces take {TRACE_SPACE // 2**20} MiB" if self._room <= 0 else ""
-            except (NotWrittenError, TraceFileError) as error:  # nobody asked for it, and the answers matter more
-                why, self._room = str(error), 0
-            if why:
-                warnings.warn(f"{self.folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
+            save_trace(trace, path, hidden=False, slim=not self._traces)
+            self._room -= path.stat().st_size
+        except (NotWrittenError, TraceFileError) as error:
+            if self._traces:
+                raise
+            why, self._room = str(error), 0  # nobody asked for it, and the answers matter more
+        if not self._traces and self._room <= 0:
+            warnings.warn(f"{self.folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
 
     def finish(self) -> None:
         """Put the lines into the order of the questions, once every question has one."""
         if self._lock.is_locked:
-            self._rewrite(PREDICTIONS, self.done)
-            self._rewrite(TIMINGS, self._timings)
+            for name, lines in ((PREDICTIONS, self.done), (TIMINGS, self._timings)):
+                self._rewrite(name, (lines[qid] for qid in self.qids if qid in lines))
 
     def _complete(self) -> bool:
         """Whether the folder holds the whole run, so that nothing has to be written; then its lines are read."""
@@ -212,8 +211,8 @@ class RunFolder(RunInMemory):
             warnings.warn(f"{one}; how long that question took is no longer known", stacklevel=3)
         self._timings = {qid: line for qid, line in timings.items() if qid in self.done}
         self._note_circumstances(there)
-        self._rewrite(PREDICTIONS, self.done, list(self.done))
-        self._rewrite(TIMINGS, self._timings, list(self._timings))
+        self._rewrite(PREDICTIONS, self.done.values())
+        self._rewrite(TIMINGS, self._timings.values())
 
     def _note_circumstances(self, there: dict[str, Any]) -> None:
         """Say, and record, where a run is completed under another version or on another device than it was started."""
@@ -240,10 +239,9 @@ class RunFolder(RunInMemory):
         path = file_of(self.folder, CONFIG)
         _write_or_explain(path, lambda: write_whole(path, text.encode("utf-8", errors="backslashreplace")))
 
-    def _rewrite(self, name: str, lines: Mapping[str, Line], order: Sequence[str] | None = None) -> None:
+    def _rewrite(self, name: str, lines: Iterable[Line]) -> None:
         """Replace a file whole by these lines; not where it holds them already."""
-        path = file_of(self.folder, name)
-        data = encode(lines[qid] for qid in (self.qids if order is None else order) if qid in lines)
+        path, data = file_of(self.folder, name), encode(lines)
         with suppress(OSError):
             if path.read_bytes() == data:
                 return

@@ -31,7 +31,7 @@ def test_find_runs(whole: Path, tmp_path: Path) -> None:
     assert [record.folder for record in find_runs(tmp_path)] == [a, b]
     assert (b / "predictions.jsonl").read_bytes() == data  # reading mends nothing
     (a / "predictions.jsonl").unlink()
-    assert read_run(a) == RunRecord(a, read_run(a).config, [], False)
+    assert read_run(a) == RunRecord(a, read_run(a).config, [])
     (tmp_path / "empty").mkdir()
     for nothing in ("none", "d/b/timings.jsonl", "empty"):
         with pytest.raises(RunError, match="holds no run" if nothing == "empty" else "no such folder; give"):
