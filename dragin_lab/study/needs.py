@@ -2,7 +2,7 @@
 
 Each fact of a gold reasoning is labelled: could the model know it or not (``labels``)? The reasoning is forced on the
 model after the question's direct prompt, every trigger scores every token, and a fact's score is the largest over its
-value's tokens. A second reading looks at what the model writes by itself, up to its first wrong fact.
+value's tokens.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ import numpy as np
 from dragin_lab.almanac.facts import DEGREES, Labelled
 from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.core.clock import EveryN, EverySentence
-from dragin_lab.core.episode import Write
 from dragin_lab.core.needs import find_missing
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.stops import AnswerLine
 from dragin_lab.core.trigger import TRIGGERS, Trigger
-from dragin_lab.errors import DraginLabError
+from dragin_lab.errors import SettingError
 from dragin_lab.reference.measures import assign_tokens, assign_words, merge_words, receive_attention, score_words
 from dragin_lab.run.lab import Lab
 from dragin_lab.study import ranking
 from dragin_lab.study.comparisons import bootstrap_statistic
-from dragin_lab.study.truth import find_facts
 from dragin_lab.trace.trace import Draft
 from dragin_lab.trace.words import Word
 
@@ -45,13 +42,7 @@ RELEASED = ("rind-reference", "attention-reference", "probability-first", "proba
 #: These fire at a place, whatever the model thinks: a fact counts as looked up when the place lies between the start of
 #: its sentence and the end of its value.
 CLOCKS = (EverySentence.name, EveryN.name)
-#: Further scores of a draft's tokens by name, each (n,).
-More = Callable[[Draft], dict[str, np.ndarray]]
 SAMPLES = 1_000  # of the questions, for an interval of an area; each ranks all facts again
-
-
-class NeedsError(DraginLabError):
-    """Labels that do not fit the text that they are compared with."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +87,11 @@ def left_out(items: Iterable[Item]) -> dict[str, str]:
     return reasons
 
 
-def score_tokens(
-    lm: LanguageModel, continuation: Draft, pipeline: Pipeline, every: int = 16, more: More = lambda draft: {}
-) -> dict[str, np.ndarray]:
+def score_tokens(lm: LanguageModel, continuation: Draft, pipeline: Pipeline, every: int = 16) -> dict[str, np.ndarray]:
     """Every trigger's score of every token of a text, each (n,) float64, as far as what it reads was captured.
 
     Scores of words and sentences stand on each of their tokens. ``every`` are the tokens between two strikes of the
-    clock ``every-n``; ``more`` scores by what is not captured, such as a retriever.
+    clock ``every-n``.
     """
     ids = continuation.ids.tolist()
     doubt = doubts(continuation.logprob)  # (n,)
@@ -130,8 +119,7 @@ def score_tokens(
         EverySentence.name: starts,
         EveryN.name: clock,
     }
-    scores |= {trigger.name: trigger.score_tokens(draft) for trigger in score_triggers(pipeline, continuation)}
-    return scores | more(draft)
+    return scores | {trigger.name: trigger.score_tokens(draft) for trigger in score_triggers(pipeline, continuation)}
 
 
 def _on_tokens(
@@ -165,9 +153,8 @@ def sentence_at(continuation: Draft, spans: Sequence[tuple[int, int]], place: in
 
 
 def forced_items(
-    lm: LanguageModel, labelled: Labelled, template: PromptTemplate, pipeline: Pipeline, every: int = 16,
-    more: More = lambda draft: {},
-) -> tuple[list[Item], list[Item]]:  # fmt: skip
+    lm: LanguageModel, labelled: Labelled, template: PromptTemplate, pipeline: Pipeline, every: int = 16
+) -> tuple[list[Item], list[Item]]:
     """The facts and the sentences of a question's gold reasoning, scored as if the model had written them.
 
     The closing "So the answer is …" is forced too, as a trigger looks at the whole draft. A sentence's score is the
@@ -179,8 +166,8 @@ def forced_items(
     )
     lead = continuation.text.find(labelled.reasoning)
     if lead < 0:
-        raise NeedsError(f"{labelled.qid}: the tokenizer does not give the reasoning back as it was written")
-    scores = score_tokens(lm, continuation, pipeline, every, more)
+        raise SettingError(f"{labelled.qid}: the tokenizer does not give the reasoning back as it was written")
+    scores = score_tokens(lm, continuation, pipeline, every)
     first_choice = continuation.alternative_ids[:, 0] == continuation.ids  # (n,)
     spans = pipeline.spans(continuation.text)
     facts = []
@@ -199,39 +186,6 @@ def forced_items(
         missing = any(fact.missing for fact in inside)
         sentences.append(Item(labelled.qid, least, missing, gather_scores(scores, tokens, tokens)))
     return facts, sentences
-
-
-# -- what the model writes by itself ---------------------------------------------------------------------------------
-
-
-def free_items(
-    lm: LanguageModel,
-    labelled: Labelled,
-    template: PromptTemplate,
-    pipeline: Pipeline,
-    wordings: Mapping[str, Sequence[str]],
-    *,
-    every: int = 16,
-    max_new_tokens: int = 96,
-    more: More = lambda draft: {},
-) -> tuple[list[Item], str]:
-    """The facts that the model states by itself without passages, up to its first wrong one, and how that ended.
-
-    ``missing`` is here whether the value is wrong, whatever the label says. The end is one of ``find_facts``.
-    """
-    prompt = template.render(labelled.question)
-    continuation = lm.write(Write(prompt, max_new_tokens, AnswerLine(lm.tokenizer)))
-    facts, ended = find_facts(continuation.text, labelled.facts, wordings)
-    if not facts:
-        return [], ended
-    scores = score_tokens(lm, continuation, pipeline, every, more)
-    spans = pipeline.spans(continuation.text)
-    items = []
-    for stated in facts:
-        value = tokens_of(continuation, stated.start, stated.end)
-        own = gather_scores(scores, value, sentence_at(continuation, spans, stated.start))
-        items.append(Item(labelled.qid, stated.fact.degree, not stated.right, own, stated.right, own))
-    return items, ended
 
 
 # -- tables -------------------------------------------------------------------------------------------------------

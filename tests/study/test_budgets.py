@@ -16,7 +16,7 @@ from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.catalog.methods import exchange_settings, restore_method
 from dragin_lab.core.budget import NEVER, Budget, Calibration, peaks, threshold_for
 from dragin_lab.errors import SettingError
-from dragin_lab.study.budgets import Frontier, Point, calibrate, transfer
+from dragin_lab.study.budgets import calibrate, frontier
 from dragin_lab.study.truth import Timing, Truth, count_timing, time_step, timing_table
 from dragin_lab.trace.trace import Decision, Prompt, Step, Words
 
@@ -94,8 +94,6 @@ def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str,
     quiet = dl.method(threshold=NEVER, **settings)
     trace = dl.Lab(ScriptedModel([Say(text)]), retriever=ScriptedRetriever()).ask("Who?", quiet)
     assert [len(part) > 1 for part in peaks(trace)] == [True]
-    moved = transfer(found, [trace])
-    assert (moved.used, moved.error, moved.n) == (0.0, -0.5, 1)
     # The same from traces, and for a when in its written form.
     alone = dl.method(when=f"{when}@budget:1", what="question", variant=variant, calibration=[trace])
     assert alone.calibrated is not None
@@ -120,20 +118,17 @@ def test_scores_of_something_else_are_refused() -> None:
         made(asked(threshold=NEVER), asked(threshold=NEVER, top_k=1))
     with pytest.raises(SettingError, match="scores are of when='entropy', the method has when='margin'; calibrate it"):
         made(asked(threshold=NEVER), when="margin")
-    with pytest.raises(SettingError, match="has no budget; make it with"):
-        transfer(dl.method(), [])
 
 
-def test_a_frontier_is_read_between_its_points() -> None:
-    def lines(*given: tuple[float, int]) -> list[dict[str, Any]]:
-        rows = [{"em": em, "f1": em, "retrievals": n, "tokens": 10 * n, "ended": "answered"} for em, n in given]
-        return [{"qid": str(i)} | row for i, row in enumerate(rows)]
-
-    low, high = Point("a", 0.5, 3.0, lines((0, 0), (1, 0))), Point("a", 2.0, 1.0, lines((1, 2), (1, 2)))
-    found = Frontier((high, low))
-    assert found.at(0.5)["em"].tolist() == [0.625]  # three quarters at the low point, one at the high one
-    assert found.at(2.5)["em"].isna().all()
-    assert found.table["transfer"].tolist() == [0.0, -0.5]
+def test_a_frontier_has_a_row_for_each_method_and_budget_that_a_threshold_reaches() -> None:
+    loud: dict[str, Any] = {"entropy": {"Bo": 9.0, "far": 4.0}}
+    text = " It was far. It is by Bo. So the answer is Li.\nHe"
+    lab = dl.Lab(ScriptedModel([Say(text, **loud), Say(text, **loud)]), retriever=ScriptedRetriever(), cache=False)
+    method = dl.method(when="entropy", what="question")
+    table = frontier(lab, ["Who?"], [method], ["What?"], budgets=[0.0, 9.0])
+    assert table[["budget", "retrievals", "transfer"]].to_numpy().tolist() == [[0.0, 0.0, 0.0]]
+    assert table["threshold"].tolist() == [9.0]
+    assert "budget:9 cannot be reached" in table.attrs["unreached"][0]
 
 
 # -- in time ----------------------------------------------------------------------------------------------------------

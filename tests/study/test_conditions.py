@@ -14,8 +14,6 @@ from run_folders import change_line, read_config, write_config, write_run
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.run.rundir import read_run
-from dragin_lab.study.budgets import Frontier, Point
 from dragin_lab.study.paper_tables import table
 
 EM = (1.0, 0.0, 1.0, 1.0)
@@ -24,9 +22,6 @@ EM = (1.0, 0.0, 1.0, 1.0)
 JOINS: dict[str, Callable[[Path, list[Path]], Any]] = {
     "runs": lambda root, folders: dl.Runs.load(root),
     "table": lambda root, folders: table(2, root),
-    "frontier": lambda root, folders: Frontier(
-        tuple(Point(path.name, 1.0, None, read_run(path).predictions) for path in folders)
-    ),
 }
 
 

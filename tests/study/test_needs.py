@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,10 @@ from scripted import ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.almanac import wordings
 from dragin_lab.almanac.facts import DEGREES, Fact, LabelError, Labelled, load_labels
-from dragin_lab.core.episode import Write
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline, load_pipeline
-from dragin_lab.core.stops import AnswerLine
 from dragin_lab.data import datasets
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.study import needs
@@ -226,7 +222,7 @@ def test_a_clock_counts_when_it_strikes_before_the_value_ends(lm: LanguageModel,
         assert facts[0].scores["every-n"] == 1  # token 0
 
 
-# -- free text ----------------------------------------------------------------------------------------------------
+# -- facts in a text ------------------------------------------------------------------------------------------
 
 DIRECTOR = fact("director", "Elm Road", "Ada Orleth", label="known", exposure="often")
 TOWN = fact("birthplace", "Ada Orleth", "Elmouth")
@@ -258,31 +254,6 @@ def test_facts_are_found_in_text(text: str, facts: tuple[Fact, ...], values: str
     for one in found:
         assert (text[one.start : one.end] == one.fact.value) == one.right
         assert "the" not in text[one.start : one.end].split()
-
-
-def test_free_items_end_with_the_first_wrong_fact(lm: LanguageModel, pipeline: Pipeline) -> None:
-    question = "Who is the mother of the director of film The Distant Weathwos?"
-    made = lm.write(Write(SHOT.render(question), 96, AnswerLine(lm.tokenizer)))
-    first = re.search(r"The film (.+?) was directed by (.+?)\.", made.text)
-    assert first is not None, made.text
-    title, name = first.groups()
-
-    def free(*facts: Fact) -> tuple[list[needs.Item], str]:
-        one = Labelled("q", "iirc", "test", "span", question, "unknown", "", "", facts)
-        return needs.free_items(lm, one, SHOT, pipeline, wordings())
-
-    right, wrong = fact("director", title, name), fact("director", title, "Nobody")
-    items, ended = free(right, wrong)
-    assert ended == "lost"  # the text says it once
-    assert [item.missing for item in items] == [False]
-    scores = needs.score_tokens(lm, made, pipeline)
-    value = needs.tokens_of(made, first.start(2), first.end(2))
-    assert items[0].scores["entropy"] == pytest.approx(scores["entropy"][value].max(), rel=1e-3)
-    items, ended = free(wrong, right)
-    assert ended == "first wrong"
-    assert [item.missing for item in items] == [True]
-    assert free(right)[1] == "all right"
-    assert free(fact("director", "No Such Film", name)) == ([], "lost")
 
 
 # -- tables -------------------------------------------------------------------------------------------------------
