@@ -1,17 +1,24 @@
-"""Runs side by side: distinct names for their methods, what must be the same in all, and remarks where it is not."""
+"""Runs side by side: names for their methods, what must be the same in all, and remarks where it is not."""
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragin_lab.catalog.methods import METHODS, VARIANTS, method
+from dragin_lab.checks import choice, shown
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import PEAK, Line
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.text import write_compared
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: A run of more questions than this in which the trigger never fired is warned of.
 FEW = 20
@@ -166,3 +173,63 @@ def _exemplars(config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 _CONDITIONS = {"models": _model, "passages": _passages, "exemplars": _exemplars}
+
+
+# -- questions that were chosen ---------------------------------------------------------------------------------------
+
+#: The columns of ``Runs.questions`` that depend on what a comparison tests.
+ANSWER_COLUMNS = ("right", "em", "f1", "answer", "readable", "cause", "why")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How questions were chosen: in words, and by the answers of which ``methods``.
+
+    Such a choice does not measure a method: among the questions that it got wrong it has no exact match, whatever it
+    is compared with.
+    """
+
+    words: tuple[str, ...] = ()
+    methods: frozenset[str] = frozenset()
+
+    def and_by(self, words: str, methods: Iterable[str]) -> Selection:
+        """The selection, narrowed down further."""
+        return Selection((*self.words, words), self.methods.union(methods))
+
+    def remarks(self, tested: Iterable[str]) -> list[str]:
+        """The lines below a table of the questions, where the ``tested`` methods would be compared."""
+        if not self.words:
+            return []
+        lines = [f"only questions chosen by: {'; '.join(self.words)}"]
+        if own := sorted(self.methods & set(tested)):
+            lines.append(
+                f"no test: what {' and '.join(own)} answered chose the questions, so a difference here says how they "
+                "were chosen, not which method is better; test on all questions, or on those of a type"
+            )
+        return lines
+
+
+def find_names(expression: str) -> set[str]:
+    """The names that an expression over columns uses."""
+    try:
+        nodes = ast.walk(ast.parse(expression.strip(), mode="eval"))
+    except SyntaxError:  # pandas accepts names between backticks
+        return set(re.findall(r"\w+", expression))
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def evaluate(frame: pd.DataFrame, expression: str) -> pd.Series:
+    """Which rows of ``frame`` an expression is true for; a missing value counts as false."""
+    from pandas.errors import UndefinedVariableError
+
+    try:
+        mask = frame.eval(expression)
+        return mask.astype("boolean").fillna(False).astype(bool)
+    except UndefinedVariableError as error:
+        choice("column", str(error).split("'")[1], frame.columns)
+        raise
+    except Exception as error:  # noqa: BLE001 - pandas raises whatever an expression meets
+        raise SettingError(
+            f"{shown(expression)} cannot be read ({shown(str(error))}); write an expression over "
+            f"{', '.join(frame.columns)}, such as 'em < 1 and retrievals > 2'"
+        ) from None

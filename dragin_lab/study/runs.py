@@ -14,16 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.checks import choice, several, shown, text
+from dragin_lab.checks import choice, several, text
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.lines import PEAK, SCORES, Line, own_metrics, readable, value_of
 from dragin_lab.run.rundir import TABLE, RunError, RunRecord, find_runs, pack_table, warn_of_damage
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
-from dragin_lab.study.conditions import check_same_questions, differing_conditions, name_runs
+from dragin_lab.study.conditions import (
+    ANSWER_COLUMNS,
+    Selection,
+    check_same_questions,
+    differing_conditions,
+    evaluate,
+    find_names,
+    name_runs,
+)
 from dragin_lab.study.run_tables import Comparison, means_table
-from dragin_lab.study.selection import ANSWER_COLUMNS, Selection, find_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,7 +235,7 @@ class Runs:
         Raises ``SettingError`` for an expression that cannot be read, and where no question is left.
         """
         frame = self.outcomes if find_names(text("expression", expression)) <= {*self.outcomes} else self.questions
-        rows = frame[_evaluate(frame, expression)]
+        rows = frame[evaluate(frame, expression)]
         if rows.empty:
             raise SettingError(f"no question matches {expression}")
         runs = Runs(self.records, labels=self._labels)
@@ -331,20 +338,3 @@ class Runs:
 
     def _repr_html_(self) -> str:
         return self.table().show("html")
-
-
-def _evaluate(frame: pd.DataFrame, expression: str) -> pd.Series:
-    """Which rows of ``frame`` an expression is true for; a missing value counts as false."""
-    from pandas.errors import UndefinedVariableError
-
-    try:
-        mask = frame.eval(expression)
-        return mask.astype("boolean").fillna(False).astype(bool)
-    except UndefinedVariableError as error:
-        choice("column", str(error).split("'")[1], frame.columns)
-        raise
-    except Exception as error:  # noqa: BLE001 - pandas raises whatever an expression meets
-        raise SettingError(
-            f"{shown(expression)} cannot be read ({shown(str(error))}); write an expression over "
-            f"{', '.join(frame.columns)}, such as 'em < 1 and retrievals > 2'"
-        ) from None
