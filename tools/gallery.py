@@ -24,7 +24,7 @@ from plotly.offline import get_plotlyjs
 
 from dragin_lab.files import write_whole
 from tools.base import DOCS, ROOT, parser, say
-from tools.gallery_page import index, page, says, title_of
+from tools.gallery_page import WIDGET, index, page, says, title_of
 from tools.pictures import browser
 
 NOTEBOOKS = ROOT / "notebooks"
@@ -59,10 +59,8 @@ def write_tour() -> None:
     plain, book = nbformat.read(TOUR, as_version=4), execute(TOUR, "plotly_mimetype+png")
     for cell, made in zip(plain.cells, book.cells, strict=True):
         if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = made.outputs, made.execution_count
-            for output in cell.outputs:
-                output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)  # of a kernel that ended
-            cell.outputs = [output for output in cell.outputs if output.get("data", True)]
+            cell.execution_count = made.execution_count
+            cell.outputs = [output for output in made.outputs if WIDGET not in output.get("data", ())]  # needs a kernel
     nbformat.write(plain, TOUR)
     say(f"{TOUR.name}: {TOUR.stat().st_size / 1e6:.2f} MB")
 
