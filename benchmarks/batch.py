@@ -86,10 +86,6 @@ def measure(
         "questions": len(questions),
         "batch": max(traces, key=lambda t: len(t.provenance["batch"]["notes"])).provenance["batch"],
         **timed.summary("side"),
-        "prompt_tokens": sum(len(c.prompt_ids) for c in drafts),
-        "prompt_tokens_reused": {
-            way: sum(trace.counters["reused"] for trace in found[way].values()) for way in ("alone", "side")
-        },
         "generated": sum(map(len, drafts)),
         "retrievals": sum(trace.counters["retrievals"] for trace in traces),
         "differences": differences(found["alone"], found["side"]),

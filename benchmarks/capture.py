@@ -29,11 +29,6 @@ PASSAGE = (
 )
 
 
-def half_billion() -> LanguageModel:
-    """A Llama of about 0.5 billion random parameters."""
-    return random_llama(layers=22, heads=20, hidden=1280, ffn=3456)
-
-
 def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
     """Median seconds of each variant over interleaved rounds, and medians of their ratios within a round."""
     lm.eos = frozenset()
@@ -73,7 +68,14 @@ def main() -> None:
     begin(args)
     results = [compare(LanguageModel.load(), PASSAGE * 8 + PASSAGE[:96], args.tokens, args.runs)]
     if args.large_runs:
-        results.append(compare(half_billion(), words(1024), args.large_tokens, args.large_runs))
+        results.append(
+            compare(
+                random_llama(layers=22, heads=20, hidden=1280, ffn=3456),
+                words(1024),
+                args.large_tokens,
+                args.large_runs,
+            )
+        )
     budgets = []
     for one, limit in zip(results, GENERATE, strict=False):
         size = f"{one['parameters'] / 1e6:.1f} M parameters"

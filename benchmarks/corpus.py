@@ -11,7 +11,6 @@ little on the machine's other work; clock times are given too.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import itertools
 import json
@@ -30,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import psutil
-from common import MIB, RESULTS, budget, child, machine, write
+from common import MIB, budget, child, machine, parser, write
 
 from dragin_lab.trace.trace import Passage
 
@@ -229,12 +228,11 @@ def main() -> None:
             said = search(Path(arguments[0]), Path(arguments[1]), int(arguments[2]))
         print(json.dumps(said))
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--rounds", type=int, default=1, help="builds of each, by turns")
-    parser.add_argument("--queries", type=int, default=400)
-    parser.add_argument("--out", type=Path, default=RESULTS / "corpus.json")
-    args = parser.parse_args()
+    options = parser(__doc__, "corpus")
+    options.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
+    options.add_argument("--rounds", type=int, default=1, help="builds of each, by turns")
+    options.add_argument("--queries", type=int, default=400)
+    args = options.parse_args()
     results = []
     for count in args.passages:
         with tempfile.TemporaryDirectory() as folder:

@@ -195,7 +195,6 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
         "fed": {way: counts["fed"] / n for way, counts in fed.items()},
         "forwards": {way: counts["forwards"] / n for way, counts in fed.items()},
         "retrievals": totals["retrievals"] / n,
-        "drafts": totals["drafts"] / n,
         "tokens_kept": totals["kept"] / n,
         "tokens_generated": totals["generated"] / n,
         "tokens_generated_naive": naive.generated / n,

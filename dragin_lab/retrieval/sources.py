@@ -1,6 +1,6 @@
 """Sources of a corpus: rows of passages, and folders of texts, which are cut into passages.
 
-``find_source`` recognises every kind of source (the table in docs/how-to/passages.md), and reads it passage by passage.
+``find_source`` recognises every kind of source (docs/how-to/passages.md), and reads it one passage at a time.
 """
 
 from __future__ import annotations
