@@ -139,7 +139,6 @@ dist: $(FULL)
 gallery: $(FULL)
 	$(BIN)/python -m tools.gallery --tour
 	$(BIN)/python -m tools.gallery
-	$(BIN)/python -m tools.pictures notebooks
 
 clean:
 	rm -rf .venv build dist site *.egg-info runs notebooks/runs test-results .pytest_cache .mypy_cache .ruff_cache .hypothesis

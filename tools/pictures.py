@@ -2,7 +2,6 @@
 
     python -m tools.pictures              views of the demo, asking the embedded model
     python -m tools.pictures real         the trace of notebook 08 in which a retrieval mends SmolLM2's draft
-    python -m tools.pictures notebooks    pages of docs/gallery, which tools/gallery.py made
     python -m tools.pictures table        the table of the demo in README.md
 
 All but the table need chromium (or Chrome) on the PATH.
@@ -30,18 +29,11 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--
 FLAGS += ("--disable-background-networking", "--disable-component-update", "--force-device-scale-factor=1.5")
 WIDTH = 1060
 #: The pictures and their heights.
-HEIGHTS = {"trace": 1130, "real": 838, "heatmap": 600, "methods": 900, "notebooks": 434}
+HEIGHTS = {"trace": 1130, "real": 838, "heatmap": 600, "methods": 900}
 #: DRAGIN in the pictures, as in README.md's ten lines: the equations, with a query that selects among its candidates.
 DRAGIN = {"variant": "paper", "threshold": 0.5, "top_n": 5}
 #: Compared with DRAGIN side by side.
 OTHERS = ("wo-rag", "sr-rag", "fs-rag", "flare")
-#: Pages of the gallery that stand side by side in one picture, and the headings that they are scrolled to.
-SHOWN = (
-    ("01_rind_heatmap", "The-heatmap"),
-    ("04_benchmarks", "What-quality-costs"),
-    ("07_when_was_it_needed", "Do-the-scores-tell-them-apart?"),
-)
-PAGE_HEIGHT, SCALE = 1300, 0.32
 
 
 def browser() -> str:
@@ -92,23 +84,6 @@ def shoot(program: str, page: Path, picture: Path, height: int, *, dark: bool) -
     print(picture)
 
 
-def notebooks_page() -> str:
-    """Pages of the gallery side by side, each scrolled to what it is about."""
-    frames = []
-    for name, heading in SHOWN:
-        page = DOCS / "gallery" / f"{name}.html"
-        if not page.is_file():
-            sys.exit(f"{page} is not there; make it with python -m tools.gallery")
-        frames.append(f'<div><iframe src="{page.as_uri()}#{heading}"></iframe></div>')
-    wide, high = 340, round(PAGE_HEIGHT * SCALE)
-    return (
-        "<!doctype html><style>:root{color-scheme:light dark}body{margin:0;padding:8px;display:flex;gap:12px;"
-        f"background:light-dark(#fff,#0d1117)}}div{{width:{wide}px;height:{high}px;overflow:hidden;border:1px solid "
-        f"light-dark(#d8d3ca,#34322f);border-radius:8px}}iframe{{width:{round(wide / SCALE)}px;height:{PAGE_HEIGHT}px;"
-        f"border:0;transform:scale({SCALE});transform-origin:0 0}}</style>" + "".join(frames)
-    )
-
-
 def demo_table() -> str:
     """The means of the demo's methods, in the order of the paper's Table 1."""
     with tempfile.TemporaryDirectory() as folder:
@@ -137,10 +112,7 @@ def shoot_all(pages: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for name, html in pages.items():
             page = Path(scratch) / f"{name}.html"
-            if isinstance(html, str):
-                page.write_text(html, encoding="utf-8")
-            else:
-                views.page(page, *html)
+            views.page(page, *html)
             for theme in ("light", "dark"):
                 shoot(program, page, folder / f"{name}-{theme}.png", HEIGHTS[name], dark=theme == "dark")
 
@@ -148,9 +120,6 @@ def shoot_all(pages: dict[str, Any]) -> None:
 def main() -> None:
     if sys.argv[1:] == ["table"]:
         write_table()
-        return
-    if sys.argv[1:] == ["notebooks"]:
-        shoot_all({"notebooks": notebooks_page()})
         return
     if sys.argv[1:] == ["real"]:
         shoot_all({"real": [mended_trace()]})
