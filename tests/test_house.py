@@ -24,14 +24,14 @@ BUDGETS = {
     "reference": (692, 3),
     "catalog": (337, 2),
     "almanac": (230, 2),
-    "data": (1379, 10),
+    "data": (1384, 10),
     "engines": (4395, 24),
     "retrieval": (1985, 13),
     "run": (4017, 18),
     "study": (3742, 17),
     "views": (2791, 17),
     "widgets": (683, 6),
-    "cli": (1583, 12),
+    "cli": (1582, 12),
 }
 ROOMS = tuple(BUDGETS)
 ROOT = (604, 7)  # the same for the modules of the root
@@ -45,7 +45,7 @@ LONGER = {
     "run/lab.py": 391,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24844, "tools": 984, "benchmarks": 1224}
+BESIDE = {"tests": 24847, "tools": 984, "benchmarks": 1224}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

@@ -160,11 +160,10 @@ def _write_trace(runs: Runs, folder: Path, root: Path) -> None:
     if len(rows):
         row = rows.sort_values(["em", "others"], ascending=[False, True], kind="stable").iloc[0]
         trace = shown.kept_trace(shown.records[0], row["qid"])
-        if trace is None:
-            return
-        trace.save(root / "dragin.trace")
-        write_page(trace, root / "dragin.html")
-        echo(f"\nOpen {root / 'dragin.html'}: {trace!r}")
+        if trace is not None:
+            trace.save(root / "dragin.trace")
+            write_page(trace, root / "dragin.html")
+            echo(f"\nOpen {root / 'dragin.html'}: {trace!r}")
 
 
 # -- what is asked -----------------------------------------------------------------------------------------------------

@@ -24,12 +24,14 @@ FIELDS = {
     "answer": ("answers", "answer", "golden_answers", "possible_answers"),
     "separator": (),
 }
+BEIR = "queries.jsonl"  # in a folder of BEIR
 
 
 def is_own(source: object) -> bool:
     """Whether a source holds rows of questions, and is not one of the benchmarks' original files."""
     if isinstance(source, str | Path) and not str(source).startswith(tabular.HUB):
-        return as_path(source, DataError).exists() and tabular.is_tabular(source)
+        path = as_path(source, DataError)
+        return (path / BEIR).is_file() or (path.exists() and tabular.is_tabular(source))
     return tabular.is_tabular(source)
 
 
@@ -46,6 +48,8 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
     the place and field that is wrong.
     """
     chosen = tabular.parse_fields(fields, FIELDS)
+    if isinstance(source, str | Path) and (queries := Path(source, BEIR)).is_file():
+        source = queries
     rows = list(tabular.read_rows(source))
     if not rows:
         shown = source if isinstance(source, str | Path) else type(source).__name__

@@ -35,8 +35,8 @@ _LINES_AT_ONCE = 1000  # between two reports of progress
 _QUOTING = "where a text holds quotation marks, quote the whole field and double the quotes inside it"
 _NOT_ROWS = (str, bytes, Mapping, numbers.Number)
 ACCEPTED = (
-    f"a {', '.join(JSON_LINES + TABLES + PARQUET)} file, a folder saved by datasets, {HUB}NAME[#SPLIT], a DataFrame, a "
-    "datasets.Dataset or an iterable of dictionaries"
+    f"a {', '.join(JSON_LINES + TABLES + PARQUET)} file, a folder saved by datasets, {HUB}OWNER/NAME[/CONFIG][#SPLIT], "
+    "a DataFrame, a datasets.Dataset or an iterable of dictionaries"
 )
 
 
@@ -221,7 +221,8 @@ def _read_data_set(source: str | Path) -> Iterator[Placed]:
             title, _, split = name.removeprefix(HUB).partition("#")
             if not title.strip():
                 raise DataError(f"{name}: names no data set; write {HUB}NAME or {HUB}NAME#SPLIT")
-            data_set = datasets.load_dataset(title, split=split or None)
+            parts = [title] if Path(title).exists() else title.split("/", 2)  # owner, name, configuration
+            data_set = datasets.load_dataset("/".join(parts[:2]), *parts[2:], split=split or None)
         else:
             data_set = datasets.load_from_disk(str(as_path(source, DataError)))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:

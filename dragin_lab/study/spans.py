@@ -80,7 +80,7 @@ class Spans:
 
     @staticmethod
     def load(source: Any) -> Spans:
-        """Spans from a file, a DataFrame, a data set (``hub:NAME#SPLIT``), or dictionaries.
+        """Spans from a file, a DataFrame, a data set (``hub:OWNER/NAME/CONFIG#SPLIT``), or dictionaries.
 
         A row is a span of ours (prompt, text, start, end, label, maybe chat), or a text of LongFact++
         (github.com/obalcells/hallucination_probes), RAGTruth (github.com/ParticleMedia/RAGTruth) or PsiloQA
@@ -214,7 +214,7 @@ def judge(lab: Lab, spans: Spans, *, nlp: Any = None) -> Judged:
 
     A span's score is the largest over its tokens; of a clock, over its sentence up to the span's end. ``nlp`` is a
     spaCy pipeline (None: the default); with one that finds entities ``entity`` is scored, too. Raises ``SettingError``
-    for a model that cannot be given a text to read (llama.cpp, a server).
+    for an engine that cannot be given a text to read.
     """
     pipeline = method("wo-rag", nlp=nlp).pipeline
     items, places = [], []
@@ -239,7 +239,7 @@ def read_texts(lab: Lab, spans: Spans) -> Iterator[tuple[SpannedText, Draft, int
     instance("spans", spans, Spans, "give dl.Spans.load(...)")
     lm = lab.model
     if not callable(getattr(lm, "score", None)):
-        raise SettingError(f"{lm!r} cannot be given a text to read; open the model in transformers to judge spans")
+        raise SettingError(f"{lm!r} cannot be given a text to read; open the model by name to judge spans")
     for one in spans:
         chats = one.chat and lm.tokenizer.chats
         prompt = Prompt(lm.tokenizer.chat([("user", one.prompt)]), special=False) if chats else Prompt(one.prompt)

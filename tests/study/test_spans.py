@@ -137,7 +137,7 @@ def test_a_model_that_reads_no_given_text_is_refused_by_name() -> None:
         def __repr__(self) -> str:
             return "Writes"
 
-    with pytest.raises(SettingError, match="Writes cannot be given a text to read; open the model in transformers"):
+    with pytest.raises(SettingError, match="Writes cannot be given a text to read; open the model by name"):
         dl.Lab(Writes(), corpus="almanac").judge(dl.Spans.load([OWN]))
     with pytest.raises(SettingError, match=r"give dl\.Spans\.load"):
         dl.Lab().judge([OWN])
