@@ -38,7 +38,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> AnsweringModel:
 
     monkeypatch.setattr(options, "load_model", lambda options: lm)
     monkeypatch.setattr(lab_module, "open_retriever", lambda *given: retriever)
-    monkeypatch.setattr(cli_run, "open_benchmark", opened)
+    monkeypatch.setattr(cli_run, "benchmark", opened)
     return lm
 
 
@@ -71,7 +71,7 @@ def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Pa
 def test_questions_without_gold_answers_are_run_from_a_file(
     command: Command, tmp_path: Path, scripted: AnsweringModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_run, "open_benchmark", open_benchmark)
+    monkeypatch.setattr(cli_run, "benchmark", open_benchmark)
     own = tmp_path / "asked.csv"
     own.write_text("question\nWho made thing 1?\nWho made thing 2?\n")
     assert command(*RUN, "--dataset", own, "--output", tmp_path / "runs").code == cli.DONE
@@ -144,7 +144,7 @@ def test_settings_are_combined_and_presets_give_way_to_them(
     command: Command, monkeypatch: pytest.MonkeyPatch, given: str, data: str, labels: str
 ) -> None:
     seen: list[str] = []
-    one = cli_run.open_benchmark(f"almanac/{data}", limit=1)
+    one = cli_run.benchmark(f"almanac/{data}", limit=1)
     monkeypatch.setattr(cli_run, "execute_runs", lambda of, _, __: seen.extend(method.label for method in of(one)))
     ran = command("run", *shlex.split(given))
     assert ran.code == cli.DONE, ran.err
@@ -247,7 +247,7 @@ def test_each_side_completes_what_the_other_began(
     def line(count: int) -> None:
         opened = Benchmark("one", tuple(questions(count)))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cli_run, "open_benchmark", lambda source, **_: opened)
+            patch.setattr(cli_run, "benchmark", lambda source, **_: opened)
             ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
         assert ran.code == cli.DONE, ran.err
 

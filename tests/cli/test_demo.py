@@ -58,8 +58,8 @@ def test_settings_go_to_the_methods_they_belong_to(
 
 
 def test_more_questions_than_there_are(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = cli_run.open_benchmark
-    monkeypatch.setattr(cli_run, "open_benchmark", lambda name, limit, split: whole(name, limit=1, split=split))
+    whole = cli_run.benchmark
+    monkeypatch.setattr(cli_run, "benchmark", lambda name, limit, split: whole(name, limit=1, split=split))
     ran = command(*SHORT, "--limit", 5, "--output", tmp_path)
     assert ran.code == cli.DONE
     assert "--limit 5: there is no more than 1 question" in ran.out
