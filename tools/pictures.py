@@ -1,7 +1,7 @@
 """Write the pictures of README.md and docs/views.md, as a browser draws them, light and dark, and README's table.
 
     python -m tools.pictures              views of the demo, asking the embedded model
-    python -m tools.pictures real         the trace of notebook 08 in which a retrieval mends SmolLM2's draft
+    python -m tools.pictures real         the trace of notebook 08 in which a passage mends what SmolLM2 invented
     python -m tools.pictures table        the table of the demo in README.md
 
 All but the table need chromium (or Chrome) on the PATH.
@@ -71,7 +71,7 @@ def selects(trace: dl.Trace) -> bool:
 
 def mended_trace() -> dl.Trace:
     """The recorded trace of notebook 08 in which a passage mends what SmolLM2 invented."""
-    return dl.Trace.load(ROOT / "notebooks" / "real_traces" / "mended.trace")
+    return dl.Trace.load(ROOT / "notebooks" / "real_traces" / "selected.trace")
 
 
 def shoot(program: str, page: Path, picture: Path, height: int, *, dark: bool) -> None:
