@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import plotly.graph_objects as go
 
 from dragin_lab.checks import instance, position
 from dragin_lab.errors import SettingError
+from dragin_lab.files import as_path
 from dragin_lab.run.branch import stream_branch
 from dragin_lab.run.lab import Lab
+from dragin_lab.study.spans import Spans
 from dragin_lab.trace.branches import Branches
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.comparing import compare
@@ -25,8 +28,10 @@ from dragin_lab.widgets.control import Control, button, draw_into, row
 class Explorer(Control):
     """The box. ``tree`` has the trace and its branches; ``token`` is the chosen token's number, from 1."""
 
-    def __init__(self, tree: Branches, lab: Lab | None, place: tuple[int, int | None, str | None, int | None]) -> None:
-        self.tree, self.lab = tree, lab
+    def __init__(
+        self, tree: Branches, lab: Lab | None, marks: Path, place: tuple[int, int | None, str | None, int | None]
+    ) -> None:
+        self.tree, self.lab, self.marks = tree, lab, marks
         branch, step, source, token = place
         wide = {"width": "auto", "max_width": "640px"}
         self.which = ipw.Dropdown(description="branch", options=self.list_branches(), value=branch, layout=wide)
@@ -47,7 +52,11 @@ class Explorer(Control):
             row(self.keep, offer("keep only these", lambda: {"passages": list(self.keep.value)})),
             row(offer("retrieve at this token", retrieve), write_on),
         ]
+        self.last = ipw.IntSlider(value=1, min=1, max=1, description="to token", layout={"width": "480px"})
+        labels = ("not supported", "supported")
+        marking = [button(f"mark as {one}", partial(self.guard, partial(self.mark, one))) for one in labels]
         known = [row(self.which, self.texts), self.figure, self.token, self.about, self.step_page]
+        changes.append(row(self.last, *marking))
         still = lambda: heatmap(self.trace, *self.texts.value[:2]) if self.texts.value else self.trace  # noqa: E731
         super().__init__([*known, *changes], [self.comparison], still)
         self.which.observe(lambda _: self.open_trace(), "value")
@@ -104,7 +113,7 @@ class Explorer(Control):
         titles = "".join(f"<li>{esc(title)}</li>" for title, _ in passages)
         search = f"<p>⌕ <b>{esc(query.text)}</b></p><ol>{titles}</ol>" if query is not None else ""
         self.step_page.value = f'<div class="mathjax_ignore"><p>{esc(reason)}</p>{search}</div>'
-        self.token.max = max(len(self.rows), 1)
+        self.token.max = self.last.max = max(len(self.rows), 1)
         fired = self.rows.index[self.rows["opens"]]
         self.token.value = int(fired[0]) + 1 if len(fired) else 1
         self.show_token()
@@ -124,6 +133,24 @@ class Explorer(Control):
         self.instead.options = [(f"{name}  {percent(share)}", token) for name, share, token in alternatives]
         others = [token for *_, token in alternatives if token != int(text.ids[at])]
         self.instead.value = others[0] if others else None
+        self.last.value = self.token.value
+
+    # -- labels --------------------------------------------------------------------------------------------------------
+
+    def mark(self, label: str) -> None:
+        """Add the tokens from the chosen one to "to token" as a span to the file of ``dl.Spans``."""
+        if self.texts.value is None:
+            raise SettingError("nothing is written here that could be marked")
+        own, name, text = find_text(self.trace, *self.texts.value)
+        prompt = None if own is None else own.prompt if name == "draft" else own.passages_prompt
+        assert prompt is not None
+        first, last = sorted((self.token.value - 1, self.last.value - 1))
+        start, end = int(text.offsets[first, 0]), int(text.offsets[last, 1])
+        lead = " " if text.pieces[0].startswith("▁") and not text.text.startswith(" ") else ""  # which decoding drops
+        spans = Spans.load(self.marks) if self.marks.is_file() else Spans()
+        spans.add(prompt.text, lead + text.text, start + len(lead), end + len(lead), label)
+        spans.save(self.marks)
+        self.say(f"{text.text[start:end].strip()!r} is marked as {label}; {self.marks.name} has {len(spans)} spans")
 
     # -- what if -------------------------------------------------------------------------------------------------------
 
@@ -168,16 +195,18 @@ def explore(
     step: int | None = None,
     source: str | None = None,
     token: int | None = None,
+    marks: str | Path = "marks.jsonl",
 ) -> Explorer:
     """An episode token by token: click one, or move the slider, and see all that is known of it.
 
     It opens at ``step``, its ``source`` ("draft" or "continuation") and ``token``, counted from 1; default where it
     first retrieved. With the ``lab`` that made the trace another token, query, set of passages or decision is a button
-    (``Lab.branch``); ``.tree`` keeps all branches. Of a tree, ``branch`` is shown first. Without a kernel:
-    ``trace.heatmap()``. Raises ``SettingError`` for a place that is not there.
+    (``Lab.branch``); ``.tree`` keeps all branches. Of a tree, ``branch`` is shown first. Two buttons label the chosen
+    tokens in the file ``marks``, which ``dl.Spans.load`` reads. Without a kernel: ``trace.heatmap()``. Raises
+    ``SettingError`` for a place that is not there.
     """
     tree = trace if isinstance(trace, Branches) else Branches.of(open_trace(trace))
     instance("lab", lab, Lab | None, "give the dl.Lab that made the trace")
     if not (isinstance(branch, int) and 0 <= branch < len(tree)):
         raise SettingError(f"branch={branch!r}: the tree has traces 0 to {len(tree) - 1}; give one of them")
-    return Explorer(tree, lab, (branch, step, source, token))
+    return Explorer(tree, lab, as_path(marks), (branch, step, source, token))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import lm_tiny
@@ -131,13 +132,18 @@ def test_a_closed_stream_leaves_the_model_usable() -> None:
 
 def test_a_forward_that_failed_does_not_leave_half_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     lm = tiny()
-    stream = stream_draft(lm, Write(PROMPT, 12))
-    next(stream)
     with monkeypatch.context() as patch:
-        last = lm.model.model.layers[-1]
-        patch.setattr(last, "forward", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+        last, calls = lm.model.model.layers[-1], count(1)
+        forward = last.forward
+
+        def break_off(*args: Any, **kwargs: Any) -> Any:
+            if next(calls) == 3:
+                raise KeyboardInterrupt
+            return forward(*args, **kwargs)
+
+        patch.setattr(last, "forward", break_off)
         with pytest.raises(KeyboardInterrupt):
-            next(stream)
+            list(stream_draft(lm, Write(PROMPT, 12)))
     output = lm.write(Write(PROMPT, 12))
     assert output.reused == 0
     alike(output, tiny().write(Write(PROMPT, 12)))

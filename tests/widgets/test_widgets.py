@@ -163,6 +163,24 @@ def test_an_alternative_a_query_passages_and_a_decision_make_branches() -> None:
     assert len(control.tree) == 4 + 1
 
 
+def test_a_mark_of_the_explorer_is_a_span_of_a_file(tmp_path: Path) -> None:
+    trace = dl.Lab(cache=True).ask("Who directed The Silent Fukain?")
+    control = dl.explore(trace, step=1, source="draft", token=2, marks=tmp_path / "mine.jsonl")
+    control.last.value = 3
+    control.mark("not supported")
+    control.token.value = control.last.value = 1
+    control.mark("supported")
+    spans = dl.Spans.load(tmp_path / "mine.jsonl")
+    (one,) = spans
+    draft = trace.steps[0].draft
+    (a, b), (c, d) = ((int(draft.offsets[i, 0]), int(draft.offsets[j, 1])) for i, j in ((1, 2), (0, 0)))
+    lead = len(one.text) - len(draft.text)
+    assert [(span.start - lead, span.end - lead, span.missing) for span in one.spans] == [(a, b, True), (c, d, False)]
+    assert one.prompt == trace.steps[0].prompt.text
+    assert "mine.jsonl has 2 spans" in control.status.value
+    assert len(dl.Lab().judge(spans).items) == 2
+
+
 def test_a_busy_explorer_says_so_and_loses_nothing() -> None:
     control = explore(RuntimeError("the model broke"))
     control.query.value = "a thing"
