@@ -25,7 +25,7 @@ from dragin_lab.core.method import (
 )
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.registry import Entry, Registry
-from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.core.sentences import BY_LINES, load_pipeline
 from dragin_lab.core.settings import Part
 from dragin_lab.core.steps import Loop
 from dragin_lab.core.trigger import TRIGGERS, Trigger
@@ -145,7 +145,7 @@ def method(
         formulator=formulator,
         max_new_tokens=count("max_new_tokens", trigger.length if max_new_tokens is None else max_new_tokens),
         top_k=count("top_k", default_top_k(name, variant) if top_k is None else top_k),
-        pipeline=load_pipeline(nlp, released=variant == "reference"),
+        pipeline=load_pipeline(nlp, released=variant == "reference").by_lines(trigger.unit == "step"),
         own_label=check_label(label) if label else "",
         calibrated=calibrated,
     )
@@ -274,7 +274,7 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     if missing or settings["name"] not in METHODS:
         wrong = f"has no {missing[0]!r}" if missing else f"is called {settings['name']!r}"
         raise SettingError(f"the trace's method {wrong}, so dragin_lab did not make it; take a trace of lab.ask")
-    recorded = settings.get("pipeline")
+    recorded = (settings.get("pipeline") or "").removesuffix(BY_LINES) or None
     pipeline = load_pipeline(nlp, released=recorded == load_pipeline(released=True).name)
     if recorded not in (None, pipeline.name):
         raise SettingError(
@@ -310,7 +310,7 @@ def find_loop(method: Method) -> type[Loop]:
     """The loop of a method."""
     if method.variant == "reference":
         return released.ReferenceLoop
-    if method.trigger.loop == "look-ahead" and method.trigger.unit == "sentence":
+    if method.trigger.loop == "look-ahead" and method.trigger.span == "sentence":
         return SentenceLoop
     return _LOOPS[method.trigger.loop]
 

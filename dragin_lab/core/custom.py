@@ -35,9 +35,10 @@ def when(
     Args:
         name: how it is called in ``when="margin"``, labels, tables and files.
         threshold: θ where none is given. Where it is below 0, θ may be any number, else it is at least 0.
-        unit: what is compared with θ: each "word", each "sentence", or the "draft".
+        unit: what is compared with θ: each "word", "sentence" or "step" of a chain of thought (a line), or the "draft".
         pool: how the tokens' scores make a unit's: "max", "mean", "min" or "sum".
-        cut: where a draft that fires is cut, before its "word", its "sentence" or all of the "draft"; default the unit.
+        cut: where a draft that fires is cut, before its "word", "sentence" or "step", or all of the "draft"; default
+            the unit.
         skip_stop_words: stop words score 0.
         needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``; "received"
             where it reads ``draft.received``, so that models without attention are refused; "thoughts" to fire in what

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from dragin_lab.errors import SettingError
 
+BY_LINES = "; sentences are lines"  # in the name of a pipeline
 #: Parts of speech that make a content word in the released code (reference-behaviour §2.6).
 CONTENT_TAGS = frozenset({"NOUN", "ADJ", "VERB", "PROPN", "NUM"})
 #: Abbreviations before a name that spaCy's tokenizer does not know.
@@ -32,6 +33,11 @@ class Pipeline:
     name: str
     nlp: Any = field(compare=False, repr=False)
     tags: bool = False  # whether it assigns parts of speech; without them content words are the non-stop-words
+    lines: bool = False  # whether its sentences are lines: the steps of a chain of thought
+
+    def by_lines(self, lines: bool) -> Pipeline:
+        """The same pipeline, whose sentences are lines or not."""
+        return replace(self, name=self.name.removesuffix(BY_LINES) + BY_LINES * lines, lines=lines)
 
     @property
     def decided_by_prefix(self) -> bool:
@@ -41,6 +47,8 @@ class Pipeline:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Half-open character spans of the sentences of ``text``, white space stripped, empty ones dropped."""
+        if self.lines:
+            return [match.span() for match in re.finditer(r"\S(?:[^\n]*\S)?", text)]
         spans = []
         for sentence in self.nlp(text).sents:
             raw = text[sentence.start_char : sentence.end_char]
@@ -65,6 +73,8 @@ class Pipeline:
         spaCy's tokenizer works on white-space-delimited chunks and the sentencizer goes from left to right, so a
         sentence is settled once the next one has begun with a whole chunk. A pipeline with a parser settles nothing.
         """
+        if self.lines:
+            return self.spans(text[: text.rfind("\n") + 1])
         if not self.decided_by_prefix:
             return []
         whole_chunks = _WHOLE_CHUNKS.match(text)

@@ -22,7 +22,7 @@ from dragin_lab.text import write_compared
 from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.trace import Words
 
-UNITS, POOLS = ("word", "sentence", "draft"), ("max", "mean", "min", "sum")
+UNITS, POOLS = ("word", "sentence", "step", "draft"), ("max", "mean", "min", "sum")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Trigger(Part):
     Override ``judge`` for anything more than a score.
     """
 
-    unit = "word"  # what is compared with θ: each word, each sentence, or the draft as a whole
+    unit = "word"  # what is compared with θ: each word, sentence or step (a line), or the draft as a whole
     needs: ClassVar[tuple[str, ...]] = ()  # what it reads beside probabilities (``core.needs``)
     form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)
     length = 64  # tokens of a draft and of the answer, by default
@@ -122,7 +122,7 @@ class Trigger(Part):
     @property
     def span(self) -> str:
         """How far a draft is written before it is judged: "word" (while it is written), "sentence" or "draft"."""
-        return "sentence" if self.loop == "flare" else self.unit
+        return "sentence" if self.loop == "flare" or self.unit == "step" else self.unit
 
     @classmethod
     def judges_drafts(cls) -> bool:

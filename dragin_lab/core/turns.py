@@ -202,7 +202,8 @@ class PaperLoop(Loop):
         cut = hits[0][0]
         if trigger.span == "word":
             sentence = self.method.pipeline.around(draft.text, cut)
-        ends = {"word": cut, "sentence": _token_start(draft.offsets, sentence[0]), "draft": 0}
+        start = _token_start(draft.offsets, sentence[0])
+        ends = {"word": cut, "sentence": start, "step": start, "draft": 0}
         decision = Decision(
             True,
             trigger.describe_hit(verdict),

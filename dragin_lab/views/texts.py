@@ -111,7 +111,7 @@ def find_cells(text: Draft, rows: pd.DataFrame, texts: Texts, unit: str, judged:
     levels, entropy = texts.levels(texts.values(rows)).tolist(), rows["entropy"].tolist()
     fires, opens, spared = (rows[name].tolist() for name in ("fires", "opens", "spared"))
     compared = rows["compared"].tolist()
-    number = rows["sentence"].tolist() if unit == "sentence" else [0] * len(rows)
+    number = rows["sentence"].tolist() if unit in ("sentence", "step") else [0] * len(rows)
     whole = unit != "word" and judged
     for i, (start, stop) in enumerate(text.offsets.tolist()):
         body = text.text[start:stop].lstrip(" ")
@@ -138,7 +138,7 @@ def find_cells(text: Draft, rows: pd.DataFrame, texts: Texts, unit: str, judged:
             place = {(True, True): "both", (True, False): "opens", (False, True): "closes"}.get(
                 (first, last_one), "inside"
             )
-            name = f"{unit} {number[cell.row] + 1}" if unit == "sentence" else unit
+            name = f"{unit} {number[cell.row] + 1}" if unit in ("sentence", "step") else unit
             verdict = f"{name}: {compare(compared[cell.row], texts.theta)}" if last_one else ""
             yield replace(cell, fires=cell.fires, opens=False, closes=False, unit=place, verdict=verdict)
         else:

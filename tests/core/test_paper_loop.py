@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from scripted import QUESTION, Say, ScriptedRetriever, drive
 
-from dragin_lab.catalog.methods import method
+import dragin_lab as dl
+from dragin_lab.catalog.methods import exchange_settings, method, restore_method
 from dragin_lab.core.method import PAPERS, Method
 
 CASE = f"Question: {QUESTION}\nAnswer:"
@@ -290,3 +292,20 @@ def test_extraction_asks_after_the_answer() -> None:
     assert driven.trace.answer == "Li Ek"
     assert driven.trace.scores == pytest.approx({"em": 0, "f1": 2 / 3, "precision": 1 / 2, "recall": 1})
     assert driven.trace.text == " It is Li."
+
+
+def test_a_step_of_a_chain_of_thought_is_a_line_and_is_judged_as_a_whole() -> None:
+    @dl.when("doubtful-step", threshold=1.0, unit="step", pool="sum")
+    def doubtful(draft: dl.Draft) -> np.ndarray:
+        return draft.entropy
+
+    asked = method("dragin", when="doubtful-step", what="current")
+    first = Say(" It was far. It is by Bo.\n He left", entropy={"far": 0.6, "Bo": 0.6})
+    script = (first, Say(" It was far. It is by Li.\n So"), Say("\n So the answer is Li.\nThen he"))
+    trace = drive(asked, *script, question="Who directed Ma?").trace
+    assert trace.queries == ["It was far. It is by Bo."]  # both sentences of the line
+    assert trace.steps[0].decision is not None
+    assert "the step scores" in trace.steps[0].decision.reason
+    assert (trace.text, trace.answer) == (" It was far. It is by Li.\n So the answer is Li.", "Li")
+    assert restore_method(trace.method) == asked
+    assert not exchange_settings(asked, when="rind").pipeline.lines
