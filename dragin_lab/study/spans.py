@@ -78,6 +78,9 @@ class Spans:
     texts: list[SpannedText] = field(default_factory=list)
     _places: dict[tuple[str, str, bool], int] = field(default_factory=dict, init=False, compare=False)
 
+    def __post_init__(self) -> None:
+        self._places |= {(one.prompt, one.text, one.chat): place for place, one in enumerate(self.texts)}
+
     @staticmethod
     def load(source: Any) -> Spans:
         """Spans from a file, a DataFrame, a data set (``hub:OWNER/NAME/CONFIG#SPLIT``), or dictionaries.

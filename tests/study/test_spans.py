@@ -69,6 +69,9 @@ def test_spans_of_one_text_come_together_and_a_file_gives_them_back(tmp_path: Pa
     assert repr(spans) == "Spans(4 in 2 texts, 2 not supported)"
     assert dl.Spans.load(spans.save(tmp_path / "mine.jsonl")) == spans
     assert dl.Spans.load(spans.frame) == spans
+    again = dl.Spans(list(spans.texts))
+    again.add("Who?", "It is Bo Ek.", 3, 5, "supported")
+    assert again == spans
 
 
 @pytest.mark.parametrize(
