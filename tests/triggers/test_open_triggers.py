@@ -138,7 +138,9 @@ def test_definitions_are_checked_where_they_are_made() -> None:
         dl.what("qfs")(lambda gap: "x")
     with pytest.raises(SettingError, match="'first' of '<lambda>' has no default"):
         dl.when("own", threshold=1)(lambda draft, first: draft.entropy)
-    with pytest.raises(SettingError, match="trigger 'own': unit 'page' does not exist; one of word, sentence, draft"):
+    with pytest.raises(
+        SettingError, match="trigger 'own': unit 'page' does not exist; one of word, sentence, step, draft"
+    ):
         dl.when("own", unit="page")
     with pytest.raises(SettingError, match="judges a draft and so cannot cut before a word"):
         dl.when("own", unit="draft", cut="word")
