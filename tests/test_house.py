@@ -27,7 +27,7 @@ BUDGETS = {
     "data": (1384, 10),
     "engines": (4395, 24),
     "retrieval": (1985, 13),
-    "run": (4017, 18),
+    "run": (4018, 18),
     "study": (3745, 17),
     "views": (2791, 17),
     "widgets": (712, 6),
@@ -45,7 +45,7 @@ LONGER = {
     "run/lab.py": 391,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24892, "tools": 984, "benchmarks": 1224}
+BESIDE = {"tests": 24894, "tools": 984, "benchmarks": 1224}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

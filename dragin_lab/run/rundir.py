@@ -151,7 +151,8 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
         root = root.parent if root.name in (CONFIG, PREDICTIONS) else root
         below = sorted(file.parent for file in root.rglob(CONFIG)) if root.is_dir() else []
         if not below:
-            raise RunError(f"{path}: {'holds no run' if root.is_dir() else 'no such folder'}; {_GIVE}")
+            where = "" if root.is_absolute() else f" (looked for below {Path.cwd()}; papermill takes --cwd)"
+            raise RunError(f"{path}: {'holds no run' if root.is_dir() else 'no such folder'}; {_GIVE}{where}")
         for folder in below:
             places.setdefault(folder.resolve(), folder)
     return [run for place in places.values() for run in (read_table(place) if _is_table(place) else [read_run(place)])]
