@@ -25,7 +25,7 @@ BUDGETS = {
     "catalog": (337, 2),
     "almanac": (230, 2),
     "data": (1384, 10),
-    "engines": (4395, 24),
+    "engines": (4397, 24),
     "retrieval": (1985, 13),
     "run": (4018, 18),
     "study": (3745, 17),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.checks import instance
 from dragin_lab.checks import text as as_text
 from dragin_lab.core.episode import Tokenizer, Write
 from dragin_lab.errors import ModelError, SettingError
@@ -60,6 +61,7 @@ class Engine:
             ModelError: no text; a text that merges with the prompt's last token; one longer than the model's window.
         """
         encode, closing = self.tokenizer.encode, 0
+        instance("prompt", prompt, Prompt, "give a Prompt")
         if prompt.special:  # some tokenizers put special tokens after a text
             last = encode("a", special=False)[-1]
             closing = encode("a", special=True)[::-1].index(last)
