@@ -93,12 +93,6 @@ def reload_slim(trace: Trace, folder: Path) -> Trace:
     return Trace.load(save_trace(trace, folder / "slim", slim=True))
 
 
-@pytest.mark.parametrize(
-    ("name", "variant"),
-    [("dragin", "paper"), ("dragin", "reference"), ("flare", "paper"), ("flare", "reference"), ("fs-rag", "paper"),
-     ("flare-instruct", "paper"), ("targ", "paper")],
-)  # fmt: skip
-@pytest.mark.parametrize("slim", [False, True])
 def test_what_a_notebook_prints_is_short() -> None:
     trace = dl.Lab(cache=True).ask("Who directed The Silent Fukain?")
     replay = dl.Replay(trace)
@@ -107,6 +101,12 @@ def test_what_a_notebook_prints_is_short() -> None:
         assert "\n" not in repr(thing)
 
 
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [("dragin", "paper"), ("dragin", "reference"), ("flare", "paper"), ("flare", "reference"), ("fs-rag", "paper"),
+     ("flare-instruct", "paper"), ("targ", "paper")],
+)  # fmt: skip
+@pytest.mark.parametrize("slim", [False, True])
 def test_unchanged_settings_give_the_trace_itself(
     world: World, name: str, variant: str, slim: bool, tmp_path: Path
 ) -> None:
