@@ -45,7 +45,7 @@ LONGER = {
     "run/lab.py": 391,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24894, "tools": 984, "benchmarks": 1224}
+BESIDE = {"tests": 24939, "tools": 984, "benchmarks": 1224}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
