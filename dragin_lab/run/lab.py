@@ -351,26 +351,6 @@ class Lab:
         change = {"step": step, "token": token, "to": to, "source": source, "query": query, "passages": passages}
         return import_module("dragin_lab.run.branch").branch(self, trace, nlp=nlp, retrieve=retrieve, **change)
 
-    def sensitivity(
-        self,
-        trace: Trace,
-        *,
-        margin: float = 0.2,
-        limit: int = 20,
-        batch_size: int = 1,
-        progress: bool = True,
-        nlp: Any = None,
-    ) -> Any:
-        """Which tokens decide: branch at each whose likeliest other is near, and at each that fired, and compare.
-
-        ``margin`` is how much likelier the written token may be than the other (0 to 1); of more than ``limit`` places
-        those that fired come first, then the nearest. Returns a ``Sensitivity``: ``.table``, and ``.branches``, the
-        tree. A branch that fails says so in its row. Raises as ``branch``; a ``KeyboardInterrupt`` carries what was
-        tried by then as ``sensitivity``.
-        """
-        options: dict[str, Any] = {"margin": margin, "limit": limit, "batch_size": batch_size, "progress": progress}
-        return import_module("dragin_lab.run.sensitivity").sensitivity(self, trace, nlp=nlp, **options)
-
     def explore(
         self,
         question: str | Question = "",

@@ -318,16 +318,6 @@ def test_an_episode_that_strays_from_its_record_is_refused() -> None:
             lab.branch(strayed, step=2, token=1, to="Al")
 
 
-def test_an_interrupt_leaves_what_sensitivity_has_tried_by_then() -> None:
-    lab, trace = ask()
-    say(lab, Say(". So the answer is Li."), KeyboardInterrupt())  # type: ignore[arg-type]
-    with pytest.raises(KeyboardInterrupt) as interrupt:
-        lab.sensitivity(trace, margin=1, limit=3, progress=False)
-    tried = interrupt.value.sensitivity  # type: ignore[attr-defined]
-    assert [effect.branch.answer for effect in tried.effects] == ["Li"]
-    assert tried.left_out > 0
-
-
 def test_a_view_of_a_branch_says_where_it_parts() -> None:
     lab, trace = ask()
     say(lab, Say(" Ek. So the answer is Al Ek."))

@@ -153,23 +153,3 @@ def test_branches_share_the_cache() -> None:
     again = asking.branch(trace, **change)
     assert asking.cache.counts.drafts_made == made
     assert first.diff(again, arrays=True) == ""
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_sensitivity_tries_what_is_near_or_fired(size: int) -> None:
-    asked = questions("2wikimultihopqa", "test")[:1]
-    for trace in lab().ask_many(asked, "dragin"):
-        result = lab().sensitivity(trace, margin=0.5, limit=3, batch_size=size, progress=False)
-        assert len(result.effects) <= 3
-        table = result.table
-        for effect, (_, row) in zip(result.effects, table.iterrows(), strict=True):
-            place, branch = effect.place, effect.branch
-            text = getattr(trace.steps[place.step], place.source)
-            assert place.other != text.ids[place.token]
-            assert place.fired or place.margin < 0.5
-            assert getattr(branch.steps[place.step], place.source).ids[place.token] == place.other
-            assert row["answer changes"] == (branch.answer != trace.answer)
-            assert effect.correct == (branch.scores["em"] != trace.scores["em"])
-        fired = [s.index for s in trace.steps if s.decision is not None and s.decision.token is not None]
-        assert len([effect for effect in result.effects if effect.place.fired]) == min(len(fired), 3)
-        assert len(result.branches) <= 1 + len(result.effects)
