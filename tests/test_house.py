@@ -27,7 +27,7 @@ BUDGETS = {
     "data": (1384, 10),
     "engines": (4397, 24),
     "retrieval": (1985, 13),
-    "run": (4018, 18),
+    "run": (3700, 17),
     "study": (3745, 17),
     "views": (2791, 17),
     "widgets": (712, 6),
@@ -42,10 +42,10 @@ FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {
     "retrieval/dense.py": 389,
-    "run/lab.py": 391,
+    "run/lab.py": 371,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24939, "tools": 984, "benchmarks": 1224}
+BESIDE = {"tests": 24908, "tools": 984, "benchmarks": 1224}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

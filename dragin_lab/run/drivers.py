@@ -1,21 +1,22 @@
-"""Ask one question, stream its events, or ask many side by side: three ways around one ``serving.Server``."""
+"""Ask one question, stream its events, or ask many side by side."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import numpy as np
 
 from dragin_lab.checks import several, shown
-from dragin_lab.core.episode import Search, Write
+from dragin_lab.core.episode import Attend, Search, Write
 from dragin_lab.core.method import Method
+from dragin_lab.engines.streaming import stream_draft
 from dragin_lab.errors import SettingError, explain
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.serving import Answer, Running, Server, open_episode, refuse_question
-from dragin_lab.trace.trace import Decision, Passage, Question, Step, Trace
+from dragin_lab.run.serving import Answer, Running, Server, open_episode, refuse_question, search_all
+from dragin_lab.trace.trace import Decision, Draft, Passage, Question, Step, Trace
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Stream:
     def close(self) -> None:
         """Stop generating now. What was done stays in ``trace``, which says ``cancelled``."""
         self._events.close()
-        if self.trace.ended == "running":
+        if self.trace.ended == "running":  # its first event was never asked for
             self.trace.ended = "cancelled"
 
     def __enter__(self) -> Stream:
@@ -102,7 +103,7 @@ def stream(lab: Lab, question: str | Question, method: Method, gold: str | Itera
 
 def begin_stream(lab: Lab, running: Running, method: Method, *, watched: bool) -> Stream:
     """An episode's events, its tokens among them where it is ``watched``."""
-    return Stream(serve(running, Server(lab.writer, lab.retriever_for(method), watched=watched)), running.trace)
+    return Stream(_events(running, lab.writer, lab.retriever_for(method), watched), running.trace)
 
 
 def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Trace:
@@ -129,58 +130,56 @@ def finish_stream(events: Stream) -> Trace:
     return events.trace
 
 
-def serve(running: Running, server: Server) -> Generator[Event, None, None]:
-    """The events of one episode until it ends; a request that fails is thrown into it."""
-    trace, news = running.trace, _News(running.trace)
+def _events(running: Running, model: Any, retriever: Any, watched: bool) -> Generator[Event, None, None]:
+    """The events of an episode until it ends; a request that fails is thrown into it."""
+    trace, decided, done = running.trace, 0, 0  # steps whose decision, and whose end, were announced
     try:
-        under_way = server.go_on(running)
-        while under_way:
-            yield from news.of_steps(len(trace.steps) - 1)
-            step = trace.steps[-1].index if trace.steps else 0
+        running.send(None)
+        while True:
             request = running.request
-            shown = 0  # characters of the draft
-            while not (answers := server.answers()):
-                if isinstance(request, Write) and (draft := server.token) is not None:
-                    new, shown = draft.text[shown:], len(draft.text)
-                    entropy, logprob = float(draft.entropy[-1]), float(draft.logprob[-1])
-                    yield TokenWritten(step, kind_of(request, trace), len(draft) - 1, new, entropy, logprob)
-            ((_, answer),) = answers
-            searched = request if isinstance(request, Search) else None
-            under_way = server.go_on(running, answer)  # first, so that the trace of one who leaves now has them
-            if searched is not None and isinstance(answer, list):
-                yield Retrieved(step, searched.query, tuple(answer))
-        if running.failed is not None:
-            raise running.failed
-        yield from news.of_steps(len(trace.steps))
+            if running.failed is not None:
+                raise running.failed
+            for step in trace.steps[done:]:
+                if step.decision is not None and step.index >= decided:
+                    decided = step.index + 1
+                    yield Decided(step.index, step.decision)
+                if request is None or step is not trace.steps[-1]:  # nothing is added to it any more
+                    done += 1
+                    yield StepDone(step)
+            if request is None:
+                break
+            step_number = trace.steps[-1].index if trace.steps else 0
+            answer: Any
+            try:
+                if isinstance(request, Write) and watched:
+                    kind = kind_of(request, trace)
+                    answer = yield from _watch_tokens(model, request, running.draft_seed, step_number, kind)
+                elif isinstance(request, Write):
+                    answer = model.write(request, running.draft_seed)
+                elif isinstance(request, Attend):
+                    answer = model.attend(request.ids)
+                else:
+                    (answer,) = search_all(retriever, [request])
+            except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the episode
+                answer = error
+            running.send(answer)  # first, so that the trace of one who leaves now has it
+            if isinstance(request, Search) and isinstance(answer, list):
+                yield Retrieved(step_number, request.query, tuple(answer))
         yield Ended(trace)
-    except GeneratorExit:
-        trace.ended = "cancelled" if trace.ended == "running" else trace.ended
-        raise
-    except KeyboardInterrupt:
-        trace.ended = "cancelled"
-        raise
     finally:
         running.close()
-        server.close()
 
 
-@dataclass
-class _News:
-    """What of a trace has been announced already."""
-
-    trace: Trace
-    decided: int = 0  # steps whose decision was announced
-    done: int = 0  # steps whose end was announced
-
-    def of_steps(self, ended: int) -> Iterator[Event]:
-        """Decisions taken and steps ended since the last call; nothing is added to the first ``ended`` steps."""
-        for step in self.trace.steps[self.done :]:
-            if step.decision is not None and step.index >= self.decided:
-                self.decided = step.index + 1
-                yield Decided(step.index, step.decision)
-            if step.index < ended:
-                self.done += 1
-                yield StepDone(step)
+def _watch_tokens(model: Any, request: Write, seed: int, step: int, kind: str) -> Generator[TokenWritten, None, Draft]:
+    """An event for each token of a draft; returns the draft."""
+    shown, tokens = 0, stream_draft(model, request, seed)  # characters of the text
+    while True:
+        try:
+            draft = next(tokens)
+        except StopIteration as end:
+            return end.value
+        new, shown = draft.text[shown:], len(draft.text)
+        yield TokenWritten(step, kind, len(draft) - 1, new, float(draft.entropy[-1]), float(draft.logprob[-1]))
 
 
 def kind_of(request: Write, trace: Trace) -> str:
@@ -202,95 +201,62 @@ def ask_many(lab: Lab, questions: Iterable[str | Question], method: Method, batc
     """
     if not isinstance(questions, Iterator):  # a list is checked before anything is asked
         remedy = "give a list of texts or of Question; Lab.run takes dictionaries and tables"
-        questions = several("questions", questions, str | Question, remedy)
+        questions = iter(several("questions", questions, str | Question, remedy))
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise SettingError(f"batch_size={shown(batch_size)}: give a whole number of at least 1 (1: one after another)")
-    return serve_many(lab, method, map(partial(_open_or_refuse, lab, method), questions), int(batch_size))
+    return _answer_many(lab, questions, method, int(batch_size))
 
 
-def serve_many(lab: Lab, method: Method, episodes: Iterable[Running | Trace], batch_size: int) -> Iterator[Trace]:
-    """The traces of episodes as they end, ``batch_size`` of them side by side; a trace among them is handed on."""
-    return _Many(lab, method, batch_size).traces(episodes)
+def _answer_many(lab: Lab, questions: Iterator[str | Question], method: Method, batch_size: int) -> Iterator[Trace]:
+    server = Server(lab.writer, lab.retriever_for(method), batch_size)
+    under_way: list[Running] = []
+    more, broken, answered, warned = True, None, 0, 0
 
+    def note_batch(trace: Trace) -> Trace:
+        if batch_size > 1:
+            trace.provenance["batch"] = server.drafts.describe()
+        return trace
 
-def _open_or_refuse(lab: Lab, method: Method, question: str | Question) -> Running | Trace:
     try:
-        return open_episode(lab, method, question)
-    except Exception as error:  # noqa: BLE001 - the other questions are still answered
-        return refuse_question(question, method, error)
-
-
-class _Many:
-    """Episodes side by side, each of which asks and records what it does alone."""
-
-    def __init__(self, lab: Lab, method: Method, batch_size: int) -> None:
-        self.lab, self.method, self.batch_size = lab, method, batch_size
-        self.running: list[Running] = []
-        self.ended = 0  # episodes whose trace was handed out
-
-    def traces(self, episodes: Iterable[Running | Trace]) -> Iterator[Trace]:
-        """Each trace as its episode ends."""
-        self.server = Server(self.lab.writer, self.lab.retriever_for(self.method), self.batch_size)
-        try:
-            yield from self._answer(iter(episodes))
-        except KeyboardInterrupt as interrupt:
-            cancelled = self._cancel()
-            interrupt.traces = cancelled  # type: ignore[attr-defined]
-            explain(
-                interrupt,
-                f"{self.ended} questions have their trace; {len(cancelled)} under way were cancelled. Run again with "
-                "the questions that are left.",
-            )
-            raise
-        finally:
-            self._cancel()
-
-    def _answer(self, episodes: Iterator[Running | Trace]) -> Iterator[Trace]:
-        waiting, broken, notes = True, None, 0
-        while waiting or self.running:
-            while waiting and len(self.running) < self.server.drafts.size:
+        while more or under_way:
+            opened: list[tuple[Running, Answer | None]] = []
+            while more and len(under_way) < server.drafts.size:
                 try:
-                    opened = next(episodes)
+                    question = next(questions)
                 except StopIteration:
-                    waiting = False
+                    more = False
+                    break
                 except Exception as error:  # noqa: BLE001 - raised when those under way have ended
-                    waiting, broken = False, error
+                    more, broken = False, error
+                    break
+                try:
+                    opened.append((open_episode(lab, method, question), None))
+                except Exception as error:  # noqa: BLE001 - the other questions are still answered
+                    yield refuse_question(question, method, error)
                 else:
-                    yield from self._begin(opened)
-            for running, answer in self.server.answers():
-                yield from self._go_on(running, answer)
-            if self.batch_size > 1:
-                new = self.server.drafts.describe()["notes"][notes:]
-                for note in new:
-                    warnings.warn(note, stacklevel=3)
-                notes += len(new)
+                    under_way.append(opened[-1][0])
+            for running, answer in opened or server.answers():
+                if not server.go_on(running, answer):
+                    under_way.remove(running)
+                    answered += 1
+                    yield note_batch(running.trace)
+            if batch_size > 1:
+                for note in server.drafts.describe()["notes"][warned:]:
+                    warnings.warn(note, stacklevel=2)
+                    warned += 1
         if broken is not None:
             raise broken
-
-    def _begin(self, opened: Running | Trace) -> Iterator[Trace]:
-        if isinstance(opened, Trace):
-            yield opened
-            return
-        self.running.append(opened)
-        yield from self._go_on(opened, None)
-
-    def _go_on(self, running: Running, answer: Answer | None) -> Iterator[Trace]:
-        if not self.server.go_on(running, answer):
-            self.running.remove(running)
-            self._note_batch(running.trace)
-            self.ended += 1
-            yield running.trace
-
-    def _cancel(self) -> list[Trace]:
-        """Give up what is under way; the traces of it."""
-        cancelled, self.running = self.running, []
-        for running in cancelled:
-            running.trace.ended = "cancelled"
-            self._note_batch(running.trace)
+    except KeyboardInterrupt as interrupt:
+        for running in under_way:
             running.close()
-        self.server.close()
-        return [running.trace for running in cancelled]
-
-    def _note_batch(self, trace: Trace) -> None:
-        if self.batch_size > 1:
-            trace.provenance["batch"] = self.server.drafts.describe()
+        interrupt.traces = [note_batch(running.trace) for running in under_way]  # type: ignore[attr-defined]
+        explain(
+            interrupt,
+            f"{answered} questions have their trace; {len(under_way)} under way were cancelled. Run again with the "
+            "questions that are left.",
+        )
+        raise
+    finally:
+        for running in under_way:
+            running.close()
+        server.drafts.close()

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.almanac import questions
 from dragin_lab.core.method import METHODS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.engines.load import LanguageModel
