@@ -18,7 +18,7 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly", "ipywidgets"}
 #: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it has. A number may
 #: only fall.
 BUDGETS = {
-    "trace": (1490, 9),
+    "trace": (1360, 9),
     "core": (3337, 21),
     "triggers": (673, 9),
     "reference": (692, 3),
@@ -27,9 +27,9 @@ BUDGETS = {
     "data": (1384, 10),
     "engines": (4397, 24),
     "retrieval": (1985, 13),
-    "run": (3700, 17),
+    "run": (3699, 17),
     "study": (3745, 17),
-    "views": (2791, 17),
+    "views": (2789, 17),
     "widgets": (712, 6),
     "cli": (1582, 12),
 }
@@ -45,7 +45,7 @@ LONGER = {
     "run/lab.py": 371,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24908, "tools": 984, "benchmarks": 1224}
+BESIDE = {"tests": 24837, "tools": 984, "benchmarks": 1224}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

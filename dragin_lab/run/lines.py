@@ -98,7 +98,6 @@ _LOST = {
     "beyond": "prompts with what was written after them outgrew it",
     "passages": "passages were dropped",
     "exemplars": "exemplars were dropped",
-    "unseen": "retrievals brought no passage to the model",
 }
 
 
@@ -180,7 +179,7 @@ class Prediction(TypedDict):
     tokens: Count
     ended: Literal["answered", "length", "stalled", "cancelled", "error"]
     metrics: NotRequired[dict[str, int | float]]
-    window: NotRequired[dict[Literal["beyond", "passages", "exemplars", "unseen"], Count]]
+    window: NotRequired[dict[Literal["beyond", "passages", "exemplars"], Count]]
     error: NotRequired[str]
 
 

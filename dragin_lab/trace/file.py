@@ -24,7 +24,6 @@ from dragin_lab.checks import shown
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.trace.draft import Draft, saved_fields
-from dragin_lab.trace.records import Step
 
 _FORMATS = {
     "dragin_lab.trace": "holds one trace, which Trace.load reads",
@@ -33,9 +32,7 @@ _FORMATS = {
 VERSION = "4"
 ALTERNATIVES = 3  # of each token in a slim trace
 SLIM = b"dragin_lab slim trace\n"  # what its file begins with
-LONGEST_TEXT = 90_000_000  # bytes of the JSON: safetensors reads no header of 100 million
 LARGEST = 4 * 2**30  # bytes of a file
-LARGEST_SLIM = 2**29  # bytes of a slim trace, unpressed: without attention a trace is small
 
 T = TypeVar("T")
 
@@ -58,13 +55,11 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
     text = json.dumps(encoded, separators=(",", ":"))  # ASCII only, so that even half a surrogate pair survives
     try:
         _decode_trace(type(trace), text, arrays)
-        data = safetensors.numpy.save(arrays, _describe(type(trace), text, arrays))
-    except (msgspec.ValidationError, safetensors.SafetensorError) as error:
+    except msgspec.ValidationError as error:
         raise TraceFileError(f"{path}: not saved, as it could not be read back: {_name_fault(error)}") from None
-    most = LARGEST_SLIM if slim else LARGEST
-    for what, takes, holds in (("trace's text", len(text), LONGEST_TEXT), ("trace", len(data), most)):
-        if takes > holds:
-            raise TraceFileError(f"{path}: not saved; the {what} takes {takes:,} bytes and one file holds {holds:,}")
+    data = safetensors.numpy.save(arrays, {"format": _format_of(type(trace)), "version": VERSION, "trace": text})
+    if len(data) > LARGEST:
+        raise TraceFileError(f"{path}: not saved; the trace takes {len(data):,} bytes and one file holds {LARGEST:,}")
     try:
         write_whole(path, SLIM + zlib.compress(data) if slim else data)
     except OSError as error:
@@ -81,7 +76,7 @@ def load_trace(kind: type[T], path: str | Path) -> T:
         if (size := path.stat().st_size) > LARGEST:
             raise TraceFileError(f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read")
         data = path.read_bytes()
-        data = _decompress_slim(data) if data.startswith(SLIM) else data
+        data = zlib.decompress(data[len(SLIM) :]) if data.startswith(SLIM) else data
         metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
         if (form := metadata.get("format")) != _format_of(kind):
             raise TraceFileError(f"{path}: {_FORMATS.get(str(form), 'not a trace (the weights of a model?)')}")
@@ -90,30 +85,13 @@ def load_trace(kind: type[T], path: str | Path) -> T:
                 f"{path}: is of another edition of dragin_lab (format {str(version)[:20]}, this one has {VERSION}); "
                 "open it with the dragin_lab that wrote it"
             )
-        arrays = safetensors.numpy.load(data)
-        if metadata != _describe(kind, metadata["trace"], arrays):
-            raise ValueError("its checksum does not fit")
-        return _decode_trace(kind, metadata["trace"], arrays)
+        return _decode_trace(kind, metadata["trace"], safetensors.numpy.load(data))
     except OSError as error:
         raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (safetensors.SafetensorError, zlib.error, RecursionError, KeyError, TypeError, ValueError) as error:
         raise TraceFileError(
             f"{path}: not a trace, or a damaged one ({_name_fault(error)}); give a file that trace.save wrote"
         ) from error
-
-
-def checksum(text: str, arrays: Mapping[str, np.ndarray]) -> str:
-    """CRC-32 over the trace's JSON and its arrays, 8 hexadecimal digits."""
-    crc = zlib.crc32(text.encode())
-    for name, array in sorted(arrays.items()):
-        crc = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), crc)
-        crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"", crc)  # no copy
-    return f"{crc:08x}"
-
-
-def _describe(kind: type, text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """The metadata of a file."""
-    return {"format": _format_of(kind), "version": VERSION, "trace": text, "sum": checksum(text, arrays)}
 
 
 def _format_of(kind: type) -> str:
@@ -124,49 +102,25 @@ def _name_fault(error: Exception) -> str:
     return str(error).replace("`$", "`trace")
 
 
-def _decompress_slim(data: bytes) -> bytes:
-    """The data of a slim trace; no more of it than one may have."""
-    reading = zlib.decompressobj()
-    unpacked = reading.decompress(data[len(SLIM) :], LARGEST_SLIM)
-    if not reading.eof or reading.unused_data:
-        raise zlib.error(f"its end is missing, something follows it, or it unpacks to over {LARGEST_SLIM:,} bytes")
-    return unpacked
-
-
 def _drop_arrays(trace: Any, slim: bool) -> Any:
     """A trace, or a tree of them, without hidden states; if ``slim``, attention maps and most alternatives go too."""
     if not hasattr(trace, "steps"):
         return replace(trace, traces=[_drop_arrays(one, slim) for one in trace.traces])
 
-    def cut(continuation: Draft | None) -> Draft | None:
-        if continuation is None:
-            return None
-        if not slim:
-            return replace(continuation, states=None)
-        names = ("alternative_ids", "alternative_probs")
-        fewer = {name: getattr(continuation, name)[:, :ALTERNATIVES] for name in names}
-        shown = tuple(tokens[:ALTERNATIVES] for tokens in continuation.alternative_tokens)
-        among = None if continuation.among is None else _keep_raising(continuation.among, len(continuation))
-        bare = replace(continuation, rows=None, states=None)
-        return replace(bare, among=among, alternative_tokens=shown, **fewer)
+    def cut(draft: Draft | None) -> Draft | None:
+        if draft is None or not slim:
+            return draft and replace(draft, states=None)
+        return replace(
+            draft,
+            states=None,
+            rows=None,
+            alternative_ids=draft.alternative_ids[:, :ALTERNATIVES],
+            alternative_probs=draft.alternative_probs[:, :ALTERNATIVES],
+            alternative_tokens=tuple(tokens[:ALTERNATIVES] for tokens in draft.alternative_tokens),
+        )
 
-    def lean(step: Step) -> Step:
-        return replace(step, draft=cut(step.draft), continuation=cut(step.continuation))
-
-    return replace(trace, steps=[lean(step) for step in trace.steps], extraction=cut(trace.extraction))
-
-
-def _keep_raising(among: np.ndarray, n: int) -> np.ndarray:
-    """``Draft.among`` with 0 where a token paid another one no more than those before it had: small when packed.
-
-    What each token has received after any number of tokens, which decides where a trigger fires, stays as it was.
-    """
-    rows = np.zeros((n + 1, n), np.float32)
-    rows[np.tril_indices(n + 1, -1, n)] = among
-    grown = np.maximum.accumulate(np.tril(rows, -2), axis=0)
-    rows[1:] = np.where(grown[1:] > grown[:-1], grown[1:], 0)
-    kept: np.ndarray = rows[np.tril_indices(n + 1, -1, n)]
-    return kept
+    steps = [replace(step, draft=cut(step.draft), continuation=cut(step.continuation)) for step in trace.steps]
+    return replace(trace, steps=steps, extraction=cut(trace.extraction))
 
 
 # -- to JSON and tensors, and back ------------------------------------------------------------------------------------

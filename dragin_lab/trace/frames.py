@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dragin_lab.checks import shown
 from dragin_lab.trace.draft import Draft, saved_fields
-from dragin_lab.trace.records import Passage, Prompt, Query, Step, Words
+from dragin_lab.trace.records import Step, Words
+from dragin_lab.trace.words import common
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,50 +109,42 @@ def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
 # -- differences ------------------------------------------------------------------------------------------------------
 
 #: How long things took and what a cache served: these change from run to run.
-_IGNORED = frozenset({"seconds", "reused", "stored"})
-#: Where one of these fields differs, the later fields follow from it and are not listed.
-_LEADING = {
-    Draft: ("text", "ids"),
-    Passage: ("id",),
-    Prompt: ("text",),
-    Query: ("text",),
-    Words: ("text",),
-}
-#: The fields that a view shows; differences in any other field, or in any array but scores, are only counted.
-_SEEN = {
-    Draft: ("text", "stopped"),
-    Prompt: ("text", "notes"),
-    Query: ("text", "sent", "note"),
-    Words: ("text", "score", "judged", "hit"),
-}
-TOLERANCE = 0.01  # by which scores may differ before a view shows it
+_IGNORED = {"seconds", "reused", "stored"}
+_LEADING = ("text", "id")  # where one of these fields differs, the other fields of a record follow from it
+_ABSENT = "(absent)"
+TOLERANCE = 0.01  # measured numbers that differ by no more are counted, not listed
 
 
 class _Difference(NamedTuple):
     text: str  # "path: a → b"
-    seen: bool = True  # whether a view of the trace shows it
+    listed: bool = True  # whether it is more than measured numbers within ``TOLERANCE``
 
 
 def trace_diff(a: Any, b: Any, *, arrays: bool = False) -> str:
     """Where two traces differ, one line per difference: "path: a → b". The empty string where they do not differ.
 
     Settings and provenance are listed in full, of the steps only the first that differs; then the answer, the scores
-    and the counters. Differences that no view shows, such as the probability of a fourth alternative or a score within
-    ``TOLERANCE``, are one line that counts them; ``arrays=True`` lists them all. How long things took and what a cache
-    served is left out.
+    and the counters. Arrays that differ by at most ``TOLERANCE`` are one line that counts them; ``arrays=True`` lists
+    them too. How long things took and what a cache served is left out.
     """
 
     def of(*names: str) -> list[_Difference]:
         return [line for name in names for line in _list_differences(name, getattr(a, name), getattr(b, name))]
 
-    lines = of("question", "method", "provenance") + _list_step_differences(a.steps, b.steps)
+    lines = of("question", "method", "provenance")
+    for left, right in zip(a.steps, b.steps, strict=False):
+        in_step = list(_list_differences(f"steps[{left.index}]", left, right))
+        lines += in_step
+        if any(line.listed and ".decision.reason: " not in line.text for line in in_step):
+            break  # a reason quotes θ: another θ may have led to the same decision
+    if len(a.steps) != len(b.steps):
+        lines.append(_Difference(f"steps: {len(a.steps)} → {len(b.steps)}"))
     lines += of("text", "extraction_prompt", "extraction", "answer", "readable", "scores", "ended", "error", "notes")
     lines += of("counters")
-    shown = [line.text for line in lines if arrays or line.seen]
-    if hidden := len(lines) - len(shown):
-        count = f"{hidden} recorded {'value differs' if hidden == 1 else 'values differ'}"
-        shown.append(f"{count} that no view shows; diff(arrays=True) lists them")
-    return "\n".join(shown)
+    texts = [line.text for line in lines if arrays or line.listed]
+    if close := len(lines) - len(texts):
+        texts.append(f"{close} arrays differ by at most {TOLERANCE}; diff(arrays=True) lists them")
+    return "\n".join(texts)
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
@@ -158,84 +152,37 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return [line.text for line in _list_differences("", dict(a), dict(b))]
 
 
-def _list_step_differences(a: Sequence[Step], b: Sequence[Step]) -> list[_Difference]:
-    """What differs in the first step that differs, and the numbers of steps."""
-    differences: list[_Difference] = []
-    for i, (left, right) in enumerate(zip(a, b, strict=False)):
-        drafted = getattr(left.draft, "text", None) != getattr(right.draft, "text", None)
-        for name in (f.name for f in fields(Step) if f.name not in _IGNORED):
-            if name != "words" or not drafted:  # other text has other words
-                differences += _list_differences(f"steps[{i}].{name}", getattr(left, name), getattr(right, name))
-        if any(line.seen and ".decision.reason: " not in line.text for line in differences):
-            break  # a reason quotes θ: another θ may have led to the same decision
-    if len(a) != len(b):
-        differences.append(_Difference(f"steps: {len(a)} → {len(b)}"))
-    return differences
-
-
 def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Difference]:
     """Every difference between two values of the same field."""
     if is_dataclass(a) and type(a) is type(b):
-        names = [name for name in saved_fields(a) if name not in _IGNORED]
-        leading = _LEADING.get(type(a), ())
-        for name in [*leading, *(name for name in names if name not in leading)]:
-            inner = list(_list_differences(f"{where}.{name}", getattr(a, name), getattr(b, name)))
-            seen = name in _SEEN.get(type(a), names)
-            yield from (line._replace(seen=line.seen and seen) for line in inner)
-            if inner and name in leading:
+        for name in sorted(saved_fields(a), key=lambda name: name not in _LEADING):
+            inner = (
+                []
+                if name in _IGNORED
+                else list(_list_differences(f"{where}.{name}", getattr(a, name), getattr(b, name)))
+            )
+            yield from inner
+            if inner and name in _LEADING:
                 return
     elif isinstance(a, dict) and isinstance(b, dict):
-        for key in dict.fromkeys([*a, *b]):
-            if key not in _IGNORED:
-                yield from _list_differences(f"{where}.{key}".lstrip("."), a.get(key, _ABSENT), b.get(key, _ABSENT))
+        for key in [key for key in dict.fromkeys([*a, *b]) if key not in _IGNORED]:
+            yield from _list_differences(f"{where}.{key}".lstrip("."), a.get(key, _ABSENT), b.get(key, _ABSENT))
     elif isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
         for i, (left, right) in enumerate(zip(a, b, strict=True)):
             yield from _list_differences(f"{where}[{i}]", left, right)
     elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and (a.shape, a.dtype) == (b.shape, b.dtype):
-        yield from _list_array_differences(where, a, b)
-    elif isinstance(a, str) and isinstance(b, str):
-        if a != b:
-            yield _Difference(f"{where}: " + " → ".join(_around_difference(a, b)))
-    elif isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or not (a == b or (a != a and b != b)):  # NaN is NaN
-        yield _Difference(f"{where}: {_show_value(a)} → {_show_value(b)}")
+        different = ~((a == b) | ((a != a) & (b != b)))  # NaN is NaN
+        if different.any():
+            close = a.dtype.kind == "f" and np.allclose(a, b, rtol=0, atol=TOLERANCE, equal_nan=True)
+            yield _Difference(f"{where}: {different.sum()} of {a.size} differ", not close)
+    elif isinstance(a, str) and isinstance(b, str) and a != b:
+        first = common(a, b)
+        yield _Difference(f"{where}: {_show_around(a, first)} → {_show_around(b, first)}")
+    elif isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or not (a == b or (a != a and b != b)):
+        yield _Difference(f"{where}: {shown(a)} → {shown(b)}")
 
 
-class _Absent:
-    def __repr__(self) -> str:
-        return "(absent)"
-
-
-_ABSENT = _Absent()
-
-
-def _list_array_differences(where: str, a: np.ndarray, b: np.ndarray) -> Iterator[_Difference]:
-    different = ~((a == b) | ((a != a) & (b != b)))
-    if different.any():
-        first = tuple(int(i) for i in np.argwhere(different)[0])
-        close = a.dtype.kind == "f" and np.allclose(a, b, rtol=0, atol=TOLERANCE, equal_nan=True)
-        yield _Difference(
-            f"{where}: {int(different.sum())} of {a.size} differ, first at {list(first)}: "
-            f"{a[first].item()} → {b[first].item()}",
-            not close,
-        )
-
-
-def _around_difference(a: str, b: str, before: int = 20, after: int = 40) -> tuple[str, str]:
-    """Both texts, cut to the neighbourhood of their first difference."""
-    first = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    start = max(first - before, 0)
-
-    def cut(text: str) -> str:
-        stop = first + after
-        return repr("…" * (start > 0) + text[start:stop] + "…" * (stop < len(text)))
-
-    return cut(a), cut(b)
-
-
-def _show_value(value: Any) -> str:
-    if isinstance(value, list | tuple) and value and all(isinstance(v, Passage) for v in value):
-        return "passages " + ", ".join(p.id for p in value)
-    if isinstance(value, Draft | Prompt | Query):
-        return f"{type(value).__name__} {_show_value(value.text)}"
-    text = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+def _show_around(text: str, place: int) -> str:
+    """A text, cut to what stands around a character."""
+    start, stop = max(place - 20, 0), place + 40
+    return repr("…" * (start > 0) + text[start:stop] + "…" * (stop < len(text)))

@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from dragin_lab.trace.trace import Draft, Step, Trace
+from dragin_lab.trace.words import common
 
 
 def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Draft]]:
@@ -17,27 +17,6 @@ def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Draft]]:
         for name, continuation in (("draft", step.draft), ("continuation", step.continuation)):
             if continuation is not None:
                 yield step, name, continuation
-
-
-class Kept(NamedTuple):
-    """The characters where the kept parts of a step's texts end; None before the decision."""
-
-    draft: int | None
-    continuation: int | None
-
-    def of(self, name: str) -> int | None:
-        """Where the kept part of the ``"draft"`` or the ``"continuation"`` ends."""
-        return self.draft if name == "draft" else self.continuation
-
-
-def kept_of(step: Step) -> Kept:
-    """Which part of a step's draft and continuation entered the answer."""
-    return Kept(step.draft_kept, None if step.continuation is None else step.continuation_kept)
-
-
-def common(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 @dataclass(frozen=True)
@@ -57,7 +36,7 @@ def origins(trace: Trace) -> list[Origin]:
     parts: list[Origin] = []
     place = 0
     for step, name, continuation in written(trace.steps):
-        body = continuation.text[: kept_of(step).of(name) or 0]
+        body = continuation.text[: step.kept_end(name) or 0]
         at, body = len(body) - len(body.lstrip()), body.strip()
         start = place + len(trace.text[place:]) - len(trace.text[place:].lstrip())
         if size := common(body, trace.text[start : start + len(body)]):
@@ -104,7 +83,7 @@ def sentence_end(step: Step, number: int | None, start: int) -> int | None:
 
 def cut_off(step: Step) -> str:
     """What a step threw away of the draft's sentence that was judged; "" where nothing was."""
-    start = kept_of(step).draft
+    start = step.draft_kept
     if step.draft is None or start is None:
         return ""
     decided = step.decision.sentence if step.decision is not None else None
@@ -131,7 +110,7 @@ def before_after(step: Step) -> tuple[str, str]:
     """The sentence that was thrown away and what stands there now; ("", "") where the step has no such pair."""
     if step.continuation is None:
         return "", ""
-    return _pair_texts(cut_off(step), step.continuation.text[: kept_of(step).continuation or 0])
+    return _pair_texts(cut_off(step), step.continuation.text[: step.continuation_kept or 0])
 
 
 def _pair_texts(before: str, after: str) -> tuple[str, str]:

@@ -208,6 +208,10 @@ class Step:
             return None
         return len(self.draft.text) if self.decision.cut is None else self.decision.cut
 
+    def kept_end(self, source: str) -> int | None:
+        """The character where the kept part of the "draft" or the "continuation" ends; None before the decision."""
+        return self.draft_kept if source == "draft" else self.continuation_kept
+
 
 @dataclass(frozen=True)
 class Parting:

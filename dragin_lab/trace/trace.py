@@ -117,38 +117,19 @@ class Trace:
         return {"drafts": len(served), "tokens": sum(len(c) for c in served)}
 
     @property
-    def hit_rate(self) -> float:
-        """Which part of all prompt tokens was not read again, 0 to 1; 0 before the first draft."""
-        read = sum(len(c.prompt_ids) for c in self.continuations)
-        return self.counters["reused"] / max(1, read)
-
-    @property
     def lost(self) -> dict[str, int]:
         """What the model's context window cost, as far as it is not 0.
 
         ``beyond``: prompts that outgrew it, with what was written after them; ``passages`` and ``exemplars``: dropped
-        from prompts to fit it; ``unseen``: retrievals whose passages are in no prompt after them.
+        from prompts to fit it.
         """
         window = self.provenance.get("context_window")
         prompts = [p for s in self.steps for p in (s.prompt, s.passages_prompt)] + [self.extraction_prompt]
         lost = {
             "beyond": sum(window is not None and len(c.prompt_ids) + len(c) > window for c in self.continuations),
             **{name: sum(p.dropped.get(name, 0) for p in prompts if p) for name in ("passages", "exemplars")},
-            "unseen": sum(self._unseen(step) for step in self.steps),
         }
         return {name: count for name, count in lost.items() if count}
-
-    def _unseen(self, step: Step) -> bool:
-        """Whether passages were fetched, and no prompt up to the next retrieval had room for one of them."""
-        later = [step.passages_prompt]
-        for one in self.steps[step.index + 1 :]:
-            later.append(one.prompt)
-            if one.query is not None:
-                break
-            later.append(one.passages_prompt)
-        prompts = [prompt for prompt in later if prompt is not None]
-        shown = any("passages" in prompt.spans for prompt in prompts)
-        return step.query is not None and not shown and any(prompt.dropped.get("passages") for prompt in prompts)
 
     @staticmethod
     def _discarded_tokens(step: Step) -> int:
@@ -179,7 +160,7 @@ class Trace:
         return load_trace(Trace, path)
 
     def diff(self, other: Trace, *, arrays: bool = False) -> str:
-        """Where two traces differ, as lines of text; "" where they do not. ``arrays`` lists what no view shows too."""
+        """Where two traces differ, as lines of text; "" where they do not; see ``frames.trace_diff``."""
         return trace_diff(self, instance("trace", other, Trace, "give a Trace; Trace.load reads one"), arrays=arrays)
 
     # -- figures and page (plotly.graph_objects.Figure, HTML) -----------------------------------------------------

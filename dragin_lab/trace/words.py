@@ -64,3 +64,8 @@ def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
     """For each word, whether it contains a content word as a substring (reference-behaviour §2.6); (w,) bool."""
     distinct = set(contents)
     return np.array([any(content in word for content in distinct) for word in words], dtype=bool)
+
+
+def common(one: str, other: str) -> int:
+    """How many characters two texts begin with in common."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

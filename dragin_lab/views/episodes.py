@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from dragin_lab.checks import count as count_of
 from dragin_lab.checks import shown
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.kept import kept_of, sentence_end, written
+from dragin_lab.trace.kept import sentence_end, written
 from dragin_lab.trace.trace import Draft, Prompt, Step, Trace
 from dragin_lab.trace.words import Word, character_words, word_starts
 from dragin_lab.views import theme
@@ -47,7 +47,7 @@ def timeline(trace: Trace) -> go.Figure:
     place, retrieved_at, names = 0, dict[int, int](), list[str]()
     for step, source, text in texts:
         name = source if step is None else f"step {step.index + 1}"
-        end = len(text.text) if step is None else kept_of(step).of(source)
+        end = len(text.text) if step is None else step.kept_end(source)
         # A last token without characters belongs to the text before it.
         kept = len(text) if end is None else int(np.searchsorted(text.offsets[:, 0], end + (end >= len(text.text))))
         parts = {"not decided yet" if end is None else "kept": (0, kept), "thrown away": (kept, len(text))}

@@ -13,7 +13,6 @@ from dragin_lab.checks import choice, instance, position
 from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Replay
 from dragin_lab.text import printable, write_compared
-from dragin_lab.trace.kept import kept_of
 from dragin_lab.trace.trace import Draft, Step, Trace, Words
 from dragin_lab.views.html import num, percent, short
 
@@ -103,7 +102,7 @@ def token_rows(trace: Trace, step: Step | None, source: str, text: Draft) -> pd.
         compared = np.array([peaks[at] if 0 <= at < len(peaks) else math.nan for at in of_peak], float)
         fires, spared = compared > theta, np.zeros(n, bool)
     fired_unit = np.where(fires, word if unit == "word" else 0, -2)
-    end = None if step is None else kept_of(step).of(source)
+    end = None if step is None else step.kept_end(source)
     cut = np.zeros(n, bool) if end is None or end >= len(text.text) else text.offsets[:, 0] >= end
     width = np.zeros(n) if text.entropy_width is None else np.asarray(text.entropy_width, float)
     columns = {

@@ -14,7 +14,7 @@ from wcwidth import wrap
 from dragin_lab.checks import count as as_count
 from dragin_lab.checks import flag, instance
 from dragin_lab.text import printable
-from dragin_lab.trace.kept import arrivals, kept_of, written
+from dragin_lab.trace.kept import arrivals, written
 from dragin_lab.trace.trace import Draft, Step, Trace
 from dragin_lab.views import facts
 from dragin_lab.views.html import clip, count, num
@@ -238,7 +238,7 @@ def _part_lines(texts: Texts, step: Step, part: str) -> Iterator[list[Run]]:
 
 def _written_runs(texts: Texts, step: Step, part: str) -> Iterator[Run]:
     """A text with its hits in ⟦ ⟧, and what was thrown away of it in ~[ ]~."""
-    text, end = getattr(step, part).text, kept_of(step).of(part)
+    text, end = getattr(step, part).text, step.kept_end(part)
     cells, cut = texts.cells(step, part), len(text) if end is None else end
     place, gone = 0, bool(text[cut:].strip())
     for cell in [] if cells is None else [one for one in cells if not one.special]:

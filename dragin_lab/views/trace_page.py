@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dragin_lab.checks import count as as_count
-from dragin_lab.trace.kept import arrivals, before_after, kept_of, mean_entropy, origins, resumed, with_passages
+from dragin_lab.trace.kept import arrivals, before_after, mean_entropy, origins, resumed, with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace
 from dragin_lab.views import facts
 from dragin_lab.views.html import clip, clip_html, count, esc, num
@@ -56,7 +56,7 @@ def draw_part(texts: Texts, part: str, step: Step) -> Markup:
 
 
 def _draw_text(texts: Texts, step: Step, part: str) -> str:
-    text, end = getattr(step, part), kept_of(step).of(part)
+    text, end = getattr(step, part), step.kept_end(part)
     cells, whole = texts.cells(step, part), len(text.text)
     cut = whole if end is None else end
     new = ' class="new"' if part == "continuation" and with_passages(step, part) else ""
@@ -141,13 +141,12 @@ def compare_sentences(before: str, after: str) -> tuple[list[tuple[str, bool]], 
 
 def about_text(step: Step, part: str) -> str:
     """How certain a text is, beside the sentence that it replaces, and how closely that is known."""
-    text, kept = getattr(step, part), kept_of(step)
+    text = getattr(step, part)
     parts = [facts.describe_bounds(text)]
     if part == "continuation":
         how = "with the passages in view" if with_passages(step, part) else "without passages"
-        parts.insert(
-            0, f"Written {how}: mean entropy {num(mean_entropy(text, 0, kept.continuation or len(text.text)))} nats."
-        )
+        mean = num(mean_entropy(text, 0, step.continuation_kept or len(text.text)))
+        parts.insert(0, f"Written {how}: mean entropy {mean} nats.")
     elif with_passages(step, part):
         parts.insert(0, "Written with retrieved passages in view.")
     return " ".join(filter(None, parts))

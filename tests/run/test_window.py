@@ -55,7 +55,7 @@ def test_a_run_counts_it_and_says_so_once_with_the_remedy(lab: dl.Lab, tmp_path:
     assert all(line["window"]["exemplars"] for line in record.predictions)
     assert "sr-rag (window too small for 2)" in str(runs.table())
     line = record.predictions[0]
-    for window in ({"unseen": -1}, {"other": 1}, [1], "x"):
+    for window in ({"beyond": -1}, {"other": 1}, [1], "x"):
         with pytest.raises(ValueError, match="window"):
             decode(encode([line | {"window": window}]).strip(), Prediction)
 

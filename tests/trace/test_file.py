@@ -6,7 +6,6 @@ import errno
 import json
 import math
 import os
-import random
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 
 from dragin_lab.errors import TraceFileError
 from dragin_lab.trace import file as tracefile
-from dragin_lab.trace.file import checksum, save_trace
+from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.trace import (
     Question,
     Trace,
@@ -59,7 +58,6 @@ def rewrite(path: Path, change: Any) -> None:
     change(tensors, metadata, stored)
     if "trace" in metadata:
         metadata["trace"] = json.dumps(stored)
-    metadata["sum"] = checksum(metadata.get("trace", ""), tensors)
     path.write_bytes(safetensors.numpy.save(tensors, metadata))
 
 
@@ -79,18 +77,6 @@ def test_the_format_keeps_its_name(tmp_path: Path) -> None:
     """Files of earlier versions are known by it, wherever the code that reads them lives."""
     with safetensors.safe_open(make_trace().save(tmp_path / "t.trace"), "numpy") as file:
         assert file.metadata()["format"] == "dragin_lab.trace"
-
-
-def test_a_file_whose_words_do_not_say_what_was_judged_is_read(tmp_path: Path) -> None:
-    def forget(tensors: dict[str, Any], metadata: dict[str, str], stored: dict[str, Any]) -> None:
-        for step in stored["steps"]:
-            del tensors[step["words"].pop("judged")["$array"]]
-
-    trace = make_trace()
-    rewrite(trace.save(tmp_path / "t"), forget)
-    loaded = Trace.load(tmp_path / "t")
-    assert [step.words.unjudged.tolist() for step in loaded.steps] == [[False] * len(s.words) for s in trace.steps]
-    assert loaded.fingerprint == trace.fingerprint
 
 
 def test_arrays_of_any_layout_come_back(tmp_path: Path) -> None:
@@ -163,12 +149,6 @@ def test_refuses_to_save_what_is_not_data(tmp_path: Path, change: Any, where: st
     with pytest.raises(TraceFileError, match=where):
         trace.save(tmp_path / "t")
     assert os.listdir(tmp_path) == []
-
-
-def test_refuses_a_text_longer_than_the_format_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracefile, "LONGEST_TEXT", 1000)
-    with pytest.raises(TraceFileError, match="not saved; the trace's text takes"):
-        make_trace().save(tmp_path / "t")
 
 
 # -- when writing fails -----------------------------------------------------------------------------------------------
@@ -284,30 +264,6 @@ def test_a_field_with_a_default_may_be_absent(saved: Path) -> None:
     assert Trace.load(saved).notes == []
 
 
-# -- damage -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("attention", "slim"), [(True, False), (False, False), (True, True)])
-def test_flips_and_cuts_are_found_or_change_nothing(tmp_path: Path, attention: bool, slim: bool) -> None:
-    draw = random.Random(20)
-    path = save_trace(make_trace(attention=attention), tmp_path / "t", slim=slim)
-    trace, whole = Trace.load(path), path.read_bytes()
-    damages = [draw.randrange(8 * len(whole)) for _ in range(100)]
-    for bit in damages:
-        data = bytearray(whole)
-        data[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(data)
-        try:
-            found = Trace.load(path)
-        except TraceFileError:
-            refusal(path)
-        else:  # a space between two entries, say
-            assert_same(found, trace)
-    for length in [draw.randrange(len(whole)) for _ in range(50)]:
-        path.write_bytes(whole[:length])
-        refusal(path)
-
-
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 100_000, "1" * 5000, "NaN"])
 def test_json_that_is_not_a_trace_is_refused(saved: Path, text: str) -> None:
     with safetensors.safe_open(saved, framework="np") as file:
@@ -323,7 +279,15 @@ def test_a_large_file_is_not_read(saved: Path, monkeypatch: pytest.MonkeyPatch) 
         make_trace().save(saved)
 
 
-def test_a_slim_file_that_grows_without_end_is_not_unpressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = save_trace(make_trace(attention=False), tmp_path / "t", slim=True)
-    monkeypatch.setattr(tracefile, "LARGEST_SLIM", 1000)
-    refusal(path, "unpacks to over 1,000 bytes")
+def test_a_slim_trace_keeps_what_was_decided_in_a_fraction_of_the_size(tmp_path: Path) -> None:
+    trace = make_trace(hidden=True)
+    whole, slim = trace.save(tmp_path / "whole", hidden=True), save_trace(trace, tmp_path / "slim", slim=True)
+    assert slim.stat().st_size < whole.stat().st_size / 2
+    loaded = Trace.load(slim)
+    assert loaded.fingerprint == trace.fingerprint
+    for draft, kept in zip(trace.continuations, loaded.continuations, strict=True):
+        assert kept.rows is kept.states is None
+        assert kept.alternative_probs.shape[1] <= 3
+        assert_same(kept.received, draft.received)
+    slim.write_bytes(slim.read_bytes()[:-1])
+    refusal(slim, "a damaged one")
