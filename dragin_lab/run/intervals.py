@@ -1,24 +1,25 @@
 """Intervals of a mean over questions: Wilson's (1927) of a proportion, percentile bootstrap (Efron 1979) of the rest.
 
-A bootstrap of five wrong answers gives [0, 0], as if 0 were certain; Wilson's gives [0, 0.43]. Bootstrap draws come
-from a seed, so the same numbers give the same interval. The draws are ours: scipy's ``bootstrap`` draws as many numbers
-as there are questions, which takes fifty times as long as counts of the few distinct values (0.2 s for 1,000 of them).
+A bootstrap of five wrong answers gives [0, 0], as if 0 were certain; Wilson's gives [0, 0.43]. Draws come from a fixed
+seed, so the same numbers give the same interval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dragin_lab.errors import SettingError
+from dragin_lab.run.lines import SCORES
 
 LEVEL = 0.95
-SAMPLES = 10_000
-
-#: Most numbers held at once while resampling (8 bytes each).
-AT_ONCE = 1 << 20
+RESAMPLES = 2_000
+#: What ``summary`` gives the mean of.
+COUNTS = ("retrievals", "tokens")
+MEASURES = ("em", "f1", *COUNTS)
 
 Numbers = Sequence[float] | np.ndarray
 
@@ -42,82 +43,76 @@ def bracket(low: float, high: float, *, places: int = 3, sign: bool = False) -> 
     return f"[{low:{form}}, {high:{form}}]" if low <= high else "–"
 
 
-def proportion(values: Numbers, *, level: float = LEVEL) -> Interval:
-    """The share of 1 among ``values`` (n,), which are 0 or 1, with Wilson's interval.
-
-    Raises ``SettingError`` for other values, and as ``bootstrap``.
-    """
-    array = checked("values", values)
-    check_settings(level, 1)
-    if other := array[(array != 0) & (array != 1)].tolist():
-        raise SettingError(f"{other[0]:g} is neither 0 nor 1; a share is counted over values of 0 and 1")
-    hits = int(array.sum())
-    low, high = _wilson(hits, len(array), level)
-    return Interval(hits / len(array), low, high, len(array))
+def proportion(values: Numbers) -> Interval:
+    """The share of 1 among ``values`` (n,), which are 0 or 1, with Wilson's interval."""
+    n, hits = len(values), int(sum(values))
+    return Interval(hits / n, *_wilson(hits, n), n)
 
 
-def bootstrap(
-    values: Numbers,
-    *,
-    within: tuple[float, float] | None = None,
-    level: float = LEVEL,
-    samples: int = SAMPLES,
-    seed: int = 0,
-) -> Interval:
+def bootstrap(values: Numbers, *, within: tuple[float, float] | None = None) -> Interval:
     """The mean of ``values`` (n,) with its percentile bootstrap interval, questions drawn with replacement.
 
     Values that are all equal, or just one, show no spread, so draws from them would give an interval of no width. With
     ``within``, the lowest and the highest value that there can be, the interval then holds what a share of unseen
     other values, as large as Wilson's interval of 0 of n allows, could make of the mean. Without it there is none
     (NaN): nothing says how far another question could lie.
-
-    Raises ``SettingError`` without values, for values that are not finite numbers, ``samples`` below 1 and a ``level``
-    that is not between 0 and 1.
     """
-    array = checked("values", values)
-    check_settings(level, samples)
-    mean = float(array.mean())
+    from scipy import stats
+
+    array = check_numbers("values", values)
+    n = len(array)
     if array.min() == array.max():
         mean = float(array[0])  # the mean could differ from it by rounding
         if within is None:
-            return Interval(mean, float("nan"), float("nan"), len(array))
-        unseen = _wilson(0, len(array), level)[1]
-        return Interval(mean, mean - unseen * (mean - within[0]), mean + unseen * (within[1] - mean), len(array))
-    # How often each distinct value is drawn decides a draw's mean, and scores have few distinct values.
-    distinct, counts = np.unique(array, return_counts=True)  # (d,), (d,)
-    rng, block = np.random.default_rng(seed), max(1, AT_ONCE // len(distinct))
-    sizes = [min(block, samples - done) for done in range(0, samples, block)]
-    drawn = [rng.multinomial(len(array), counts / len(array), size=size) @ distinct for size in sizes]
-    low, high = np.quantile(np.concatenate(drawn), tails(level)) / len(array)
-    return Interval(mean, float(low), float(high), len(array))
+            return Interval(mean, float("nan"), float("nan"), n)
+        unseen = _wilson(0, n)[1]
+        return Interval(mean, mean - unseen * (mean - within[0]), mean + unseen * (within[1] - mean), n)
+    rng, batch = np.random.default_rng(0), max(1, 2**17 // n)
+    drawn = stats.bootstrap(
+        (array,), np.mean, n_resamples=RESAMPLES, batch=batch, confidence_level=LEVEL, method="percentile", rng=rng
+    )
+    low, high = drawn.confidence_interval
+    return Interval(float(array.mean()), float(low), float(high), n)
 
 
-def _wilson(hits: int, n: int, level: float) -> tuple[float, float]:
+def _wilson(hits: int, n: int) -> tuple[float, float]:
     from scipy import stats
 
-    interval = stats.binomtest(hits, n).proportion_ci(level, "wilson")
+    interval = stats.binomtest(hits, n).proportion_ci(LEVEL, "wilson")
     return float(interval.low), float(interval.high)
 
 
-def tails(level: float) -> list[float]:
-    """The quantiles at the ends of an interval."""
-    return [(1 - level) / 2, (1 + level) / 2]
-
-
-def checked(name: str, values: Numbers) -> np.ndarray:
-    """``values`` as float64 (n,). Raises ``SettingError`` as ``bootstrap`` does, calling them ``name``."""
+def check_numbers(name: str, values: Numbers) -> np.ndarray:
+    """``values`` as float64 (n,). Raises ``SettingError``, calling them ``name``, for none and for NaN or infinity."""
     array = np.asarray(values, np.float64)
     if array.ndim != 1 or not len(array):
         raise SettingError(f"{name} has shape {array.shape}; an interval needs a list of at least one number")
-    wrong = int((~np.isfinite(array)).sum())
-    if wrong:
+    if wrong := int((~np.isfinite(array)).sum()):
         raise SettingError(f"{wrong} of {len(array)} {name} are NaN or infinite; leave those questions out first")
     return array
 
 
-def check_settings(level: float, samples: int) -> None:
-    """Raises ``SettingError`` as ``bootstrap`` does."""
-    if not 0 < level < 1:
-        raise SettingError(f"level={level!r} is out of range; give a share between 0 and 1, such as 0.95")
-    if samples < 1:
-        raise SettingError(f"samples={samples!r} is out of range; give 1 or more, such as 10_000")
+def interval_of(measure: str, values: Numbers) -> Interval:
+    """The mean of a measure over questions with its 95 % interval.
+
+    Scores that are all 0 or 1 are a proportion (Wilson); other scores, and counts, are resampled.
+    """
+    if measure not in COUNTS and set(values) <= {0.0, 1.0}:
+        return proportion(values)
+    return bootstrap(values, within=(0.0, 1.0) if measure in SCORES else None)
+
+
+def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``scored``, ``em``, ``em_low``, ``em_high`` and so on.
+
+    ``n`` counts the episodes that did not fail; em and f1 are over those of them that have gold answers, ``scored``.
+    NaN where there is nothing to take the mean of.
+    """
+    sound = [line for line in predictions if line["ended"] != "error"]
+    means: dict[str, float] = {"n": len(sound), "scored": sum(line["em"] is not None for line in sound)}
+    for name in MEASURES:
+        values = [line[name] for line in sound if line[name] is not None]
+        mean = interval_of(name, values) if values else None
+        for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
+            means[name + suffix] = float("nan") if mean is None else getattr(mean, part)
+    return means

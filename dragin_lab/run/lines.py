@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 from zlib import crc32
 
@@ -15,16 +15,12 @@ import msgspec
 from msgspec import Meta
 
 from dragin_lab.core.budget import peaks
-from dragin_lab.run.intervals import Interval, Numbers, bootstrap, proportion
 
 if TYPE_CHECKING:
     from dragin_lab.trace.trace import Trace
 
 Line = dict[str, Any]
 
-#: What ``summary`` gives the mean of.
-COUNTS = ("retrievals", "tokens")
-MEASURES = ("em", "f1", *COUNTS)
 SCORES = ("em", "f1", "precision", "recall")  # from 0 to 1
 PEAK = "peak"  # the entry of a timings line with the highest score; lines written before it have none
 
@@ -124,32 +120,6 @@ def timing(trace: Trace) -> Line:
     peak = {PEAK: max(scores, default=None)}
     line = {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"]}
     return line | stored | peak
-
-
-def interval_of(measure: str, values: Numbers) -> Interval:
-    """The mean of a measure over questions with its 95 % interval.
-
-    Scores that are all 0 or 1 are a proportion (Wilson); other scores, and counts, are resampled.
-    """
-    if measure not in COUNTS and set(values) <= {0.0, 1.0}:
-        return proportion(values)
-    return bootstrap(values, within=(0.0, 1.0) if measure in SCORES else None)
-
-
-def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``scored``, ``em``, ``em_low``, ``em_high`` and so on.
-
-    ``n`` counts the episodes that did not fail; em and f1 are over those of them that have gold answers, ``scored``.
-    NaN where there is nothing to take the mean of.
-    """
-    sound = [line for line in predictions if line["ended"] != "error"]
-    means: dict[str, float] = {"n": len(sound), "scored": sum(line["em"] is not None for line in sound)}
-    for name in MEASURES:
-        values = [line[name] for line in sound if line[name] is not None]
-        mean = interval_of(name, values) if values else None
-        for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
-            means[name + suffix] = float("nan") if mean is None else getattr(mean, part)
-    return means
 
 
 # -- as bytes ---------------------------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.arguments import as_method
 from dragin_lab.run.benchmark import Benchmark, as_benchmark, check_run, finds_nothing, open_run, run_folder
 from dragin_lab.run.cache import Cache, Counts
+from dragin_lab.run.intervals import summary
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.lines import Line, summary, window_lost
+from dragin_lab.run.lines import Line, window_lost
 from dragin_lab.run.rundir import RunRecord, read_run
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Sweep:
     def table(self) -> pd.DataFrame:
         """One row per value (pandas.DataFrame): setting, value, n, scored, then means per question with 95 % intervals.
 
-        em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see ``lines.summary``.
+        em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see ``intervals.summary``.
         """
         import pandas as pd
 

@@ -13,8 +13,8 @@ from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.arguments import as_method
 from dragin_lab.run.benchmark import as_benchmark
+from dragin_lab.run.intervals import summary
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.lines import summary
 from dragin_lab.run.sweeps import run_together
 
 if TYPE_CHECKING:

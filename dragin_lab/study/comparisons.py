@@ -13,17 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.intervals import (
-    AT_ONCE,
-    LEVEL,
-    SAMPLES,
-    Numbers,
-    bootstrap,
-    bracket,
-    check_settings,
-    checked,
-    tails,
-)
+from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap, bracket, check_numbers
+
+#: Random signs of a test, and draws of an interval.
+SAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -49,9 +42,7 @@ class PairedTest:
         return f"{self.difference:+.3f} {bracket(self.low, self.high, sign=True)}, p {self.p}"
 
 
-def paired(
-    a: Numbers, b: Numbers, *, scores: bool = False, level: float = LEVEL, samples: int = SAMPLES, seed: int = 0
-) -> PairedTest:
+def paired(a: Numbers, b: Numbers, *, scores: bool = False, samples: int = SAMPLES, seed: int = 0) -> PairedTest:
     """``a`` against ``b``, both (n,) over the same questions in the same order: two-sided randomisation test.
 
     The p value is exact where all questions on which they differ differ by as much, as 0 and 1 do (that is McNemar's
@@ -60,12 +51,12 @@ def paired(
     says that a and b lie between 0 and 1, so that equal differences have an interval too.
     Raises ``SettingError`` as ``bootstrap`` does, and for results that cannot be paired.
     """
-    first, second = checked("a", a), checked("b", b)
+    first, second = check_numbers("a", a), check_numbers("b", b)
     if len(first) != len(second):
         raise SettingError(f"{len(first)} and {len(second)} results cannot be paired; give both for the same questions")
     difference = first - second  # (n,)
     within = (-1.0, 1.0) if scores else None
-    interval = bootstrap(difference, within=within, level=level, samples=samples, seed=seed)
+    interval = bootstrap(difference, within=within)
     p_value, floor = _p_value(difference, samples, seed)
     return PairedTest(interval.mean, interval.low, interval.high, p_value, interval.n, floor)
 
@@ -74,7 +65,6 @@ def bootstrap_statistic(
     statistic: Callable[[np.ndarray], float],
     groups: Sequence[object] | int,
     *,
-    level: float = LEVEL,
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> tuple[float, float]:
@@ -84,7 +74,6 @@ def bootstrap_statistic(
     question are not independent. A number n stands for n groups of one. Draws whose statistic is NaN are left out; both
     ends are NaN if none is left, without items, and where every draw gives the same value.
     """
-    check_settings(level, samples)
     names = list(range(groups)) if isinstance(groups, int) else list(groups)
     if not names:
         return float("nan"), float("nan")
@@ -97,7 +86,7 @@ def bootstrap_statistic(
     values = np.array([statistic(np.concatenate([parts[g] for g in groups])) for groups in drawn])  # (samples,)
     if np.isnan(values).all() or np.nanmin(values) == np.nanmax(values):
         return float("nan"), float("nan")
-    low, high = np.nanquantile(values, tails(level))
+    low, high = np.nanquantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -118,7 +107,7 @@ def _p_value(difference: np.ndarray, samples: int, seed: int) -> tuple[float, fl
         permutation_type="samples",  # of one sample: signs are drawn, or all chosen where there are few enough
         alternative="greater",
         n_resamples=resamples,
-        batch=max(1, AT_ONCE // len(signed)),
+        batch=max(1, 2**20 // len(signed)),
         rng=np.random.default_rng(seed),
     )
     return float(test.pvalue), exact if 2 ** len(signed) <= resamples else 1 / (resamples + 1)

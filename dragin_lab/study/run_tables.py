@@ -9,8 +9,8 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.intervals import bracket
-from dragin_lab.run.lines import SCORES, Line, interval_of, own_metrics, readable, value_of
+from dragin_lab.run.intervals import bracket, interval_of
+from dragin_lab.run.lines import SCORES, Line, own_metrics, readable, value_of
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.study.comparisons import PairedTest, paired
 from dragin_lab.study.conditions import At, differing_conditions, never_fired

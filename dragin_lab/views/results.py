@@ -13,7 +13,7 @@ from dragin_lab.checks import several, text
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import summary
+from dragin_lab.run.intervals import summary
 from dragin_lab.run.sweeps import on_a_scale
 from dragin_lab.views import theme
 from dragin_lab.views.html import count, num

@@ -18,13 +18,12 @@ def test_an_interval_of_a_mean_is_the_normal_one() -> None:
     half = 1.96 * values.std() / 20
     assert (found.mean, found.n) == (pytest.approx(values.mean()), 400)
     assert [found.low, found.high] == pytest.approx([found.mean - half, found.mean + half], abs=0.02)
-    narrow = bootstrap(values, level=0.5)
-    assert found.low < narrow.low < found.mean < narrow.high < found.high
+    assert found == bootstrap(values)  # drawn from a fixed seed
 
 
 def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
     rng = np.random.default_rng(4)
-    runs = [bootstrap(rng.random(150) < 0.3, samples=500, seed=seed) for seed in range(300)]
+    runs = [bootstrap(rng.random(150) < 0.3) for _ in range(300)]
     covered = sum(run.low <= 0.3 <= run.high for run in runs)
     assert 270 <= covered <= 297  # 285 expected; three standard deviations are 11
 
@@ -46,7 +45,6 @@ def test_values_without_spread_have_no_interval_without_width(values: list[float
     assert math.isnan(unbounded.high)
     assert 0 <= within.low <= value <= within.high <= 1
     assert within.high - within.low == pytest.approx(proportion([0] * len(values)).high)
-    assert within == bootstrap(values, within=(0.0, 1.0), seed=5)
 
 
 @pytest.mark.parametrize(
@@ -60,5 +58,3 @@ def test_values_without_spread_have_no_interval_without_width(values: list[float
 def test_what_has_no_mean_is_refused(values: list[float], says: str) -> None:
     with pytest.raises(SettingError, match=says):
         bootstrap(values)
-    with pytest.raises(SettingError, match=r"0\.5 is neither 0 nor 1"):
-        proportion([0, 0.5, 1])
