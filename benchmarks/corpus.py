@@ -167,7 +167,7 @@ def build(what: str, source: Path, folder: Path) -> dict[str, Any]:
     else:
         from dragin_lab.retrieval.build import build_corpus
 
-        build_corpus(source, folder, progress=False)
+        build_corpus(source, folder)
     seconds, times = time.perf_counter() - began, os.times()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": seconds, "cpu_seconds": times.user + times.system, "peak_MiB": peak}

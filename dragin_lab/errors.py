@@ -19,8 +19,8 @@ class DataError(DraginLabError):
     """A source of questions or passages that is missing, is not what it should be, or lacks a field."""
 
 
-class CorpusError(DraginLabError):
-    """A corpus that cannot be read; names the file and the line."""
+class CorpusError(DataError):
+    """A corpus that cannot be read; names the file and the row."""
 
 
 class BrokenOffError(CorpusError):

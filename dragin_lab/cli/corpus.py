@@ -42,8 +42,8 @@ def build(
     and gets the index that --index names.
 
     SOURCE is a .jsonl, .csv, .tsv (packed as .gz or not) or .parquet file with id, title and text, such as DPR's
-    psgs_w100.tsv.gz; a BEIR folder; a folder saved by datasets, or hub:NAME; or a folder of .txt and .md files or of
-    WikiExtractor's articles, which are cut into passages of 100 words. A missing id is made from the row.
+    psgs_w100.tsv.gz; a BEIR folder; a folder saved by datasets, or hub:NAME; or a folder of .txt and .md files, which
+    are cut into passages of 100 words. A missing id is made from the row.
 
     A corpus that fails or is interrupted leaves nothing; an index continues where it stopped when this is run again.
     """
@@ -60,13 +60,6 @@ def build(
             echo(f"{counted(len(corpus), 'passage')} in {corpus.folder}")
             echo(f"fingerprint {corpus.about['fingerprint']}")
             echo(f"{stored >> 20:,} MiB on disk", err=True)
-            if cut := corpus.about["cut"]:
-                echo(
-                    f"cut into passages of {cut['words']} words, {cut['overlap']} of them shared with the next",
-                    err=True,
-                )
-            for warning in corpus.about["warnings"]:
-                echo(warning, err=True)
         if spec is not None:
             echo(f"{choose.build_index(spec, out or source, device=device, force=force and out is None)!r}")
             echo(f"search it with --corpus {out or source} --retriever {spec}", err=True)
@@ -82,7 +75,7 @@ def check(folder: str, full: bool) -> None:
     """Check that the corpus in FOLDER is whole: the length of every file, and a few passages by their ids. Ends with
     status 1 where anything is wrong.
     """
-    from dragin_lab.retrieval.check import check_corpus
+    from dragin_lab.retrieval.build import check_corpus
     from dragin_lab.retrieval.stored import is_stored
 
     path = as_path(folder)

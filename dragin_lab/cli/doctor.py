@@ -79,7 +79,7 @@ def _check_corpus() -> Iterator[Line]:
     from dragin_lab.retrieval.bm25 import BM25
     from dragin_lab.retrieval.corpus import Corpus
 
-    corpus = Corpus.load(progress=False)
+    corpus = Corpus.load()
     passages = BM25(corpus).search(corpus[0].text, 1)
     right = bool(passages) and passages[0].text == corpus[0].text
     yield f"embedded corpus: {len(corpus):,} passages; a passage's own text finds it", right

@@ -166,7 +166,7 @@ def check_corpus(corpus: str | None, fields: str | None = None) -> None:
         if fields is not None:
             raise click.UsageError(f"--corpus-fields {fields}: the embedded passages need none; give it with --corpus")
         return
-    from dragin_lab.retrieval.sources import find_source
+    from dragin_lab.retrieval.sources import open_source
     from dragin_lab.retrieval.stored import Stored, is_stored
 
     if is_stored(path := as_path(corpus)):
@@ -174,7 +174,7 @@ def check_corpus(corpus: str | None, fields: str | None = None) -> None:
             raise click.UsageError(f"--corpus-fields {fields}: a built corpus has its own; give it to 'corpus build'")
         Stored(path)
     elif not corpus.startswith("hub:"):
-        next(find_source(corpus, fields).rows(lambda count: None), None)
+        next(open_source(corpus, fields)[1], None)
 
 
 def check_parts(options: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from dragin_lab.checks import Filled, convert_record
-from dragin_lab.data.tabular import json_rows, question_at
+from dragin_lab.data.tabular import question_at, read_json_lines
 from dragin_lab.errors import DataError
 from dragin_lab.trace.trace import Question
 
@@ -75,7 +75,7 @@ def read_aliases(path: Path) -> dict[str, list[str]]:
     if not path.is_file():
         raise DataError(f"{path}: cannot be read (no such file); 2WikiMultihopQA's answers need it")
     names: dict[str, list[str]] = {}
-    for place, _, record in json_rows(path):
+    for place, _, record in read_json_lines(path):
         line = convert_record(place, record, Aliases, DataError)
         names.setdefault(line.Q_id, []).extend(line.aliases + line.demonyms)
     return names

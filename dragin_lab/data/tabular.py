@@ -1,6 +1,6 @@
 """Records of passages and questions from anything with rows: files, folders, DataFrames, Hugging Face data sets.
 
-Each record comes with its place ("FILE, line 3") for messages. Files are read row by row, never as a whole.
+Each record comes with its place ("FILE, row 3") for messages. Files are read in parts, never as a whole.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import gzip
 import json
 import math
 import numbers
-import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,21 +22,21 @@ from dragin_lab.text import compose
 from dragin_lab.trace.trace import Question
 
 Record = Mapping[str, Any]
-Advance = Callable[[int], Any]  # called with the bytes of a file that were read, compressed or not
 
 HUB = "hub:"
 JSON_LINES, TABLES, PARQUET = (".jsonl", ".jsonl.gz"), (".csv", ".csv.gz", ".tsv", ".tsv.gz"), (".parquet",)
 #: A file in every folder that `datasets` saves.
 _SAVED = ("dataset_dict.json", "state.json")
-_LONGEST_FIELD = 8 << 20
-#: Bytes of a line; a longer one is refused before it is read into memory.
-LONGEST_LINE = 64 << 20
-_LINES_AT_ONCE = 1000  # between two reports of progress
-_QUOTING = "where a text holds quotation marks, quote the whole field and double the quotes inside it"
+_AT_ONCE = 1000  # rows of a table
+_LONGEST_FIELD = 1 << 30  # characters
 _NOT_ROWS = (str, bytes, Mapping, numbers.Number)
 ACCEPTED = (
     f"a {', '.join(JSON_LINES + TABLES + PARQUET)} file, a folder saved by datasets, {HUB}OWNER/NAME[/CONFIG][#SPLIT], "
     "a DataFrame, a datasets.Dataset or an iterable of dictionaries"
+)
+_SOUND = (
+    "a whole file in UTF-8, with one JSON object a line, or rows as long as the first one, whose fields are quoted "
+    "where they hold quotation marks"
 )
 
 
@@ -58,147 +58,77 @@ def is_tabular(source: object) -> bool:
     return str(source).startswith(HUB) or path.name.lower().endswith(JSON_LINES + TABLES + PARQUET)
 
 
-def read_rows(source: Any, advance: Advance = lambda count: None) -> Iterator[Placed]:
-    """The records of a source (``ACCEPTED``), in order.
+def read_rows(source: Any) -> Iterator[Placed]:
+    """The records of a source (``ACCEPTED``), in order; the values of CSV and TSV files are all texts.
 
-    Raises ``DataError`` with the file and the line or row that is wrong and what would be accepted,
-    ``MissingPackageError`` where the package that reads the source is not installed.
+    Raises ``DataError`` with the file and the row that is wrong and what would be accepted, ``MissingPackageError``
+    where the package that reads the source is not installed.
     """
     if not is_tabular(source):
         shown = source if isinstance(source, str | Path) else f"{type(source).__name__} {str(source)[:40]!r}"
         raise DataError(f"{shown}: holds no rows that can be read; give {ACCEPTED}")
     if not isinstance(source, str | Path):
-        return _read_objects(source)
+        return _place(type(source).__name__, list_records(source) if hasattr(source, "itertuples") else source)
     name, path = str(source).lower(), as_path(source, DataError)
     if name.startswith(HUB) or path.is_dir():
-        return _read_data_set(source)
-    if name.endswith(PARQUET):
-        return _read_parquet(path, advance)
-    return (json_rows if name.endswith(JSON_LINES) else _read_table)(path, advance)
+        return _place(str(source), _read_data_set(source))
+    if name.endswith(JSON_LINES):
+        return read_json_lines(path)
+    return _place(str(path), _read_parquet(path) if name.endswith(PARQUET) else _read_table(path))
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
+def read_json_lines(path: Path) -> Iterator[Placed]:
+    """The objects of a file of JSON lines, whatever its name; blank lines are skipped. Errors as for ``read_rows``."""
+    opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
+
+    def records() -> Iterator[Any]:
+        with opened(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
+            yield from (json.loads(line) for line in lines if line.strip())
+
+    return _place(str(path), records())
 
 
-def read_lines(path: Path, advance: Advance = lambda count: None) -> Iterator[str]:
-    """The lines of a UTF-8 file with their line ends, decompressed where its name ends in .gz."""
+def _place(name: str, records: Iterable[Any]) -> Iterator[Placed]:
     number = 0
     try:
-        with path.open("rb") as raw:
-            file = gzip.open(raw) if path.name.lower().endswith(".gz") else raw  # noqa: SIM115 - `raw` is closed
-            read = 0
-            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
-                if len(line) > LONGEST_LINE:
-                    raise DataError(
-                        f"{path}, line {number}: is longer than {LONGEST_LINE >> 20:,} MiB; every record has a line of "
-                        "its own, and a passage about 100 words"
-                    )
-                if not number % _LINES_AT_ONCE:
-                    read, before = raw.tell(), read
-                    advance(read - before)
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-            advance(raw.tell() - read)
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}, line {number}: byte {error.start + 1} is not UTF-8; save it as UTF-8, or name it .gz if it "
-            "is compressed"
-        ) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}, after line {number}: is not a sound .gz file ({error}); fetch it again") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+        for number, record in enumerate(records, 1):
+            place = f"{name}, row {number}"
+            if not isinstance(record, Mapping):
+                kind = type(record).__name__
+                raise DataError(f"{place}: is {kind} {str(record)[:40]!r}; every row is a dictionary or JSON object")
+            yield Placed(place, number, record)
+    except (ValueError, OSError, EOFError, RecursionError, zlib.error, csv.Error) as error:
+        why = error.msg if isinstance(error, json.JSONDecodeError) else " ".join(str(error).split())[:200]
+        raise DataError(f"{name}, after row {number}: cannot be read ({why}); give {_SOUND}") from error
 
 
-def json_rows(path: Path, advance: Advance = lambda count: None) -> Iterator[Placed]:
-    """The objects of a file of JSON lines, whatever its name; blank lines are skipped."""
-    count = 0
-    for number, line in enumerate(read_lines(path, advance), 1):
-        if not line.strip():
-            continue
-        count += 1
-        place = f"{path}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            why = error.msg if isinstance(error, json.JSONDecodeError) else "a number too long or lists too deep"
-            raise DataError(f"{place}: is not JSON ({why}); every line is one JSON object") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{place}: is a JSON {type(record).__name__}; every line is one JSON object")
-        yield Placed(place, count, record)
+def _read_table(path: Path) -> Iterator[Record]:
+    """Rows below a header, separated by commas or tabs and quoted as CSV writers do."""
+    import pandas as pd
 
-
-def _read_table(path: Path, advance: Advance) -> Iterator[Placed]:
-    """Rows below a header, separated by commas or tabs and quoted as CSV writers do.
-
-    A quotation mark that is part of a text hides the rows up to the next one: where each line of a row could be a row,
-    a TSV is refused and a CSV warned of. Other rows over several lines of a TSV are warned of too.
-    """
+    csv.field_size_limit(_LONGEST_FIELD)  # of pandas' strict engine, in the whole process
     tabs = ".tsv" in path.name.lower()
-    between = "\t" if tabs else ","
-    folded: list[str] = []
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))  # for the whole process, and only ever raised
-    reader = csv.reader(read_lines(path, advance), delimiter=between, strict=True)
-    names: list[str] = []
-    begun, count = 1, 0  # the line on which the current record starts; the records so far
-    try:
-        for fields in reader:
-            place, several, begun = f"{path}, line {begun}", reader.line_num > begun, reader.line_num + 1
-            if not fields:
-                continue
-            if not names:
-                names = fields
-            elif len(fields) == len(names):
-                if several:
-                    widths = {line.count(between) + 1 for line in between.join(fields).split("\n")}
-                    hides = widths == {len(names)} and len(names) > 1
-                    if hides and tabs:
-                        raise DataError(f"{place}: its quotation mark hides the rows after it; {_QUOTING}")
-                    folded += [place] if hides or tabs else []
-                count += 1
-                yield Placed(place, count, dict(zip(names, fields, strict=True)))
-            else:
-                marks = "tabs" if tabs else "commas"
-                raise DataError(
-                    f"{place}: has {len(fields)} fields between {marks} and not {len(names)} as the first line; "
-                    f"quote fields that hold {marks} or line ends"
-                )
-        if folded:
-            warnings.warn(f"{folded[0]}: a row over several lines, {len(folded)} in all; {_QUOTING}", stacklevel=2)
-    except csv.Error as error:
-        raise DataError(
-            f"{path}, line {begun}: a field is not closed or not quoted as CSV writers do ({error}); {_QUOTING}"
-        ) from None
+    frames = pd.read_csv(
+        path, sep="\t" if tabs else ",", dtype=str, keep_default_na=False, encoding="utf-8-sig", engine="python",
+        chunksize=_AT_ONCE,
+    )  # fmt: skip
+    rows = 0
+    for frame in frames:
+        if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for an index
+            raise DataError(f"{path}, row {rows + 1}: has more fields than the first line; give {_SOUND}")
+        short = frame.isna().any(axis=1).to_numpy()
+        if short.any():
+            raise DataError(
+                f"{path}, row {rows + short.argmax() + 1}: has fewer fields than the first line; give {_SOUND}"
+            )
+        rows += len(frame)
+        yield from list_records(frame)
 
 
-def _read_parquet(path: Path, advance: Advance) -> Iterator[Placed]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingPackageError(f"{path}: needs pyarrow; pip install 'dragin-lab[corpora]'") from None
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            count, size, number = max(file.metadata.num_rows, 1), path.stat().st_size, 0
-            for batch in file.iter_batches(4096):
-                for record in batch.to_pylist():
-                    number += 1
-                    yield Placed(f"{path}, row {number}", number, record)
-                advance(size * batch.num_rows // count)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path}: is not a sound parquet file ({str(error)[:200]}); fetch or write it again") from None
-
-
-# -- objects ----------------------------------------------------------------------------------------------------------
-
-
-def _read_objects(source: Any) -> Iterator[Placed]:
-    """The rows of a DataFrame, a data set, or an iterable of dictionaries."""
-    name = type(source).__name__
-    for number, record in enumerate(list_records(source) if hasattr(source, "itertuples") else source, 1):
-        place = f"{name}, row {number}"
-        if not isinstance(record, Mapping):
-            raise DataError(f"{place}: is {type(record).__name__} {str(record)[:40]!r}; every row is a dictionary")
-        yield Placed(place, number, record)
+def _read_parquet(path: Path) -> Iterator[Record]:
+    with _import("pyarrow.parquet", path).ParquetFile(path) as file:
+        for batch in file.iter_batches(_AT_ONCE):
+            yield from batch.to_pylist()
 
 
 def list_records(frame: Any) -> Iterator[dict[str, Any]]:
@@ -206,16 +136,12 @@ def list_records(frame: Any) -> Iterator[dict[str, Any]]:
     named = [name for name in frame.index.names if name is not None and name not in frame.columns]
     frame = frame.reset_index(named) if named else frame
     columns = [str(column) for column in frame.columns]
-    return (dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False))
+    return (dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False, name=None))
 
 
-def _read_data_set(source: str | Path) -> Iterator[Placed]:
+def _read_data_set(source: str | Path) -> Any:
     """The rows of a folder saved by ``datasets``, or of a data set on the Hub."""
-    try:
-        import datasets
-    except ImportError:
-        raise MissingPackageError(f"{source}: needs datasets; pip install 'dragin-lab[corpora]'") from None
-    name = str(source)
+    name, datasets = str(source), _import("datasets", source)
     try:
         if name.startswith(HUB):
             title, _, split = name.removeprefix(HUB).partition("#")
@@ -227,14 +153,20 @@ def _read_data_set(source: str | Path) -> Iterator[Placed]:
             data_set = datasets.load_from_disk(str(as_path(source, DataError)))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f"{name}: cannot be loaded by datasets ({' '.join(str(error).split())[:200]})") from None
-    if isinstance(data_set, datasets.DatasetDict | datasets.IterableDatasetDict):
+    if isinstance(data_set, Mapping):
         if len(data_set) != 1:
             raise DataError(
                 f"{name}: holds the splits {', '.join(data_set)}; say which, as {HUB}NAME#SPLIT, or give it"
             )
         data_set = next(iter(data_set.values()))
-    for placed in _read_objects(data_set):
-        yield placed._replace(place=f"{name}, row {placed.number}")
+    return data_set
+
+
+def _import(package: str, source: str | Path) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        raise MissingPackageError(f"{source}: needs {package}; pip install 'dragin-lab[corpora]'") from None
 
 
 # -- fields -----------------------------------------------------------------------------------------------------------

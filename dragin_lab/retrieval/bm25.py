@@ -159,7 +159,6 @@ class Tantivy(_Lexical):
         self._stored = passages
 
     def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
-        self._stored.check_unchanged()
         if not counts:
             return []
         query, limit = self._build_query(counts), 2 * k + 10

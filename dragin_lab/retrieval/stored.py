@@ -9,15 +9,13 @@ file; lengths are compared whenever the folder is opened, the rest by ``corpus c
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring as quoted  # json.dumps takes four times as long
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from dragin_lab.checks import shown
 from dragin_lab.errors import CorpusError
@@ -29,7 +27,8 @@ MANIFEST, INDEX = "corpus.json", "tantivy"
 #: In the folder of a built corpus: a folder for each of its vector indexes, with its own manifest.
 INDEXES, ABOUT = "indexes", "index.json"
 #: Version of the folder's layout; any other is refused.
-FORMAT = 2
+FORMAT = 3
+_AT_ONCE = 4096  # passages read together
 #: Index fields of a passage's title and text.
 TITLE, TEXT = FIELDS = ("title_terms", "text_terms")
 
@@ -65,15 +64,18 @@ def open_index(folder: Path, *, new: bool = False) -> Any:
     return index
 
 
-def json_line(id: str, title: str, text: str) -> bytes:
+def json_line(passage: Passage) -> bytes:
     """A passage as the line of JSON that is stored and fingerprinted."""
-    return f'{{"id": {quoted(id)}, "title": {quoted(title)}, "text": {quoted(text)}}}\n'.encode()
+    id, title, text = quoted(passage.id), quoted(passage.title), quoted(passage.text)
+    return f'{{"id": {id}, "title": {title}, "text": {text}}}\n'.encode()
 
 
-def spread_rows(count: int, wanted: int) -> list[int]:
-    """At most ``wanted`` of ``count`` rows, evenly spaced from the first to the last."""
-    rows: list[int] = np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(int)).tolist()
-    return rows
+def hash_passages(passages: Iterable[Passage]) -> str:
+    """SHA-256 (hex) of the ids, titles and texts of passages, in order."""
+    digest = hashlib.sha256()
+    for passage in passages:
+        digest.update(json_line(passage))
+    return digest.hexdigest()
 
 
 class Stored:
@@ -87,32 +89,29 @@ class Stored:
         wanted = {"format": FORMAT, "analysis": analysis.NAME, "analysis_sha256": analysis.fingerprint()}
         self.about = read_manifest(self.folder / MANIFEST, remedy(self.folder), wanted)
         try:
-            self._tantivy = open_index(self.folder / INDEX)
+            index = open_index(self.folder / INDEX)
         except ValueError as error:  # from tantivy
             raise CorpusError(f"{self.folder}: is damaged ({str(error)[:100]}); {remedy(self.folder)}") from None
-        self._tantivy.config_reader(reload_policy="manual")  # no thread that watches the files
-        self.searcher = self._tantivy.searcher()
-        self.schema = self._tantivy.schema
-        if self.searcher.num_docs != self.about["passages"]:
+        index.config_reader(reload_policy="manual")  # no thread that watches the files
+        self.searcher, self.schema = index.searcher(), index.schema
+        if self.searcher.num_docs != len(self):
             raise CorpusError(
-                f"{self.folder}: holds {self.searcher.num_docs:,} passages and not {self.about['passages']:,}; "
-                + remedy(self.folder)
+                f"{self.folder}: holds {self.searcher.num_docs:,} passages and not {len(self):,}; {remedy(self.folder)}"
             )
-        self._stamps = self._read_stamps()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Stored, (self.folder,)
 
     def __len__(self) -> int:
-        count: int = self.about["passages"]
-        return count
+        return int(self.about["passages"])
 
     def __getitem__(self, rows: slice) -> list[Passage]:
         """The passages of consecutive rows."""
         from tantivy import FieldType, Order, Query
 
         start, stop, _ = rows.indices(len(self))
-        self.check_unchanged()
+        if start >= stop:
+            return []
         query = Query.range_query(
             self.schema, "row", FieldType.Integer, start, stop, include_upper=False, use_inverted_index=True
         )
@@ -121,28 +120,19 @@ class Stored:
             raise CorpusError(f"{self.folder}: lacks some of the rows {start} to {stop - 1}; {remedy(self.folder)}")
         return [self.passage(address) for _, address in hits]
 
+    def __iter__(self) -> Iterator[Passage]:
+        for row in range(0, len(self), _AT_ONCE):
+            yield from self[row : row + _AT_ONCE]
+
     def row_of(self, id: str) -> int:
         """The row of the passage with this id, in composed form; ``KeyError`` where there is none."""
         from tantivy import Query
 
-        self.check_unchanged()
         query = Query.term_query(self.schema, "id", id, index_option="basic")
         hits = self.searcher.search(query, 1, count=False).hits
         if not hits:
             raise KeyError(id)
         return self.rows([hits[0][1]])[0]
-
-    def check_unchanged(self) -> None:
-        """Refuse to read files that changed since they were checked; a mapped file that is cut short crashes Python."""
-        if self._read_stamps() != self._stamps:
-            raise CorpusError(f"{self.folder}: its files changed since it was opened; open it again")
-
-    def _read_stamps(self) -> list[tuple[int, int]]:
-        try:
-            stats = [os.stat(self.folder / name) for name in self.about["files"]]
-        except OSError:
-            return []
-        return [(stat.st_size, stat.st_mtime_ns) for stat in stats]
 
     def passage(self, address: Any) -> Passage:
         """The passage at a ``tantivy.DocAddress``."""
@@ -159,7 +149,7 @@ class Stored:
 
 def write_manifest(path: Path, facts: Mapping[str, Any], files: Iterable[Path]) -> None:
     """Write ``facts`` and the length and CRC-32 of each file, all of which must be written already."""
-    described = {file.relative_to(path.parent).as_posix(): _describe_file(file, "run it again") for file in files}
+    described = {file.relative_to(path.parent).as_posix(): _describe_file(file, full=True) for file in files}
     write_whole(path, (json.dumps({**facts, "files": described}, indent=1, ensure_ascii=False) + "\n").encode())
 
 
@@ -173,30 +163,25 @@ def read_manifest(
     """
     try:
         about = dict(json.loads(path.read_bytes()))
-        files = {name: dict(facts) for name, facts in about["files"].items()}
-    except FileNotFoundError:
-        raise CorpusError(f"{path.parent}: holds nothing that was finished; {remedy}") from None
+        there = {name: _describe_file(path.parent / name, full=full) for name in about["files"]}
+        damaged = [name for name, facts in there.items() if not facts.items() <= about["files"][name].items()]
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CorpusError(f"{path}: cannot be read ({str(error)[:100]}); {remedy}") from None
+        raise CorpusError(f"{path}: cannot be read ({str(error)[:200]}); {remedy}") from None
     for name, value in (wanted or {}).items():
         if about.get(name) != value:
             was = shown(about.get(name))
             raise CorpusError(f"{path.parent}: was built with {name} {was}, and this is {shown(value)}; {remedy}")
-    for name, facts in files.items():
-        now = _describe_file(path.parent / name, remedy, full=full)
-        if any(facts.get(key) != value for key, value in now.items()):
-            raise CorpusError(f"{path.parent / name}: is damaged ({now} and not {facts}); {remedy}")
+    if damaged:
+        raise CorpusError(f"{path.parent / damaged[0]}: is damaged; {remedy}")
     return about
 
 
-def _describe_file(path: Path, remedy: str, *, full: bool = True) -> dict[str, Any]:
-    crc = 0
-    try:
-        if not full:
-            return {"bytes": path.stat().st_size}
+def _describe_file(path: Path, *, full: bool) -> dict[str, Any]:
+    facts: dict[str, Any] = {"bytes": path.stat().st_size}
+    if full:
+        crc = 0
         with path.open("rb") as file:
             while chunk := file.read(1 << 20):
                 crc = zlib.crc32(chunk, crc)
-        return {"bytes": path.stat().st_size, "crc32": f"{crc:08x}"}
-    except OSError as error:
-        raise CorpusError(f"{path}: cannot be read ({error.strerror}); {remedy}") from None
+        facts["crc32"] = f"{crc:08x}"
+    return facts

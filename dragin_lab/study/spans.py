@@ -304,7 +304,7 @@ def _read_prompts(source: Any) -> dict[str, str]:
     beside = as_path(source, DataError).parent / "source_info.jsonl" if isinstance(source, str | Path) else None
     if beside is None or not beside.is_file():
         return {}
-    return {str(row.record["source_id"]): str(row.record["prompt"]) for row in tabular.json_rows(beside)}
+    return {str(row.record["source_id"]): str(row.record["prompt"]) for row in tabular.read_json_lines(beside)}
 
 
 def _read_label(name: str, label: Any, error: type[Exception]) -> bool | None:

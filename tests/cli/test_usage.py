@@ -156,9 +156,9 @@ RECORD = {"_id": "a", "question": "Who?", "answer": "Li"}
 @pytest.mark.parametrize(
     ("line", "name", "content", "says"),
     [
-        ("ask Who? --corpus", "c.tsv", "", ("is empty",)),
-        ("ask Who? --corpus", "c.tsv", "id\ttext\ttitle\n1\tone\n", ("line 2", "2 fields")),
-        ("ask Who? --corpus", "c.tsv", "title\tbody\nx\ty\n", ("line 2", "has no text", "--corpus-fields")),
+        ("ask Who? --corpus", "c.tsv", "", ("cannot be read",)),
+        ("ask Who? --corpus", "c.tsv", "id\ttext\ttitle\n1\tone\n", ("row 1: has fewer fields",)),
+        ("ask Who? --corpus", "c.tsv", "title\tbody\nx\ty\n", ("row 1", "has no text", "--corpus-fields")),
         ("ask Who? --corpus", "c.doc", "id,text,title\n", (".tsv",)),
         ("ask Who? --model", "config.json", "{}", ("is a file",)),
         ("show", "bad.trace", "not a trace", ("not a trace",)),
@@ -169,7 +169,7 @@ RECORD = {"_id": "a", "question": "Who?", "answer": "Li"}
             "run --dataset",
             "mine.csv",
             "nr,q,gold\n7,Who?,Ada\n",
-            ("line 2: has no question", "nr, q, gold", "--fields"),
+            ("row 1: has no question", "nr, q, gold", "--fields"),
         ),
     ],
 )

@@ -252,9 +252,9 @@ def test_a_question_has_one_id_in_both_forms_of_an_accent() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["{"], r"own\.jsonl, line 1: is not JSON"),
+        (["{"], r"own\.jsonl, after row 0: cannot be read \(Expecting property name"),
         (["", ""], "holds no question"),
-        (["[1]"], "line 1: is a JSON list; every line is one JSON object"),
+        (["[1]"], "row 1: is list .*; every row is a dictionary or JSON object"),
         ([{"question": "Who?", "answer": 1.5}], "the answer is float '1.5'; it must be a text"),
         ([{"question": "Who?", "answers": []}], "the answer is empty; give at least one"),
         ([{"question": "Who?", "answer": "[]"}], "the answer is empty; give at least one"),
@@ -263,8 +263,8 @@ def test_a_question_has_one_id_in_both_forms_of_an_accent() -> None:
         ([{"question": "Who?", "answer": "a", "answers": ["a"]}], "both 'answer' and 'answers'"),
         ([{"id": 1.5, "question": "Who?", "answer": "a"}], "the id is float '1.5'"),
         ([{"id": "2", "question": "Who?", "answer": "a"}, "", {"question": "Who?", "answer": "a"}],
-         r"line 3: the id '2' was used before, at .*line 1; give every question its own"),
-        (["[" * 100_000], "line 1: is not JSON \\(a number too long or lists too deep"),
+         r"row 2: the id '2' was used before, at .*row 1; give every question its own"),
+        (["[" * 100_000], "after row 0: cannot be read"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_custom_questions(tmp_path: Path, rows: list[Any], message: str) -> None:
@@ -278,7 +278,7 @@ def test_half_a_character_is_refused_with_its_line(tmp_path: Path, field: str) -
     rows[1][field] += "\ud83d"
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match=r"mine\.jsonl, line 2: \w+='\w+\??\\ud83d' holds half a character"):
+    with pytest.raises(DataError, match=r"mine\.jsonl, row 2: \w+='\w+\??\\ud83d' holds half a character"):
         load(path)
     with pytest.raises(DataError, match=r"row 2: .* holds half a character"):
         load(rows)
@@ -307,7 +307,7 @@ def test_questions_of_every_usual_source(tmp_path: Path) -> None:
     frame.assign(gold=["Ada|Ada L.", 1850]).to_csv(tmp_path / "q.csv", index=False)
     assert load(tmp_path / "q.csv", fields=f"{names},separator=|") == wanted
     assert load(frame.rename(columns={"q": "question", "gold": "answers"}), limit=1) == wanted[:1]
-    with pytest.raises(DataError, match=r"q\.csv, line 2: has no question; its fields are nr, q, gold"):
+    with pytest.raises(DataError, match=r"q\.csv, row 1: has no question; its fields are nr, q, gold"):
         load(tmp_path / "q.csv")
     with pytest.raises(DataError, match="'golds' cannot be set so; write id=COLUMN,question=COLUMN"):
         load(frame, fields="golds=gold")
@@ -405,7 +405,7 @@ def test_questions_without_an_answer_are_asked_and_a_warning_says_so(tmp_path: P
         read = datasets.load(path)
     assert [question.golds for question in read] == [(), ()]
     path.write_text('{"question": "Who?", "answer": "Ada"}\n{"question": "When?", "answer": null}\n')
-    with pytest.warns(UserWarning, match=r"1 of 2 have no answer, .*line 2 first, .*keep_default_na=False"):
+    with pytest.warns(UserWarning, match=r"1 of 2 have no answer, .*row 2 first, .*keep_default_na=False"):
         read = datasets.load(path)
     assert [question.golds for question in read] == [("Ada",), ()]
     with pytest.raises(DataError, match="say which is which"):

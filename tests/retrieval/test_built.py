@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,14 @@ from hypothesis import strategies as st
 from sources import on_disk, some_passages, write_json_lines, write_table
 
 from dragin_lab.cli.app import DONE, FAILED
-from dragin_lab.data import tabular
 from dragin_lab.errors import BrokenOffError, CorpusError, SettingError
 from dragin_lab.files import locked
 from dragin_lab.retrieval import build as building
-from dragin_lab.retrieval import sources
 from dragin_lab.retrieval.bm25 import BM25, Tantivy
-from dragin_lab.retrieval.build import build_corpus
-from dragin_lab.retrieval.check import check_corpus
+from dragin_lab.retrieval.build import build_corpus, check_corpus
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.stored import INDEX, MANIFEST
+from dragin_lab.retrieval.stored import MANIFEST
 from dragin_lab.trace.trace import Passage
 
 
@@ -68,20 +66,9 @@ def test_it_is_the_corpus_that_is_loaded_from_the_source(tmp_path: Path) -> None
         disk[5000]
 
 
-def test_a_build_shows_how_far_it_is(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    build_corpus(source, tmp_path / "a", progress=True)
-    build_corpus(iter([GOOD]), tmp_path / "b", fields=NAMES, progress=True)
-    shown = capsys.readouterr().err
-    assert "p.jsonl:   0%" in shown
-    assert "B/s" in shown
-    assert "passages" in shown
-    build_corpus(source, tmp_path / "c", progress=False)
-    assert capsys.readouterr().err == ""
-
-
 def test_the_manifest_says_what_was_read(folder: Path) -> None:
     about = json.loads((folder / MANIFEST).read_text())
-    assert about["source"]["name"] == "p.jsonl"
+    assert about["source"] == "p.jsonl"
     assert about["passages"] == 200
     assert {"tantivy", "dragin_lab"} == about["versions"].keys()
     assert all(facts.keys() == {"bytes", "crc32"} for facts in about["files"].values())
@@ -89,11 +76,8 @@ def test_the_manifest_says_what_was_read(folder: Path) -> None:
 
 def test_an_id_that_was_used_before_is_named_with_both_places(tmp_path: Path) -> None:
     source = write_json_lines(tmp_path / "p.jsonl", [*some_passages(30), Passage("7", "", "again")])
-    with pytest.raises(CorpusError, match=r"p.jsonl, line 31: the id '7' was used before, at .*p.jsonl, line 7;"):
+    with pytest.raises(CorpusError, match=r"p\.jsonl: the passages 7 and 31 have one id; give every passage its own"):
         build_corpus(source, tmp_path / "built")
-    rows = ({"id": "x", "text": "one"} for _ in range(2))
-    with pytest.raises(CorpusError, match="1 ids are used more than once"):
-        build_corpus(rows, tmp_path / "built")
     assert beside(tmp_path / "built") == ["p.jsonl"]
 
 
@@ -101,12 +85,14 @@ def test_nothing_is_left_of_a_source_that_is_wrong(tmp_path: Path, source: Path,
     with source.open("a") as file:
         file.write("not JSON\n")
     command.refused(
-        "corpus", "build", source, "--output", tmp_path / "built", says=("p.jsonl, line 201", "is not JSON")
+        "corpus",
+        "build",
+        source,
+        "--output",
+        tmp_path / "built",
+        says=("p.jsonl, after row 200", "one JSON object a line"),
     )
     assert beside(tmp_path / "built") == ["p.jsonl"]
-
-
-GOOD, NAMES = {"doc": "1", "body": "one"}, "id=doc,text=body"
 
 
 def test_another_count_than_expected(source: Path, tmp_path: Path) -> None:
@@ -150,41 +136,19 @@ def test_a_disk_that_is_full_leaves_nothing(
         build_corpus(source, out)
 
 
-def test_a_passage_that_no_index_takes_is_refused_with_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    passages = [*some_passages(3), Passage("big", "", "word " * 400)]
-    monkeypatch.setattr(sources, "LONGEST", 1000)
-    path = write_json_lines(tmp_path / "p.jsonl", passages)
-    for read in (lambda: Corpus.load(path), lambda: build_corpus(path, tmp_path / "built")):
-        with pytest.raises(
-            CorpusError, match=r"p\.jsonl, line 4: passage 'big' has 2,000 characters, .* limit is 1,000"
-        ):
-            read()
-    with pytest.raises(CorpusError, match="number 4: passage 'big' has 2,000 characters"):
-        Corpus.from_passages(passages)
-    monkeypatch.setattr(tabular, "LONGEST_LINE", 1 << 20)
-    path.write_text(path.read_text() + json.dumps({"text": "x" * (2 << 20)}))
-    monkeypatch.setattr(sources, "LONGEST", 8 << 20)
-    for read in (lambda: Corpus.load(path), lambda: build_corpus(path, tmp_path / "built")):
-        with pytest.raises(CorpusError, match=r"p\.jsonl, line 5: is longer than 1 MiB"):
-            read()
-    assert beside(tmp_path / "built") == ["p.jsonl"]
-
-
-def test_an_interrupted_build_leaves_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(self: object, row: object) -> None:
+def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
+    def interrupted() -> Iterator[dict[str, str]]:
+        yield {"text": "one"}
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(building._Added, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        build_corpus(source, tmp_path / "built")
-    assert beside(tmp_path / "built") == ["p.jsonl"]
+        build_corpus(interrupted(), tmp_path / "built")
+    assert beside(tmp_path / "built") == []
 
 
 KILLED = """
 import sys
-from dragin_lab.retrieval.build import build_corpus
+from dragin_lab.retrieval.build import build_corpus, check_corpus
 print("begun", flush=True)
 build_corpus(sys.argv[1], sys.argv[2], force=True)
 """
@@ -229,10 +193,6 @@ def damage(path: Path, draw: random.Random, *, cut: bool = False) -> None:
     path.write_bytes(data)
 
 
-def test_a_sound_corpus(folder: Path) -> None:
-    assert wrong(folder) == []
-
-
 def test_flips_and_cuts_over_all_files_are_each_found(folder: Path) -> None:
     draw = random.Random(0)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
@@ -257,18 +217,10 @@ def test_a_file_that_is_cut_short_is_found_when_the_corpus_is_opened(folder: Pat
     command.refused("ask", "Who?", "--corpus", folder, says=(path.name,))
 
 
-def test_files_that_change_under_an_open_corpus_are_not_read(folder: Path) -> None:
-    corpus = Corpus.load(folder)
-    next((folder / INDEX).glob("*.idx")).touch()
-    for read in (lambda: Tantivy(corpus).search("harbour", 3), lambda: corpus[0], lambda: corpus.get("7")):
-        with pytest.raises(CorpusError, match="changed since it was opened"):
-            read()
-
-
 def test_what_is_there_but_was_not_built(folder: Path, tmp_path: Path) -> None:
     about = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps(about | {"format": 1}))
-    with pytest.raises(CorpusError, match="was built with format 1, and this is 2"):
+    with pytest.raises(CorpusError, match="was built with format 1, and this is 3"):
         Corpus.load(folder)
     (folder / MANIFEST).unlink()
     with pytest.raises(CorpusError, match="holds no passages"):
@@ -330,7 +282,7 @@ def test_an_id_is_the_same_in_both_forms_of_an_accent(tmp_path: Path) -> None:
     for corpus in (Corpus.load(rows[:1]), Corpus.build(rows[:1], tmp_path / "built")):
         assert corpus.get(rows[0]["id"]) == corpus.get(rows[1]["id"]) == Passage(rows[0]["id"], "", "one")
     for read in (Corpus.load, lambda twice: Corpus.build(twice, tmp_path / "twice")):
-        with pytest.raises(CorpusError, match=r"row 2: the id .* was used before, at list, row 1"):
+        with pytest.raises(CorpusError, match=r"row 2: the id .* was used before, at list, row 1|1 and 2 have one id"):
             read(rows)
 
 
