@@ -24,8 +24,7 @@ if TYPE_CHECKING:  # what ``_WHERE`` says, for type checkers and editors
     from dragin_lab.study.runs import Runs
     from dragin_lab.study.spans import Spans
     from dragin_lab.study.whatif import Replay
-    from dragin_lab.trace.branches import Branches
-    from dragin_lab.trace.trace import Draft, Passage, Question, Trace
+    from dragin_lab.trace.trace import Branches, Draft, Passage, Question, Trace
     from dragin_lab.triggers.call import Call
     from dragin_lab.views.comparing import compare
     from dragin_lab.views.pages import page
@@ -37,7 +36,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "BM25": "retrieval.bm25",
-    "Branches": "trace.branches",
+    "Branches": "trace.trace",
     "Call": "triggers.call",
     "Cluster": "run.cluster",
     "Corpus": "retrieval.corpus",

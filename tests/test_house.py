@@ -18,9 +18,9 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly", "ipywidgets"}
 #: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it has. A number may
 #: only fall.
 BUDGETS = {
-    "trace": (1360, 9),
+    "trace": (1291, 7),
     "core": (3337, 21),
-    "triggers": (673, 9),
+    "triggers": (672, 9),
     "reference": (692, 3),
     "catalog": (337, 2),
     "almanac": (230, 2),
@@ -29,12 +29,12 @@ BUDGETS = {
     "retrieval": (1736, 12),
     "run": (3665, 17),
     "study": (3734, 17),
-    "views": (2789, 17),
-    "widgets": (712, 6),
+    "views": (2784, 17),
+    "widgets": (711, 6),
     "cli": (1575, 12),
 }
 ROOMS = tuple(BUDGETS)
-ROOT = (604, 7)  # the same for the modules of the root
+ROOT = (603, 7)  # the same for the modules of the root
 #: What counts: every text file of the package that is no data. Nothing formats the others than Python's to a length, so
 #: each 120 characters of theirs are a line.
 TEXTS, WIDTH = {".py", ".js", ".css", ".html", ".txt"}, 120
@@ -45,7 +45,7 @@ LONGER = {
     "run/lab.py": 371,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24716, "tools": 984, "benchmarks": 1224}
+BESIDE = {"tests": 24714, "tools": 984, "benchmarks": 1224}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

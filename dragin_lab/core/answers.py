@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.words import split_words
+from dragin_lab.trace.draft import split_words
 
 ANSWER_PHRASE = "the answer is"
 #: What a text is continued with when it never says the phrase.

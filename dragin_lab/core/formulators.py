@@ -17,8 +17,8 @@ from dragin_lab.core.registry import Registry
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, setting
 from dragin_lab.errors import SettingError, TriggerError
+from dragin_lab.trace.draft import Word, character_words
 from dragin_lab.trace.trace import Draft, Prompt, Query
-from dragin_lab.trace.words import Word, character_words
 
 #: A custom query may have so many characters.
 LONGEST_QUERY = 10_000

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.trace.words import Word
+from dragin_lab.trace.draft import Word
 
 #: Stands in for the logarithm of 0, so that 0 log 0 is 0.
 _IMPOSSIBLE = -1e30

@@ -30,8 +30,8 @@ from dragin_lab.core.stops import (
 )
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.text import write_compared
+from dragin_lab.trace.draft import character_words
 from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Step
-from dragin_lab.trace.words import character_words
 
 #: The note of a query whose trigger flags no words.
 STANDS_IN = "the last token stands in for the hits that this trigger does not give"

@@ -17,8 +17,8 @@ from dragin_lab.checks import instance
 from dragin_lab.checks import text as as_text
 from dragin_lab.core.answers import THOUGHT_MARK
 from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.trace.draft import common
 from dragin_lab.trace.trace import Prompt
-from dragin_lab.trace.words import common
 
 #: What a decoder writes for bytes that are no complete character (U+FFFD).
 BROKEN = "\ufffd"

@@ -16,8 +16,8 @@ from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.text import write_compared
+from dragin_lab.trace.draft import Word, contain_any
 from dragin_lab.trace.trace import Decision, Draft, Words
-from dragin_lab.trace.words import Word, contain_any
 
 #: The id that opens a word in the released code whatever it means: Llama-2's newline (reference-behaviour §2.1).
 REFERENCE_NEWLINE_ID = 13

@@ -22,8 +22,8 @@ from dragin_lab.core.steps import Loop
 from dragin_lab.core.stops import FirstSentence
 from dragin_lab.reference import measures
 from dragin_lab.reference.measures import Probability, Reader, ReleasedDraft, Rind
+from dragin_lab.trace.draft import contain_any
 from dragin_lab.trace.trace import Decision, Draft, Query, Step, Words
-from dragin_lab.trace.words import contain_any
 
 QUERY_TOKENS = 64  # a query is cut to its last tokens (§4)
 #: The note of a query whose trigger flags no words.

@@ -28,8 +28,8 @@ from dragin_lab.reference.measures import assign_tokens, assign_words, merge_wor
 from dragin_lab.run.lab import Lab
 from dragin_lab.study import ranking
 from dragin_lab.study.comparisons import bootstrap_statistic
+from dragin_lab.trace.draft import Word
 from dragin_lab.trace.trace import Draft
-from dragin_lab.trace.words import Word
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,19 +6,87 @@ saves it. Sizes: a prompt of p tokens, a draft of n, a captured layer with h hea
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.words import Word, character_words
+
+# -- words --
+
+# Scripts written without spaces: each character is a word.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_WORD = re.compile(f"[{_UNSPACED}]|[^\\s{_UNSPACED}]+")
+
+
+class Word(NamedTuple):
+    """A run of tokens: ``text`` and the half-open token range ``[start, stop)``."""
+
+    text: str
+    start: int
+    stop: int
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text: between white space, and each character of a script without spaces."""
+    return _WORD.findall(text)
+
+
+def word_starts(text: str) -> set[int]:
+    """Characters at which a word begins: after white space, and at each character of a script without spaces."""
+    return {match.start() for match in _WORD.finditer(text)}
+
+
+def character_words(text: str, offsets: np.ndarray | Sequence[tuple[int, int]]) -> list[Word]:
+    """Words from the character spans of the tokens.
+
+    ``offsets`` is (n, 2): half-open spans in ``text``. A token opens a word when a word begins at its first visible
+    character; white space before a word belongs to it; tokens that are parts of one character share its span and its
+    word; a special token (empty span) is a word without text.
+    """
+    starts = word_starts(text)
+    groups: list[list[int]] = []  # [first token, stop token, first character, stop character]
+    joins = False  # whether the next visible token belongs to the newest group whatever it begins with
+    last_visible = -1
+    for i, (start, stop) in enumerate(offsets):
+        span = text[int(start) : int(stop)]
+        visible = int(start) + len(span) - len(span.lstrip()) if span.strip() else None
+        if visible is None:
+            opens = not (joins and span)
+        else:
+            opens = not joins and visible in starts and visible != last_visible
+            last_visible = visible
+        if opens or not groups:
+            groups.append([i, i + 1, int(start), int(stop)])
+        else:
+            groups[-1][1], groups[-1][3] = i + 1, max(groups[-1][3], int(stop))
+        joins = bool(span) and visible is None
+    return [Word(text[a:b].strip(), start, stop) for start, stop, a, b in groups]
+
+
+def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
+    """For each word, whether it contains a content word as a substring (reference-behaviour §2.6); (w,) bool."""
+    distinct = set(contents)
+    return np.array([any(content in word for content in distinct) for word in words], dtype=bool)
+
+
+def common(one: str, other: str) -> int:
+    """How many characters two texts begin with in common."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+# -- draft --
 
 #: Of a field that belongs to whoever looks at a draft; no file has it.
 UNSAVED = {"saved": False}
-_INTS, _FLOATS = partial(np.zeros, 0, np.int32), partial(np.zeros, 0, np.float32)
-_SPANS, _TABLE = partial(np.zeros, (0, 2), np.int32), partial(np.zeros, (0, 0), np.float32)
+INTS, FLOATS, FLAGS = (partial(np.zeros, 0, kind) for kind in (np.int32, np.float32, np.bool_))
+SPANS, TABLE = partial(np.zeros, (0, 2), np.int32), partial(np.zeros, (0, 0), np.float32)
 _PER_TOKEN = (
     "ids", "offsets", "pieces", "entropy", "entropy_width", "entropy_processed", "logprob", "received", "states",
     "alternative_ids", "alternative_probs", "alternative_tokens",
@@ -51,21 +119,21 @@ class Draft:
     the draft: ``question``, ``answer_so_far``, ``pipeline``.
     """
 
-    ids: np.ndarray = field(default_factory=_INTS)  # (n,) int32, with the closing EOS if there was one
+    ids: np.ndarray = field(default_factory=INTS)  # (n,) int32, with the closing EOS if there was one
     text: str = ""  # decoded, no special tokens
-    offsets: np.ndarray = field(default_factory=_SPANS)  # (n, 2) int32, half-open characters of `text`
+    offsets: np.ndarray = field(default_factory=SPANS)  # (n, 2) int32, half-open characters of `text`
     pieces: tuple[str, ...] = ()  # n raw vocabulary strings ("▁film", "<0x0A>", "Ċ")
     raw_text: str = ""  # decoded, with special tokens
-    prompt_ids: np.ndarray = field(default_factory=_INTS)  # (p,) int32
-    prompt_offsets: np.ndarray = field(default_factory=_SPANS)  # (p, 2) int32; (0, 0) for specials
-    entropy: np.ndarray = field(default_factory=_FLOATS)  # (n,) float32, nats, of the raw distribution (Eq. 1)
-    logprob: np.ndarray = field(default_factory=_FLOATS)  # (n,) float32, nats, under that distribution
-    alternative_ids: np.ndarray = field(default_factory=_TABLE)  # (n, k) int32, the likeliest, best first
-    alternative_probs: np.ndarray = field(default_factory=_TABLE)  # (n, k) float32
+    prompt_ids: np.ndarray = field(default_factory=INTS)  # (p,) int32
+    prompt_offsets: np.ndarray = field(default_factory=SPANS)  # (p, 2) int32; (0, 0) for specials
+    entropy: np.ndarray = field(default_factory=FLOATS)  # (n,) float32, nats, of the raw distribution (Eq. 1)
+    logprob: np.ndarray = field(default_factory=FLOATS)  # (n,) float32, nats, under that distribution
+    alternative_ids: np.ndarray = field(default_factory=TABLE)  # (n, k) int32, the likeliest, best first
+    alternative_probs: np.ndarray = field(default_factory=TABLE)  # (n, k) float32
     alternative_tokens: tuple[tuple[str, ...], ...] = ()  # n tuples of k decoded strings, for people to read
     #: (n,) float32, the largest head-mean attention that a later token pays to each (Eq. 2, 3); the last: 0. NaN of a
     #: model without attention. While the draft is written, 0 for its last two tokens: nobody has looked back at them.
-    received: np.ndarray = field(default_factory=_FLOATS)
+    received: np.ndarray = field(default_factory=FLOATS)
     stopped: str = ""  # "eos", "length", or the reason the request's Stop gave; empty while it is written
     entropy_processed: np.ndarray | None = None  # (n,) float32, nats, after the warpers; None under greedy decoding
     rows: np.ndarray | None = None  # (h, n + 1, p + n) float16, only when asked for

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dragin_lab.checks import shown
-from dragin_lab.trace.draft import Draft, saved_fields
+from dragin_lab.trace.draft import Draft, common, saved_fields
 from dragin_lab.trace.records import Step, Words
-from dragin_lab.trace.words import common
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,13 +32,9 @@ def token_table(steps: Sequence[Step], extraction: Draft | None) -> pd.DataFrame
     import pandas as pd
 
     parts = [
-        _token_rows(continuation, step.index + 1, source, words, end)
+        _token_rows(text, step.index + 1, source, step.words if source == "draft" else Words(), end)
         for step in steps
-        for continuation, source, words, end in (
-            (step.draft, "draft", step.words, step.draft_kept),
-            (step.continuation, "continuation", Words(), step.continuation_kept),
-        )
-        if continuation is not None
+        for source, text, end in step.texts
     ]
     if extraction is not None:
         parts.append(_token_rows(extraction, None, "extraction", Words(), None))

@@ -7,16 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dragin_lab.trace.draft import common
 from dragin_lab.trace.trace import Draft, Step, Trace
-from dragin_lab.trace.words import common
 
 
 def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Draft]]:
     """Everything that steps wrote, in order: the step, "draft" or "continuation", and what it is."""
-    for step in steps:
-        for name, continuation in (("draft", step.draft), ("continuation", step.continuation)):
-            if continuation is not None:
-                yield step, name, continuation
+    return ((step, name, text) for step in steps for name, text, _ in step.texts)
 
 
 @dataclass(frozen=True)
@@ -83,42 +80,32 @@ def sentence_end(step: Step, number: int | None, start: int) -> int | None:
 
 def cut_off(step: Step) -> str:
     """What a step threw away of the draft's sentence that was judged; "" where nothing was."""
-    start = step.draft_kept
-    if step.draft is None or start is None:
+    start = step.kept_end("draft")
+    if step.draft is None or step.decision is None or start is None:
         return ""
-    decided = step.decision.sentence if step.decision is not None else None
-    return step.draft.text[start : sentence_end(step, decided, start)].strip()
+    return step.draft.text[start : sentence_end(step, step.decision.sentence, start)].strip()
 
 
-def resumed(trace: Trace, step: Step) -> tuple[str, str]:
-    """``before_after`` where a step's draft resumes what the step before it cut (paper variant).
+def before_after(trace: Trace, step: Step, source: str) -> tuple[str, str]:
+    """The sentence that was thrown away and what a step's draft or continuation put there; ("", "") without a pair.
 
-    A search call that was taken out is not a text that another one has replaced.
+    A continuation replaces what its step cut, a draft what the step before it did (paper variant). A search call that
+    was taken out is not a text that another one has replaced.
     """
-    place = next((i for i, s in enumerate(trace.steps) if s is step), 0)
-    taken_out = trace.method.get("stays") is False
-    if taken_out or place == 0 or step.draft is None:
-        return "", ""
-    last = trace.steps[place - 1]
-    if last.query is None or last.continuation is not None or last.decision is None:
-        return "", ""
-    first = step.words.sentence[0] if len(step.words) else None
-    return _pair_texts(cut_off(last), step.draft.text[: sentence_end(step, first, 0)])
+    if source == "continuation":
+        assert step.continuation is not None
+        before, after = cut_off(step), step.continuation.text[: step.continuation_kept or 0].strip()
+    else:
+        last = trace.steps[step.index - 1] if step.index else None
+        taken_out = trace.method.get("stays") is False
+        if taken_out or last is None or last.query is None or last.continuation is not None or step.draft is None:
+            return "", ""
+        first = step.words.sentence[0] if len(step.words) else None
+        before, after = cut_off(last), step.draft.text[: sentence_end(step, first, 0)].strip()
+    return (before, after) if before and after else ("", "")
 
 
-def before_after(step: Step) -> tuple[str, str]:
-    """The sentence that was thrown away and what stands there now; ("", "") where the step has no such pair."""
-    if step.continuation is None:
-        return "", ""
-    return _pair_texts(cut_off(step), step.continuation.text[: step.continuation_kept or 0])
-
-
-def _pair_texts(before: str, after: str) -> tuple[str, str]:
-    return (before, after.strip()) if before and after.strip() else ("", "")
-
-
-def mean_entropy(continuation: Draft, start: int, stop: int) -> float:
-    """Mean entropy in nats of the tokens that start within these characters; NaN where there are none."""
-    inside = (continuation.offsets[:, 0] >= start) & (continuation.offsets[:, 0] < stop)
-    values = continuation.entropy[inside]
+def mean_entropy(text: Draft, stop: int) -> float:
+    """Mean entropy in nats of the tokens that start before a character; NaN where there are none."""
+    values = text.entropy[text.offsets[:, 0] < stop]
     return float(values.mean()) if values.size else math.nan

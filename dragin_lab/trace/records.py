@@ -1,8 +1,6 @@
 """What an episode is made of: what was asked, what was generated, what was decided.
 
-Everything here is plain data on numpy; nothing imports torch. Sizes used throughout: a prompt has
-``p`` tokens, a continuation has ``n`` new ones, the captured layer has ``h`` heads, a draft has ``w`` words.
-A *token* is one tokenizer token.
+Everything here is plain data on numpy. Sizes are those of ``draft``; a *token* is one tokenizer token.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import numpy as np
 from dragin_lab.checks import shown
 from dragin_lab.checks import text as as_text
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.draft import Draft
+from dragin_lab.trace.draft import FLAGS, FLOATS, INTS, SPANS, Draft
 
 
 def _check_texts(record: Any, *names: str) -> None:
@@ -80,17 +78,14 @@ class Prompt:
     """A prompt's text with named spans, so that attention can be read back to its parts.
 
     ``spans`` maps ``"exemplars"``, ``"passages"``, ``"question"`` and ``"answer"`` (the answer so far) to half-open
-    character ranges of ``text``; a part that is absent has no entry. ``notes`` says what was dropped to fit the
-    context window, one line each. ``special`` says whether the tokenizer adds its own special tokens (BOS, ...) when
-    the text is encoded; a chat template has written them into it. ``dropped`` counts the passages and the exemplars
-    that were left out to fit the context window.
+    character ranges of ``text``; a part that is absent has no entry.
     """
 
     text: str
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    special: bool = True
-    dropped: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what was dropped to fit the context window, one line each
+    special: bool = True  # whether the tokenizer adds BOS and the like; a chat template has written them into the text
+    dropped: dict[str, int] = field(default_factory=dict)  # how many "passages" and "exemplars" that were
 
     @classmethod
     def join(cls, parts: Iterable[tuple[str, str]], **rest: Any) -> Prompt:
@@ -116,16 +111,14 @@ class Words:
     """
 
     text: tuple[str, ...] = ()
-    spans: np.ndarray = field(
-        default_factory=lambda: np.zeros((0, 2), np.int32)
-    )  # (w, 2) int32, half-open token ranges
-    sentence: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))  # (w,) int32
-    attention: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32
-    entropy: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32, nats
-    stop: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (w,) bool, a word that may never be a hit
-    score: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32, what is compared with θ
-    hit: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (w,) bool, flagged as lacking information
-    judged: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (w,) bool, allowed to fire; (0,): all were
+    spans: np.ndarray = field(default_factory=SPANS)  # (w, 2) int32, half-open token ranges
+    sentence: np.ndarray = field(default_factory=INTS)  # (w,) int32
+    attention: np.ndarray = field(default_factory=FLOATS)  # (w,) float32
+    entropy: np.ndarray = field(default_factory=FLOATS)  # (w,) float32, nats
+    stop: np.ndarray = field(default_factory=FLAGS)  # (w,) bool, a word that may never be a hit
+    score: np.ndarray = field(default_factory=FLOATS)  # (w,) float32, what is compared with θ
+    hit: np.ndarray = field(default_factory=FLAGS)  # (w,) bool, flagged as lacking information
+    judged: np.ndarray = field(default_factory=FLAGS)  # (w,) bool, allowed to fire; (0,): all were
 
     def __len__(self) -> int:
         return len(self.text)
@@ -133,8 +126,7 @@ class Words:
     @property
     def unjudged(self) -> np.ndarray:
         """(w,) bool, the words that may not fire whatever they score, such as those of a sentence that is resumed."""
-        unjudged: np.ndarray = ~self.judged if len(self.judged) else np.zeros(len(self), bool)
-        return unjudged
+        return ~self.judged if len(self.judged) else np.zeros(len(self), bool)
 
 
 @dataclass
@@ -161,8 +153,8 @@ class Query:
     text: str  # as formulated
     sent: str  # as sent to the retriever (the released code keeps the last 64 tokens; see reference-behaviour §4)
     words: tuple[str, ...] = ()
-    weights: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (len(words),) float32
-    chosen: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (len(words),) bool
+    weights: np.ndarray = field(default_factory=FLOATS)  # (len(words),) float32
+    chosen: np.ndarray = field(default_factory=FLAGS)  # (len(words),) bool
     note: str = ""  # what was chosen instead, where the formulator's usual input was missing
 
     @classmethod
@@ -201,16 +193,24 @@ class Step:
         why = "not decided" if self.decision is None else self.decision.reason
         return f"Step({self.index + 1}: {why}; kept {self.kept[:60]!r})"
 
-    @property
-    def draft_kept(self) -> int | None:
-        """The character of draft.text where its kept part ends; None while nothing is decided."""
+    def kept_end(self, source: str) -> int | None:
+        """The character where the kept part of the "draft" or the "continuation" ends; None before the decision."""
+        if source == "continuation":
+            return self.continuation_kept
         if self.draft is None or self.decision is None:
             return None
         return len(self.draft.text) if self.decision.cut is None else self.decision.cut
 
-    def kept_end(self, source: str) -> int | None:
-        """The character where the kept part of the "draft" or the "continuation" ends; None before the decision."""
-        return self.draft_kept if source == "draft" else self.continuation_kept
+    @property
+    def texts(self) -> list[tuple[str, Draft, int | None]]:
+        """What it wrote, in order: "draft" or "continuation", the text, and where its kept part ends."""
+        both = (("draft", self.draft), ("continuation", self.continuation))
+        return [(name, text, self.kept_end(name)) for name, text in both if text is not None]
+
+    @property
+    def discarded_tokens(self) -> int:
+        """How many tokens it wrote after what was kept of its texts."""
+        return sum(int((text.offsets[:, 1] > end).sum()) for _, text, end in self.texts if end is not None)
 
 
 @dataclass(frozen=True)

@@ -1,48 +1,26 @@
-"""``Trace``, the record of one episode: its data, and the tables, files and pictures made of it."""
+"""``Trace``, the record of one episode, with its tables, files and pictures; ``Branches``, a tree of them."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, field, replace
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import instance
+from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.frames import retrieval_table, token_table, trace_diff
-from dragin_lab.trace.records import (
-    Decision,
-    Parting,
-    Passage,
-    Prompt,
-    Query,
-    Question,
-    Step,
-    Words,
-)
+from dragin_lab.trace.records import Decision, Parting, Passage, Prompt, Query, Question, Step, Words
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "ENDINGS",
-    "Decision",
-    "Draft",
-    "Parting",
-    "Passage",
-    "Prompt",
-    "Query",
-    "Question",
-    "Step",
-    "Trace",
-    "Words",
-]
-
-#: How an episode can end. "running" is what a trace says while its episode is under way.
-ENDINGS = ("running", "answered", "length", "stalled", "cancelled", "error")
+__all__ = ["Decision", "Draft", "Parting", "Passage", "Prompt", "Query", "Question", "Step", "Trace", "Words"]
 
 
 @dataclass
@@ -56,7 +34,7 @@ class Trace:
     answer: str = ""  # extracted from it (reference-behaviour §6)
     readable: bool = True  # whether there was an answer to extract (``answers.is_readable``)
     scores: dict[str, float] = field(default_factory=dict)  # em, f1, precision, recall, where there is a gold answer
-    ended: str = "running"  # one of ENDINGS
+    ended: str = "running"  # or "answered", "length", "stalled", "cancelled", "error"
     error: str = ""  # what went wrong, where it ended with "error"
     extraction: Draft | None = None  # the extra tokens after "So the answer is", where they were needed
     extraction_prompt: Prompt | None = None
@@ -80,23 +58,23 @@ class Trace:
         ]
         return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
-    # -- counters -------------------------------------------------------------------------------------------------
+    # -- counters -----------------------------------------------------------------------------------------------------
 
     @property
     def continuations(self) -> list[Draft]:
         """Everything the model wrote in this episode, in order."""
-        written = [c for s in self.steps for c in (s.draft, s.continuation) if c is not None]
+        written = [text for step in self.steps for _, text, _ in step.texts]
         return written if self.extraction is None else [*written, self.extraction]
-
-    @property
-    def retrievals_count(self) -> int:
-        """How many times passages were fetched."""
-        return sum(s.query is not None for s in self.steps)
 
     @property
     def queries(self) -> list[str]:
         """The queries as formulated, in order."""
         return [s.query.text for s in self.steps if s.query is not None]
+
+    @property
+    def retrievals_count(self) -> int:
+        """How many times passages were fetched."""
+        return len(self.queries)
 
     @property
     def counters(self) -> dict[str, int]:
@@ -106,15 +84,15 @@ class Trace:
             "retrievals": self.retrievals_count,
             "drafts": len(written),
             "generated": sum(len(c) + c.cut_tokens for c in written),
-            "discarded": sum(self._discarded_tokens(s) for s in self.steps),
+            "discarded": sum(step.discarded_tokens for step in self.steps),
             "reused": sum(c.reused for c in written),
         }
 
     @property
     def stored(self) -> dict[str, int]:
         """What a store served of all this: drafts, and tokens."""
-        served = [c for c in self.continuations if c.stored]
-        return {"drafts": len(served), "tokens": sum(len(c) for c in served)}
+        served = [len(c) for c in self.continuations if c.stored]
+        return {"drafts": len(served), "tokens": sum(served)}
 
     @property
     def lost(self) -> dict[str, int]:
@@ -125,17 +103,11 @@ class Trace:
         """
         window = self.provenance.get("context_window")
         prompts = [p for s in self.steps for p in (s.prompt, s.passages_prompt)] + [self.extraction_prompt]
-        lost = {
-            "beyond": sum(window is not None and len(c.prompt_ids) + len(c) > window for c in self.continuations),
-            **{name: sum(p.dropped.get(name, 0) for p in prompts if p) for name in ("passages", "exemplars")},
-        }
+        lost = {"beyond": sum(window is not None and len(c.prompt_ids) + len(c) > window for c in self.continuations)}
+        lost |= {name: sum(p.dropped.get(name, 0) for p in prompts if p) for name in ("passages", "exemplars")}
         return {name: count for name, count in lost.items() if count}
 
-    @staticmethod
-    def _discarded_tokens(step: Step) -> int:
-        """Tokens of a step's draft after its cut, and of its continuation after what was kept."""
-        ends = ((step.draft, step.draft_kept), (step.continuation, step.continuation_kept))
-        return sum(int((c.offsets[:, 1] > end).sum()) for c, end in ends if c is not None and end is not None)
+    # -- tables and files ---------------------------------------------------------------------------------------------
 
     @property
     def tokens(self) -> pd.DataFrame:
@@ -146,6 +118,10 @@ class Trace:
     def retrievals(self) -> pd.DataFrame:
         """One row per retrieved passage: step, query, rank, id, title, text, score (pandas.DataFrame)."""
         return retrieval_table(self.steps)
+
+    def diff(self, other: Trace, *, arrays: bool = False) -> str:
+        """Where two traces differ, as lines of text; "" where they do not; see ``frames.trace_diff``."""
+        return trace_diff(self, instance("trace", other, Trace, "give a Trace; Trace.load reads one"), arrays=arrays)
 
     def save(self, path: str | Path, *, hidden: bool = False) -> Path:
         """Write the trace to one safetensors file (``trace.file``); the old file stays if writing fails.
@@ -159,11 +135,7 @@ class Trace:
         """Read a trace back; ``TraceFileError`` names what is wrong with a file that is not one."""
         return load_trace(Trace, path)
 
-    def diff(self, other: Trace, *, arrays: bool = False) -> str:
-        """Where two traces differ, as lines of text; "" where they do not; see ``frames.trace_diff``."""
-        return trace_diff(self, instance("trace", other, Trace, "give a Trace; Trace.load reads one"), arrays=arrays)
-
-    # -- figures and page (plotly.graph_objects.Figure, HTML) -----------------------------------------------------
+    # -- figures and page (plotly.graph_objects.Figure, HTML) ---------------------------------------------------------
 
     def heatmap(self, step: int | None = None, source: str | None = None, theta: float | None = None) -> Any:
         """A text token by token: entropy, attention received and score against θ; see ``views.heatmap``."""
@@ -200,3 +172,93 @@ class Trace:
 def _views() -> Any:
     """The pictures of a trace, imported by name when one is asked for: the one import that goes up the rooms."""
     return import_module("dragin_lab.views")
+
+
+@dataclass
+class Branches:
+    """A trace and what ``Lab.branch`` made of it, each after the one it parts from. ``traces[0]`` is the root.
+
+    Two branches may part from the same trace, and a branch from another branch.
+    """
+
+    traces: list[Trace] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, traces: Trace | Iterable[Trace]) -> Branches:
+        """A tree of a root and its branches. Raises ``SettingError`` as ``add``."""
+        tree = cls()
+        for trace in [traces] if isinstance(traces, Trace) else traces:
+            tree.add(trace)
+        return tree
+
+    def add(self, trace: Trace) -> Trace:
+        """Add a branch of one that is there, and return it; the same branch is added once.
+
+        Raises ``SettingError`` for a trace that parts from none of them.
+        """
+        instance("branch", trace, Trace, "give a Trace of lab.branch")
+        if (same := self.find(trace.fingerprint)) is not None:
+            return self.traces[same]
+        if self.traces and (trace.parting is None or self.find(trace.parting.parent) is None):
+            raise SettingError(
+                f"{trace!r} parts from none of the {len(self)} traces; add the one that it was branched from first"
+            )
+        self.traces.append(trace)
+        return trace
+
+    def find(self, fingerprint: str) -> int | None:
+        """The number of the trace with that fingerprint."""
+        return next((i for i, trace in enumerate(self.traces) if trace.fingerprint == fingerprint), None)
+
+    def parent(self, number: int) -> int | None:
+        """The number of the trace that a branch parts from; None of the root."""
+        parting = self.traces[number].parting
+        return None if parting is None else self.find(parting.parent)
+
+    def path(self, number: int) -> list[int]:
+        """The numbers from the root to a branch, both included."""
+        parent = self.parent(number)
+        return [*([] if parent is None else self.path(parent)), number]
+
+    def __len__(self) -> int:
+        return len(self.traces)
+
+    def __iter__(self) -> Iterator[Trace]:
+        return iter(self.traces)
+
+    def __getitem__(self, number: int) -> Trace:
+        return self.traces[number]
+
+    def __repr__(self) -> str:
+        """The tree as lines of text, one a trace, indented by how deep it lies."""
+        lines = []
+        for number, trace in enumerate(self.traces):
+            place = str(trace.parting) if number and trace.parting else trace.question.text
+            right = {1.0: " ✓", 0.0: " ✗"}.get(trace.scores.get("em", -1.0), "")
+            lines.append(f"{'  ' * (len(self.path(number)) - 1)}{number}  {place}: {trace.answer!r}{right}")
+        return "\n".join(lines)
+
+    def save(self, path: str | Path) -> Path:
+        """Write all to one safetensors file; steps that a branch shares with its parent are written once.
+
+        Hidden states are left out. Raises ``TraceFileError`` as ``Trace.save``.
+        """
+        own = []
+        for number, trace in enumerate(self.traces):
+            parent = self.parent(number)
+            before = [] if parent is None else self.traces[parent].steps
+            shared = sum(a is b for a, b in zip(trace.steps, before, strict=False))
+            own.append(replace(trace, steps=trace.steps[min(shared, len(trace.steps) - 1) :]))
+        return save_trace(Branches(own), path, hidden=False)
+
+    @staticmethod
+    def load(path: str | Path) -> Branches:
+        """Read a tree back; ``TraceFileError`` names what is wrong with a file that is none."""
+        tree = load_trace(Branches, path)
+        for number, trace in enumerate(tree):
+            parent = tree.parent(number)
+            if number and (parent is None or parent >= number):
+                raise TraceFileError(f"{path}: trace {number} parts from none of those before it; it is damaged")
+            if parent is not None and trace.steps:
+                trace.steps[:0] = tree[parent].steps[: trace.steps[0].index]
+        return tree

@@ -10,8 +10,7 @@ from dragin_lab.core.formulators import FORMULATORS, Qfs
 from dragin_lab.core.scores import pool_words
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
-from dragin_lab.trace.draft import Draft
-from dragin_lab.trace.words import contain_any
+from dragin_lab.trace.draft import Draft, contain_any
 
 
 def compute_trends(entropy: np.ndarray) -> np.ndarray:

@@ -16,9 +16,9 @@ import plotly.graph_objects as go
 from dragin_lab.checks import count as count_of
 from dragin_lab.checks import shown
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.draft import Word, character_words, word_starts
 from dragin_lab.trace.kept import sentence_end, written
 from dragin_lab.trace.trace import Draft, Prompt, Step, Trace
-from dragin_lab.trace.words import Word, character_words, word_starts
 from dragin_lab.views import theme
 from dragin_lab.views.facts import chosen_line
 from dragin_lab.views.html import clip, count, num

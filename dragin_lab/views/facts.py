@@ -194,8 +194,8 @@ def cost_rows(trace: Trace) -> tuple[list[str], list[list[str]]]:
     kinds = list(dict.fromkeys(kind for step in trace.steps for kind in step.seconds))
     rows = []
     for step in trace.steps:
-        texts = [text for text in (step.draft, step.continuation) if text is not None]
-        counts = [len(texts), sum(map(len, texts)), trace._discarded_tokens(step), int(step.query is not None)]
+        texts = [text for _, text, _ in step.texts]
+        counts = [len(texts), sum(map(len, texts)), step.discarded_tokens, int(step.query is not None)]
         counts += [sum(len(text.prompt_ids) for text in texts), sum(text.reused for text in texts)]
         rows.append(
             [f"step {step.index + 1}", *(f"{n:,}" for n in counts), *(num(step.seconds.get(k, 0.0)) for k in kinds)]

@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dragin_lab.checks import count as as_count
-from dragin_lab.trace.kept import arrivals, before_after, mean_entropy, origins, resumed, with_passages
+from dragin_lab.trace.kept import arrivals, before_after, mean_entropy, origins, with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace
 from dragin_lab.views import facts
 from dragin_lab.views.html import clip, clip_html, count, esc, num
@@ -44,8 +44,8 @@ def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str
         "trace.html", trace=shown, texts=texts, prefix=prefix, facts=facts, turns=turns, since=since, most=MAX_STEPS,
         opened=few if len(few) <= OPEN_STEPS else (retrieving or few)[: OPEN_STEPS // 2],
         draw=partial(draw_part, texts), answer=Markup(draw_answer(shown, prefix)), prompts=partial(prompt_parts, {}),
-        first_found=first_found(shown), compare_sentences=compare_sentences, pair_of=pair_of, about_text=about_text,
-        judge_decision=judge_decision,
+        first_found=first_found(shown), compare_sentences=compare_sentences, before_after=before_after,
+        about_text=about_text, judge_decision=judge_decision,
     )  # fmt: skip
 
 
@@ -124,11 +124,6 @@ def draw_answer(shown: Trace, prefix: str) -> str:
 # -- parts of a step --------------------------------------------------------------------------------------------------
 
 
-def pair_of(shown: Trace, step: Step, part: str) -> tuple[str, str]:
-    """The sentence that was thrown away and what stands there now; ("", "") where there is no such pair."""
-    return before_after(step) if part == "continuation" else resumed(shown, step)
-
-
 def compare_sentences(before: str, after: str) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:
     """Two sentences, each in runs of words with whether the other one lacks them."""
     old, new = before.split()[:120], after.split()[:120]
@@ -145,7 +140,7 @@ def about_text(step: Step, part: str) -> str:
     parts = [facts.describe_bounds(text)]
     if part == "continuation":
         how = "with the passages in view" if with_passages(step, part) else "without passages"
-        mean = num(mean_entropy(text, 0, step.continuation_kept or len(text.text)))
+        mean = num(mean_entropy(text, step.continuation_kept or len(text.text)))
         parts.insert(0, f"Written {how}: mean entropy {mean} nats.")
     elif with_passages(step, part):
         parts.insert(0, "Written with retrieved passages in view.")

@@ -16,8 +16,7 @@ from dragin_lab.files import as_path
 from dragin_lab.run.branch import stream_branch
 from dragin_lab.run.lab import Lab
 from dragin_lab.study.spans import Spans
-from dragin_lab.trace.branches import Branches
-from dragin_lab.trace.trace import Trace
+from dragin_lab.trace.trace import Branches, Trace
 from dragin_lab.views.comparing import compare
 from dragin_lab.views.html import clip, esc, percent
 from dragin_lab.views.pages import open_trace

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dragin_lab.core.formulators import choose_top, keep_confident, weigh_words
 from dragin_lab.core.scores import doubts
-from dragin_lab.trace.words import Word
+from dragin_lab.trace.draft import Word
 
 
 @st.composite

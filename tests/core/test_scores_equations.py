@@ -14,8 +14,7 @@ from hypothesis.extra.numpy import arrays
 from dragin_lab.core import scores
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trigger import Rind
-from dragin_lab.trace.draft import Draft
-from dragin_lab.trace.words import Word
+from dragin_lab.trace.draft import Draft, Word
 
 finite = st.floats(-30, 30, width=32)
 

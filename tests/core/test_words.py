@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import TOKENIZERS, cut
 
-from dragin_lab.trace.words import Word, character_words, contain_any, word_starts
+from dragin_lab.trace.draft import Word, character_words, contain_any, word_starts
 
 KINDS = tuple(TOKENIZERS)
 TEXT = "The film by Żuławski 🎬 is 1984."

@@ -20,7 +20,7 @@ from dragin_lab.reference.measures import (
     receive_attention,
     score_words,
 )
-from dragin_lab.trace.words import Word, character_words
+from dragin_lab.trace.draft import Word, character_words
 
 
 def causal(seed: int, heads: int, n: int) -> np.ndarray:

@@ -15,9 +15,8 @@ from dragin_lab.catalog.methods import method
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.run.branch import BranchError
 from dragin_lab.run.lab import Lab
-from dragin_lab.trace.branches import Branches
 from dragin_lab.trace.file import load_trace, save_trace
-from dragin_lab.trace.trace import Trace
+from dragin_lab.trace.trace import Branches, Trace
 
 DRAGIN = method("dragin", what="question")
 LOUD = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}}

@@ -18,8 +18,8 @@ import dragin_lab as dl
 from dragin_lab import views
 from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Replay
+from dragin_lab.trace.draft import Word
 from dragin_lab.trace.trace import Step, Trace
-from dragin_lab.trace.words import Word
 from dragin_lab.views import theme
 from dragin_lab.views.episodes import WordMap, draw_map, find_parts, read_again, written_map
 from dragin_lab.views.rows import find_text, token_rows
