@@ -198,7 +198,7 @@ def check_retriever(spec: str | None) -> None:
 
 
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
-    from dragin_lab.engines.opening import open_model
+    from dragin_lab.engines.load import open_model
 
     loading = pick_settings(options["given"], LOADING)
     if (named := loading.get("quantization")) is not None:

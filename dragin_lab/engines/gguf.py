@@ -1,13 +1,13 @@
 """GGUF files: converted once by transformers into a plain folder in the user's cache, and loaded from there.
 
-A conversion is cached per content and dtype. SHA-256, which provenance states anyway, identifies the content: a copy of
-a file need not be converted again, and a changed file of the same name, size and date is not mistaken for the old.
+A conversion is known by its content, dtype and version of transformers. SHA-256, which provenance states anyway,
+identifies the content: a copy of a file need not be converted again, and a changed file of the same name, size and date
+is not mistaken for the old.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -24,20 +24,14 @@ from filelock import FileLock
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from dragin_lab.engines.sources import first_line, hash_weights, load_weights, loading_errors, silence_library
+from dragin_lab.engines.sources import LOADING, hash_weights, load_weights, loading_errors, shorten, silence_library
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path, user_cache
 from dragin_lab.text import printable
 
 _MAGIC = b"GGUF"
-_MANIFEST = "converted.json"
 _BEGINNING = 2**25  # bytes of a file that hold its vocabulary
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
-#: What transformers and gguf raise for a file that ends early or states what cannot be.
-_DAMAGE = (
-    OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, MemoryError,
-    struct.error,
-)  # fmt: skip
 
 
 def find_gguf(source: str | os.PathLike[str]) -> Path | None:
@@ -68,7 +62,7 @@ def find_gguf(source: str | os.PathLike[str]) -> Path | None:
 def convert_gguf(file: Path, dtype: torch.dtype) -> tuple[Path, str]:
     """The folder with the file's model in ``dtype`` and its tokenizer, and the file's SHA-256 (hex).
 
-    It is converted where the cache has no sound conversion by this version of transformers; other processes wait.
+    It is converted where the cache has no conversion by this version of transformers; other processes wait.
 
     Raises:
         ModelError: a package is missing; the file is damaged or of an architecture that transformers does not convert;
@@ -76,7 +70,7 @@ def convert_gguf(file: Path, dtype: torch.dtype) -> tuple[Path, str]:
     """
     digest = hash_weights(None, [file])
     name = f"models/{digest[:32]}-{str(dtype).removeprefix('torch.')}"
-    return convert_once(file, name, lambda: _read_gguf(file, dtype)), digest
+    return _convert_once(file, name, lambda: _read_model(file, dtype), ("gguf", "accelerate")), digest
 
 
 def convert_tokenizer(file: Path) -> Path:
@@ -86,109 +80,64 @@ def convert_tokenizer(file: Path) -> Path:
     """
     with file.open("rb") as opened:
         digest = hashlib.sha256(opened.read(_BEGINNING)).hexdigest()
-    return convert_once(file, f"tokenizers/{digest[:32]}", lambda: _read_tokenizer(file), ("gguf",))
+    return _convert_once(file, f"tokenizers/{digest[:32]}", lambda: _read_tokenizer(file), ("gguf",))
 
 
-def convert_once(
-    file: Path, name: str, read: Callable[[], tuple[Any, ...]], packages: Sequence[str] = ("gguf", "accelerate")
-) -> Path:
-    """The folder ``name`` of the user's cache with what ``read`` gives, saved where it is not there and sound.
-
-    Raises ``ModelError`` where one of the ``packages`` is missing, and where the cache cannot be written.
-    """
-    folder = user_cache() / name
+def _convert_once(file: Path, name: str, read: Callable[[], Sequence[Any]], packages: Sequence[str]) -> Path:
+    """The folder of the user's cache with what ``read`` gives, which appears whole or not at all."""
+    folder = user_cache() / f"{name}-{transformers.__version__}"
+    partial = Path(f"{folder}.partial")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_suffix(".lock")):
-            if not _is_sound(folder):
-                _require(file, packages)
-                _convert_into(file, folder, read)
+        with FileLock(f"{folder}.lock"):
+            if folder.is_dir():
+                return folder
+            if missing := [package for package in packages if find_spec(package) is None]:
+                raise ModelError(f"{file.name} needs {' and '.join(missing)}; run pip install 'dragin-lab[gguf]'")
+            print(printable(f"{file.name}: converting it once, into {folder}"), file=sys.stderr, flush=True)
+            parts = read()
+            shutil.rmtree(partial, ignore_errors=True)
+            with silence_library():
+                for part in parts:
+                    part.save_pretrained(partial)
+            partial.rename(folder)
         return folder
     except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
         raise ModelError(
-            f"{file.name}: its conversion cannot be saved in {folder.parent} ({first_line(error)}); "
+            f"{file.name}: its conversion cannot be saved in {folder.parent} ({shorten(error)}); "
             "make room there, or set XDG_CACHE_HOME to another folder"
         ) from error
 
 
-def _is_sound(folder: Path) -> bool:
-    """Whether a conversion is there, whole, and by this version of transformers."""
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        return bool(manifest == _describe_files(folder))
-    except (OSError, ValueError):
-        return False
-
-
-def _describe_files(folder: Path) -> dict[str, Any]:
-    """What a whole conversion holds: weights by size, as hashing them is slower than loading; others by SHA-256."""
-    files = sorted(path for path in folder.iterdir() if path.name != _MANIFEST)
-    return {
-        "transformers": transformers.__version__,
-        "files": {
-            path.name: path.stat().st_size
-            if path.suffix in (".safetensors", ".gguf")
-            else hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in files
-        },
-    }
-
-
-def _require(file: Path, packages: Sequence[str]) -> None:
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise ModelError(f"{file.name} needs {' and '.join(missing)}; run pip install 'dragin-lab[gguf]'")
-
-
-def _convert_into(file: Path, folder: Path, read: Callable[[], tuple[Any, ...]]) -> None:
-    """Convert a file into ``folder``, which appears whole or not at all; the caller holds the lock."""
-    print(printable(f"{file.name}: converting it once, into {folder}"), file=sys.stderr, flush=True)
-    parts = read()
-    partial = folder.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    try:
-        with silence_library():
-            for part in parts:
-                part.save_pretrained(partial)
-        (partial / _MANIFEST).write_text(json.dumps(_describe_files(partial)), encoding="utf-8")
-        if folder.exists():
-            shutil.rmtree(folder)
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
 def _read_tokenizer(file: Path) -> tuple[Any, Any]:
     """A file's tokenizer and configuration."""
-    folder, name = str(file.parent.resolve()), file.name
-    with loading_errors(file.name, "causal language model"):
-        try:
-            config = AutoConfig.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
-            return AutoTokenizer.from_pretrained(folder, gguf_file=name, trust_remote_code=False), config
-        except _DAMAGE as error:
-            if "not supported" in str(error):
-                raise ModelError(
-                    f"{file.name}: {first_line(error).rstrip('.')} by transformers {transformers.__version__}; "
-                    "give the folder or Hugging Face id of the same model"
-                ) from error
+    folder, given = str(file.parent.resolve()), {"gguf_file": file.name, "trust_remote_code": False}
+    try:
+        with silence_library():
+            config = AutoConfig.from_pretrained(folder, **given)
+            return AutoTokenizer.from_pretrained(folder, **given), config
+    except (*LOADING, MemoryError, struct.error) as error:
+        if "not supported" in str(error):
             raise ModelError(
-                f"{file.name} cannot be read as GGUF ({first_line(error)}); it may be cut short: "
-                "compare its size, or fetch it again"
+                f"{file.name}: {shorten(error)} by transformers {transformers.__version__}; "
+                "give the folder or Hugging Face id of the same model"
             ) from error
+        raise ModelError(
+            f"{file.name} cannot be read as GGUF ({shorten(error)}); it may be cut short: "
+            "compare its size, or fetch it again"
+        ) from error
 
 
-def _read_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+def _read_model(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     """A file's model in ``dtype``, its weights unpacked, and its tokenizer."""
-    folder, name = str(file.parent.resolve()), file.name
     tokenizer, _ = _read_tokenizer(file)
     with loading_errors(file.name, "causal language model"):
         # Where there are kernels for it, newer versions of transformers would leave the weights packed.
         newer = hasattr(transformers, "GgufConfig")
         unpack = {"quantization_config": transformers.GgufConfig(dequantize=True)} if newer else {}
-        model = load_weights(
-            AutoModelForCausalLM, folder, "causal language model", gguf_file=name, dtype=dtype, **unpack
-        )
+        folder = str(file.parent.resolve())
+        model = load_weights(AutoModelForCausalLM, folder, gguf_file=file.name, dtype=dtype, **unpack)
     if getattr(model, "hf_quantizer", None) is not None:
         model.hf_quantizer.remove_quantization_config(model)  # the weights are plain by now, and saved as such
     return model, tokenizer

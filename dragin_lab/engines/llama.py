@@ -193,6 +193,16 @@ class LlamaModel(Engine):
 
     # -- what decides the answers -------------------------------------------------------------------------------------
 
+    def describe_build(self) -> str:
+        """What runs, for people, and what the build of llama.cpp lacks of this machine's instructions."""
+        can, system = torch.backends.cpu.get_cpu_capability(), self.context.bindings.llama_print_system_info().decode()
+        lacks = can.startswith("AVX") and f"{can} = 1" not in system
+        slow = f"; its build lacks this machine's {can}, so it reads more slowly: build llama-cpp-python here" * lacks
+        return (
+            f"{self.name}: llama.cpp on {self.context.threads} threads, {self.context.window:,} tokens of prompt and "
+            f"text{slow}"
+        )
+
     def check(self) -> list[Check]:
         """Whether the vocabulary names ids as the tokenizer does, and the rows are of the text alone and sum to 1."""
         C, vocabulary = self.context.bindings, self.context.vocabulary

@@ -1,4 +1,4 @@
-"""``LanguageModel``: a causal language model from a folder, a GGUF file or the hub, checked when it is opened."""
+"""Open a model by name: in transformers (``LanguageModel``), in llama.cpp, or behind a server."""
 
 from __future__ import annotations
 
@@ -6,22 +6,36 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from dragin_lab.almanac import embedded_model_path
-from dragin_lab.checks import EMBEDDED, is_embedded, shown
+from dragin_lab.checks import EMBEDDED, choice, is_embedded, shown
 from dragin_lab.engines.check import ALONE, WHOLE, Check, run_checks
-from dragin_lab.engines.gguf import convert_gguf, find_gguf
-from dragin_lab.engines.sources import find_source, first_line, load_pair, read_placing, weight_files
+from dragin_lab.engines.gguf import convert_gguf, convert_tokenizer, find_gguf
+from dragin_lab.engines.llama import LlamaModel
+from dragin_lab.engines.llama_context import load_bindings
+from dragin_lab.engines.server import Server
+from dragin_lab.engines.server_model import ServerModel
+from dragin_lab.engines.sources import find_source, load_pair, load_tokenizer, shorten, silence_library, weight_files
 from dragin_lab.engines.transformers import TransformersModel
 from dragin_lab.engines.waves import out_of_memory
-from dragin_lab.errors import DraginLabError, ModelError
-from dragin_lab.text import printable
+from dragin_lab.errors import DraginLabError, ModelError, SettingError
+from dragin_lab.text import printable, without_secrets
 
 GIB = 2**30
+#: What each engine takes beside the model.
+_TAKES = {
+    "transformers": (
+        "dtype", "device", "device_map", "quantization", "layer", "heads", "alternatives", "sample", "check",
+    ),
+    "llama.cpp": ("tokenizer", "layer", "heads", "alternatives", "sample", "check", "dtype", "threads", "context"),
+    "a server": ("tokenizer", "likeliest", "sample", "check", "timeout"),
+}  # fmt: skip
 
 
 class LanguageModel(TransformersModel):
@@ -77,17 +91,17 @@ class LanguageModel(TransformersModel):
         title = EMBEDDED if is_embedded(source) else ""
         where = choose_device(device)
         kind = ("bfloat16" if where.type == "cuda" else "float32") if dtype is None else dtype
-        if not isinstance(kind, str) or not isinstance(getattr(torch, kind, None), torch.dtype):
+        asked = getattr(torch, kind, None) if isinstance(kind, str) else None
+        if not isinstance(asked, torch.dtype):
             raise ModelError(f"dtype={shown(dtype)} is not a dtype of torch; give float32, bfloat16 or float16")
         source = embedded_model_path() if source is None or title else source
         file, digest = find_gguf(source), ""
         if file is not None:
-            source, digest = convert_gguf(file, getattr(torch, kind))
+            source, digest = convert_gguf(file, asked)
         name, folder = find_source(source)
-        placing = read_placing(device_map, quantization)
-        if not title and (line := describe_memory(name, getattr(torch, kind), where, *placing)):
-            print(printable(f"{name}: {line}"), file=sys.stderr, flush=True)
-        model, tokenizer = load_pair(name, getattr(torch, kind), where, *placing)
+        if not title:
+            _warn_of_memory(name, asked, where, device_map is not None, quantization)
+        model, tokenizer = load_pair(name, asked, where, device_map, quantization)
         loaded = cls(
             model,
             tokenizer,
@@ -99,8 +113,7 @@ class LanguageModel(TransformersModel):
             files=[file] if file else weight_files(name, folder),
             check=check,
         )
-        loaded.embedded = bool(title)
-        loaded._hash = digest
+        loaded.embedded, loaded._hash = bool(title), digest
         return loaded
 
     def check(self) -> list[Check]:
@@ -114,8 +127,8 @@ class LanguageModel(TransformersModel):
             if isinstance(error, DraginLabError) or out_of_memory(error):
                 raise
             raise ModelError(
-                f"{type(self.model).__name__} cannot be read token by token by generate() "
-                f"({first_line(error)}); use another model"
+                f"{type(self.model).__name__} cannot be read token by token by generate() ({shorten(error)}); "
+                "use another model"
             ) from error
 
     def _apply(self, checks: list[Check]) -> None:
@@ -133,53 +146,118 @@ class LanguageModel(TransformersModel):
 
 
 def choose_device(device: str | None) -> torch.device:
-    """The device that a text names; by default the first GPU, else the CPU. ``ModelError`` for any other text."""
+    """The device that a text names; by default the first GPU, else the CPU. ``ModelError`` for what is not here."""
     try:
         where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device is None else device)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ModelError(f'device={shown(device)} is not a device of torch; give "cpu" or "cuda"') from error
-    if where.type == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f'device={device!r}: torch finds no GPU here; give "cpu"')
+        torch.empty(0, device=where)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(f'device={shown(device)} cannot be used ({shorten(error)}); give "cpu" or "cuda"') from error
     return where
 
 
-def describe_memory(name: str, dtype: torch.dtype, device: torch.device, device_map: Any, quantization: Any) -> str:
-    """The memory that a model's weights will take and what is free, in a line; empty where they are small and fit.
+def _warn_of_memory(name: str, dtype: torch.dtype, device: torch.device, spread: bool, quantization: Any) -> None:
+    """Say so where a model's weights take more memory than is free, from its configuration alone.
 
     Caches and activations come on top: they grow with the prompt, and are small beside the weights of a large model.
     """
-    weights = estimate_weights(name, dtype, quantization)
-    free = find_free_memory(device, spread=device_map is not None)
-    fits = weights is None or free is None or weights <= free
-    if weights is None or (weights <= GIB and fits):
-        return ""
-    there = (
-        "" if free is None else f"; {free / GIB:.1f} GiB are free on {device if device_map is None else 'all devices'}"
-    )
-    remedy = "" if fits else (
-        ', which is less: spread it (device_map="auto"), quantize it, or take a smaller dtype or model'
-    )  # fmt: skip
-    return f"its weights take about {weights / GIB:.1f} GiB{there}{remedy}"
-
-
-def estimate_weights(name: str, dtype: torch.dtype, quantization: Any) -> int | None:
-    """Bytes of a model's weights, from its configuration alone; None where that does not say."""
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False))
     except Exception:  # noqa: BLE001 - whatever a configuration makes the library raise; loading it says what is wrong
-        return None
+        return
     bits = 8 * dtype.itemsize
-    inner_bits = bits if quantization is None else 4 if getattr(quantization, "load_in_4bit", False) else 8
-    inner = {id(m.weight) for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and "head" not in n}
-    return sum(p.numel() * (inner_bits if id(p) in inner else bits) // 8 for p in model.parameters())
+    if quantization is not None:
+        given = quantization if isinstance(quantization, Mapping) else quantization.to_dict()
+        bits = 4 if given.get("load_in_4bit") else 8
+    needs, free = model.num_parameters() * bits // 8, _find_free_memory(device, spread)
+    if free is not None and needs > free:
+        line = (
+            f"{name}: its weights take about {needs / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free: spread it "
+            '(device_map="auto"), quantize it, or take a smaller dtype or model'
+        )
+        print(printable(line), file=sys.stderr, flush=True)
 
 
-def find_free_memory(device: torch.device, *, spread: bool) -> int | None:
+def _find_free_memory(device: torch.device, spread: bool) -> int | None:
     """Free bytes of a device, or with ``spread`` of all GPUs and the machine together; None where that is unknown."""
     cards = range(torch.cuda.device_count()) if spread else [device.index or 0] * (device.type == "cuda")
     free = sum(torch.cuda.mem_get_info(card)[0] for card in cards)
-    if not spread and device.type != "cpu":
-        return free if device.type == "cuda" else None
+    if device.type == "cuda" and not spread:
+        return free
     known = {"SC_AVPHYS_PAGES", "SC_PAGE_SIZE"} <= getattr(os, "sysconf_names", {}).keys()
     return free + os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else None
+
+
+# -- any engine -------------------------------------------------------------------------------------------------------
+
+
+def loading_arguments() -> list[str]:
+    """The names of what ``open_model`` takes beside the model."""
+    return list(dict.fromkeys(["engine", *chain(*_TAKES.values())]))
+
+
+def open_model(
+    source: str | os.PathLike[str] | None = None, *, engine: str | None = None, **loading: Any
+) -> LanguageModel | LlamaModel | ServerModel:
+    """The model that a name stands for.
+
+    Args:
+        source: what ``LanguageModel.load`` takes, or the address of a server, such as ``http://127.0.0.1:8080``.
+        engine: "llama.cpp" computes a GGUF file as it is, in this process; else transformers loads it.
+        loading: for transformers as ``LanguageModel.load``; for llama.cpp ``tokenizer`` (a folder, GGUF file or Hugging
+            Face id; the file's own by default), and as ``LlamaModel``. For a model behind a server ``tokenizer``,
+            ``likeliest`` (k, 20), ``sample``, ``check``, and ``timeout`` (120 seconds for an answer). None stands for
+            the default.
+
+    Raises:
+        SettingError: an argument that the engine does not take, or no tokenizer for a server.
+        ModelError: as ``LanguageModel.load``; a server that does not answer; a tokenizer that is not the model's.
+        MissingPackageError: llama.cpp is not installed.
+    """
+    served = str(source).startswith(("http://", "https://"))
+    kind = choice("engine", engine or "transformers", ("transformers", "llama.cpp"))
+    if served and engine is not None:
+        raise SettingError(f"engine={engine!r}: the server at {without_secrets(str(source))} is one; leave engine out")
+    kind = "a server" if served else kind
+    loading = {name: value for name, value in loading.items() if value is not None}
+    if wrong := [f"{name}={shown(value)}" for name, value in loading.items() if name not in _TAKES[kind]]:
+        raise SettingError(f"{', '.join(wrong)} has no meaning for engine {kind}; leave it out")
+    if served:
+        return _connect(str(source), loading)
+    return _open_llama(source, loading) if kind == "llama.cpp" else LanguageModel.load(source, **loading)
+
+
+def _open_llama(source: Any, loading: dict[str, Any]) -> LlamaModel:
+    if is_embedded(source) or (file := find_gguf(source)) is None:
+        raise SettingError(f"engine='llama.cpp' opens a GGUF file; give the path of one, not {shown(source)}")
+    load_bindings()  # whose lack is said before anything is converted
+    tokenizer = loading.pop("tokenizer", file)
+    folder = _find_tokenizer(tokenizer)
+    config = None
+    with suppress(OSError, ValueError), silence_library():  # a tokenizer may stand alone
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    lm = LlamaModel(file, load_tokenizer(folder), config, **loading)
+    lm.embedded = is_embedded(tokenizer)
+    print(printable(lm.describe_build()), file=sys.stderr, flush=True)
+    return lm
+
+
+def _connect(address: str, loading: dict[str, Any]) -> ServerModel:
+    if "tokenizer" not in loading:
+        raise SettingError(
+            f"{without_secrets(address)}: give the model's tokenizer, as a folder or Hugging Face id: tokenizer=…"
+        )
+    tokenizer = loading.pop("tokenizer")
+    server = Server(address.rstrip("/").removesuffix("/v1"), loading.pop("timeout", 120.0))
+    folder = _find_tokenizer(tokenizer)
+    lm = ServerModel(server, load_tokenizer(folder), str(folder), **loading)
+    lm.embedded = is_embedded(tokenizer)
+    return lm
+
+
+def _find_tokenizer(source: Any) -> Any:
+    """The folder or Hugging Face id of a tokenizer; a GGUF file's is converted once."""
+    if is_embedded(source):
+        return embedded_model_path()
+    file = find_gguf(source)
+    return source if file is None else convert_tokenizer(file)

@@ -1,4 +1,4 @@
-"""From a path or a Hugging Face id to a model and a tokenizer, with errors that say what to do."""
+"""From a path or Hugging Face id to a model and its tokenizer, and what is inside a model that people hold."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub import HfApi, constants, try_to_load_from_cache
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    HFValidationError,
-    StrictDataclassError,
-)
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -28,6 +23,7 @@ from transformers import (
     AutoTokenizer,
     BitsAndBytesConfig,
     GenerationConfig,
+    PreTrainedModel,
 )
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
@@ -36,101 +32,50 @@ from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path
 
-_TRANSPORTS = ("httpx", "httpcore", "requests", "urllib3")  # what the hub's client may be built on
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-_LOADING = (
+#: What the library raises for files that are not what they should be.
+LOADING = (
     OSError, EOFError, ValueError, LookupError, ImportError, RuntimeError, TypeError, AttributeError, ArithmeticError,
     pickle.UnpicklingError,
 )  # fmt: skip
-_PATIENCE = 5.0  # seconds to wait for the hub before saying that it cannot be reached
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
+_POSITION_TABLES = ("wpe", "embed_positions", "position_embedding", "position_embeddings")
+
+
+# -- loading ----------------------------------------------------------------------------------------------------------
 
 
 def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
-    """A checked path or hub id, and the folder where it is one. Raises ``ModelError`` for what is neither."""
+    """A path or hub id, and the folder where it is one. Raises ``ModelError`` for a path of something else."""
     path, name = as_path(source, ModelError), str(source)
+    if (path / "adapter_config.json").is_file():
+        raise ModelError(
+            f"{path} holds an adapter (peft), not a model; load both with peft, and give what merge_and_unload() "
+            "returns, or the folder that it is saved in"
+        )
     if path.is_dir():
-        if (path / "adapter_config.json").is_file():
-            raise ModelError(
-                f"{path} holds an adapter (peft), not a model; load both with peft, and give what merge_and_unload() "
-                "returns, or the folder that it is saved in"
-            )
-        if not (path / "config.json").is_file():
-            raise ModelError(
-                f"{path} is not a model: it has no config.json and no GGUF file; give the folder of a saved model"
-            )
-        if not any(any(path.glob(pattern)) for pattern in _WEIGHTS):
-            raise ModelError(f"{path} has a config.json but no weights (*.safetensors); copy them there")
         return str(path), path
-    if path.exists():
-        raise ModelError(f"{path} is a file; give the folder of a saved model, a GGUF file, or a Hugging Face id")
-    looks_like_path = name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name
-    if looks_like_path:
-        raise ModelError(f"no folder {name!r}; give the folder of a saved model, or a Hugging Face id")
-    _look_on_hub(name)
+    if path.exists() or name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name:
+        raise ModelError(f"no folder {name!r}; give the folder of a saved model, a GGUF file, or a Hugging Face id")
     return name, None
 
 
-def _look_on_hub(name: str) -> None:
-    """Make sure that an id is in the local cache or on a hub that answers, before anything waits for retries."""
-    try:
-        if try_to_load_from_cache(name, "config.json") is not None:
-            return
-    except HFValidationError as error:
-        raise ModelError(f"{name!r} is neither a folder nor a Hugging Face id; check the spelling") from error
-    if constants.is_offline_mode():
-        raise ModelError(
-            f"model {name!r} is neither a folder nor in the local cache, and the hub is switched off (HF_HUB_OFFLINE); "
-            "give a folder"
-        )
-    try:
-        HfApi().model_info(name, timeout=_PATIENCE)
-    except HfHubHTTPError as error:
-        raise ModelError(
-            f"no folder {name!r}, and {constants.ENDPOINT} answered {str(error).splitlines()[0]}; check the "
-            "spelling; a model that is not public needs its licence accepted there and a login"
-        ) from error
-    except Exception as error:
-        expected = isinstance(error, OSError | ValueError | RuntimeError)
-        if not expected and not type(error).__module__.startswith(_TRANSPORTS):
-            raise
-        raise ModelError(
-            f"model {name!r} is neither a folder nor in the local cache, and {constants.ENDPOINT} cannot be reached; "
-            "give a folder, or connect once to fetch it"
-        ) from None
-
-
-def read_placing(device_map: Any, quantization: Any) -> tuple[Any, Any]:
-    """The device map, and the quantization as a configuration. Raises ``ModelError`` for what cannot be one."""
-    if device_map is not None and find_spec("accelerate") is None:
-        raise ModelError("device_map needs accelerate; run pip install 'dragin-lab[large]'")
-    if isinstance(quantization, Mapping):
-        try:
-            quantization = BitsAndBytesConfig(**quantization)
-        except (TypeError, ValueError, ImportError) as error:
-            raise ModelError(f"quantization={dict(quantization)!r}: {first_line(error)}") from error
-    return device_map, quantization
-
-
 def load_pair(
-    name: str, dtype: torch.dtype | str, device: torch.device, device_map: Any = None, quantization: Any = None
+    name: str, dtype: torch.dtype, device: torch.device, device_map: Any = None, quantization: Any = None
 ) -> tuple[Any, HFTokenizer]:
-    """Model (in eval mode, on its device or as ``device_map`` says) and tokenizer of a checked source."""
-    placing = {"device_map": device_map, "quantization_config": quantization}
-    given = {key: value for key, value in placing.items() if value is not None}
+    """Model (in eval mode, on its device or as ``device_map`` says) and tokenizer of a source."""
     with loading_errors(name, "causal language model"):
+        if isinstance(quantization, Mapping):
+            quantization = BitsAndBytesConfig(**quantization)
+        placing = {"device_map": device_map, "quantization_config": quantization}
+        given = {key: value for key, value in placing.items() if value is not None}
         # Code that comes with a model is never run, and no prompt offers to run it.
         config = AutoConfig.from_pretrained(
             name, trust_remote_code=False, attn_implementation="eager", output_attentions=False
         )
         config._attn_implementation = None  # the best there is here, whatever the model was trained with
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        except _LOADING as error:
-            raise ModelError(
-                f"the tokenizer of {name} has no fast encoding or cannot be loaded ({first_line(error)}); "
-                "use a model folder with a sound tokenizer.json"
-            ) from error
-        model = load_weights(AutoModelForCausalLM, name, "causal language model", dtype=dtype, config=config, **given)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        model = load_weights(AutoModelForCausalLM, name, dtype=dtype, config=config, **given)
     return (model if given else model.to(device)).eval(), HFTokenizer(tokenizer)
 
 
@@ -139,11 +84,7 @@ def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
 
     Raises ``ModelError`` where there is none that is sound.
     """
-    path, name = as_path(source, ModelError), str(source)
-    if path.is_file() or (path.is_dir() and not (path / "tokenizer.json").is_file()):
-        raise ModelError(f"{path} is no tokenizer; give a folder with a tokenizer.json, or a Hugging Face id")
-    if not path.exists():
-        name, _ = find_source(source)
+    name, _ = find_source(source)
     with loading_errors(name, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     ends: Any = None
@@ -156,18 +97,18 @@ def load_encoder(name: str, device: torch.device) -> tuple[Any, Any]:
     """A model without its head, for its hidden states (in eval mode, float32, on its device), and its tokenizer."""
     with loading_errors(name, "encoder"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = load_weights(AutoModel, name, "model", dtype=torch.float32)
+        model = load_weights(AutoModel, name, dtype=torch.float32)
     return model.to(device).eval(), tokenizer
 
 
-def load_weights(auto: Any, name: str, kind: str, **options: Any) -> Any:
+def load_weights(auto: Any, name: str, **options: Any) -> Any:
     """The model, refused where its files lack a weight."""
     model, info = auto.from_pretrained(name, output_loading_info=True, trust_remote_code=False, **options)
     lost = sorted({*info.get("missing_keys", ()), *map(str, info.get("mismatched_keys", ()))})
     if lost:
         raise ModelError(
             f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
-            f"they would be random. Use the complete folder of a {kind}"
+            "they would be random. Use the complete folder of a model of this kind"
         )
     return model
 
@@ -180,9 +121,9 @@ def hub_has(name: str, file: str) -> bool:
     return path is not None
 
 
-def first_line(error: Exception) -> str:
-    """The first line of an error of the library, which may go on for a page."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(": ")
+def shorten(error: Exception) -> str:
+    """An error of the library, which may go on for a page, in a line."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:300].rstrip(".: ")
 
 
 @contextmanager
@@ -210,12 +151,11 @@ def loading_errors(name: str, kind: str) -> Iterator[None]:
         raise
     except SafetensorError as error:
         raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
-    except StrictDataclassError as error:
+    except (StrictDataclassError, *LOADING) as error:
         raise ModelError(
-            f"the config.json of {name} contradicts itself: {str(error).splitlines()[-1].strip()}"
+            f"{name} cannot be loaded as {kind} ({shorten(error)}); give the whole folder of a saved one, or its "
+            "Hugging Face id"
         ) from error
-    except _LOADING as error:
-        raise ModelError(f"{name} cannot be loaded as {kind}: {first_line(error)}") from error
 
 
 def weight_files(name: str, folder: Path | None) -> list[Path]:
@@ -243,3 +183,67 @@ def hash_weights(model: Any, files: list[Path]) -> str:
         digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+# -- models in memory -------------------------------------------------------------------------------------------------
+
+
+def unwrap_model(model: Any) -> Any:
+    """The causal language model in what people hold: a compiled one, one with adapters (peft).
+
+    Raises ``ModelError`` for what is none, with what to do.
+    """
+    model = getattr(model, "_orig_mod", model)  # torch.compile's
+    if hasattr(model, "get_base_model") and hasattr(model, "peft_config"):
+        if any(getattr(config, "is_prompt_learning", False) for config in model.peft_config.values()):
+            raise ModelError(
+                "a model with learned prompts (peft) puts them before each text; only adapters can be used"
+            )
+        model = model.get_base_model()  # with its adapters in place
+    if isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        raise ModelError(f"{type(model).__name__} has no generate() of its own; give model.module")
+    if not (isinstance(model, PreTrainedModel) and model.can_generate() and model.get_output_embeddings()):
+        raise ModelError(
+            f"model {type(model).__name__} does not write text; give a causal language model, such as "
+            "AutoModelForCausalLM.from_pretrained gives"
+        )
+    if model.generation_config is None:
+        raise ModelError("model.generation_config is None; set it to GenerationConfig.from_model_config(model.config)")
+    return model
+
+
+def stamp_model(model: torch.nn.Module) -> tuple[str, int]:
+    """What changes with a model's weights, and how many hooks it has: a hash, and a number."""
+    digest = hashlib.sha256()
+    # Weights that are offloaded are other tensors at each forward, so a change of theirs goes unseen.
+    offloaded = any(parameter.is_meta for parameter in model.parameters())
+    tensors = [] if offloaded else [*model.parameters(), *model.buffers()]
+    for tensor in tensors:
+        digest.update(f"{tensor.data_ptr()} {0 if tensor.is_inference() else tensor._version} ".encode())
+    firsts = [t.detach().flatten()[:1].float() for t in tensors if t.device.type == "cpu" and t.numel()]
+    digest.update(torch.cat(firsts).numpy().tobytes() if firsts else b"")
+    return digest.hexdigest(), sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def find_device(model: Any) -> torch.device:
+    """Where a model takes its ids: the device of its embeddings, or of the hook that runs them."""
+    hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
+    runs_on = getattr(hook, "execution_device", None)
+    return torch.device(model.device if runs_on is None else runs_on)
+
+
+def describe_devices(model: Any, device: torch.device) -> str:
+    """Where the weights are, and how they are quantized where they are."""
+    spread = getattr(model, "hf_device_map", None)
+    devices = ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
+    quantized = getattr(getattr(model.config, "quantization_config", None), "quant_method", None)
+    return f"{devices} ({getattr(quantized, 'value', quantized)})" if quantized else devices
+
+
+def read_window(model: Any) -> tuple[int | None, bool]:
+    """The context window and whether a table of positions makes it a hard limit."""
+    config = model.config.get_text_config()
+    sizes = (getattr(config, name, None) for name in _WINDOWS)
+    window = next((int(size) for size in sizes if isinstance(size, int)), None)
+    names = [n for n, _ in model.named_modules()] + [n for n, _ in model.named_buffers()]
+    return window, any(n.rpartition(".")[2] in _POSITION_TABLES for n in names)

@@ -23,8 +23,14 @@ from dragin_lab.engines.engine import Engine, Watch
 from dragin_lab.engines.generating import read_prefix, write_texts
 from dragin_lab.engines.kept import PARTS, Kept, batch_obstacle, find_ends, is_shareable
 from dragin_lab.engines.layers import choose_layer, describe_layer
-from dragin_lab.engines.models import describe_devices, find_device, read_window, stamp_model, unwrap_model
-from dragin_lab.engines.sources import hash_weights
+from dragin_lab.engines.sources import (
+    describe_devices,
+    find_device,
+    hash_weights,
+    read_window,
+    stamp_model,
+    unwrap_model,
+)
 from dragin_lab.engines.tap import attach_tap
 from dragin_lab.engines.tokenizer import HFTokenizer, generation_ends
 from dragin_lab.engines.waves import Waves

@@ -60,7 +60,7 @@ def _is_open(corpus: Any) -> bool:
 
 def _loading_arguments() -> list[str]:
     """What ``open_model`` takes beside the model; looked up where something is given, as it brings torch."""
-    names: list[str] = import_module("dragin_lab.engines.opening").loading_arguments()
+    names: list[str] = import_module("dragin_lab.engines.load").loading_arguments()
     return names
 
 

@@ -33,7 +33,7 @@ class Lab:
     """What every question is asked with. Immutable; ``replace`` makes another.
 
     Args:
-        model: a folder, GGUF file, Hugging Face id or the address of a server (``engines.opening.open_model``), a
+        model: a folder, GGUF file, Hugging Face id or the address of a server (``engines.load.open_model``), a
             ``LanguageModel``, or a ``Cluster``; None is Almanac's model.
         corpus: passages (a ``Corpus``, or what ``Corpus.load`` takes); None is Almanac's, with a warning where the
             model is another, or the cluster's.
@@ -109,12 +109,12 @@ class Lab:
 
     @cached_property
     def model(self) -> Any:
-        """The ``LanguageModel``, ``LlamaModel``, ``ServerModel`` or ``Cluster``. Raises as ``opening.open_model``."""
+        """The ``LanguageModel``, ``LlamaModel``, ``ServerModel`` or ``Cluster``. Raises as ``load.open_model``."""
         given = self._given["model"]
         if given is not None and not isinstance(given, str | Path):
             return given
-        opening = import_module("dragin_lab.engines.opening")  # brings torch, which a lab can do without
-        return opening.open_model(None if given is None else str(given), **self._loading)
+        engines = import_module("dragin_lab.engines.load")  # brings torch, which a lab can do without
+        return engines.open_model(None if given is None else str(given), **self._loading)
 
     def close(self) -> None:
         """Free a model in llama.cpp, and close the connections of one behind a server."""

@@ -148,7 +148,7 @@ def test_ask_takes_a_layout_and_a_benchmarks_own_exemplars_with_its_instruction(
 
 def test_a_model_is_spread_and_quantized_as_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr("dragin_lab.engines.opening.open_model", lambda source, **options: given.update(options))
+    monkeypatch.setattr("dragin_lab.engines.load.open_model", lambda source, **options: given.update(options))
     load_model({"model": None, "given": {"device_map": ("auto",), "quantization": ("4bit",)}})
     assert (given["device_map"], given["quantization"]) == ("auto", {"load_in_4bit": True})
 

@@ -27,7 +27,7 @@ LOGITS = 1e-3
 def test_it_loads_from_the_file_and_from_its_folder(
     smollm2: LanguageModel, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversion, "_read_gguf", None)  # what was converted is kept
+    monkeypatch.setattr(conversion, "_read_model", None)  # what was converted is kept
     again = LanguageModel.load(gguf.parent, check=False)
     assert again.name == smollm2.name == "SmolLM2-135M-Instruct.Q4_1.gguf"
     assert smollm2.provenance()["weights_sha256"].startswith("b179c9523d0e6a0f")  # that of the file
