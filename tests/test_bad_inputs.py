@@ -31,7 +31,7 @@ from dragin_lab.retrieval.elasticsearch import Elasticsearch
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.worker import Recipe
-from dragin_lab.study.budgets import calibrate, calibration, frontier
+from dragin_lab.study.budgets import calibration, frontier
 from dragin_lab.trace.trace import Prompt
 
 SEED = 41
@@ -188,7 +188,6 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Runs.save", runs.save, {"path": "runs.jsonl.gz"}),
         Entry("Runs.trace", runs.trace, {"qid": "1", "method": "wo-rag", "dataset": None}),
         Entry("calibration", calibration, {"lab": lab, "questions": ["Who?"], "method": method, "limit": 1}),
-        Entry("calibrate", calibrate, {"lab": lab, "questions": ["Who?"], "method": method, "threshold": "budget:1"}),
         Entry("study.frontier", frontier, {
             "lab": lab, "questions": ["Who?"], "methods": [method], "calibration_set": ["Who?"], "budgets": [1.0],
         }),

@@ -22,7 +22,6 @@ from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
-from dragin_lab.study.needs import forced_items
 from tools.base import CHOSEN, ROOT, RUNS
 
 BOOKS = ROOT / "notebooks"
@@ -48,21 +47,22 @@ TABLES: dict[str, tuple[tuple[str, ...], list[Method]]] = {
 }
 
 
-def score_facts(lab: dl.Lab) -> Iterator[dict[str, Any]]:
-    """A row for each labelled fact of the first questions: its degree, and each trigger's score on its value."""
+def score_facts(lab: dl.Lab) -> Iterator[pd.DataFrame]:
+    """Rows for the labelled facts of the first questions: degree, and each trigger's score on the fact's value."""
     alone = dl.method("wo-rag")
     for name in BENCHMARKS:
         asking = lab.replace(exemplars=dl.benchmark(f"almanac/{name}", limit=1).template)
         for split in ("dev", "test"):
-            for labelled in dl.almanac.labels(name, split, QUESTIONS):
-                for item in forced_items(lab.model, labelled, asking.template(alone), alone.pipeline)[0]:
-                    known = {"split": split, "qid": item.qid, "degree": item.degree, "missing": item.missing}
-                    yield known | {trigger: round(score, 5) for trigger, score in item.scores.items()}
+            labels = dl.almanac.labels(name, split, QUESTIONS)
+            judged = asking.judge(dl.Spans.of_labels(labels, asking.template(alone)))
+            facts = [(split, one.qid, fact.degree, fact.missing) for one in labels for fact in one.facts]
+            known = pd.DataFrame(facts, columns=["split", "qid", "degree", "missing"])
+            yield known.join(judged.frame[judged.triggers].round(5))
 
 
 def main() -> None:
     lab = dl.Lab(cache=True)
-    scores = pd.DataFrame(score_facts(lab))
+    scores = pd.concat(score_facts(lab), ignore_index=True)
     scores.to_csv(BOOKS / "almanac_facts.csv.gz", index=False, compression={"method": "gzip", "mtime": 0})
     for table, (benchmarks, methods) in TABLES.items():
         for name in benchmarks:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.checks import instance, number, several
-from dragin_lab.core.budget import NEVER, Budget, Calibration
+from dragin_lab.core.budget import NEVER, Calibration
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.arguments import as_method
@@ -48,30 +48,10 @@ def calibration(
     return Calibration.of(sorted(traces, key=lambda trace: place[trace.question.id]), benchmark.name)
 
 
-def calibrate(
-    lab: Lab,
-    questions: Any,
-    method: Method | str,
-    threshold: str,
-    *,
-    limit: int | None = None,
-    **settings: Any,
-) -> Method:
-    """The method with the threshold that a budget asks for, found on ``questions``; ``.calibrated`` says how.
-
-    Raises ``SettingError`` as ``calibration``, for a text that is no budget, and for a budget that no threshold
-    reaches, naming the nearest that one does.
-    """
-    Budget.read(threshold)  # before any question is asked
-    own = as_method(method, settings)
-    scores = calibration(lab, questions, own, limit=limit)
-    return exchange_settings(own, threshold=threshold, calibration=scores)
-
-
 def frontier(
     lab: Lab,
     questions: Any,
-    methods: Mapping[str, Method | str] | Sequence[Method | str],
+    methods: Sequence[Method | str],
     calibration_set: Any,
     *,
     budgets: Sequence[float] = BUDGETS,
@@ -87,36 +67,29 @@ def frontier(
     """
     import pandas as pd
 
-    benchmark, development = as_benchmark(questions, limit), as_benchmark(calibration_set, limit)
+    asked, development = as_benchmark(questions, limit), as_benchmark(calibration_set, limit)
     instance("lab", lab, Lab, "give a dl.Lab")
     if lab.cache is None and not lab.uncached:
         lab = lab.replace(cache=True)
-    named = methods if isinstance(methods, Mapping) else None
-    wanted = several(
-        "methods", methods if named is None else named.values(), Method | str, "give methods or their names"
-    )
+    wanted = several("methods", methods, Method | str, "give methods or their names")
     amounts = [number("each of budgets", amount) for amount in several("budgets", budgets, Real, "give numbers")]
-    plain = [as_method(method, {}) for method in wanted]
-    names = [method.label for method in plain] if named is None else list(named)
-    reached: list[tuple[str, float, Method]] = []
+    reached: list[tuple[float, Method]] = []
     unreached = []
-    for name, method in zip(names, plain, strict=True):
+    for method in (as_method(one, {}) for one in wanted):
         scores = calibration(lab, development, method, batch_size=batch_size)
         for amount in amounts:
             try:
-                reached.append(
-                    (name, amount, exchange_settings(method, threshold=f"budget:{amount:g}", calibration=scores))
-                )
+                budget = {"threshold": f"budget:{amount:g}", "calibration": scores}
+                reached.append((amount, exchange_settings(method, **budget)))
             except SettingError as error:
-                unreached.append(f"{name}: {error}")
+                unreached.append(f"{method.label}: {error}")
     if not reached:
         raise SettingError("no budget can be reached: " + "; ".join(unreached))
-    lines = run_together(lab, benchmark, [(method, None, "") for _, _, method in reached], batch_size=batch_size)
-    rows = []
-    for (name, amount, method), part in zip(reached, lines, strict=True):
-        means = summary(part)
-        settings = {"method": name, "budget": amount, "threshold": method.threshold}
-        rows.append(settings | means | {"transfer": means["retrievals"] - amount})
-    table = pd.DataFrame(rows)
+    lines = run_together(lab, asked, [(method, None, "") for _, method in reached], batch_size=batch_size)
+    table = pd.DataFrame(
+        {"method": method.label, "budget": amount, "threshold": method.threshold} | summary(part)
+        for (amount, method), part in zip(reached, lines, strict=True)
+    )
+    table["transfer"] = table["retrievals"] - table["budget"]
     table.attrs["unreached"] = unreached
     return table

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,8 +16,9 @@ from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.lab import Lab
-from dragin_lab.study.ranking import roc_area
-from dragin_lab.study.spans import Spans, read_texts
+from dragin_lab.study.judging import read_texts, tokens_of
+from dragin_lab.study.spans import Spans
+from dragin_lab.study.statistics import roc_area
 from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.study.truth import find_labels, read_truths
 from dragin_lab.trace.draft import Draft
@@ -61,8 +61,7 @@ class TriggerFile(msgspec.Struct):
     fitted_on: FittedOn | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class LabelledDraft:
+class LabelledDraft(NamedTuple):
     """A draft of the answer to a question, and for its first r tokens whether they state a missing fact: (r,) bool."""
 
     question: Question
@@ -98,30 +97,20 @@ def fit_trigger(
     path = None if output is None else as_path(output)  # before anything is computed
     if isinstance(traces, Spans):
         lab = instance("labels", labels, Lab, "give the lab whose model reads the spans")
-        return fit_drafts(list(label_spans(lab, traces, nlp)), name=name, use=use, output=path)
-    known = several("labels", labels, Labelled, "give almanac.labels(...)")
-    every = several("traces", traces, Trace, "give a list of traces")
-    pairs = [(t, own) for t in every if t.ended != "error" and (own := find_labels(t, known)) is not None]
-    if len(pairs) < LEAST:
-        raise SettingError(
-            f"{len(pairs)} traces are labelled; a trigger is fitted on {LEAST} or more: give more, or their labels"
-        )
-    drafts = [draft for pair in pairs for draft in label_drafts(*pair, nlp)]
-    if not drafts:
-        raise SettingError(
-            f"none of {len(pairs)} traces states a labelled fact in a known wording; look at their texts"
-        )
-    return fit_drafts(drafts, name=name, use=use, output=path)
-
-
-def fit_drafts(
-    drafts: Sequence[LabelledDraft],
-    *,
-    name: str = "fitted",
-    use: Sequence[str] | None = None,
-    output: Path | None = None,
-) -> Logistic:
-    """As ``fit_trigger``, from drafts whose tokens are labelled, however that was done."""
+        drafts = list(_label_spans(lab, traces, nlp))
+    else:
+        known = several("labels", labels, Labelled, "give almanac.labels(...)")
+        every = several("traces", traces, Trace, "give a list of traces")
+        pairs = [(t, own) for t in every if t.ended != "error" and (own := find_labels(t, known)) is not None]
+        if len(pairs) < LEAST:
+            raise SettingError(
+                f"{len(pairs)} traces are labelled; a trigger is fitted on {LEAST} or more: give more, or their labels"
+            )
+        drafts = [draft for pair in pairs for draft in _label_trace(*pair, nlp)]
+        if not drafts:
+            raise SettingError(
+                f"none of {len(pairs)} traces states a labelled fact in a known wording; look at their texts"
+            )
     names = _choose_features(use, [labelled.draft for labelled in drafts])
     x = np.concatenate([_measure_features(one.draft, names, len(one.missing)) for one in drafts])  # (m, f)
     y = np.concatenate([one.missing for one in drafts])  # (m,)
@@ -135,15 +124,15 @@ def fit_drafts(
     z = (x - mean) / scale
     model = _make_regression().fit(z, y)
     terms = [Term(n, *map(float, row)) for n, *row in zip(names, model.coef_[0], mean, scale, strict=True)]
-    bias, threshold = float(model.intercept_[0]), 0.5
-    if output is not None:
-        fitted_on = FittedOn(len(numbers), fingerprint(numbers), len(y), int(y.sum()), _score_held_out(z, y, groups))
-        record = TriggerFile(FORMAT, name, threshold, bias, terms, fitted_on)
+    record = TriggerFile(FORMAT, name, 0.5, float(model.intercept_[0]), terms)
+    if path is not None:
+        area = _score_held_out(z, y, groups)
+        record.fitted_on = FittedOn(len(numbers), fingerprint(numbers), len(y), int(y.sum()), area)
         try:
-            write_whole(output, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+            write_whole(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
         except OSError as error:
-            raise SettingError(not_saved(output, error)) from error
-    return define(name, [msgspec.structs.astuple(term) for term in terms], bias, threshold)
+            raise SettingError(not_saved(path, error)) from error
+    return _define(record)
 
 
 def trigger(path: str | Path) -> Logistic:
@@ -160,36 +149,40 @@ def trigger(path: str | Path) -> Logistic:
     for term in record.terms:
         if not term.feature.removeprefix(HIDDEN).isdigit():
             choice(f"{path}: feature", term.feature, FEATURES)
-    return define(record.name, [msgspec.structs.astuple(t) for t in record.terms], record.bias, record.threshold)
+    return _define(record)
+
+
+def _define(record: TriggerFile) -> Logistic:
+    return define(record.name, [msgspec.structs.astuple(term) for term in record.terms], record.bias, record.threshold)
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def label_spans(lab: Lab, spans: Spans, nlp: Any) -> Iterator[LabelledDraft]:
-    """The texts as the lab's model reads them, labelled up to the end of the last span."""
+def _label_spans(lab: Lab, spans: Spans, nlp: Any) -> Iterator[LabelledDraft]:
+    """The texts as the lab's model reads them."""
     pipeline = load_pipeline(nlp)
-    for number, (one, draft, lead) in enumerate(read_texts(lab, spans)):
-        starts, stops = draft.offsets.T  # (n,), (n,)
-        missing = np.zeros(int((starts < lead + max(span.end for span in one.spans)).sum()), bool)  # (r,)
-        for span in one.spans:
-            inside = (starts < span.end + lead) & (stops > span.start + lead)
-            missing[inside[: len(missing)]] |= span.missing
-        yield LabelledDraft(Question(str(number), one.prompt), draft.read_by(pipeline), missing)
+    for number, (one, own, draft, lead) in enumerate(read_texts(lab, spans)):
+        values = [(span.start + lead, span.end + lead, span.missing) for span in own]
+        yield LabelledDraft(Question(str(number), one.prompt), draft.read_by(pipeline), _label_tokens(draft, values))
 
 
-def label_drafts(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[LabelledDraft]:
-    """The drafts of a trace that state labelled facts, labelled up to the last value that could be read."""
+def _label_trace(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[LabelledDraft]:
+    """The drafts of a trace that state labelled facts."""
     method = restore_method(trace.method, nlp)
     for step, truth in zip(trace.steps, read_truths(trace, labelled), strict=True):
         if truth is not None and truth.stated:
             draft = as_judged(trace, step, method)
-            starts, stops = draft.offsets.T  # (n,), (n,)
-            missing = np.zeros(int((starts < truth.ends[-1]).sum()), bool)  # (r,)
-            for (start, is_missing), end in zip(truth.stated, truth.ends, strict=True):
-                inside = (starts < end) & (stops > start)
-                missing[inside[: len(missing)]] = is_missing
-            yield LabelledDraft(trace.question, draft, missing)
+            values = [(start, end, missing) for (start, missing), end in zip(truth.stated, truth.ends, strict=True)]
+            yield LabelledDraft(trace.question, draft, _label_tokens(draft, values))
+
+
+def _label_tokens(draft: Draft, values: Sequence[tuple[int, int, bool]]) -> np.ndarray:
+    """(r,) bool: whether each token, up to the end of the last value, is of one that is missing."""
+    missing = np.zeros(int((draft.offsets[:, 0] < max(end for _, end, _ in values)).sum()), bool)
+    for start, end, is_missing in values:
+        missing[tokens_of(draft, start, end)] |= is_missing
+    return missing
 
 
 def _choose_features(use: Sequence[str] | None, drafts: Sequence[Draft]) -> list[str]:

@@ -12,8 +12,8 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import bracket, interval_of
 from dragin_lab.run.lines import SCORES, Line, own_metrics, readable, value_of
 from dragin_lab.run.rundir import RunRecord
-from dragin_lab.study.comparisons import PairedTest, paired
 from dragin_lab.study.conditions import At, differing_conditions, never_fired
+from dragin_lab.study.statistics import PairedTest, paired
 from dragin_lab.study.table import Cell, Row, Table
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.lines import PEAK, SCORES, Line, own_metrics, readable, value_of
 from dragin_lab.run.rundir import TABLE, RunError, RunRecord, find_runs, pack_table, warn_of_damage
 from dragin_lab.study.causes import CAUSES, Cause, Judge
-from dragin_lab.study.comparisons import paired
 from dragin_lab.study.conditions import (
     ANSWER_COLUMNS,
     Selection,
@@ -31,6 +30,7 @@ from dragin_lab.study.conditions import (
     name_runs,
 )
 from dragin_lab.study.run_tables import Comparison, means_table
+from dragin_lab.study.statistics import paired
 
 if TYPE_CHECKING:
     import pandas as pd

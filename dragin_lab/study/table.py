@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import choice
 from dragin_lab.run.intervals import Interval, bracket
-from dragin_lab.study.comparisons import PairedTest
+from dragin_lab.study.statistics import PairedTest
 from dragin_lab.text import csv_text
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from sklearn.metrics import roc_curve
 
 from dragin_lab.catalog.methods import restore_method
 from dragin_lab.checks import instance, number, several
 from dragin_lab.errors import SettingError
-from dragin_lab.study import ranking
+from dragin_lab.study.statistics import roc_area
 from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.logistic import Logistic
@@ -44,10 +45,10 @@ def roc(
     if not (labels.any() and not labels.all()):
         return theme.message("ROC", NOT_BOTH)
     figure = theme.panels(["ROC", "precision and recall"], cols=2, horizontal_spacing=0.12)
-    areas = {name: ranking.roc_area(values, labels) for name, values in scores.items()}
+    areas = {name: roc_area(values, labels) for name, values in scores.items()}
     for place, name in enumerate(sorted(scores, key=lambda name: -areas[name])):
         values, look = scores[name], theme.style(place)
-        alarms, recall, at = ranking.roc_curve(values, labels)
+        alarms, recall, at = roc_curve(labels, values, drop_intermediate=False)
         with np.errstate(invalid="ignore", divide="ignore"):
             precision = recall * labels.sum() / (recall * labels.sum() + alarms * (~labels).sum())
         if set(np.unique(values)) <= {0.0, 1.0}:
@@ -136,8 +137,7 @@ def read_scores(
         raise SettingError(
             f"the table has no column {absent[0]!r}; it has {', '.join(map(str, rows.columns)) or 'none'}"
         )
-    thresholds = {} if thresholds is None else thresholds
-    given = instance("thresholds", thresholds, Mapping, "give a number for each trigger: {'rind': 0.25}")
+    given = instance("thresholds", thresholds or {}, Mapping, "give a number for each trigger: {'rind': 0.25}")
     thetas = {str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in given.items()}
     if bad := [name for name in names if name not in numeric or rows[name].isna().any()]:
         raise SettingError(f"column {bad[0]!r} has values that are no scores; leave it out of triggers")

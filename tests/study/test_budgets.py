@@ -16,7 +16,7 @@ from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.catalog.methods import exchange_settings, restore_method
 from dragin_lab.core.budget import NEVER, Budget, Calibration, peaks, threshold_for
 from dragin_lab.errors import SettingError
-from dragin_lab.study.budgets import calibrate, frontier
+from dragin_lab.study.budgets import calibration, frontier
 from dragin_lab.study.truth import Timing, Truth, count_timing, time_step, timing_table
 from dragin_lab.trace.trace import Decision, Prompt, Step, Words
 
@@ -67,7 +67,7 @@ def test_budgets_that_cannot_be_say_what_can() -> None:
     with pytest.raises(SettingError, match=r"calibration has no meaning for threshold=1\.5"):
         dl.method(threshold=1.5, calibration=[])
     with pytest.raises(SettingError, match="has no threshold to calibrate"):
-        calibrate(dl.Lab(ScriptedModel([]), retriever=ScriptedRetriever()), ["Who?"], "fl-rag", "budget:1")
+        calibration(dl.Lab(ScriptedModel([]), retriever=ScriptedRetriever()), ["Who?"], "fl-rag")
 
 
 def test_equal_scores_are_never_divided() -> None:
@@ -83,7 +83,8 @@ def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str,
     text = " It was far. It is by Bo. So the answer is Li.\nHe"
     lab = dl.Lab(ScriptedModel([Say(text, **loud), Say(text)]), retriever=ScriptedRetriever())
     settings: dict[str, Any] = {"when": when, "what": "question", "variant": variant}
-    found = calibrate(lab, ["Who?", "What?"], "dragin", "budget:0.5", **settings)
+    scores = calibration(lab, ["Who?", "What?"], "dragin", **settings)
+    found = dl.method("dragin", threshold="budget:0.5", calibration=scores, **settings)
     assert found.threshold is not None
     assert 0 < found.threshold < NEVER
     record = json.loads(json.dumps(found.settings))["calibrated"]

@@ -10,8 +10,8 @@ from run_folders import write_run
 
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.run.intervals import bootstrap, proportion
-from dragin_lab.study.comparisons import paired
 from dragin_lab.study.paper_tables import table
+from dragin_lab.study.statistics import paired
 from dragin_lab.study.table import Cell, Table
 
 REAL = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")

@@ -1,4 +1,4 @@
-"""Tests of a difference between two methods, and intervals of any statistic over questions.
+"""Tests of a difference between two methods, and how well a score separates two kinds of things.
 
 Two methods on the same questions are compared by randomisation: if they were equal, the difference on each question
 could as well have had the other sign. p values are scipy's; the intervals are drawn as in ``run.intervals``.
@@ -15,8 +15,8 @@ import numpy as np
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap, bracket, check_numbers
 
-#: Random signs of a test, and draws of an interval.
-SAMPLES = 10_000
+SAMPLES = 10_000  # random signs of a test
+DRAWS = 1_000  # of the groups, for an interval of a statistic
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PairedTest:
         return f"{self.difference:+.3f} {bracket(self.low, self.high, sign=True)}, p {self.p}"
 
 
-def paired(a: Numbers, b: Numbers, *, scores: bool = False, samples: int = SAMPLES, seed: int = 0) -> PairedTest:
+def paired(a: Numbers, b: Numbers, *, scores: bool = False, samples: int = SAMPLES) -> PairedTest:
     """``a`` against ``b``, both (n,) over the same questions in the same order: two-sided randomisation test.
 
     The p value is exact where all questions on which they differ differ by as much, as 0 and 1 do (that is McNemar's
@@ -55,42 +55,12 @@ def paired(a: Numbers, b: Numbers, *, scores: bool = False, samples: int = SAMPL
     if len(first) != len(second):
         raise SettingError(f"{len(first)} and {len(second)} results cannot be paired; give both for the same questions")
     difference = first - second  # (n,)
-    within = (-1.0, 1.0) if scores else None
-    interval = bootstrap(difference, within=within)
-    p_value, floor = _p_value(difference, samples, seed)
+    interval = bootstrap(difference, within=(-1.0, 1.0) if scores else None)
+    p_value, floor = _p_value(difference, samples)
     return PairedTest(interval.mean, interval.low, interval.high, p_value, interval.n, floor)
 
 
-def bootstrap_statistic(
-    statistic: Callable[[np.ndarray], float],
-    groups: Sequence[object] | int,
-    *,
-    samples: int = SAMPLES,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """The percentile interval of any ``statistic(indexes)``, indexes being an int array of items: (low, high).
-
-    ``groups`` names the group of each item, such as its question: groups are resampled whole, as the facts of a
-    question are not independent. A number n stands for n groups of one. Draws whose statistic is NaN are left out; both
-    ends are NaN if none is left, without items, and where every draw gives the same value.
-    """
-    names = list(range(groups)) if isinstance(groups, int) else list(groups)
-    if not names:
-        return float("nan"), float("nan")
-    members: dict[object, list[int]] = {}
-    for place, name in enumerate(names):
-        members.setdefault(name, []).append(place)
-    parts = [np.array(of) for of in members.values()]
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(parts), size=(samples, len(parts)))  # which groups each draw has
-    values = np.array([statistic(np.concatenate([parts[g] for g in groups])) for groups in drawn])  # (samples,)
-    if np.isnan(values).all() or np.nanmin(values) == np.nanmax(values):
-        return float("nan"), float("nan")
-    low, high = np.nanquantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
-
-
-def _p_value(difference: np.ndarray, samples: int, seed: int) -> tuple[float, float]:
+def _p_value(difference: np.ndarray, samples: int) -> tuple[float, float]:
     """The chance of a sum as far from 0 with random signs, and the smallest p value that the test can give."""
     from scipy import stats
 
@@ -100,7 +70,7 @@ def _p_value(difference: np.ndarray, samples: int, seed: int) -> tuple[float, fl
         return 1.0, exact
     if np.allclose(np.abs(signed), np.abs(signed[0]), rtol=1e-9, atol=0):
         return float(stats.binomtest(int((signed > 0).sum()), len(signed)).pvalue), exact
-    resamples = max(samples - 1, 1)  # beside the observed signs
+    resamples = samples - 1  # beside the observed signs
     test = stats.permutation_test(
         (signed,),
         lambda sample, axis: np.abs(sample.sum(axis=axis)),
@@ -108,6 +78,41 @@ def _p_value(difference: np.ndarray, samples: int, seed: int) -> tuple[float, fl
         alternative="greater",
         n_resamples=resamples,
         batch=max(1, 2**20 // len(signed)),
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     )
     return float(test.pvalue), exact if 2 ** len(signed) <= resamples else 1 / (resamples + 1)
+
+
+def bootstrap_groups(
+    statistic: Callable[[np.ndarray], float], groups: Sequence[object], samples: int = DRAWS
+) -> tuple[float, float]:
+    """The percentile interval of any ``statistic(indexes)``, indexes being an int array of items: (low, high).
+
+    ``groups`` names the group of each item, such as its question: groups are resampled whole, as the facts of a
+    question are not independent. Draws whose statistic is NaN are left out; both ends are NaN where none is left, and
+    where every draw gives the same value.
+    """
+    parts = [np.array([at for at, own in enumerate(groups) if own == name]) for name in dict.fromkeys(groups)]
+    if not parts:
+        return float("nan"), float("nan")
+    draws = np.random.default_rng(0).integers(len(parts), size=(samples, len(parts)))  # which groups each draw has
+    drawn = np.array([statistic(np.concatenate([parts[at] for at in one])) for one in draws])  # (samples,)
+    if np.isnan(drawn).all() or np.nanmin(drawn) == np.nanmax(drawn):
+        return float("nan"), float("nan")
+    low, high = np.nanquantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def roc_area(scores: np.ndarray, positive: np.ndarray) -> float:
+    """The chance that a positive scores above a negative, a tie counting one half; NaN without either kind.
+
+    By the ranks of the positives (Mann and Whitney), because a bootstrap asks for it thousands of times: scikit-learn's
+    ``roc_auc_score`` gives the same number and takes twenty times as long over a few hundred scores.
+    """
+    from scipy.stats import rankdata
+
+    n = int(positive.sum())
+    if n in (0, len(positive)):
+        return float("nan")
+    ranks = rankdata(scores)[positive].sum()
+    return float((ranks - n * (n + 1) / 2) / (n * (len(positive) - n)))

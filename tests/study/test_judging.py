@@ -14,29 +14,18 @@ from scripted import ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import DEGREES, Fact, LabelError, Labelled, load_labels
-from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.data import datasets
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.study import needs
+from dragin_lab.study.judging import CLOCKS, score_tokens, tokens_of
 from dragin_lab.study.truth import find_facts
 
 MODEL = Path(__file__).parents[1] / "parity" / "models" / "almanac-prototype"
 #: The shipped triggers that score tokens by what is captured by default, with a pipeline that finds no entities.
 REGISTERED = ("probability", "rind", "entropy-trend", "entropy", "margin", "random")
-TRIGGERS = (*needs.RELEASED, *needs.CLOCKS, *REGISTERED)
-SHOT = PromptTemplate(
-    (
-        Exemplar(
-            "Which film has the director who died later, The Distant Weathwos or Klealbuk Storm?",
-            "The film The Distant Weathwos was directed by Brulchal Kliasdroswix. The film Klealbuk Storm was directed "
-            "by Licax Simbias. Brulchal Kliasdroswix died on 27 July 1948. Licax Simbias died on 2 March 1935. Thus, "
-            "the director of The Distant Weathwos died later.",
-            "The Distant Weathwos",
-        ),
-    )
-)
+RELEASED = ("rind-reference", "attention-reference", "probability-first", "probability-sentence")
 ROW: dict[str, Any] = {
     "qid": "q1", "benchmark": "iirc", "split": "test", "type": "span", "question": "Where was Ada Orleth born?",
     "knowledge": "unknown", "reasoning": "Ada Orleth was born at Elmouth.", "answer": "Elmouth",
@@ -152,7 +141,7 @@ def test_scores_are_those_of_the_methods(
     )
     step = next(s for s in trace.steps if s.draft is not None)
     assert step.draft is not None
-    scores = needs.score_tokens(lm, step.draft, pipeline)[trigger]
+    scores = score_tokens(lm, step.draft, pipeline)[trigger]
     spans, expected = step.words.spans, step.words.score
     assert len(spans) > 5
     np.testing.assert_allclose([scores[a:b].max() for a, b in spans], expected, rtol=1e-4, atol=1e-6)
@@ -163,15 +152,15 @@ def test_entities_are_scored_where_the_pipeline_finds_any(lm: LanguageModel, tem
     nlp.add_pipe("sentencizer")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Ada"}])  # type: ignore[attr-defined]
     made = lm.score(template.render("Who?"), " Ada was born in 1938.")
-    scores = needs.score_tokens(lm, made, load_pipeline(nlp))
+    scores = score_tokens(lm, made, load_pipeline(nlp))
     scored = "".join(made.text[a:b] for a, b in made.offsets[scores["entity"] > 0])
     assert scored.strip() == "Ada"
 
 
 def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate) -> None:
     made = lm.score(template.render("Who?"), " Ada was born in 1938. She lived at Elmouth for some years. She left.")
-    scores = needs.score_tokens(lm, made, pipeline)
-    assert set(scores) >= {*needs.RELEASED, *needs.CLOCKS, *REGISTERED}  # and custom ones of other tests
+    scores = score_tokens(lm, made, pipeline)
+    assert set(scores) >= {*RELEASED, *CLOCKS, *REGISTERED}  # and custom ones of other tests
     margins = made.alternative_probs[:, 1].astype(float) / made.alternative_probs[:, 0]
     np.testing.assert_allclose(scores["margin"], margins)
     n = len(made)
@@ -189,37 +178,32 @@ def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, tem
     assert (scores["rind"][sure] == 0).all()
 
 
-def test_a_fact_has_the_largest_score_of_its_value(lm: LanguageModel, pipeline: Pipeline) -> None:
+def test_a_span_has_the_largest_score_of_its_tokens(lm: LanguageModel) -> None:
     one, template = labelled(), PromptTemplate()
-    facts, sentences = needs.forced_items(lm, one, template, pipeline)
+    judged = dl.Lab(lm, retriever=ScriptedRetriever()).judge(dl.Spans.of_labels([one], template)).frame
     made = lm.score(template.render(one.question), f" {one.reasoning} So the answer is {one.answer}.")
-    for item, gold in zip(facts, one.facts, strict=True):
+    for (_, row), gold in zip(judged.iterrows(), one.facts, strict=True):
         place = made.text.index(gold.value)
         value = [i for i, (a, b) in enumerate(made.offsets) if a < place + len(gold.value) and b > place]
-        assert item.scores["entropy"] == pytest.approx(made.entropy[value].max())
-        assert item.scores["probability"] == pytest.approx(doubts(made.logprob)[value].max())
-        assert item.first_choice == all(made.alternative_ids[i, 0] == made.ids[i] for i in value)
-        first = next((i for i in value if made.alternative_ids[i, 0] != made.ids[i]), value[-1])
-        assert item.own["entropy"] == pytest.approx(made.entropy[value[0] : first + 1].max())
-        assert item.scores["every-sentence"] == 1
-    assert [i.scores for i in needs.own_view(facts)] == [i.own for i in facts]
-    assert [(i.missing, i.degree) for i in facts] == [(False, "often"), (True, "never")]
-    assert [(i.missing, i.degree) for i in sentences] == [(False, "often"), (True, "never"), (False, "none")]
-    assert sentences[0].scores["entropy"] >= facts[0].scores["entropy"]
+        assert (row["words"], row["missing"]) == (gold.value, gold.missing)
+        assert row["entropy"] == pytest.approx(made.entropy[value].max())
+        assert row["probability"] == pytest.approx(doubts(made.logprob)[value].max())
+        assert row["every-sentence"] == 1
 
 
-def test_a_clock_counts_when_it_strikes_before_the_value_ends(lm: LanguageModel, pipeline: Pipeline) -> None:
+def test_a_clock_counts_when_it_strikes_before_the_value_ends(
+    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = labelled()
     made = lm.score(PromptTemplate().render(one.question), f" {one.reasoning} So the answer is {one.answer}.")
-    second = made.text.index("Ada Orleth was")
-    first_token = int(needs.tokens_of(made, second, second + 1)[0])
-    year = made.text.index("1938")
-    last_token = int(needs.tokens_of(made, year, year + 4)[-1])
+    second, year = made.text.index("Ada Orleth was"), made.text.index("1938")
+    first_token = int(tokens_of(made, second, second + 1)[0])
+    last_token = int(tokens_of(made, year, year + 4)[-1])
     for n in (first_token, last_token, last_token + 1):
-        facts, _ = needs.forced_items(lm, one, PromptTemplate(), pipeline, n)
+        monkeypatch.setattr("dragin_lab.study.judging.EVERY", n)
+        judged = dl.Lab(lm, retriever=ScriptedRetriever()).judge(dl.Spans.of_labels([one], PromptTemplate())).frame
         strikes = any(first_token <= i <= last_token for i in range(0, len(made), n))
-        assert facts[1].scores["every-n"] == strikes
-        assert facts[0].scores["every-n"] == 1  # token 0
+        assert judged["every-n"].tolist() == [1, strikes]  # the first sentence holds token 0
 
 
 # -- facts in a text ------------------------------------------------------------------------------------------
@@ -254,30 +238,3 @@ def test_facts_are_found_in_text(text: str, facts: tuple[Fact, ...], values: str
     for one in found:
         assert (text[one.start : one.end] == one.fact.value) == one.right
         assert "the" not in text[one.start : one.end].split()
-
-
-# -- tables -------------------------------------------------------------------------------------------------------
-
-
-def items() -> list[needs.Item]:
-    """RIND knows what is missing, the others guess alike everywhere."""
-    made = []
-    for number in range(20):
-        missing = number % 2 == 0
-        scores = dict.fromkeys(TRIGGERS, 0.3) | {"rind-reference": 2.0 + number if missing else 1.0}
-        made.append(needs.Item(f"q{number // 4}", "never" if missing else "often", missing, scores))
-    return made
-
-
-def test_when_table() -> None:
-    best = needs.best_thresholds(items())
-    rows = {row.trigger: row for row in needs.when_table(items(), best, samples=50)}
-    assert list(rows) == list(TRIGGERS)
-    rind, entropy = rows["rind-reference"], rows["entropy"]
-    assert (rind.area, rind.average_precision) == pytest.approx((1, 1))
-    assert np.isnan([rind.low, rind.high]).all()  # every draw parts them: nothing is known of other questions
-    assert (rind.threshold, rind.precision, rind.recall) == (1.5, 1, 1)
-    assert (entropy.area, entropy.average_precision, entropy.precision, entropy.recall) == (0.5, 0.5, 0.5, 1)
-    fired = needs.fired_by_degree(items(), best)
-    assert fired["rind-reference"] == {"never": 1.0, "often": 0.0}
-    assert fired["entropy"] == {"never": 1.0, "often": 1.0}

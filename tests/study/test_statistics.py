@@ -1,4 +1,4 @@
-"""Paired tests and intervals of any statistic against closed forms, enumeration, and data that hold their answer."""
+"""Paired tests, intervals and areas against closed forms, enumeration, and data that hold their answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import bootstrap, proportion
-from dragin_lab.study.comparisons import PairedTest, bootstrap_statistic, paired
+from dragin_lab.study.statistics import PairedTest, bootstrap_groups, paired, roc_area
 
 
 def test_what_cannot_be_paired_is_refused() -> None:
@@ -77,9 +77,19 @@ def test_groups_are_drawn_whole() -> None:
     values = np.random.default_rng(2).normal(size=50)
     copied = np.repeat(values, 8)  # eight copies of a thing say no more than one
     groups = np.repeat(np.arange(50), 8).tolist()
-    low, high = bootstrap_statistic(lambda at: float(copied[at].mean()), groups, samples=1_000)
+    low, high = bootstrap_groups(lambda at: float(copied[at].mean()), groups)
     once = bootstrap(values)
     assert (low, high) == (pytest.approx(once.low, abs=0.03), pytest.approx(once.high, abs=0.03))
-    assert all(map(math.isnan, bootstrap_statistic(lambda at: float("nan"), 3)))
-    assert all(map(math.isnan, bootstrap_statistic(lambda at: 1.0, [])))
-    assert all(map(math.isnan, bootstrap_statistic(lambda at: 1.0, 5)))
+    for of, groups in ((math.nan, [1, 2, 3]), (1.0, []), (1.0, [1, 2, 3]), (1.0, [1, 1])):
+        assert all(map(math.isnan, bootstrap_groups(lambda at, of=of: of, groups)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=25))  # few scores, so ties are common
+def test_roc_area_is_the_share_of_pairs_in_order(case: list[tuple[int, bool]]) -> None:
+    scores, positive = np.array([s for s, _ in case], float), np.array([p for _, p in case])
+    pairs = [(a > b) + (a == b) / 2 for a in scores[positive] for b in scores[~positive]]
+    area = roc_area(scores, positive)
+    if pairs:
+        assert area == pytest.approx(np.mean(pairs))
+    else:
+        assert math.isnan(area)
