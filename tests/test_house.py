@@ -30,7 +30,7 @@ BUDGETS = {
     "run": (3665, 17),
     "study": (3398, 16),
     "views": (2784, 17),
-    "widgets": (711, 6),
+    "widgets": (739, 6),
     "cli": (1575, 12),
 }
 ROOMS = tuple(BUDGETS)

@@ -122,7 +122,26 @@ def row(*controls: ipw.Widget) -> ipw.HBox:
     return ipw.HBox(controls, layout={"flex_flow": "row wrap"})
 
 
-def draw_into(shown: go.FigureWidget, figure: go.Figure) -> None:
+class LiveFigure(go.FigureWidget):
+    """A figure that is sent to the browser as a whole.
+
+    A ``FigureWidget`` sends itself empty and its traces after it; a browser that loads its script in between misses
+    them, and the picture stays blank. So a control draws into a ``go.Figure`` first and makes this of it.
+    """
+
+    _whole = False
+
+    def __init__(self, figure: go.Figure) -> None:
+        super().__init__(figure)
+        self._whole = True
+        self.open()
+
+    def open(self) -> None:
+        if self._whole:
+            super().open()
+
+
+def draw_into(shown: go.Figure, figure: go.Figure) -> None:
     """Put another figure in the place of the one that is shown."""
     with shown.batch_update():
         shown.data = ()

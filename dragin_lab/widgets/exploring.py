@@ -21,7 +21,7 @@ from dragin_lab.views.comparing import compare
 from dragin_lab.views.html import clip, esc, percent
 from dragin_lab.views.pages import open_trace
 from dragin_lab.views.rows import draw_tokens, find_text, heatmap, list_alternatives, token_rows
-from dragin_lab.widgets.control import Control, button, draw_into, row
+from dragin_lab.widgets.control import Control, LiveFigure, button, draw_into, row
 
 
 class Explorer(Control):
@@ -36,7 +36,8 @@ class Explorer(Control):
         self.which = ipw.Dropdown(description="branch", options=self.list_branches(), value=branch, layout=wide)
         self.texts = ipw.Dropdown(description="text", layout=wide)
         self.token = ipw.IntSlider(value=1, min=1, max=1, description="token", layout={"width": "480px"})
-        self.figure, self.about, self.step_page, self.comparison = go.FigureWidget(), ipw.HTML(), ipw.HTML(), ipw.HTML()
+        self.about, self.step_page, self.comparison = ipw.HTML(), ipw.HTML(), ipw.HTML()
+        self.figure, drawing = go.Figure(), ipw.VBox()
         self.instead = ipw.Dropdown(description="instead", layout=wide)
         self.query = ipw.Textarea(description="query", rows=2, layout={"width": "60%"})
         self.keep = ipw.SelectMultiple(description="passages", rows=4, layout={"width": "60%"})
@@ -54,7 +55,7 @@ class Explorer(Control):
         self.last = ipw.IntSlider(value=1, min=1, max=1, description="to token", layout={"width": "480px"})
         labels = ("not supported", "supported")
         marking = [button(f"mark as {one}", partial(self.guard, partial(self.mark, one))) for one in labels]
-        known = [row(self.which, self.texts), self.figure, self.token, self.about, self.step_page]
+        known = [row(self.which, self.texts), drawing, self.token, self.about, self.step_page]
         changes.append(row(self.last, *marking))
         still = lambda: heatmap(self.trace, *self.texts.value[:2]) if self.texts.value else self.trace  # noqa: E731
         super().__init__([*known, *changes], [self.comparison], still)
@@ -67,6 +68,9 @@ class Explorer(Control):
             self.texts.value = (None if own is None else own.index + 1, name)
             if token is not None:
                 self.token.value = position("token", token, len(text), "the text") + 1
+        self.figure = LiveFigure(self.figure)
+        self.listen()
+        drawing.children = (self.figure,)
 
     def list_branches(self) -> list[tuple[str, int]]:
         """The branches by where they part, indented by how deep they lie."""
@@ -100,10 +104,8 @@ class Explorer(Control):
             return
         own, name, text = find_text(self.trace, *self.texts.value)
         self.rows = token_rows(self.trace, own, name, text)
-        drawn = draw_tokens(self.trace, self.rows, f"step {self.texts.value[0]}, {name}")
-        draw_into(self.figure, drawn)
-        for bars in self.figure.data[: 3 if len(drawn.data) > 2 else 2]:
-            bars.on_click(lambda _, points, __: setattr(self.token, "value", int(points.point_inds[0]) + 1))
+        draw_into(self.figure, draw_tokens(self.trace, self.rows, f"step {self.texts.value[0]}, {name}"))
+        self.listen()
         query = None if own is None else own.query
         self.query.value, self.query.disabled = ("", True) if query is None else (query.text, False)
         passages = [] if own is None else [(clip(f"{p.title}: {p.text}", 90)[0], p) for p in own.passages]
@@ -116,6 +118,11 @@ class Explorer(Control):
         fired = self.rows.index[self.rows["opens"]]
         self.token.value = int(fired[0]) + 1 if len(fired) else 1
         self.show_token()
+
+    def listen(self) -> None:
+        """A click on a bar chooses its token."""
+        for bars in self.figure.data[: 3 if len(self.figure.data) > 2 else 2]:
+            bars.on_click(lambda _, points, __: setattr(self.token, "value", int(points.point_inds[0]) + 1))
 
     def show_token(self) -> None:
         """Everything that is known of the chosen token, and what could stand in its place."""

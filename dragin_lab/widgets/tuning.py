@@ -25,7 +25,7 @@ from dragin_lab.views import replays
 from dragin_lab.views.html import clip
 from dragin_lab.views.pages import open_trace
 from dragin_lab.views.rows import draw_scores, draw_tokens, find_text, heatmap, mark_tokens, threshold_of, token_rows
-from dragin_lab.widgets.control import Control, button, draw_into, row
+from dragin_lab.widgets.control import Control, LiveFigure, button, draw_into, row
 
 STEPS = 200  # of a slider
 BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}  # two pages, under one another where it is narrow
@@ -47,7 +47,7 @@ class Tuner(Control):
         self.controls = {name: make_control(name, replays_) for name in first.tunable}
         self.page, self.beside, self.whole = ipw.HTML(layout=BESIDE), ipw.HTML(layout=BESIDE), ipw.HTML()
         self.beside.layout.display = "none"
-        self.figure = go.FigureWidget()
+        self.figure, drawing = go.Figure(), ipw.VBox()
         every = button(
             f"all {len(replays_)} traces",
             lambda: self.guard(self.replay_all),
@@ -56,12 +56,14 @@ class Tuner(Control):
         ask = button("ask the model", lambda: self.guard(self.run_model), disabled=lab is None)
         sliders = [row(self.which, self.texts), *self.controls.values()]
         pages = [row(self.page, self.beside), self.whole]
-        super().__init__([*sliders, self.figure, row(every, ask)], pages, lambda: heatmap(first.trace))
+        super().__init__([*sliders, drawing, row(every, ask)], pages, lambda: heatmap(first.trace))
         self.which.observe(lambda _: self.open_trace(), "value")
         self.texts.observe(lambda _: self.draw_step(), "value")
         for control in self.controls.values():
             control.observe(lambda _: self.guard(self.replay_trace), "value")
         self.open_trace()
+        self.figure = LiveFigure(self.figure)
+        drawing.children = (self.figure,)
 
     @property
     def settings(self) -> dict[str, Any]:
