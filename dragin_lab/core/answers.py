@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.draft import split_words
+from dragin_lab.trace.draft import WORD
 
 ANSWER_PHRASE = "the answer is"
 #: What a text is continued with when it never says the phrase.
@@ -146,7 +146,7 @@ def normalize_answer(text: str, *, released: bool = False) -> str:
         text = _WIDE_MARKS.sub("", unicodedata.normalize("NFC", text))
     plain = text.lower().translate(_PUNCTUATION)
     words = re.sub(r"\b(a|an|the)\b", " ", plain).strip()
-    return " ".join(words.split() if released else split_words(words or plain or text))
+    return " ".join(words.split() if released else WORD.findall(words or plain or text))
 
 
 def exact_match(prediction: str, golds: Sequence[str], *, released: bool = False) -> float:

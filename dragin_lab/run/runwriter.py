@@ -159,7 +159,7 @@ class RunFolder(RunInMemory):
         why = f"traces take {TRACE_SPACE // 2**20} MiB"
         try:
             _write_or_explain(self._kept, lambda: self._kept.mkdir(exist_ok=True))
-            save_trace(trace, path, hidden=False, slim=not self._traces)
+            save_trace(trace, path, slim=not self._traces)
             self._room -= path.stat().st_size
         except (NotWrittenError, TraceFileError) as error:
             if self._traces:

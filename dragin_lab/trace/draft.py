@@ -16,13 +16,12 @@ import numpy as np
 
 from dragin_lab.errors import SettingError
 
-# -- words --
-
 # Scripts written without spaces: each character is a word.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-_WORD = re.compile(f"[{_UNSPACED}]|[^\\s{_UNSPACED}]+")
+#: A word: between white space, and each character of such a script.
+WORD = re.compile(f"[{_UNSPACED}]|[^\\s{_UNSPACED}]+")
 
 
 class Word(NamedTuple):
@@ -33,16 +32,6 @@ class Word(NamedTuple):
     stop: int
 
 
-def split_words(text: str) -> list[str]:
-    """The words of a text: between white space, and each character of a script without spaces."""
-    return _WORD.findall(text)
-
-
-def word_starts(text: str) -> set[int]:
-    """Characters at which a word begins: after white space, and at each character of a script without spaces."""
-    return {match.start() for match in _WORD.finditer(text)}
-
-
 def character_words(text: str, offsets: np.ndarray | Sequence[tuple[int, int]]) -> list[Word]:
     """Words from the character spans of the tokens.
 
@@ -50,7 +39,7 @@ def character_words(text: str, offsets: np.ndarray | Sequence[tuple[int, int]]) 
     character; white space before a word belongs to it; tokens that are parts of one character share its span and its
     word; a special token (empty span) is a word without text.
     """
-    starts = word_starts(text)
+    starts = {match.start() for match in WORD.finditer(text)}
     groups: list[list[int]] = []  # [first token, stop token, first character, stop character]
     joins = False  # whether the next visible token belongs to the newest group whatever it begins with
     last_visible = -1
@@ -81,8 +70,6 @@ def common(one: str, other: str) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-# -- draft --
-
 #: Of a field that belongs to whoever looks at a draft; no file has it.
 UNSAVED = {"saved": False}
 INTS, FLOATS, FLAGS = (partial(np.zeros, 0, kind) for kind in (np.int32, np.float32, np.bool_))
@@ -92,7 +79,7 @@ _PER_TOKEN = (
     "alternative_ids", "alternative_probs", "alternative_tokens",
 )  # fmt: skip
 _SCORED = {
-    "ids": np.int64, "entropy": np.float64, "logprob": np.float64, "received": np.float64,
+    "ids": np.int64, "offsets": np.int32, "entropy": np.float64, "logprob": np.float64, "received": np.float64,
     "alternative_ids": np.int64, "alternative_probs": np.float64,
 }  # fmt: skip
 
@@ -158,9 +145,8 @@ class Draft:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        return (
-            f"Draft({len(self)} tokens after {len(self.prompt_ids)}, {self.text[:60]!r}, {self.stopped or 'unended'})"
-        )
+        ended = self.stopped or "unended"
+        return f"Draft({len(self)} tokens after {len(self.prompt_ids)}, {self.text[:60]!r}, {ended})"
 
     @property
     def closed(self) -> bool:
@@ -232,15 +218,8 @@ class Draft:
     def read_by(self, pipeline: Any, question: str = "", answer: str = "", *, ended: bool | None = None) -> Draft:
         """The draft for a trigger that reads it, with the ``answer`` before it."""
         sealed: dict[str, Any] = {name: _seal(getattr(self, name), dtype) for name, dtype in _SCORED.items()}
-        return replace(
-            self,
-            **sealed,
-            offsets=_seal(self.offsets, np.int32),
-            pipeline=pipeline,
-            question=question,
-            answer_so_far=answer,
-            ended=self.ended if ended is None else ended,
-        )
+        ended = self.ended if ended is None else ended
+        return replace(self, **sealed, pipeline=pipeline, question=question, answer_so_far=answer, ended=ended)
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ runs keep them, is ``SLIM`` and such a file compressed by zlib.
 from __future__ import annotations
 
 import json
-import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,12 +32,12 @@ _FORMATS = {
 VERSION = "4"
 ALTERNATIVES = 3  # of each token in a slim trace
 SLIM = b"dragin_lab slim trace\n"  # what its file begins with
-LARGEST = 4 * 2**30  # bytes of a file
+LARGEST = 4 * 2**30  # bytes of a file that is read
 
 T = TypeVar("T")
 
 
-def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool = False) -> Path:
+def save_trace(trace: Any, path: str | Path, *, hidden: bool = False, slim: bool = False) -> Path:
     """Write a trace to ``path`` and return that path. A file that was there is replaced whole or not at all.
 
     Without ``hidden`` the hidden states of its drafts are left out. ``slim`` leaves out attention maps, hidden states
@@ -48,18 +48,15 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
     cannot be written (naming path and remedy); an old file then stays as it was.
     """
     path = as_path(path, TraceFileError)
-    if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
-        raise TraceFileError(f"{path}: not saved; this is not a regular file; give the name of a file")
     arrays: dict[str, np.ndarray] = {}
-    encoded = _encode_value(trace if hidden and not slim else _drop_arrays(trace, slim), "trace", arrays)
-    text = json.dumps(encoded, separators=(",", ":"))  # ASCII only, so that even half a surrogate pair survives
+    cut = partial(_cut_draft, hidden=hidden and not slim, slim=slim)
+    # ASCII only, so that even half a surrogate pair survives
+    text = json.dumps(_encode_value(trace, "trace", arrays, cut), separators=(",", ":"))
     try:
-        _decode_trace(type(trace), text, arrays)
+        _decode_record(type(trace), text, arrays)
     except msgspec.ValidationError as error:
         raise TraceFileError(f"{path}: not saved, as it could not be read back: {_name_fault(error)}") from None
     data = safetensors.numpy.save(arrays, {"format": _format_of(type(trace)), "version": VERSION, "trace": text})
-    if len(data) > LARGEST:
-        raise TraceFileError(f"{path}: not saved; the trace takes {len(data):,} bytes and one file holds {LARGEST:,}")
     try:
         write_whole(path, SLIM + zlib.compress(data) if slim else data)
     except OSError as error:
@@ -70,8 +67,6 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
 def load_trace(kind: type[T], path: str | Path) -> T:
     """Read a trace, an object of ``kind``; ``TraceFileError`` names a file that is not one, or that was damaged."""
     path = as_path(path, TraceFileError)
-    if not os.path.isfile(path):
-        raise TraceFileError(f"{path}: " + ("is not a regular file" if os.path.exists(path) else "no such file"))
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise TraceFileError(f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read")
@@ -85,7 +80,7 @@ def load_trace(kind: type[T], path: str | Path) -> T:
                 f"{path}: is of another edition of dragin_lab (format {str(version)[:20]}, this one has {VERSION}); "
                 "open it with the dragin_lab that wrote it"
             )
-        return _decode_trace(kind, metadata["trace"], safetensors.numpy.load(data))
+        return _decode_record(kind, metadata["trace"], safetensors.numpy.load(data))
     except OSError as error:
         raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (safetensors.SafetensorError, zlib.error, RecursionError, KeyError, TypeError, ValueError) as error:
@@ -102,44 +97,36 @@ def _name_fault(error: Exception) -> str:
     return str(error).replace("`$", "`trace")
 
 
-def _drop_arrays(trace: Any, slim: bool) -> Any:
-    """A trace, or a tree of them, without hidden states; if ``slim``, attention maps and most alternatives go too."""
-    if not hasattr(trace, "steps"):
-        return replace(trace, traces=[_drop_arrays(one, slim) for one in trace.traces])
-
-    def cut(draft: Draft | None) -> Draft | None:
-        if draft is None or not slim:
-            return draft and replace(draft, states=None)
-        return replace(
-            draft,
-            states=None,
-            rows=None,
-            alternative_ids=draft.alternative_ids[:, :ALTERNATIVES],
-            alternative_probs=draft.alternative_probs[:, :ALTERNATIVES],
-            alternative_tokens=tuple(tokens[:ALTERNATIVES] for tokens in draft.alternative_tokens),
-        )
-
-    steps = [replace(step, draft=cut(step.draft), continuation=cut(step.continuation)) for step in trace.steps]
-    return replace(trace, steps=steps, extraction=cut(trace.extraction))
-
-
 # -- to JSON and tensors, and back ------------------------------------------------------------------------------------
 
 
-def _encode_value(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
-    """``value`` as JSON; its arrays go to ``arrays`` under their path."""
+def _cut_draft(draft: Draft, hidden: bool, slim: bool) -> Draft:
+    """A draft without hidden states; if ``slim``, attention maps and most alternatives go too."""
+    if slim:
+        few = {name: getattr(draft, name)[:, :ALTERNATIVES] for name in ("alternative_ids", "alternative_probs")}
+        tokens = tuple(tokens[:ALTERNATIVES] for tokens in draft.alternative_tokens)
+        draft = replace(draft, rows=None, alternative_tokens=tokens, **few)
+    return draft if hidden else replace(draft, states=None)
+
+
+def _encode_value(value: Any, where: str, arrays: dict[str, np.ndarray], cut: Callable[[Draft], Draft]) -> Any:
+    """``value`` as JSON, its drafts as ``cut`` leaves them; its arrays go to ``arrays`` under their path."""
+
+    def encode(inner: Any, name: object) -> Any:
+        return _encode_value(inner, f"{where}.{name}", arrays, cut)
+
     if is_dataclass(value):
-        names = saved_fields(value)
-        return {name: _encode_value(getattr(value, name), f"{where}.{name}", arrays) for name in names}
+        value = cut(value) if isinstance(value, Draft) else value
+        return {name: encode(getattr(value, name), name) for name in saved_fields(value)}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
         # Of safetensors' numpy writer only C order and this machine's byte order come back as they were.
         arrays[where] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
         return {"$array": where}
     if isinstance(value, list | tuple):
-        items = [_encode_value(item, f"{where}.{i}", arrays) for i, item in enumerate(value)]
+        items = [encode(item, i) for i, item in enumerate(value)]
         return {"$tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, dict) and all(isinstance(key, str) and not key.startswith("$") for key in value):
-        return {key: _encode_value(item, f"{where}.{key}", arrays) for key, item in value.items()}
+        return {key: encode(item, key) for key, item in value.items()}
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, str | int | float):
@@ -147,8 +134,8 @@ def _encode_value(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
     raise TraceFileError(f"{where}: {shown(value)} cannot be saved; a trace holds plain data, with texts as keys")
 
 
-def _decode_trace(kind: type[T], text: str, arrays: Mapping[str, np.ndarray]) -> T:
-    """The trace that ``_encode_value`` made JSON of, with every field of its type."""
+def _decode_record(kind: type[T], text: str, arrays: Mapping[str, np.ndarray]) -> T:
+    """The record that ``_encode_value`` made JSON of, with every field of its type."""
 
     def revive(entry: dict[str, Any]) -> Any:
         if "$array" in entry:
@@ -166,10 +153,10 @@ def _decode_trace(kind: type[T], text: str, arrays: Mapping[str, np.ndarray]) ->
 def pack_record(record: Any) -> dict[str, np.ndarray]:
     """A record as arrays alone: its own, and its JSON as the bytes of ``"json"``."""
     arrays: dict[str, np.ndarray] = {}
-    text = json.dumps(_encode_value(record, "record", arrays))
+    text = json.dumps(_encode_value(record, "record", arrays, lambda draft: draft))
     return arrays | {"json": np.frombuffer(text.encode(), np.uint8)}
 
 
 def unpack_record(kind: type[T], arrays: Mapping[str, np.ndarray]) -> T:
     """The record that ``pack_record`` made arrays of."""
-    return _decode_trace(kind, arrays["json"].tobytes().decode(), arrays)
+    return _decode_record(kind, arrays["json"].tobytes().decode(), arrays)

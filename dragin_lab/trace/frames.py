@@ -26,8 +26,7 @@ def token_table(steps: Sequence[Step], extraction: Draft | None) -> pd.DataFrame
     the same), ``id``, ``entropy`` and ``logprob`` (nats), ``probability``, ``received`` (attention, head mean, max over
     later tokens); for the tokens of a draft's words ``word`` (index in ``Step.words``), ``sentence``, ``score``,
     ``stop``, ``judged`` (whether it was allowed to fire) and ``hit`` of that word, missing elsewhere; and ``kept``:
-    whether the token is part of ``Trace.text``. What a trigger had measured of the whole distribution has columns of
-    its name ("renyi:2") after these.
+    whether the token is part of ``Trace.text``.
     """
     import pandas as pd
 
@@ -88,18 +87,19 @@ def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    names = ("step", "rank", "query", "id", "title", "text", "score")
     rows: list[tuple[Any, ...]] = []
     for step in steps:
-        if step.query is None:
-            continue
-        for rank, p in enumerate(step.passages, 1):
-            rows.append((step.index + 1, rank, step.query.sent, p.id, p.title, p.text, p.score))
-        if not step.passages:
-            rows.append((step.index + 1, None, step.query.sent, None, None, None, np.nan))
-    types = dict(zip(names, ("int64", "Int64", "string", "string", "string", "string", "float64"), strict=True))
-    return pd.DataFrame(rows, columns=list(names)).astype(types)
+        if step.query is not None:
+            found = [(rank, p.id, p.title, p.text, p.score) for rank, p in enumerate(step.passages, 1)]
+            nothing = [(None, None, None, None, np.nan)]
+            rows += [(step.index + 1, rank, step.query.sent, *passage) for rank, *passage in found or nothing]
+    return pd.DataFrame(rows, columns=list(_FOUND)).astype(_FOUND)
 
+
+_FOUND = {
+    "step": "int64", "rank": "Int64", "query": "string", "id": "string", "title": "string", "text": "string",
+    "score": "float64",
+}  # fmt: skip
 
 # -- differences ------------------------------------------------------------------------------------------------------
 
@@ -150,12 +150,9 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Difference]:
     """Every difference between two values of the same field."""
     if is_dataclass(a) and type(a) is type(b):
-        for name in sorted(saved_fields(a), key=lambda name: name not in _LEADING):
-            inner = (
-                []
-                if name in _IGNORED
-                else list(_list_differences(f"{where}.{name}", getattr(a, name), getattr(b, name)))
-            )
+        names = [name for name in saved_fields(a) if name not in _IGNORED]
+        for name in sorted(names, key=lambda name: name not in _LEADING):
+            inner = list(_list_differences(f"{where}.{name}", getattr(a, name), getattr(b, name)))
             yield from inner
             if inner and name in _LEADING:
                 return

@@ -36,7 +36,7 @@ def origins(trace: Trace) -> list[Origin]:
         body = continuation.text[: step.kept_end(name) or 0]
         at, body = len(body) - len(body.lstrip()), body.strip()
         start = place + len(trace.text[place:]) - len(trace.text[place:].lstrip())
-        if size := common(body, trace.text[start : start + len(body)]):
+        if size := common(body, trace.text[start:]):
             place = start + size
             parts.append(Origin(start, place, at, continuation, step, with_passages(step, name)))
     return parts

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from dragin_lab.checks import count as count_of
 from dragin_lab.checks import shown
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.draft import Word, character_words, word_starts
+from dragin_lab.trace.draft import WORD, Word, character_words
 from dragin_lab.trace.kept import sentence_end, written
 from dragin_lab.trace.trace import Draft, Prompt, Step, Trace
 from dragin_lab.views import theme
@@ -152,11 +152,7 @@ def find_parts(trace: Trace, step: Step) -> list[str]:
     """The part of the text that each candidate of a query stands in; candidates are in text order, hits are none."""
     before = trace.steps[step.index - 1].answer if step.index else ""
     texts = {"question": trace.question.text, "answer so far": before, "draft": _read_draft(trace, step)}
-    words = [
-        (part, text[a:b].strip())
-        for part, text in texts.items()
-        for a, b in pairwise([*sorted(word_starts(text)), len(text)])
-    ]
+    words = [(part, word) for part, text in texts.items() for word in WORD.findall(text)]
     parts: list[str] = []
     place = 0
     assert step.query is not None

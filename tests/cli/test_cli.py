@@ -207,13 +207,12 @@ def test_a_full_disk_keeps_the_answer_and_the_old_files(command: Command, tmp_pa
 
 
 def test_one_output_that_fails_does_not_keep_the_other_back(command: Command, tmp_path: Path) -> None:
-    for option, other, says in (("--save", "--html", "not a regular file"), ("--html", "--save", "No space left")):
+    for option, other in (("--save", "--html"), ("--html", "--save")):
         ran = command(*BRIEF, option, "/dev/full", other, tmp_path / "a.file")
         assert ran.code == cli.FAILED
         assert "\nEnded " in ran.out
         assert ran.err.splitlines()[0].endswith(f" written to {tmp_path / 'a.file'}")
-        assert ran.err.splitlines()[1].startswith("error: /dev/full: not saved")
-        assert says in ran.err
+        assert ran.err.splitlines()[1].startswith("error: /dev/full: not saved: No space left")
 
 
 def test_what_breaks_unforeseen_is_named_with_and_without_its_traceback(

@@ -52,7 +52,7 @@ WRONG = [
     ("ask Who? --exemplars no-such.yaml", ("no-such.yaml", "No such file")),
     ("ask Who? --exemplars hotpot", ("hotpot: cannot be read", "or a name: 2wiki")),
     ("show a.trace --html ./a.trace", ("a.trace", "both")),
-    ("show no-such.trace", ("no-such.trace", "no such file")),
+    ("show no-such.trace", ("no-such.trace", "No such file")),
     ("show . --method dragin", ("--method goes with --id",)),
     ("demo --limit 0", ("--limit 0",)),
     ("demo --output /dev/null/x", ("--output",)),

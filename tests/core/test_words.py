@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import TOKENIZERS, cut
 
-from dragin_lab.trace.draft import Word, character_words, contain_any, word_starts
+from dragin_lab.trace.draft import Word, character_words, contain_any
 
 KINDS = tuple(TOKENIZERS)
 TEXT = "The film by Żuławski 🎬 is 1984."
@@ -75,7 +75,6 @@ def test_special_token_is_a_word_without_text() -> None:
 
 def test_no_tokens_have_no_words() -> None:
     assert character_words("", np.zeros((0, 2), np.int32)) == []
-    assert word_starts(" \n") == set()
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="▁\ufffd\x00"), max_size=25)

@@ -105,7 +105,7 @@ def test_traces_of_a_batch() -> None:
 @pytest.mark.parametrize("slim", [False, True])
 def test_saved_and_slim_traces(tmp_path: Any, slim: bool) -> None:
     trace = question("dragin", lab())
-    stored = load_trace(Trace, save_trace(trace, tmp_path / "t", slim=slim, hidden=False))
+    stored = load_trace(Trace, save_trace(trace, tmp_path / "t", slim=slim))
     for change in unchanged(stored):
         same_episode(lab().branch(stored, **change), trace)
 
@@ -119,7 +119,7 @@ def test_what_a_trigger_reads_of_attention_and_hidden_states_is_there_again(tmp_
         return 1 - rows[:, range(n), range(rows.shape[2] - n, rows.shape[2])].mean(0) + draft.hidden[:, 0]
 
     trace = question(dl.method(when="two-sides", what="question"), lab())
-    stored = load_trace(Trace, save_trace(trace, tmp_path / "t", slim=slim))
+    stored = load_trace(Trace, save_trace(trace, tmp_path / "t", slim=slim, hidden=True))
     for change in unchanged(stored):
         same_episode(lab().branch(stored, **change), trace)
 

@@ -15,7 +15,7 @@ from dragin_lab.run.rundir import RunError, read_run
 
 COUNT = 3
 OUTSIDE = b"what the owner of this machine keeps\n"
-REFUSED = r"leads out of its folder|is a pipe, a socket or a device|traces/q2\.trace: no such file"
+REFUSED = r"leads out of its folder|is a pipe, a socket or a device|traces/q2\.trace: cannot be read"
 FILES = ("run.json", "predictions.jsonl", "timings.jsonl", ".lock", "traces", "traces/q2.trace")
 
 

@@ -176,8 +176,8 @@ def test_an_old_file_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytes
         ("nowhere/t", "No such file or directory; create the folder"),
         ("file/t", "Not a directory; create the folder"),
         ("x" * 300, "File name too long; choose a shorter name"),
-        (".", "not a regular file"),
-        ("/dev/full", "not a regular file"),
+        (".", "Is a directory"),
+        ("/dev/full", "No space left on device"),
     ],
 )
 def test_says_why_a_path_cannot_be_written(tmp_path: Path, name: str, message: str) -> None:
@@ -213,8 +213,8 @@ def refusal(path: Path, *parts: str) -> None:
 
 
 def test_refuses_files_that_are_not_traces(tmp_path: Path) -> None:
-    refusal(tmp_path / "nowhere", "no such file")
-    refusal(tmp_path, "not a regular file")
+    refusal(tmp_path / "nowhere", "No such file")
+    refusal(tmp_path, "Is a directory")
     model = tmp_path / "model.safetensors"
     for metadata in (None, {"format": "pt"}):
         safetensors.numpy.save_file({"weight": np.zeros(3)}, model, metadata)
@@ -275,8 +275,6 @@ def test_json_that_is_not_a_trace_is_refused(saved: Path, text: str) -> None:
 def test_a_large_file_is_not_read(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracefile, "LARGEST", 1000)
     refusal(saved, "and a trace at most 1,000; it was not read")
-    with pytest.raises(TraceFileError, match="one file holds 1,000"):
-        make_trace().save(saved)
 
 
 def test_a_slim_trace_keeps_what_was_decided_in_a_fraction_of_the_size(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_what_is_no_part_and_what_cannot_be_written_is_refused(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ViewError):
         views.page(tmp_path / "file" / "a.html", samples.almanac_trace())
-    with pytest.raises(TraceFileError, match="no such file"):
+    with pytest.raises(TraceFileError, match="No such file"):
         views.trace(tmp_path / "absent.trace")
     with pytest.raises(SettingError, match="not int"):
         views.trace(7)
