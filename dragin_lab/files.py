@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from dragin_lab.errors import CorpusError, DraginLabError, SettingError
 from dragin_lab.text import split_credentials
@@ -20,13 +19,9 @@ LOCK = ".lock"  # in a folder that one process at a time may write to
 LARGEST = 2**30
 
 _REMEDIES = {
-    errno.ENOSPC: "free some space, or save it on another disk",
-    errno.EDQUOT: "free some space, or save it on another disk",
-    errno.EACCES: "save it in a folder that you may write to",
-    errno.EPERM: "save it in a folder that you may write to",
-    errno.EROFS: "save it in a folder that you may write to",
-    errno.ENOENT: "create the folder first",
-    errno.ENOTDIR: "create the folder first",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or save it on another disk"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "save it in a folder that you may write to"),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "create the folder first"),
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EFBIG: "the limit on a file's size (ulimit -f) is too low; raise it, or save it on another disk",
 }
@@ -79,34 +74,25 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dragin_lab"
 
 
-def write_whole(path: str | Path, data: bytes | IO[bytes]) -> None:
+def write_whole(path: str | Path, data: bytes) -> None:
     """Write a file under another name and rename it, so that an old file is replaced whole or not at all.
 
-    ``data`` is bytes, or an open file that is copied in blocks. Anything but a regular file (a pipe, a terminal)
-    is written to directly. Raises ``OSError``; see ``not_saved``.
+    Anything but a regular file (a pipe, a terminal) is written to directly. Raises ``OSError``; see ``not_saved``.
     """
     if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
-        with open(path, "wb") as file:
-            _copy(data, file)
+        Path(path).write_bytes(data)
         return
     target = Path(os.path.realpath(path))  # through a link, not over it
     draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with draft.open("xb") as file:
-            _copy(data, file)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, target)
     finally:
         with suppress(OSError):  # it is not there, or the error that is under way says more
             draft.unlink()
-
-
-def _copy(data: bytes | IO[bytes], file: IO[bytes]) -> None:
-    if isinstance(data, bytes):
-        file.write(data)
-    else:
-        shutil.copyfileobj(data, file)
 
 
 def clear_drafts(folder: Path) -> None:

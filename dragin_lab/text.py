@@ -5,7 +5,6 @@ Without control characters, without passwords, with nothing that a page takes fo
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
 #: Control characters, half characters, and what reverses the order in which a terminal or a page shows the rest.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
 #: What stands before the credentials in an address: the kind of a retriever or corpus, and the scheme of a URL.
 _BEFORE_CREDENTIALS = re.compile(r"(?:(?:elasticsearch|dense|hub):)?(?:(?:[a-z][a-z0-9+.-]*:)?//)?", re.IGNORECASE)
 #: A text between quotation marks, from every mark on, as an apostrophe is none.
@@ -27,12 +27,7 @@ def printable(text: object) -> str:
 
     It has as many characters as before. Line ends and tabs stay.
     """
-    return _UNSAFE.sub(_picture, str(text))
-
-
-def _picture(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+    return _UNSAFE.sub(lambda match: _PICTURES.get(match[0], "\ufffd"), str(text))
 
 
 def compose(text: str) -> str:
@@ -72,11 +67,6 @@ def hide_typed_secrets(message: str, typed: Iterable[str]) -> str:
             if 0 <= place <= stop and place + len(part) > start:
                 message = message.replace(f"{mark}{part}{mark}", f"{mark}***{mark}")
     return message
-
-
-def json_in_html(value: Any) -> str:
-    """JSON for a ``<script>``: nothing in it begins a tag or a comment."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def write_compared(value: float, limit: float) -> tuple[str, str]:

@@ -36,15 +36,7 @@ from dragin_lab.triggers.call import Call
 from dragin_lab.triggers.call_loop import CallLoop
 from dragin_lab.triggers.prefix import PrefixLoop
 
-__all__ = [
-    "METHODS",
-    "PAPERS",
-    "VARIANTS",
-    "method",
-    "methods",
-    "what",
-    "when",
-]
+__all__ = ["METHODS", "PAPERS", "VARIANTS", "method", "methods", "what", "when"]
 
 
 _CLOSED = (

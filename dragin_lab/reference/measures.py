@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.core.episode import Tokenizer
-from dragin_lab.core.scores import doubts, pool_words
+from dragin_lab.core.scores import doubts, pool_values, pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import Trigger
@@ -50,18 +50,12 @@ def assign_words(sentences: Sequence[str], words: Sequence[str]) -> list[tuple[i
     """
     ranges: list[tuple[int, int]] = []
     start = 0
-    for number, sentence in enumerate(sentences):
-        if number == len(sentences) - 1:
-            ranges.append((start, len(words)))
-            break
-        for stop in range(start + 1, len(words)):
-            if sentence in " ".join(words[start:stop]):
-                ranges.append((start, stop))
-                start = stop
-                break
-        else:
-            ranges.append((start, start))
-    return ranges
+    for sentence in sentences[:-1]:
+        closes = (i for i in range(start + 1, len(words)) if sentence in " ".join(words[start:i]))
+        stop = next(closes, start)
+        ranges.append((start, stop))
+        start = stop
+    return [*ranges, (start, len(words))] if sentences else []
 
 
 def assign_tokens(sentences: Sequence[str], tokens: Sequence[str]) -> list[tuple[int, int]]:
@@ -112,15 +106,11 @@ def score_words(attention: np.ndarray, entropy: np.ndarray, ranges: Sequence[tup
 
 
 def pool_doubt(values: np.ndarray, solver: str) -> float:
-    """The mean, largest or smallest doubt of a sentence's tokens; NaN for a sentence without tokens.
+    """The "avg", "max" or "min" doubt of a sentence's tokens; NaN, which fires no trigger, for one without tokens.
 
-    NaN fires no trigger. The released code raises for max and min of nothing; NaN is the sensible answer.
+    The released code raises for max and min of nothing.
     """
-    if len(values) == 0:
-        return float("nan")
-    if solver == "avg":
-        return float(values.mean())
-    return float(values.max() if solver == "max" else values.min())
+    return pool_values(values, solver.replace("avg", "mean")) if len(values) else float("nan")
 
 
 def pay_words(attention: np.ndarray, words: Sequence[Word]) -> np.ndarray:
@@ -198,6 +188,7 @@ class ReleasedDraft:
 
     continuation: Draft
     words: list[Word]
+    received: np.ndarray  # (w,) attention received (§2.2); NaN where the trigger does not look at it
     sentences: list[str]
     ranges: list[tuple[int, int]]  # half-open, words of each sentence
     tokens: list[str]  # decoded one by one
@@ -209,12 +200,20 @@ class ReleasedDraft:
         return tuple(word.text for word in self.words)
 
 
-def cut_draft(written: Draft, pipeline: Pipeline, tokenizer: Tokenizer) -> ReleasedDraft:
-    """A draft, cut into the released code's words, sentences and tokens."""
+def cut_draft(written: Draft, pipeline: Pipeline, tokenizer: Tokenizer, attention: np.ndarray | None) -> ReleasedDraft:
+    """A draft, cut into the released code's words, sentences and tokens.
+
+    ``attention`` is (h, n, n), of the generated ids by themselves, for a trigger that ``rereads``.
+    """
     words = merge_words(written.pieces, written.ids.tolist(), tokenizer.marker)
+    received = np.full(len(words), np.nan)  # (w,)
+    if attention is not None:
+        received = pool_words(
+            receive_attention(attention, first_is_eos=written.pieces[:1] == ("</s>",)), words, "sum"
+        )  # (w,)
     sentences, tokens = pipeline.split(written.raw_text), decode_each(written, tokenizer)
     ranges = assign_words(sentences, [word.text for word in words])
-    return ReleasedDraft(written, words, sentences, ranges, tokens, assign_tokens(sentences, tokens))
+    return ReleasedDraft(written, words, received, sentences, ranges, tokens, assign_tokens(sentences, tokens))
 
 
 def decode_each(written: Draft, tokenizer: Tokenizer) -> list[str]:
@@ -222,9 +221,8 @@ def decode_each(written: Draft, tokenizer: Tokenizer) -> list[str]:
     return [tokenizer.decode([i], special=True) for i in written.ids.tolist()]
 
 
-#: Per sentence the scores of its words (m,) and what is compared with θ; (w,) attention, NaN where it is not looked at,
-#: and (w,) entropy, nats.
-Scores = tuple[list[np.ndarray], list[float], np.ndarray, np.ndarray]
+#: Per sentence the scores of its words (m,) and what is compared with θ; the words' entropy (w,), nats.
+Scores = tuple[list[np.ndarray], list[float], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -239,14 +237,8 @@ class Reader(Trigger):
     def judges_drafts(cls) -> bool:
         return True
 
-    def read_attention(self, attention: np.ndarray, draft: ReleasedDraft) -> np.ndarray:
-        """(w,) what each word receives in the attention (h, n, n) of the generated ids by themselves (§2.2)."""
-        first = draft.continuation.pieces[0] if len(draft.continuation) else ""
-        received = receive_attention(attention, first_is_eos=first == "</s>")  # (n,)
-        return pool_words(received, draft.words, "sum")  # (w,)
-
-    def score_draft(self, draft: ReleasedDraft, attention: np.ndarray | None) -> Scores:
-        """The scores of a whole draft; ``attention`` (w,) is there for a trigger that ``rereads``."""
+    def score_draft(self, draft: ReleasedDraft) -> Scores:
+        """The scores of a whole draft."""
         raise NotImplementedError
 
     def find_spared(self, words: tuple[str, ...], sentence: str, pipeline: Pipeline) -> np.ndarray:
@@ -266,12 +258,11 @@ class Probability(Reader):
     threshold: float = setting(0.1, label="1 − probability", top=1.0)
     sentence_solver: str = setting("avg", choices=("avg", "max", "min"), label="pooling over the sentence")
 
-    def score_draft(self, draft: ReleasedDraft, attention: np.ndarray | None) -> Scores:
+    def score_draft(self, draft: ReleasedDraft) -> Scores:
         doubt = doubts(draft.continuation.logprob)  # (n,)
         words = [pool_words(doubt, draft.words[a:b], "max") for a, b in draft.ranges]  # per sentence (m,)
         peaks = [pool_doubt(doubt[a:b], self.sentence_solver) for a, b in draft.token_ranges]
-        unseen = np.full(len(draft.words), np.nan)  # (w,)
-        return words, peaks, unseen, pool_words(draft.continuation.entropy, draft.words, "mean")
+        return words, peaks, pool_words(draft.continuation.entropy, draft.words, "mean")
 
     def explain(self, number: int, peak: float, word: str | None) -> str:
         shown, theta = write_compared(peak, self.threshold)
@@ -286,13 +277,12 @@ class Rind(Reader):
     threshold: float = setting(1.2, label="RIND score")  # Table 9, Llama2-7b-chat on 2WikiMultihopQA
     check_content_words: bool = setting(True, label="hits need content, once the decision is taken")
 
-    def score_draft(self, draft: ReleasedDraft, attention: np.ndarray | None) -> Scores:
-        assert attention is not None
+    def score_draft(self, draft: ReleasedDraft) -> Scores:
         processed = draft.continuation.entropy_processed
         values = draft.continuation.entropy if processed is None else processed  # (n,)
         entropy = pool_words(values, draft.words, "mean")  # (w,)
-        words = score_words(attention, entropy, draft.ranges)  # per sentence (m,)
-        return words, [float(scores.max(initial=-np.inf)) for scores in words], attention, entropy
+        words = score_words(draft.received, entropy, draft.ranges)  # per sentence (m,)
+        return words, [float(scores.max(initial=-np.inf)) for scores in words], entropy
 
     def find_spared(self, words: tuple[str, ...], sentence: str, pipeline: Pipeline) -> np.ndarray:
         no_content = ~contain_any(words, pipeline.content_words(sentence))  # (m,)
@@ -303,22 +293,16 @@ class Rind(Reader):
         return f"{word!r} in sentence {number + 1} scores {shown}, above θ {theta}"
 
 
-def judge_draft(
-    trigger: Reader, draft: ReleasedDraft, attention: np.ndarray | None, pipeline: Pipeline
-) -> tuple[Words, Decision]:
-    """The words and the decision on a draft; it fires at the first sentence whose peak is above θ (§2.5).
-
-    ``attention`` (w,) is there for a trigger that ``rereads`` (§2.2).
-    """
+def judge_draft(trigger: Reader, draft: ReleasedDraft, pipeline: Pipeline) -> tuple[Words, Decision]:
+    """The words and the decision on a draft; it fires at the first sentence whose peak is above θ (§2.5)."""
     theta = trigger.theta
     assert theta is not None
-    scores, peaks, received, entropy = trigger.score_draft(draft, attention)
-    w = len(draft.words)
+    (scores, peaks, entropy), w = trigger.score_draft(draft), len(draft.words)
     table = Words(
         text=draft.texts,
         spans=np.array([(word.start, word.stop) for word in draft.words], dtype=np.int32).reshape(-1, 2),
         sentence=np.full(w, -1, np.int32),
-        attention=received.astype(np.float32),
+        attention=draft.received.astype(np.float32),
         entropy=entropy.astype(np.float32),
         stop=np.zeros(w, dtype=bool),
         score=np.full(w, np.nan, dtype=np.float32),
@@ -329,9 +313,8 @@ def judge_draft(
     fired = next((number for number, peak in enumerate(peaks) if peak > theta), None)
     if fired is None:
         highest, limit = write_compared(max((p for p in peaks if not np.isnan(p)), default=0.0), theta)
-        return table, Decision(
-            False, f"no sentence scores above θ {limit} (the highest: {highest})", peaks=tuple(peaks)
-        )
+        reason = f"no sentence scores above θ {limit} (the highest: {highest})"
+        return table, Decision(False, reason, peaks=tuple(peaks))
     start, stop = draft.ranges[fired]
     hits = scores[fired] > theta  # (m,)
     spared = trigger.find_spared(draft.texts[start:stop], draft.sentences[fired], pipeline)  # (m,)

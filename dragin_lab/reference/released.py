@@ -130,13 +130,10 @@ class ConfidentSentence(Formulation):
 
     name, source = "confident-sentence", "TokenRAG (reference-behaviour §5)"
     #: None: θ of a trigger on 1 - p, else 0.1.
-    doubt_limit: float | None = setting(
-        None, kind=float, label="1 − probability above which a token is left out", top=1.0
-    )
+    doubt_limit: float | None = setting(kind=float, label="1 − probability above which a token is left out", top=1.0)
 
     def text(self, gap: ReleasedGap) -> str:
-        usual = 0.1 if gap.doubt_limit is None else gap.doubt_limit
-        limit = usual if self.doubt_limit is None else self.doubt_limit
+        limit = next(limit for limit in (self.doubt_limit, gap.doubt_limit, 0.1) if limit is not None)
         return measures.drop_doubtful(gap.sentence, gap.tokens, gap.doubt, limit)
 
 
@@ -166,10 +163,7 @@ class Qfs(Formulation):
 
 #: When to retrieve, what to search for, and the methods that are made of them.
 TRIGGERS = (Never, Once, EveryN, EverySentence, Probability, Rind)
-FORMULATIONS = (
-    *(question, last_sentence, full_context, current, current_without_hits),
-    *(LastN, ConfidentSentence, Qfs),
-)
+FORMULATIONS = question, last_sentence, full_context, current, current_without_hits, LastN, ConfidentSentence, Qfs
 METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin")
 
 
@@ -245,11 +239,9 @@ class ReferenceLoop(Loop):
             step = self.new_step()
             step.prompt = self.template.render(self.question, f" {text}" if rest else measures.lead_parts(text))
             step.draft = yield from self.write(step, self.method.max_new_tokens)
-            draft, attention = measures.cut_draft(step.draft, self.method.pipeline, self.tokenizer), None
-            if trigger.rereads:
-                reread = yield from attend(step.draft.ids.tolist())  # (h, n, n)
-                attention = trigger.read_attention(reread, draft)  # (w,)
-            step.words, step.decision, gap = self.judge(draft, attention, text)
+            reread = (yield from attend(step.draft.ids.tolist())) if trigger.rereads else None  # (h, n, n)
+            draft = measures.cut_draft(step.draft, self.method.pipeline, self.tokenizer, reread)
+            step.words, step.decision, gap = self.judge(draft, text)
             if gap is None:
                 new = f"{text.strip()} {step.draft.raw_text.strip()}"
             else:
@@ -275,11 +267,10 @@ class ReferenceLoop(Loop):
         self, step: Step, tail: str, closing: str, stop: Stop | None = None, most: int | None = None
     ) -> Episode[Draft]:
         """Write with the step's passages in view."""
-        step.passages_prompt = self.template.render(
-            self.question, tail, step.passages, slots=self.method.top_k, closing=closing
-        )
-        written = yield from self.write(step, most or self.method.max_new_tokens, stop, with_passages=True)
-        step.continuation = written
+        slots = self.method.top_k
+        step.passages_prompt = self.template.render(self.question, tail, step.passages, slots=slots, closing=closing)
+        most = most or self.method.max_new_tokens
+        step.continuation = written = yield from self.write(step, most, stop, with_passages=True)
         return written
 
     def _join(self, step: Step, old: str, new: str) -> bool:
@@ -298,12 +289,10 @@ class ReferenceLoop(Loop):
 
     # -- when, and the gap for a query (§2, §5) -----------------------------------------------------------------------
 
-    def judge(
-        self, draft: ReleasedDraft, attention: np.ndarray | None, text: str
-    ) -> tuple[Words, Decision, ReleasedGap | None]:
+    def judge(self, draft: ReleasedDraft, text: str) -> tuple[Words, Decision, ReleasedGap | None]:
         """The words and the decision on a draft after the answer ``text``, and the gap where it fires."""
         trigger: Reader = self.method.trigger
-        words, decision = measures.judge_draft(trigger, draft, attention, self.method.pipeline)
+        words, decision = measures.judge_draft(trigger, draft, self.method.pipeline)
         number = decision.sentence
         if not decision.retrieve or number is None:
             return words, decision, None

@@ -231,11 +231,11 @@ class Replay:
         if method.variant == "reference":
             reference = ReferenceLoop(method, self.trace, self._template, self._tokenizer)
             if place not in self._cut:
-                self._cut[place] = measures.cut_draft(draft, method.pipeline, self._tokenizer)
+                self._cut[place] = measures.cut_draft(draft, method.pipeline, self._tokenizer, None)
             if len(step.words) != len(self._cut[place].words):
                 raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
-            attention = step.words.attention.astype(np.float64) if _rereads(method) else None  # (w,)
-            return _Verdict(draft, *reference.judge(self._cut[place], attention, before))
+            cut = replace(self._cut[place], received=step.words.attention.astype(np.float64))  # (w,)
+            return _Verdict(draft, *reference.judge(cut, before))
         loop = PaperLoop(method, self.trace, self._template, self._tokenizer, text=before)
         fired = None if earlier is None or earlier.draft is None else earlier.decision
         resumed = fired is not None and fired.retrieve  # the sentence that the step before cut

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from dragin_lab.core.scores import doubts
+from dragin_lab.core.scores import doubts, pool_values
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.trace.draft import Draft
 
-_SOURCE = "DRAD (github.com/oneal2000/sigir25-tutorial-dynamic, EntityRAG)"
-_SOLVERS: dict[str, Callable[[np.ndarray], float]] = {
-    "avg": lambda values: float(values.mean()),
-    "max": lambda values: float(values.max()),
-    "min": lambda values: float(values.min()),
-    "first": lambda values: float(values[0]),
-}
+_SOLVERS = ("avg", "max", "min")
+
+
+def _pool(values: np.ndarray, solver: str) -> float:
+    return float(values[0]) if solver == "first" else pool_values(values, solver.replace("avg", "mean"))
 
 
 @TRIGGERS.add
@@ -27,11 +25,14 @@ _SOLVERS: dict[str, Callable[[np.ndarray], float]] = {
 class Entity(Trigger):
     """An entity is improbable (DRAD): 1 - exp of its tokens' pooled log-probabilities, by sentence above θ."""
 
-    name, source, unit, cut = "entity", _SOURCE, "sentence", "sentence"
+    name, unit, cut = "entity", "sentence", "sentence"
+    source = "DRAD (github.com/oneal2000/sigir25-tutorial-dynamic, EntityRAG)"
     needs: ClassVar[tuple[str, ...]] = ("entities",)
     threshold: float = setting(0.5, label="1 − entity probability", top=1.0)
-    entity_solver: str = setting("avg", choices=tuple(_SOLVERS), label="pooling over an entity's log-probabilities")
-    sentence_solver: str = setting("max", choices=("avg", "max", "min"), label="pooling over a sentence's entities")
+    entity_solver: str = setting(
+        "avg", choices=(*_SOLVERS, "first"), label="pooling over an entity's log-probabilities"
+    )
+    sentence_solver: str = setting("max", choices=_SOLVERS, label="pooling over a sentence's entities")
 
     def spans(self, draft: Draft) -> Sequence[tuple[int, int]]:
         """Half-open characters of the draft's entities."""
@@ -42,10 +43,9 @@ class Entity(Trigger):
         """The tokens (m,) of each entity, and how improbable it is."""
         starts, stops = draft.offsets.T  # (n,), (n,)
         groups = [np.flatnonzero((starts < b) & (stops > a)) for a, b in self.spans(draft)]
-        solve = _SOLVERS[self.entity_solver]
-        return [
-            (tokens, float(doubts(np.array([solve(draft.logprob[tokens])]))[0])) for tokens in groups if len(tokens)
-        ]
+        owned = [tokens for tokens in groups if len(tokens)]
+        pooled = np.array([_pool(draft.logprob[tokens], self.entity_solver) for tokens in owned])
+        return list(zip(owned, doubts(pooled), strict=True))
 
     def score(self, draft: Draft) -> np.ndarray:
         scores = np.zeros(len(draft))  # (n,)
@@ -55,4 +55,4 @@ class Entity(Trigger):
 
     def score_unit(self, draft: Draft) -> float:
         doubt = np.array([doubt for _, doubt in self._entities(draft)])
-        return _SOLVERS[self.sentence_solver](doubt) if len(doubt) else -np.inf
+        return _pool(doubt, self.sentence_solver) if len(doubt) else -np.inf

@@ -14,30 +14,21 @@ from dragin_lab.core.turns import PaperLoop
 from dragin_lab.trace.draft import Draft
 from dragin_lab.triggers.plain import margin
 
-_SOURCE = "TARG (arXiv 2511.09803)"
 
-
+@TRIGGERS.add
 @dataclass(frozen=True)
-class Prefix(Trigger):
-    """One decision before the answer, on its first tokens: their mean score above θ fetches passages for all of it."""
+class PrefixMargin(Trigger):
+    """The first tokens have near rivals (TARG): the mean of exp(-(l1 - l2) / β)."""
 
+    name, source = "prefix-margin", "TARG (arXiv 2511.09803)"
     loop, unit, pool, cut = "prefix", "draft", "mean", "draft"
-    threshold: float = setting(0.0)
+    threshold: float = setting(0.3, label="margin", top=1.0)
     first: int = setting(20, label="tokens judged", unit="tokens")
+    beta: float = setting(1.0)
 
     @classmethod
     def serves(cls) -> frozenset[str]:
         return frozenset({"nothing", "text"})
-
-
-@TRIGGERS.add
-@dataclass(frozen=True)
-class PrefixMargin(Prefix):
-    """The first tokens have near rivals (TARG): the mean of exp(-(l1 - l2) / β)."""
-
-    name, source = "prefix-margin", _SOURCE
-    threshold: float = setting(0.3, label="margin", top=1.0)
-    beta: float = setting(1.0)
 
     def score(self, draft: Draft) -> np.ndarray:
         return margin.function(draft, self.beta)  # type: ignore[attr-defined]
@@ -54,7 +45,7 @@ class PrefixLoop(PaperLoop):
 
     def run(self) -> Episode[None]:
         trigger, step = self.trigger, self.new_step()
-        assert isinstance(trigger, Prefix)
+        assert isinstance(trigger, PrefixMargin)
         draft = yield from self.write_draft(step, None, trigger.first)
         assert step.prompt is not None
         verdict, step.decision, gap = self.judge(draft, step.prompt, resumed=False)

@@ -32,8 +32,8 @@ def test_a_terminal_gets_a_bar_that_counts_the_rate_of_this_session_alone(monkey
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     progress = Progress("d", 4, [line(0.0), line(0.0)])
     progress.add(line())
-    progress._bar.refresh()
-    assert progress._bar.initial == 2
+    progress.refresh()
+    assert progress.initial == 2
     shown = terminal.getvalue().rpartition("\r")[2]
     assert "3/4" in shown
     assert "EM=0.333" in shown
