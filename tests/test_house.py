@@ -18,23 +18,23 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly", "ipywidgets"}
 #: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it has. A number may
 #: only fall.
 BUDGETS = {
-    "trace": (1291, 7),
+    "trace": (1254, 7),
     "core": (3337, 21),
-    "triggers": (672, 9),
-    "reference": (692, 3),
-    "catalog": (337, 2),
+    "triggers": (655, 8),
+    "reference": (664, 3),
+    "catalog": (329, 2),
     "almanac": (230, 2),
     "data": (1316, 10),
     "engines": (4250, 22),
     "retrieval": (1736, 12),
     "run": (3665, 17),
     "study": (3398, 16),
-    "views": (2784, 17),
+    "views": (2780, 17),
     "widgets": (739, 6),
     "cli": (1575, 12),
 }
 ROOMS = tuple(BUDGETS)
-ROOT = (603, 7)  # the same for the modules of the root
+ROOT = (550, 7)  # the same for the modules of the root
 #: What counts: every text file of the package that is no data. Nothing formats the others than Python's to a length, so
 #: each 120 characters of theirs are a line.
 TEXTS, WIDTH = {".py", ".js", ".css", ".html", ".txt"}, 120
@@ -45,7 +45,7 @@ LONGER = {
     "run/lab.py": 371,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24534, "tools": 984, "benchmarks": 1224}
+BESIDE = {"tests": 24530, "tools": 984, "benchmarks": 1224}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
