@@ -32,10 +32,10 @@ PASSAGE = (
 def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
     """Median seconds of each variant over interleaved rounds, and medians of their ratios within a round."""
     lm.eos = frozenset()
-    ids, _ = lm.prompt(Prompt(text))
+    ids, _ = lm.tokenizer.encode_prompt(Prompt(text))
 
     def ours(attention: bool) -> list[int]:
-        lm.forget()
+        lm.kept.clear()
         return lm.write(Write(Prompt(text), n, attention=attention)).ids.tolist()
 
     ways: dict[str, Callable[[], list[int]]] = {

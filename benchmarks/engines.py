@@ -84,8 +84,8 @@ def requantize(file: Path, path: Path) -> Path:
 
 def forget(model: Any) -> None:
     """Drop what earlier prompts left, so that each is read whole."""
-    if hasattr(model, "forget"):
-        model.forget()
+    if hasattr(model, "kept"):
+        model.kept.clear()
     else:
         model.write(Write(Prompt("."), 1))
 

@@ -75,7 +75,7 @@ class Naive:
     def write(self, request: Write, seed: int | None = None, *, watch: Any = None) -> Draft:
         """The draft, made whole and cut where its stop is reached."""
         lm = self.lm
-        prompt_ids, prompt_offsets = lm.prompt(request.prompt)
+        prompt_ids, prompt_offsets = lm.tokenizer.encode_prompt(request.prompt)
         p = len(prompt_ids)
         inputs = torch.tensor([prompt_ids], device=lm.device)
         out = self.model.generate(
@@ -94,13 +94,12 @@ class Naive:
         rows: Any = None
         if request.attention:
             rows = self._map(out.sequences[0].tolist())[0, :, p - 1 :].cpu().numpy()  # (h, n + 1, p + n)
-        writing = Writing(lm, replace(request, stop=Never(), among=True), prompt_ids, prompt_offsets)
+        writing = Writing(lm, replace(request, stop=Never(), among=True), prompt=(prompt_ids, prompt_offsets))
         for r in range(len(ids) + 1):
             if rows is not None:
                 writing.look_back(rows[:, r, : p + r].mean(0), rows[:, r, : p + r])
             if r < len(ids):
-                writing.measure(spread[r], chosen[r], np.nan, which[r], best[r])
-                writing.choose(ids[r])
+                writing.take(ids[r], (spread[r], chosen[r], which[r], best[r]))
         return replay(writing.finish(), request, lm.tokenizer, watch) or writing.finish()
 
     @torch.inference_mode()
@@ -124,7 +123,7 @@ def kept_tokens(lm: LanguageModel, trace: Trace) -> int:
 def plain(lm: LanguageModel, trace: Trace) -> None:
     """``generate`` as many tokens as were kept, behind the prompt that the episode began with."""
     first = next(prompt for step in trace.steps for prompt in (step.prompt, step.passages_prompt) if prompt is not None)
-    generate(lm, [lm.prompt(first)[0]], kept_tokens(lm, trace))
+    generate(lm, [lm.tokenizer.encode_prompt(first)[0]], kept_tokens(lm, trace))
 
 
 @contextmanager
@@ -165,7 +164,7 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
             ways["plain"] = lambda found=found: plain(lm, found["first"])
             order = [*WAYS[:3][:: 1 if place % 2 else -1], "plain"]
             for way in order:
-                lm.forget()
+                lm.kept.clear()
                 if way == "ours":
                     dl.Lab(lm, retriever=retriever, exemplars=template).ask(questions[place - 1], method)
                 gc.collect()

@@ -15,8 +15,7 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method
-from dragin_lab.engines.engine import Watch
-from dragin_lab.engines.streaming import stream_draft
+from dragin_lab.engines.engine import Watch, stream_draft
 from dragin_lab.run.benchmark import as_benchmark, open_run
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunRecord, read_run

@@ -19,6 +19,8 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Where there are more all the same, those that wait sleep: on a busy machine, spinning would take the others' time.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# No test asks a hub for anything; without this, a name that is no model would be looked for there until it gives up.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # pytest-xdist hands its terminal's width to its workers; what is printed in a test goes to no terminal.
 os.environ.pop("COLUMNS", None)
 # A shell's background job ignores Ctrl-C, and so would every command that a test starts and interrupts.

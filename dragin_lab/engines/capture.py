@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,21 +87,37 @@ def capture(
     """
     if not callable(getattr(model, "generate", None)):
         raise ModelError(f"{type(model).__name__} has no generate(); give a causal language model of transformers")
-    if isinstance(vars(model).get("generate"), _Recording):
+    if hasattr(model.generate, "tape"):
         raise ModelError("this model is being captured already; use the tape of the outer block")
-    lm = TransformersModel(
-        model,
-        _saved_tokenizer(model) if tokenizer is None else tokenizer,
-        layer=layer,
-        heads=heads,
-        alternatives=alternatives,
-    )
+    given = _saved_tokenizer(model) if tokenizer is None else tokenizer
+    lm = TransformersModel(model, given, layer=layer, heads=heads, alternatives=alternatives)
     if not lm.has_attention:
         raise ModelError(f"{type(model).__name__} has no attention to capture; LanguageModel reads its logits alone")
     if lm.tap.kind == "eager" and not (path := check_path(lm)).passed:
         warnings.warn(f"{type(model).__name__}: {path}; what is measured may not be generate's", stacklevel=3)
-    own, tape = vars(model).get("generate"), Tape()
-    model.generate = _Recording(lm, model.generate, tape, attention)
+    own, generate, tape = vars(model).get("generate"), model.generate, Tape()
+
+    @wraps(generate)
+    def recording(*args: Any, **kwargs: Any) -> Any:
+        prompts = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))  # (B, p)
+        if prompts is None and kwargs.get("inputs_embeds") is not None:
+            raise ModelError("capture needs input_ids; this call of generate() gave embeddings")
+        began = time.perf_counter()
+        result = generate(*args, **kwargs)
+        seconds = time.perf_counter() - began
+        sequences: Tensor = result if isinstance(result, Tensor) else result.sequences  # (B or more, p + n)
+        p = 1 if prompts is None or not prompts.shape[-1] else int(prompts.shape[-1])
+        mask = kwargs.get("attention_mask")  # (B, p)
+        for row, sequence in enumerate(sequences.tolist()):
+            kept = [1] * p if mask is None else mask[row * len(mask) // len(sequences)].tolist()
+            prompt = [i for i, keep in zip(sequence[:p], kept, strict=True) if keep]
+            ids, stopped = _cut_text(lm, sequence[p:], kwargs, beside=len(sequences) > 1)
+            draft = lm.measure_text(prompt, _find_offsets(lm, prompt), ids, attention=attention)
+            tape.continuations.append(replace(draft, stopped=stopped, seconds=seconds))
+        return result
+
+    recording.tape = tape  # type: ignore[attr-defined]
+    model.generate = recording
     try:
         yield tape
     finally:
@@ -118,45 +135,22 @@ def _saved_tokenizer(model: Any) -> Any:
         raise ModelError(f"no tokenizer is saved beside {name or 'this model'}; pass tokenizer=") from error
 
 
-class _Recording:
-    """Stands in for ``model.generate`` and records each call."""
+def _cut_text(lm: Any, ids: list[int], kwargs: dict[str, Any], *, beside: bool) -> tuple[list[int], str]:
+    """A text up to its end mark, or to the padding that follows texts written ``beside`` others; why it ended."""
+    config = kwargs.get("generation_config") or lm.model.generation_config
+    eos = kwargs.get("eos_token_id", config.eos_token_id)
+    ends = [] if eos is None else np.ravel(eos).tolist()
+    padding = kwargs.get("pad_token_id", config.pad_token_id) if beside else None
+    for place, i in enumerate(ids):
+        if i in ends:
+            return ids[: place + 1], "eos"
+        if i == padding:
+            return ids[:place], "criteria"
+    return ids, "criteria" if {"stopping_criteria", "stop_strings", "max_time"} & kwargs.keys() else "length"
 
-    def __init__(self, lm: TransformersModel, generate: Any, tape: Tape, keep: bool) -> None:
-        self.lm, self.generate, self.tape, self.keep = lm, generate, tape, keep
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        prompts = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))  # (B, p)
-        if prompts is None and kwargs.get("inputs_embeds") is not None:
-            raise ModelError("capture needs input_ids; this call of generate() gave embeddings")
-        began = time.perf_counter()
-        result = self.generate(*args, **kwargs)
-        seconds = time.perf_counter() - began
-        sequences: Tensor = result if isinstance(result, Tensor) else result.sequences  # (B or more, p + n)
-        p = 1 if prompts is None or not prompts.shape[-1] else int(prompts.shape[-1])
-        mask = kwargs.get("attention_mask")  # (B, p)
-        for row, sequence in enumerate(sequences.tolist()):
-            kept = [1] * p if mask is None else mask[row * len(mask) // len(sequences)].tolist()
-            prompt = [i for i, keep in zip(sequence[:p], kept, strict=True) if keep]
-            ids, stopped = self._cut_text(sequence[p:], kwargs, beside=len(sequences) > 1)
-            continuation = self.lm.measure_text(prompt, self._offsets(prompt), ids, attention=self.keep)
-            self.tape.continuations.append(replace(continuation, stopped=stopped, seconds=seconds))
-        return result
-
-    def _cut_text(self, ids: list[int], kwargs: dict[str, Any], *, beside: bool) -> tuple[list[int], str]:
-        """A text up to its end mark, or to the padding that follows texts written ``beside`` others; why it ended."""
-        config = kwargs.get("generation_config") or self.lm.model.generation_config
-        eos = kwargs.get("eos_token_id", config.eos_token_id)
-        ends = [] if eos is None else np.ravel(eos).tolist()
-        padding = kwargs.get("pad_token_id", config.pad_token_id) if beside else None
-        for place, i in enumerate(ids):
-            if i in ends:
-                return ids[: place + 1], "eos"
-            if i == padding:
-                return ids[:place], "criteria"
-        return ids, "criteria" if {"stopping_criteria", "stop_strings", "max_time"} & kwargs.keys() else "length"
-
-    def _offsets(self, prompt: list[int]) -> np.ndarray:
-        """Character spans (p, 2) of prompt ids in their decoded text; as the tokenizer gives them where it agrees."""
-        text, spans = self.lm.tokenizer.spans().all(prompt)
-        ids, offsets = self.lm.tokenizer.encode_with_offsets(text)
-        return offsets if ids == prompt else np.asarray(spans, np.int32).reshape(-1, 2)
+def _find_offsets(lm: Any, prompt: list[int]) -> np.ndarray:
+    """Character spans (p, 2) of prompt ids in their decoded text; as the tokenizer gives them where it agrees."""
+    text, spans = lm.tokenizer.spans().all(prompt)
+    ids, offsets = lm.tokenizer.encode_with_offsets(text)
+    return offsets if ids == prompt else np.asarray(spans, np.int32).reshape(-1, 2)

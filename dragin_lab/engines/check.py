@@ -16,8 +16,7 @@ from torch import Tensor
 
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.generating import write_texts
-from dragin_lab.engines.layers import attention_layers
-from dragin_lab.engines.tap import pick_heads, read_maps, use_attention
+from dragin_lab.engines.tap import attention_layers, pick_heads, read_maps, use_attention
 from dragin_lab.engines.writing import Writing
 from dragin_lab.trace.trace import Draft, Prompt
 
@@ -36,16 +35,15 @@ class Check:
     """
 
     name: str
-    passed: bool
     value: float
     limit: float
     note: str = ""
     costs: str = ""
 
-    @classmethod
-    def make(cls, name: str, value: float, limit: float, note: str = "", costs: str = "") -> Check:
-        """A check that fails where ``value`` is above ``limit``, or NaN."""
-        return cls(name, value <= limit, value, limit, note, costs)
+    @property
+    def passed(self) -> bool:
+        """NaN does not pass."""
+        return self.value <= self.limit
 
     def __str__(self) -> str:
         sign = "ok" if self.passed else "FAILED"
@@ -53,17 +51,11 @@ class Check:
 
 
 def run_checks(lm: Any) -> list[Check]:
-    """A few dozen forwards on a few ids.
+    """A few dozen forwards on a few ids: of one pass, after a prompt, after a prompt read in parts, and side by side.
 
-    - attention rows sum to 1 (to at most 1 where the model has attention sinks), see nothing that comes later, and are
-      those of the model's eager attention;
-    - logits are the same with and without capture, and, where capture exchanges the attention function, without that;
-    - tokens written after a prompt have the probabilities, entropies and rows that one pass over all of them gives; so
-      have those after a prompt read in parts, and those of two texts side by side.
-
-    Limits: rows are float32 whatever the model is, but its eager attention rounds as the model does; logits are
-    compared relative to the largest, and in half precision a batch may take other kernels, so the limit there is a few
-    of its rounding steps.
+    Rows are float32 whatever the model is, but its eager attention rounds as the model does; logits are compared
+    relative to the largest, and in half precision a batch may take other kernels: limits there are a few of its
+    rounding steps.
     """
     count = lm.model.get_input_embeddings().num_embeddings
     usable = (i for i in ((7 * n + 11) % count for n in range(count)) if i not in lm.eos)
@@ -73,14 +65,15 @@ def run_checks(lm: Any) -> list[Check]:
 
     def compare(what: str, texts: Sequence[Writing], costs: str) -> None:
         write_texts(lm, texts, enough=len(texts))
-        pairs = [(text.finish(), _one_pass(lm, text)) for text in texts]
+        pairs = [
+            (text.finish(), lm.measure_text(text.prompt_ids, text.prompt_offsets, text.ids, attention=True))
+            for text in texts
+        ]
         apart = max(_distance(a, b, "entropy", "logprob", "alternative_probs") for a, b in pairs)
-        checks.append(
-            Check.make(f"{what} gives the probabilities of one pass", apart, 1e-3 if sharp else 0.5, costs=costs)
-        )
+        checks.append(Check(f"{what} gives the probabilities of one pass", apart, 1e-3 if sharp else 0.5, costs=costs))
         if lm.has_attention:
             off = max(_distance(a, b, "rows") for a, b in pairs)
-            checks.append(Check.make(f"{what} gives the rows of one pass", off, 1e-3 if sharp else 2e-2, costs=costs))
+            checks.append(Check(f"{what} gives the rows of one pass", off, 1e-3 if sharp else 2e-2, costs=costs))
 
     with lm.in_use():
         compare("decoding", [_begin(lm, ids)], "")
@@ -89,16 +82,14 @@ def run_checks(lm: Any) -> list[Check]:
                 text = _begin(lm, ids, parts)
                 lm.read(text)
             compare("a prompt read in parts", [text], WHOLE)
-            lm.forget()
+            lm.kept.clear()
         if not lm.alone:
             texts = [_begin(lm, ids), _begin(lm, ids[_PADDED:])]
             for text in texts:
                 lm.read(text, whole=True)
             compare("a left-padded batch", texts, ALONE)
     if not lm.tokenizer.marker:
-        checks.append(
-            Check("space marker", True, 0.0, 0.0, "this vocabulary marks no spaces; words come from the text")
-        )
+        checks.append(Check("space marker", 0.0, 0.0, "this vocabulary marks no spaces; words come from the text"))
     return checks
 
 
@@ -108,11 +99,7 @@ def _begin(lm: Any, ids: list[int], parts: Any = None) -> Writing:
     p = len(ids) - n
     request = Write(Prompt("x" * p, parts or {}), n, attention=True, prefix=tuple(ids[p:]))
     places = np.arange(p, dtype=np.int32)
-    return Writing(lm, request, ids[:p], np.stack([places, places + 1], 1), blind=not lm.has_attention)
-
-
-def _one_pass(lm: Any, text: Writing) -> Draft:
-    return lm.measure_text(text.prompt_ids, text.prompt_offsets, list(text.request.prefix), attention=True)
+    return Writing(lm, request, prompt=(ids[:p], np.stack([places, places + 1], 1)))
 
 
 def _distance(a: Draft, b: Draft, *names: str) -> float:
@@ -134,7 +121,7 @@ def _check_capture(lm: Any, ids: list[int], sharp: bool) -> list[Check]:
     if tap.kind == "eager":
         checks = [check_path(lm, ids)] if lm.model.config._attn_implementation != "eager" else []
     else:
-        checks = [Check.make("logits equal with and without capture", _logit_distance(logits, plain), near)]
+        checks = [Check("logits equal with and without capture", _logit_distance(logits, plain), near)]
     if rows is None or maps is None:
         return checks
     own = pick_heads(read_maps(lm.model, maps, lm.layer, list(attention_layers(lm.model))), tap.heads)[0].float()
@@ -143,9 +130,9 @@ def _check_capture(lm: Any, ids: list[int], sharp: bool) -> list[Check]:
     off = (rows.sum(-1) - 1).clamp_min(0) if sinks else (rows.sum(-1) - 1).abs()  # (h, n)
     note = "at most 1: this model has sinks" if sinks else ""
     return [
-        Check.make("attention rows sum to 1", float(off.max()), 1e-3, note),
-        Check.make("no attention to later tokens", float(rows.triu(1).max()), 0.0, "the model must be causal"),
-        Check.make("attention rows are the eager ones", float((rows - own).abs().max()), 1e-4 if sharp else 0.2),
+        Check("attention rows sum to 1", float(off.max()), 1e-3, note),
+        Check("no attention to later tokens", float(rows.triu(1).max()), 0.0, "the model must be causal"),
+        Check("attention rows are the eager ones", float((rows - own).abs().max()), 1e-4 if sharp else 0.2),
         *checks,
     ]
 
@@ -159,9 +146,7 @@ def check_path(lm: Any, ids: Sequence[int] = range(_TOKENS)) -> Check:
             logits = lm.model(**inputs).logits
     limit = 1e-4 if lm.model.dtype == torch.float32 else 5e-2
     note = f"capture needs eager attention, and generate takes {lm.model.config._attn_implementation}"
-    return Check.make(
-        "eager attention gives the logits of generate", _logit_distance(logits, plain), limit, note, APART
-    )
+    return Check("eager attention gives the logits of generate", _logit_distance(logits, plain), limit, note, APART)
 
 
 def _logit_distance(a: Tensor, b: Tensor) -> float:

@@ -1,9 +1,13 @@
-"""What an engine is: it writes drafts, measures them, and says what decides its answers."""
+"""What an engine is: it writes drafts, measures them, and says what decides its answers; drafts as they are written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextvars
+import queue
+import threading
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -37,6 +41,7 @@ class Engine:
     sample: bool = False
     embedded: bool = False
     parts: tuple[str, ...] = ()
+    device: Any = "cpu"  # that tokens are drawn on
 
     def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
         """The draft that a request asks for; its ``stop`` and ``watch`` are asked and told after every token.
@@ -47,6 +52,19 @@ class Engine:
         """
         raise NotImplementedError
 
+    def refuse_overrun(self, p: int, new: int) -> None:
+        """Raise ``ModelError`` where p tokens and ``new`` ones do not fit into the window."""
+        if self.context_window is not None and p + new > self.context_window:
+            what = f"{p:,} prompt tokens and {new} new ones" if new else f"{p:,} tokens"
+            raise ModelError(
+                f"{what} do not fit into the {self.context_window:,} positions of {self.name}; shorten the prompt, ask "
+                "for fewer tokens (max_new_tokens), or open it with a larger window, where it can have one"
+            )
+
+    def state_of(self, layer: int | str) -> Any:
+        """Where a layer's hidden states are. Raises ``ModelError`` for a layer without any."""
+        raise ModelError(f"{self.name} gives no hidden states; load it in transformers")
+
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle axis."""
         raise ModelError(f"{self.name} gives no attention")
@@ -54,11 +72,8 @@ class Engine:
     def score(self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None) -> Draft:
         """``text`` as if the model had written it after ``prompt`` (teacher forcing), with everything measured.
 
-        ``text`` is used to the character, with its leading space; ``attention`` keeps the rows in full, and ``hidden``
-        is as for ``Write``. ``stopped`` is "forced".
-
-        Raises:
-            ModelError: no text; a text that merges with the prompt's last token; one longer than the model's window.
+        ``text`` is used to the character, with its leading space. ``stopped`` is "forced".
+        Raises ``ModelError`` for no text, and for one that merges with the prompt's last token or does not fit.
         """
         encode, closing = self.tokenizer.encode, 0
         instance("prompt", prompt, Prompt, "give a Prompt")
@@ -89,12 +104,19 @@ class Engine:
         return Batch(self, size)
 
     def provenance(self) -> dict[str, Any]:
-        """What decides what it writes; values fit into JSON."""
+        """What decides what it writes and what is captured; values fit into JSON."""
         return {"model": self.name}
 
     def identity(self) -> dict[str, Any] | None:
         """All that can change a bit of it, beside the request, fit for JSON; None: nothing it writes is cached."""
         return None
+
+    def identify(self, **facts: Any) -> dict[str, Any]:
+        """An ``identity``: ``provenance`` without the name, what all numbers depend on, and other ``facts``."""
+        from dragin_lab import __version__
+
+        known = {"numpy": np.__version__, "torch": version("torch"), "dragin_lab": __version__} | self.provenance()
+        return {name: fact for name, fact in known.items() if name != "model"} | facts
 
 
 class Batch:
@@ -141,3 +163,41 @@ class Batch:
     def close(self) -> None:
         """Drop what is under way."""
         self._waiting.clear()
+
+
+class _ClosedError(BaseException):
+    """Raised in the writing thread after the stream was closed."""
+
+
+def stream_draft(engine: Any, request: Write, seed: int | None = None) -> Generator[Draft, None, Draft]:
+    """The draft so far after each token, as the engine writes it in a thread of its own; returns the draft.
+
+    Raises what ``write`` raises. Closing the stream, or an interrupt while it waits, ends the writing after the token
+    under way.
+    """
+    items: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+    closed = threading.Event()
+
+    def watch(draft: Draft) -> None:
+        if closed.is_set():
+            raise _ClosedError
+        items.put((False, draft))
+
+    def work() -> None:
+        try:
+            items.put((True, engine.write(request, seed, watch=watch)))
+        except BaseException as error:  # noqa: BLE001 - raised again where the stream is read
+            items.put((True, error))
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="dragin-lab-draft", daemon=True)
+    thread.start()
+    try:
+        while not (item := items.get())[0]:
+            yield item[1]
+    finally:
+        closed.set()
+        thread.join()
+    if isinstance(item[1], BaseException):
+        raise item[1]
+    draft: Draft = item[1]
+    return draft

@@ -8,8 +8,7 @@ each draft its token and ends ``generate`` once every draft has ended and its la
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +17,8 @@ from torch import Tensor
 from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 
 from dragin_lab.core.scores import entropy
-from dragin_lab.engines.engine import Watch
 from dragin_lab.engines.kept import open_cache, split_cache
-from dragin_lab.engines.writing import Writing
+from dragin_lab.engines.writing import Writing, measure_logits
 
 #: What of a generation config is not ``generate``'s to decide here, and what it would sample by.
 _OURS: dict[str, Any] = {
@@ -41,7 +39,6 @@ _WARPERS: dict[str, tuple[Callable[[Any], LogitsProcessor], float | None]] = {  
     "epsilon_cutoff": (tf.EpsilonLogitsWarper, 0.0),
     "eta_cutoff": (tf.EtaLogitsWarper, 0.0),
 }
-_AT_ONCE = 16  # forwards measured together, where nobody looks at them before
 _TOP_K = 50  # of ``generate`` where a config says nothing
 
 
@@ -96,29 +93,16 @@ class _Choice(LogitsProcessor):
 class _Hearing(StoppingCriteria):
     """Hears each forward, hands each draft its row and its token, and says which drafts have ended.
 
-    Args:
-        starts: the first column of each text.
-        enough: how many drafts may end before the others are left for later.
-        watch: called with a draft so far after each of its tokens.
+    ``starts`` are the first columns of the texts; when ``enough`` drafts have ended the others are left for later.
     """
 
-    def __init__(
-        self,
-        lm: Any,
-        beside: Sequence[Writing],
-        starts: Sequence[int],
-        enough: int,
-        watch: Watch | None,
-    ) -> None:
+    def __init__(self, lm: Any, beside: Sequence[Writing], starts: Sequence[int], enough: int) -> None:
         self.thread = threading.get_ident()
-        self.lm, self.beside, self.starts, self.enough, self.watch = lm, beside, starts, enough, watch
+        self.lm, self.beside, self.starts, self.enough = lm, beside, starts, enough
         self.logits = torch.empty(0)  # (B, V) of the latest forward
         self.rows: Tensor | None = None  # (B, h, keys) of it
         self.states: Tensor | None = None  # (B, d)
         self.choice: _Choice
-        #: Steps not measured yet: tokens, logits, entropies, rows, states, and what each draft took of them:
-        #: nothing (0), the row (1), the token as well (2).
-        self.waiting: list[tuple[Any, ...]] = []
 
     def hear(self, _: Any, __: Any, output: Any) -> None:
         """The model's forward hook; the forwards of other threads are none of its matter."""
@@ -133,67 +117,30 @@ class _Hearing(StoppingCriteria):
             output.hidden_states = None
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
-        tokens = input_ids[:, -1]  # (B,)
-        listening = [0 if one.complete else 1 if one.stopped else 2 for one in self.beside]
-        self.waiting.append((tokens, self.logits, self.choice.processed, self.rows, self.states, listening))
-        for one, token, parts in zip(self.beside, tokens.tolist(), listening, strict=True):
-            one.forwards += parts > 0
-            if parts == 2:
+        k, tokens = self.lm.alternatives, input_ids[:, -1].to(self.logits.device)  # (B,)
+        parts = [tokens, *measure_logits(self.logits, tokens, k), self.choice.processed]
+        parts += [] if self.rows is None else [self.rows.mean(1)]
+        # In one transfer, since each waits for the device; ids are exact below 2**24.
+        columns = [part.to(self.logits.device, torch.float32).reshape(len(tokens), -1) for part in parts]
+        table = torch.cat(columns, 1).cpu().numpy()  # (B, 2 k + 4 + keys)
+        wanted = self.rows is not None and any(one.request.attention for one in self.beside)
+        heads: Any = self.rows.half().cpu().numpy() if wanted and self.rows is not None else None
+        states = None if self.states is None else self.states.float().cpu().numpy()
+        for i, (one, start, row) in enumerate(zip(self.beside, self.starts, table, strict=True)):
+            if one.complete:
+                continue
+            one.forwards += 1
+            if self.rows is not None:
+                one.look_back(row[2 * k + 4 + start :], heads[i, :, start:] if one.request.attention else None)
+            if not one.stopped:
+                state = None if states is None else states[i]
                 try:
-                    one.choose(token)
+                    measured = row[1], row[2], row[3 : k + 3], row[k + 3 : 2 * k + 3]
+                    one.take(int(row[0]), measured, row[2 * k + 3], state)
                 except Exception as error:  # noqa: BLE001 - no matter of the others
                     one.error = error
-                else:
-                    if self.watch is not None:
-                        self.watch(one.so_far())
-        if len(self.waiting) == _AT_ONCE:
-            self.settle()
         done = [one.complete for one in self.beside]
         return torch.tensor([True] * len(done) if sum(done) >= self.enough else done, device=input_ids.device)
-
-    def settle(self) -> None:
-        """Measure what is waiting and hand it to the drafts: their rows, and what their tokens were drawn from.
-
-        In one transfer, but for the states and heads, since each waits for the device.
-        """
-        if not self.waiting:
-            return
-        waiting, self.waiting = self.waiting, []
-        tokens, logits, processed = (torch.cat(parts) for parts in list(zip(*waiting, strict=True))[:3])  # c B each
-        logs = torch.log_softmax(logits.float(), -1)  # (c B, V)
-        probs, tokens = logs.exp(), tokens.to(logs.device)[:, None]
-        best, which = probs.topk(self.lm.alternatives, -1)  # (c B, k)
-        b, k = len(self.beside), best.shape[1]
-        parts = [tokens, which, entropy(probs, logs)[:, None], logs.gather(1, tokens), processed.to(logs.device), best]
-        means = [step[3].mean(1).flatten() for step in waiting if step[3] is not None]  # (B keys,) each
-        flat = torch.cat([part.float().flatten() for part in [torch.cat([p.float() for p in parts], 1), *means]])
-        values = flat.cpu().numpy()  # ids are exact below 2**24
-        table, place = values[: len(tokens) * (2 * k + 4)].reshape(len(waiting), b, -1), len(tokens) * (2 * k + 4)
-        for step, rows in zip(waiting, table, strict=True):
-            mean: Any = None
-            heads: Any = None
-            if step[3] is not None:
-                keys = step[3].shape[-1]
-                mean, place = values[place : place + b * keys].reshape(b, keys), place + b * keys
-                heads = step[3].half().cpu().numpy() if any(one.request.attention for one in self.beside) else None
-            states = None if step[4] is None else step[4].float().cpu().numpy()
-            for i, (one, start, row, listening) in enumerate(zip(self.beside, self.starts, rows, step[5], strict=True)):
-                if listening and mean is not None:
-                    own = heads is not None and one.request.attention
-                    one.look_back(mean[i, start:], heads[i, :, start:] if own else None)
-                if listening == 2:
-                    spread, logprob, warped = row[k + 1 : k + 4]
-                    state = None if states is None else states[i]
-                    one.measure(spread, logprob, warped, row[1 : k + 1], row[k + 4 :], state)
-
-
-@contextmanager
-def _hook(model: Any, hook: Callable[..., None]) -> Iterator[None]:
-    handle = model.register_forward_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def generate_text(lm: Any, ids: Sequence[Sequence[int]], cache: Any, n: int, **options: Any) -> None:
@@ -217,13 +164,7 @@ def read_prefix(lm: Any, ids: list[int], cache: DynamicCache | None) -> DynamicC
     return grown
 
 
-def write_texts(
-    lm: Any,
-    beside: Sequence[Writing],
-    *,
-    enough: int = 1,
-    watch: Watch | None = None,
-) -> None:
+def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:
     """Write drafts side by side until ``enough`` of them are complete; those that are not keep their ``cache``.
 
     ``Writing.cache`` has all their tokens but some at the end; where there are several, all but the last one.
@@ -236,19 +177,16 @@ def write_texts(
     mask = torch.tensor([[0] * start + [1] * len(text) for start, text in zip(starts, texts, strict=True)])
     left = max(one.request.max_new_tokens - len(one.ids) for one in beside)
     cache = open_cache(lm.model.config, [one.cache for one in beside], left + 1) if lm.shareable else None
-    hearing = _Hearing(lm, beside, starts, enough, watch)
+    hearing = _Hearing(lm, beside, starts, enough)
     hearing.choice = _Choice(lm, beside, hearing)
     options: dict[str, Any] = dict(lm.tap.asks)
     if beside[0].request.hidden is not None:
         options["output_hidden_states"] = True
     options["return_dict_in_generate"] = bool(options)  # or what is asked for beside the text is warned of
-    for one in beside:
-        one.settle, one.followed = hearing.settle, one.followed or watch is not None
-    with lm.tap.listen(), _hook(lm.model, hearing.hear):
+    with lm.tap.listen(), lm.model.register_forward_hook(hearing.hear):
         generate_text(
             lm, ids, cache, left + 1, attention_mask=mask.to(lm.device), logits_processor=[hearing.choice],
             stopping_criteria=[hearing], **options,
         )  # fmt: skip
-    hearing.settle()
     for i, (one, start) in enumerate(zip(beside, starts, strict=True)):
         one.cache = None if one.complete or cache is None else split_cache(cache, i, start, lm.model.config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -26,14 +25,9 @@ def find_ends(prompt: Prompt, offsets: np.ndarray, parts: Sequence[str] = PARTS)
 
     ``offsets`` (p, 2) are the character spans of its tokens.
     """
-    p = len(offsets)
-    ends = set()
-    for name in parts:
-        behind = prompt.spans.get(name, (0, 0))[1]
-        if behind:
-            later = np.flatnonzero(offsets[:, 1] > behind)
-            ends.add(int(later[0]) if len(later) else p)
-    return tuple(sorted(end for end in ends if 0 < end < p))
+    behind = [prompt.spans[name][1] for name in parts if name in prompt.spans]
+    ends = {int(np.append(offsets[:, 1] > end, True).argmax()) for end in behind if end}
+    return tuple(sorted(end for end in ends if 0 < end < len(offsets)))
 
 
 def is_shareable(config: Any) -> bool:
@@ -116,23 +110,15 @@ def list_states(cache: Any) -> dict[int, tuple[Tensor, Tensor]]:
     return {i: (layer.keys, layer.values) for i, layer in enumerate(cache.layers) if layer.keys is not None}
 
 
-def count_bytes(cache: DynamicCache) -> int:
-    """Bytes of the keys and values in a cache."""
-    return sum(s.nbytes for states in list_states(cache).values() for s in states)
-
-
 class Kept:
-    """The caches of what prompts begin with; the least recently used is dropped first.
+    """The caches of what prompts begin with, at most ``most`` and ``limit`` bytes; the least recently used goes first.
 
-    Attributes:
-        most: how many are kept.
-        limit: bytes kept; the latest stays even where it alone takes more.
+    The latest stays even where it alone takes more. Whoever uses it holds the model's lock.
     """
 
     def __init__(self, most: int = MOST, limit: int = LIMIT) -> None:
         self.most, self.limit = most, limit
         self._caches: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()  # least recently used first
-        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._caches)
@@ -140,25 +126,22 @@ class Kept:
     @property
     def nbytes(self) -> int:
         """Bytes of all that is kept."""
-        return sum(map(count_bytes, self._caches.values()))
+        return sum(s.nbytes for one in self._caches.values() for states in list_states(one).values() for s in states)
 
     def take(self, ids: Sequence[int], ends: Sequence[int]) -> tuple[int, DynamicCache | None]:
         """The longest beginning of a prompt that is kept, of those that end at ``ends``: its length and its cache."""
-        with self._lock:
-            kept = [end for end in ends if tuple(ids[:end]) in self._caches]
-            for end in reversed(kept):  # the shortest, which the others begin with, is dropped last
-                self._caches.move_to_end(tuple(ids[:end]))
-            return (kept[-1], self._caches[tuple(ids[: kept[-1]])]) if kept else (0, None)
+        kept = [end for end in ends if tuple(ids[:end]) in self._caches]
+        for end in reversed(kept):  # the shortest, which the others begin with, is dropped last
+            self._caches.move_to_end(tuple(ids[:end]))
+        return (kept[-1], self._caches[tuple(ids[: kept[-1]])]) if kept else (0, None)
 
     def keep(self, ids: Sequence[int], cache: DynamicCache) -> None:
         """Keep the cache of these ids."""
-        with self._lock:
-            self._caches[tuple(ids)] = cache
-            self._caches.move_to_end(tuple(ids))
-            while len(self) > 1 and (len(self) > self.most or self.nbytes > self.limit):
-                self._caches.popitem(last=False)
+        self._caches[tuple(ids)] = cache
+        self._caches.move_to_end(tuple(ids))
+        while len(self) > 1 and (len(self) > self.most or self.nbytes > self.limit):
+            self._caches.popitem(last=False)
 
     def clear(self) -> None:
         """Drop everything, so that the next text is read from its beginning."""
-        with self._lock:
-            self._caches.clear()
+        self._caches.clear()

@@ -17,16 +17,15 @@ from transformers import PretrainedConfig
 
 from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
-from dragin_lab.core.scores import entropy
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.check import Check
 from dragin_lab.engines.engine import Batch, Engine, Watch
 from dragin_lab.engines.kept import PARTS, find_ends
-from dragin_lab.engines.layers import choose_layer, describe_layer
 from dragin_lab.engines.llama_context import Heard, LlamaContext
 from dragin_lab.engines.sources import hash_weights
+from dragin_lab.engines.tap import choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
-from dragin_lab.engines.writing import Writing
+from dragin_lab.engines.writing import Writing, measure_logits
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft
 
@@ -47,12 +46,8 @@ class LlamaModel(Engine):
         threads: that it computes on; by default as many as torch takes.
         context: tokens of prompt and text; by default 4,096, or what the model was made for.
 
-    Attributes:
-        no_attention: why no rows can be captured; empty where they can.
-
-    Raises:
-        MissingPackageError, ModelError: as ``LlamaContext``; a tokenizer of another vocabulary; a layer or head that
-            the model does not have.
+    ``no_attention`` says why no rows can be captured. Raises as ``LlamaContext``, and ``ModelError`` for a tokenizer of
+    another vocabulary, and a layer or head that the model does not have.
     """
 
     parts = PARTS
@@ -94,6 +89,7 @@ class LlamaModel(Engine):
             )
             if layer != "last":
                 raise ModelError(f"layer={layer}: {self.no_attention}")
+        self.has_attention, self.has_hidden = not self.no_attention, "result_norm" in self.context.names
         self.layer = None if self.no_attention else chosen
         self.layer_chosen = None if self.no_attention else describe_layer(config, chosen)
         if wrong := [head for head in heads or () if head not in range(self.context.heads)]:
@@ -103,42 +99,23 @@ class LlamaModel(Engine):
         if check and (failed := [one for one in self.check() if not one.passed]):
             raise ModelError(f"{'; '.join(one.note for one in failed)}. Load with check=False to use it anyway")
 
-    @property
-    def has_attention(self) -> bool:  # type: ignore[override]
-        return not self.no_attention
-
-    @property
-    def has_hidden(self) -> bool:  # type: ignore[override]
-        return "result_norm" in self.context.names
-
     # -- drafts -------------------------------------------------------------------------------------------------------
 
     def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
         """As ``Engine.write``. Raises ``ModelError`` for a draft that does not fit."""
-        writing = self.begin(request, seed)
-        writing.followed |= watch is not None
+        writing = self.begin(request, seed, watch)
         while not writing.complete:
-            before = len(writing.ids)
             self.advance({0: writing})
-            if watch is not None and len(writing.ids) > before and writing.error is None:
-                watch(writing.so_far())
         return writing.finish()
 
     def batch(self, size: int) -> LlamaBatch:
-        """Drafts written side by side, each in a sequence of its own."""
         return LlamaBatch(self, size)
 
-    def begin(self, request: Write, seed: int | None) -> Writing:
+    def begin(self, request: Write, seed: int | None, watch: Watch | None = None) -> Writing:
         """A draft of which nothing is written yet; its ``cache`` is its text in the pieces that it is read in."""
-        ids, offsets = self.tokenizer.encode_prompt(request.prompt, self.name)
-        writing = Writing(self, request, ids, offsets, blind=not self.has_attention)
-        if request.hidden is not None:
-            self.state_of(request.hidden)  # refuses a layer that is not there
-        if self.sample:
-            writing.generator = torch.Generator()
-            writing.generator.seed() if seed is None else writing.generator.manual_seed(seed)
-        ends = [0, *find_ends(request.prompt, offsets, self.parts), len(ids)]
-        writing.cache = [tuple(ids[begin:end]) for begin, end in pairwise(ends)]
+        writing = Writing(self, request, seed, watch)
+        ends = [0, *find_ends(request.prompt, writing.prompt_offsets, self.parts), len(writing.prompt_ids)]
+        writing.cache = [tuple(writing.prompt_ids[begin:end]) for begin, end in pairwise(ends)]
         return writing
 
     def advance(self, beside: Mapping[int, Writing]) -> None:
@@ -159,10 +136,10 @@ class LlamaModel(Engine):
     def _write_token(self, one: Writing, heard: Heard) -> None:
         token = choose_token(one, heard.logits)
         state = None if one.request.hidden is None else heard.states[self.state_of(one.request.hidden)]
-        one.measure(*measure_token(heard.logits, token, self.alternatives), state)
+        measured = measure_logits(heard.logits[None], torch.tensor([token]), self.alternatives)
         one.cache.append((token,))
         try:
-            one.choose(token)
+            one.take(token, [part[0].numpy() for part in measured], state=state)
         except Exception as error:  # noqa: BLE001 - of its ``Stop``, which is none of the others' matter
             one.error = error
 
@@ -173,14 +150,6 @@ class LlamaModel(Engine):
         if node not in self.context.names:
             raise ModelError(f"{self.name}: llama.cpp's {self.context.architecture} has no hidden states {node}")
         return node
-
-    def refuse_overrun(self, p: int, new: int) -> None:
-        """Raise ``ModelError`` where p + new tokens do not fit into the context."""
-        if p + new > self.context_window:
-            raise ModelError(
-                f"{p:,} prompt tokens and {new} new ones do not fit into the {self.context_window:,} positions of "
-                f"{self.name}; shorten the prompt, lower max_new_tokens, or open it with a larger context"
-            )
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         """The attention map of some ids by themselves: (h, n, n) float32. Raises ``ModelError`` where there is none."""
@@ -210,18 +179,17 @@ class LlamaModel(Engine):
         names = [C.llama_vocab_get_text(self.context.vocab, i).decode() if i < vocabulary else "" for i in ids]
         wrong = [name for name, own in zip(names, self.tokenizer.tokens(ids), strict=True) if name != own]
         checks = [
-            Check.make("ids that the model names otherwise", len(wrong), 0, "" if not wrong else
+            Check("ids that the model names otherwise", len(wrong), 0, "" if not wrong else
                        f"the tokenizer is not that of {self.name}, where other tokens ({shown(wrong)}) have its ids")
         ]  # fmt: skip
         if self.layer is not None:
             known = [i for i in ids if i < vocabulary][: self.context_window - 1]
             rows = self.context.read_map(known, self.layer)
             over = float(max(np.abs(np.triu(rows, 1)).max(), rows.sum(-1).max() - 1))  # sinks make it less
-            checks.append(Check.make("rows see what comes later, or are above 1", over, 1e-3))
+            checks.append(Check("rows see what comes later, or are above 1", over, 1e-3))
         return checks
 
     def provenance(self) -> dict[str, Any]:
-        """Everything about the model that decides what it writes and what is captured; values fit into JSON."""
         C = self.context.bindings
         self._hash = self._hash or hash_weights(None, [self.file])
         return {
@@ -243,19 +211,7 @@ class LlamaModel(Engine):
         }
 
     def identity(self) -> dict[str, Any]:
-        """All that can change a bit of what is written and measured, prompt and request aside; values fit into JSON."""
-        from dragin_lab import __version__
-
-        facts = self.provenance()
-        del facts["model"]  # its name changes nothing
-        return facts | {
-            "threads": self.context.threads,
-            "alternatives": self.alternatives,
-            "eos": sorted(self.eos),
-            "numpy": np.__version__,
-            "torch": torch.__version__,
-            "dragin_lab": __version__,
-        }
+        return self.identify(threads=self.context.threads, alternatives=self.alternatives, eos=sorted(self.eos))
 
     def __repr__(self) -> str:
         layer = f"layer {self.layer_chosen}" if self.has_attention else "no attention"
@@ -316,11 +272,3 @@ def choose_token(one: Writing, logits: torch.Tensor) -> int:
     if t < len(prefix):
         return prefix[t]
     return int(logits.argmax()) if drawn is None else drawn
-
-
-def measure_token(logits: torch.Tensor, token: int, alternatives: int) -> tuple[float, float, float, Any, Any]:
-    """What ``Writing.measure`` takes, of the raw logits (V,) that a token was drawn from."""
-    logs = logits.log_softmax(-1)
-    probs = logs.exp()
-    best, which = probs.topk(alternatives)
-    return float(entropy(probs, logs)), float(logs[token]), np.nan, which.numpy(), best.numpy()

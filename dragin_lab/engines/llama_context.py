@@ -34,19 +34,12 @@ Piece = tuple[int, ...]
 
 @dataclass
 class Heard:
-    """What was computed at the last token of a text.
+    """What was computed at the last token of a text."""
 
-    Attributes:
-        logits: (V,) float32, raw.
-        rows: (h, keys) float32, what the token pays to itself and all before it; None where it was not asked for.
-        states: (d,) float32 by node.
-        kept: tokens of the text that were not read again.
-    """
-
-    logits: torch.Tensor
-    rows: np.ndarray | None
-    states: dict[str, np.ndarray]
-    kept: int
+    logits: torch.Tensor  # (V,) float32, raw
+    rows: np.ndarray | None  # (h, keys) float32, what the token pays to itself and all before it, where asked for
+    states: dict[str, np.ndarray]  # (d,) float32 by node
+    kept: int  # tokens of the text that were not read again
 
 
 class _Ear:
@@ -88,21 +81,14 @@ class _Ear:
 
 
 class LlamaContext:
-    """A GGUF file opened by llama.cpp, and the sequences that hold texts.
+    """A GGUF file opened by llama.cpp, and the sequences that hold texts of at most ``window`` tokens.
 
     Forwards run in a thread of their own, so that Ctrl-C ends one between two of its nodes. ``close`` frees it all, as
-    does the end of this object.
+    does the end of this object. ``vocabulary`` is V, the tokens of a distribution, and ``names`` are those of the nodes
+    of a forward.
 
-    Attributes:
-        architecture: as the file names it.
-        vocabulary: V, the tokens of a distribution.
-        heads, layers: how many.
-        window: tokens that a text may have.
-        names: of the nodes of a forward.
-
-    Raises:
-        MissingPackageError: llama-cpp-python is not installed.
-        ModelError: a file that llama.cpp does not open; not enough memory for the keys and values.
+    Raises ``MissingPackageError`` without llama-cpp-python, and ``ModelError`` for a file that llama.cpp does not open,
+    or where memory is short.
     """
 
     def __init__(self, file: Path, *, threads: int, window: int | None, dtype: str, sequences: int) -> None:

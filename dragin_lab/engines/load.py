@@ -99,8 +99,8 @@ class LanguageModel(TransformersModel):
         if file is not None:
             source, digest = convert_gguf(file, asked)
         name, folder = find_source(source)
-        if not title:
-            _warn_of_memory(name, asked, where, device_map is not None, quantization)
+        if not title and where.type == "cpu" and device_map is None and quantization is None:
+            _warn_of_memory(name, asked)
         model, tokenizer = load_pair(name, asked, where, device_map, quantization)
         loaded = cls(
             model,
@@ -155,37 +155,21 @@ def choose_device(device: str | None) -> torch.device:
     return where
 
 
-def _warn_of_memory(name: str, dtype: torch.dtype, device: torch.device, spread: bool, quantization: Any) -> None:
-    """Say so where a model's weights take more memory than is free, from its configuration alone.
+def _warn_of_memory(name: str, dtype: torch.dtype) -> None:
+    """Say so where a model's weights take more memory than is free: a machine ends a process without a word.
 
-    Caches and activations come on top: they grow with the prompt, and are small beside the weights of a large model.
+    A GPU says so itself.
     """
     try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False))
-    except Exception:  # noqa: BLE001 - whatever a configuration makes the library raise; loading it says what is wrong
+    except Exception:  # noqa: BLE001 - the system does not tell, or loading will say what is wrong with the config
         return
-    bits = 8 * dtype.itemsize
-    if quantization is not None:
-        given = quantization if isinstance(quantization, Mapping) else quantization.to_dict()
-        bits = 4 if given.get("load_in_4bit") else 8
-    needs, free = model.num_parameters() * bits // 8, _find_free_memory(device, spread)
-    if free is not None and needs > free:
-        line = (
-            f"{name}: its weights take about {needs / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free: spread it "
-            '(device_map="auto"), quantize it, or take a smaller dtype or model'
-        )
-        print(printable(line), file=sys.stderr, flush=True)
-
-
-def _find_free_memory(device: torch.device, spread: bool) -> int | None:
-    """Free bytes of a device, or with ``spread`` of all GPUs and the machine together; None where that is unknown."""
-    cards = range(torch.cuda.device_count()) if spread else [device.index or 0] * (device.type == "cuda")
-    free = sum(torch.cuda.mem_get_info(card)[0] for card in cards)
-    if device.type == "cuda" and not spread:
-        return free
-    known = {"SC_AVPHYS_PAGES", "SC_PAGE_SIZE"} <= getattr(os, "sysconf_names", {}).keys()
-    return free + os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else None
+    needs = model.num_parameters() * dtype.itemsize
+    if needs > free:
+        line = f"its weights take about {needs / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
+        print(printable(f"{name}: {line}; take a smaller dtype or model"), file=sys.stderr, flush=True)
 
 
 # -- any engine -------------------------------------------------------------------------------------------------------

@@ -6,26 +6,27 @@ asyncio runs in a thread of its own, since the loop of a notebook is busy, and a
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import threading
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, TypeVar
 
 import httpx
 import msgspec
 
+from dragin_lab.core.episode import Write
+from dragin_lab.engines.engine import Batch
 from dragin_lab.errors import ModelServerError
 from dragin_lab.text import printable, without_secrets
+from dragin_lab.trace.trace import Draft
 
 T = TypeVar("T")
 KEY = "DRAGIN_LAB_API_KEY"  # the environment variable with the bearer token
 _TRIES, _PAUSE = 4, 0.5  # requests, and seconds before the second, doubled before each further one
 _BUSY = (429, 500, 502, 503, 504)  # answers that a later try may not get
 _CONNECT = 5.0  # seconds
-_LARGEST = 2**28  # bytes of an answer
+_HERE = ("all://localhost", "all://127.0.0.1", "all://[::1]")  # no proxy leads to this machine
 
 
 class Model(msgspec.Struct):
@@ -52,7 +53,6 @@ class Choice(msgspec.Struct):
     """A text that was written; ``stop_reason`` is the text that it was stopped at."""
 
     logprobs: Logprobs
-    index: int = 0
     finish_reason: str | None = None
     stop_reason: str | int | None = None
 
@@ -72,17 +72,6 @@ class Text(msgspec.Struct):
     """What ``/detokenize`` makes of ids."""
 
     prompt: str
-
-
-class _Message(msgspec.Struct):
-    message: str = ""
-
-
-class _Refusal(msgspec.Struct):
-    """Why a server does not answer, as most of them say it."""
-
-    error: _Message | str = ""
-    message: str = ""
 
 
 class Server:
@@ -105,7 +94,7 @@ class Server:
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
             timeout=httpx.Timeout(None, connect=_CONNECT),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-            trust_env=not _is_here(httpx.URL(address).host),  # no proxy leads to this machine
+            mounts=dict.fromkeys(_HERE),
         )
         self._waiting: set[Future[Any]] = set()
 
@@ -143,30 +132,21 @@ class Server:
                 for tried in range(_TRIES):
                     await asyncio.sleep(_PAUSE * 2 ** (tried - 1) if tried else 0)
                     try:
-                        status, waits, data = await self._exchange(path, body)
+                        answer = await self._client.request("GET" if body is None else "POST", path, json=body)
                     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
                         self.failures += 1
                         why = f"cannot be reached, or breaks off ({printable(str(error)) or type(error).__name__})"
                         continue
-                    if status == httpx.codes.OK:
-                        return self._decode(path, data, kind)
-                    why = f"answered {status} to {path}: {self._explain(data)}"
-                    if status not in _BUSY:
+                    if answer.status_code == httpx.codes.OK:
+                        return self._decode(path, answer.content, kind)
+                    said = answer.text.replace(self._key or "\0", "***")  # some servers repeat the token
+                    said = printable(" ".join(said.split()))[:300] or "nothing"
+                    why = f"answered {answer.status_code} to {path}: {said}"
+                    if answer.status_code not in _BUSY:
                         break
-                    await asyncio.sleep(float(waits) if waits.isascii() and waits.isdecimal() else 0)
         except TimeoutError:
             why = f"gave no whole answer in {seconds:g} s" + (f"; it {why}" if why else "")
         raise ModelServerError(f"{self.address} {why}")
-
-    async def _exchange(self, path: str, body: Any) -> tuple[int, str, bytes]:
-        """Status, ``Retry-After`` and body of one answer."""
-        async with self._client.stream("GET" if body is None else "POST", path, json=body) as response:
-            data = bytearray()
-            async for part in response.aiter_bytes():
-                data += part
-                if len(data) > _LARGEST:
-                    raise ModelServerError(f"{self.address} sent more than {_LARGEST:,} bytes; that is no answer")
-            return response.status_code, response.headers.get("Retry-After", ""), bytes(data)
 
     def _decode(self, path: str, data: bytes, kind: type[T]) -> T:
         try:
@@ -177,26 +157,37 @@ class Server:
                 "the address of vllm serve, or a GGUF file with engine='llama.cpp'"
             ) from error
 
-    def _explain(self, data: bytes) -> str:
-        """What an answer says is wrong, without the token, which some servers repeat."""
-        text = data[:10_000].decode(errors="replace")
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            refusal = msgspec.json.decode(data, type=_Refusal)
-            reason = refusal.error if isinstance(refusal.error, str) else refusal.error.message
-            text = reason or refusal.message or text
-        text = text.replace(self._key, "***") if self._key else text
-        return printable(" ".join(text.split()))[:300] or "nothing"
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="dragin-lab-servers", daemon=True).start()
     return loop
+
+
+class ServerBatch(Batch):
+    """Drafts written side by side, each in a thread of its own."""
+
+    def __init__(self, engine: Any, size: int) -> None:
+        super().__init__(engine, size)
+        self.lm, self.size, self.notes = engine, size, []
+        self._threads, self._writing = ThreadPoolExecutor(size), dict[Future[Draft], Any]()
+
+    def __len__(self) -> int:
+        return len(self._writing)
+
+    def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
+        self._writing[self._threads.submit(self.lm.write, request, seed)] = key
+
+    def step(self) -> list[tuple[Any, Draft | Exception]]:
+        """Wait for the next drafts; they, or what they failed with."""
+        ended: list[tuple[Any, Any]] = []
+        for future in wait(self._writing, return_when=FIRST_COMPLETED).done:
+            ended.append((self._writing.pop(future), future.exception() or future.result()))
+        return ended
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._writing:
+            self.lm.server.cancel()

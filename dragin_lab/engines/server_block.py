@@ -1,6 +1,6 @@
-"""The last block of a model by itself: from what enters it, every token's distribution and attention rows.
+"""What is known of a distribution behind a server: all of it from what enters the last block, else an entropy's bounds.
 
-A server writes, and gives what enters the last block; transformers' own classes compute the rest here.
+The server writes, and gives what enters the last block; transformers' own classes compute that block here.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from dragin_lab.engines.sources import loading_errors
 from dragin_lab.errors import ModelError, ModelServerError
+
+_IMPOSSIBLE = -1e30  # nats; 0 log 0 is 0
 
 
 class LastBlock:
@@ -27,9 +30,6 @@ class LastBlock:
     """
 
     def __init__(self, folder: str) -> None:
-        files = sorted(Path(folder).glob("*.safetensors"))
-        if not files:
-            raise ModelError(f"{folder} has no weights (*.safetensors) to compute attention with")
         with loading_errors(folder, "causal language model"):
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, attn_implementation="eager")
             text = config.get_text_config()
@@ -38,7 +38,7 @@ class LastBlock:
                 text.layer_types = text.layer_types[-1:]
             self.model: Any = AutoModelForCausalLM.from_config(config).float().eval()
             weights = {}
-            for file in files:
+            for file in Path(folder).glob("*.safetensors"):
                 with safe_open(file, "pt") as tensors:
                     for name in tensors.keys():  # noqa: SIM118 - it is no mapping
                         if f".layers.{last}." in name or ".layers." not in name:
@@ -46,8 +46,8 @@ class LastBlock:
             missing = self.model.load_state_dict(weights, strict=False).missing_keys
             self.model.tie_weights()
         tied = set(getattr(self.model, "all_tied_weights_keys", None) or self.model._tied_weights_keys or ())
-        if lost := set(missing) - tied:
-            raise ModelError(f"{folder} has no weights {', '.join(sorted(lost)[:3])} of its last block")
+        if lost := sorted(set(missing) - tied):
+            raise ModelError(f"{folder} has no weights {', '.join(lost[:3])} (*.safetensors) of the model's last block")
         self.width: int = text.hidden_size
 
     def measure(self, entering: torch.Tensor, last: int) -> tuple[torch.Tensor, Any]:
@@ -94,3 +94,22 @@ def _wait_until_written(path: str, lock: str, seconds: float) -> None:
             if os.path.exists(path):  # of a server that locks nothing
                 return
         time.sleep(0.005)
+
+
+def entropy_bounds(logprobs: np.ndarray, vocabulary: int) -> tuple[float, float]:
+    """The least and the greatest entropy (nats) of a distribution whose k likeliest are known; both are attained.
+
+    ``logprobs`` is (k,) nats, best first, of ``vocabulary`` = V tokens. The rest r = 1 - Σp is spread over V - k tokens
+    of at most p_k each. Entropy is greatest where they share it evenly, and least where as few as possible have all:
+    m = ⌊r / p_k⌋ of them p_k, and one of them s = r - m p_k.
+    """
+    logprobs = np.maximum(logprobs, _IMPOSSIBLE)
+    p = np.exp(logprobs)  # (k,)
+    known, k = float(-(p * logprobs).sum()), len(p)
+    rest, last = 1.0 - float(p.sum()), float(p[-1])
+    if k >= vocabulary or rest <= 0 or last <= 0:
+        return known, known
+    full = np.floor(rest / last)
+    left = rest - full * last
+    least = float(known - full * last * logprobs[-1] - (left * np.log(left) if left > 0 else 0.0))
+    return least, max(least, float(known - rest * np.log(rest / (vocabulary - k))))

@@ -7,22 +7,20 @@ entropy is the middle of its two bounds; where it gives what enters the last blo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from dragin_lab.checks import count
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.check import Check
 from dragin_lab.engines.engine import Engine, Watch
-from dragin_lab.engines.llama import measure_token
-from dragin_lab.engines.server import Choice, Completion, Models, Server, Text
-from dragin_lab.engines.server_batch import ServerBatch, entropy_bounds
-from dragin_lab.engines.server_block import LastBlock, take_states
+from dragin_lab.engines.server import Choice, Completion, Models, Server, ServerBatch, Text
+from dragin_lab.engines.server_block import LastBlock, entropy_bounds, take_states
 from dragin_lab.engines.tokenizer import HFTokenizer
-from dragin_lab.engines.writing import Writing
+from dragin_lab.engines.writing import Writing, measure_logits
 from dragin_lab.errors import ModelError, ModelServerError
 from dragin_lab.trace.trace import Draft
 
@@ -64,18 +62,14 @@ class ServerModel(Engine):
         self.name, self.context_window = self.about["model"], self.about["window"]
         self.block: LastBlock | None = None
         self.no_attention = "its server gives no hidden states (vllm serve with extract_hidden_states does)"
-        known = [tokenizer.encode(text, special=True) for text in _KNOWN_BY]
-        answer = self._ask(known[0], 1)
+        self._known_by = [tokenizer.encode(text, special=True) for text in _KNOWN_BY]
+        answer = self._ask(self._known_by[0], 1)
         if answer.kv_transfer_params and answer.kv_transfer_params.hidden_states_path:
-            self.block, self.no_attention = LastBlock(folder), ""
-            self._take_states(answer, known[0])
+            self.block, self.no_attention, self.has_attention = LastBlock(folder), "", True
+            self._take_states(answer, self._known_by[0])
         self._answers, self._asked, self._failures = self._know(), time.monotonic(), server.failures
         if check and (failed := [one for one in self.check() if not one.passed]):
             raise ModelError(f"{'; '.join(one.note for one in failed)}. Load with check=False to use it anyway")
-
-    @property
-    def has_attention(self) -> bool:  # type: ignore[override]
-        return self.block is not None
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -136,13 +130,12 @@ class ServerModel(Engine):
 
     def _know(self) -> list[list[int]]:
         """The ids that the model writes after fixed prompts."""
-        known = [self.tokenizer.encode(text, special=True) for text in _KNOWN_BY]
-        return [[token[0] for token in self._read(self._ask(ids, 4).choices[0], 0, 4)] for ids in known]
+        return [[token[0] for token in self._read(self._ask(ids, 4).choices[0], 0, 4)] for ids in self._known_by]
 
     def verify(self) -> None:
         """After a failure, and after a pause, make sure that the model is the one that was opened."""
-        if self.server.failures != self._failures or time.monotonic() - self._asked > _IDLE:
-            failures = self.server.failures
+        failures = self.server.failures
+        if failures != self._failures or time.monotonic() - self._asked > _IDLE:
             if self._describe() != self.about or self._know() != self._answers != self._know():
                 raise ModelServerError(
                     f"another model than {self.name} answers at {self.server.address} now; start the first one again, "
@@ -158,74 +151,62 @@ class ServerModel(Engine):
 
         Raises ``ModelServerError`` where the server fails.
         """
-        writing = self._begin(request)
+        writing = Writing(self, request, seed, watch)
         while not writing.stopped:
-            for draft in self._go_on(writing, seed):
-                if watch is not None:
-                    watch(draft)
+            self._go_on(writing, seed)
         self._asked = time.monotonic()
-        return self._finish(writing.finish())
+        draft = writing.finish()
+        if self.block is None:
+            bounds = [entropy_bounds(np.log(np.maximum(p, 1e-45)), self.vocabulary) for p in draft.alternative_probs]
+            draft.entropy_width = np.array([high - low for low, high in bounds], np.float32)
+        return draft
 
     def batch(self, size: int) -> ServerBatch:
-        """Drafts written side by side, each by requests of its own."""
         return ServerBatch(self, size)
 
-    def _begin(self, request: Write) -> Writing:
-        if request.hidden is not None:
-            raise ModelError(f"{self.name} is behind a server, which gives no hidden states; load it in transformers")
-        ids, offsets = self.tokenizer.encode_prompt(request.prompt, self.name)
-        writing = Writing(self, request, ids, offsets, blind=self.block is None)
-        writing.followed = True
-        return writing
-
-    def _go_on(self, writing: Writing, seed: int | None) -> Iterator[Draft]:
+    def _go_on(self, writing: Writing, seed: int | None) -> None:
         """Have the server write up to where a bias begins or ends, and take the tokens up to the ``Stop``."""
         self.verify()
-        request, t, prompt = writing.request, len(writing.ids), writing.prompt_ids
+        request, t = writing.request, len(writing.ids)
+        before = [*writing.prompt_ids, *writing.ids]
         forced = list(request.prefix[: request.max_new_tokens][t:])
+        at = t + len(forced)
         edges = [edge for bias in request.bias for edge in (bias.first, bias.stop) if edge is not None and edge > t]
-        left = min([request.max_new_tokens, *edges]) - t - len(forced)
-        more: dict[str, Any] = {"echo": True} if forced and self.block is None else {}
+        left = max(min([request.max_new_tokens, *edges]) - at, 1)
+        echo = bool(forced) and self.block is None  # what the server measures on the forced tokens
+        more: dict[str, Any] = {"echo": True} if echo else {}
         bias: dict[str, float] = {}
         for one in request.bias:
-            if one.first <= t + len(forced) and (one.stop is None or t + len(forced) < one.stop):
+            if one.first <= at and (one.stop is None or at < one.stop):
                 for i in self.tokenizer.openings(one.opening):
                     bias[str(i)] = float(np.clip(bias.get(str(i), 0.0) + one.value, -100, 100))
+        more |= {"logit_bias": bias} if bias else {}
         if self.sample:
             more |= {"temperature": 1.0, "seed": (time.time_ns() if seed is None else seed + t) % 2**63}
-        text = [*prompt, *writing.ids, *forced]
-        more |= {"logit_bias": bias} if bias else {}
-        answer = self._ask(text, max(left, 1), None, **more)
-        choice, skip = answer.choices[0], len(text) - len(forced) if "echo" in more else 0
-        tokens = self._read(choice, skip, len(forced) + max(left, 1))
-        tokens = tokens if "echo" in more else [(i, np.nan, [], []) for i in forced] + tokens
-        measured, rows = self._measure([*prompt, *writing.ids], tokens)
+        choice = self._ask([*before, *forced], left, None, **more).choices[0]
+        tokens = self._read(choice, len(before) if echo else 0, len(forced) + left)
+        tokens = tokens if echo else [(i, np.nan, [], []) for i in forced] + tokens
+        if not tokens:
+            raise ModelServerError(f"{self.server.address} wrote no token")
+        measured, rows = self._measure(before, tokens)
         for i, values in enumerate(measured):
             self._look_back(writing, rows, i)
-            writing.measure(*values)
-            writing.choose(tokens[i][0])
-            yield writing.so_far()
-            if writing.stopped or writing.error:
-                writing.stopped = writing.stopped or "error"
+            writing.take(tokens[i][0], values)
+            if writing.stopped:
                 break
         self._look_back(writing, rows, len(writing.ids) - t)
         if not writing.stopped and choice.finish_reason == "stop" and choice.stop_reason is None:
             writing.stopped = "eos"  # where the server gives no token for it
-        if len(writing.ids) == t:
-            raise ModelServerError(f"{self.server.address} wrote no token")
 
     def _measure(self, before: list[int], tokens: list[Any]) -> tuple[list[tuple[Any, ...]], Any]:
         """What is measured on tokens after a text, and rows (h, m + 1, keys) where there is a last block."""
         if self.block is None:
             middles = [sum(entropy_bounds(np.array(top), self.vocabulary)) / 2 for *_, top in tokens]
-            return [
-                (middle, logprob, np.nan, np.array(ids), np.exp(top))
-                for middle, (_, logprob, ids, top) in zip(middles, tokens, strict=True)
-            ], None
-        ids = [*before, *(token for token, *_ in tokens)]
-        logits, rows = self._last_block(ids, len(tokens) + 1)
-        measured = [measure_token(row, one[0], self.alternatives) for row, one in zip(logits, tokens, strict=False)]
-        return measured, rows
+            return [(middle, one[1], one[2], np.exp(one[3])) for middle, one in zip(middles, tokens, strict=True)], None
+        ids = [token for token, *_ in tokens]
+        logits, rows = self._last_block([*before, *ids], len(ids) + 1)
+        measured = measure_logits(logits[:-1], torch.tensor(ids), self.alternatives)
+        return list(zip(*(part.numpy() for part in measured), strict=True)), rows
 
     def _last_block(self, ids: list[int], last: int) -> tuple[Any, Any]:
         """Logits (last, V) and attention (h, last, n) of the last positions of a text, computed here."""
@@ -241,27 +222,11 @@ class ServerModel(Engine):
         return take_states(states.hidden_states_path, ids, self.block.width, self.server.timeout)
 
     def _look_back(self, writing: Writing, rows: Any, i: int) -> None:
-        if rows is not None and writing.rows <= len(writing.ids):
+        if rows is not None:
             row = rows[:, i, : len(writing.prompt_ids) + len(writing.ids)]
             writing.look_back(row.mean(0), row if writing.request.attention else None)
 
-    def _finish(self, written: Draft) -> Draft:
-        """With the distances between the bounds of its entropies, where these are no more than bounds."""
-        if self.block is not None:
-            return written
-        bounds = [entropy_bounds(np.log(np.maximum(p, 1e-45)), self.vocabulary) for p in written.alternative_probs]
-        return replace(written, entropy_width=np.array([high - low for low, high in bounds], np.float32))
-
-    def refuse_overrun(self, p: int, new: int) -> None:
-        """Raise ``ModelError`` where p + new tokens do not fit into the server's window."""
-        if self.context_window is not None and p + new > self.context_window:
-            raise ModelError(
-                f"{p:,} prompt tokens and {new} new ones do not fit into the {self.context_window:,} positions of "
-                f"{self.name}; shorten the prompt, lower max_new_tokens, or start the server with a larger window"
-            )
-
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """The attention map of some ids by themselves: (h, n, n) float32. Raises ``ModelError`` where there is none."""
         rows: np.ndarray = self._last_block(list(ids), len(ids))[1]
         return rows
 
@@ -272,15 +237,14 @@ class ServerModel(Engine):
         wrong = [text for text in _TEXTS if not self._reads_alike(text)]
         other = f"the tokenizer is not that of the model at {self.server.address}, where its ids of {wrong[:1]} differ"
         apart = 0.0
-        for text in _KNOWN_BY[:2] if self.block is not None else ():
-            ids = self.tokenizer.encode(text, special=True)
+        for ids in self._known_by[:2] if self.block is not None else ():
             _, _, best, top = self._read(self._ask(ids, 1).choices[0], 0, 1)[0]
             logs = self._last_block(ids, 1)[0][0].log_softmax(-1).numpy()
             apart = max(apart, float(np.abs(logs[best[:5]] - top[:5]).max()))
         note = "the last block of the tokenizer's folder gives other probabilities than the server"
         return [
-            Check.make("texts that the server reads otherwise", len(wrong), 0, other if wrong else ""),
-            Check.make("log-probabilities of the last block", apart, 0.1, note if apart > 0.1 else ""),
+            Check("texts that the server reads otherwise", len(wrong), 0, other if wrong else ""),
+            Check("log-probabilities of the last block", apart, 0.1, note if apart > 0.1 else ""),
         ]
 
     def _reads_alike(self, text: str) -> bool:
@@ -293,8 +257,7 @@ class ServerModel(Engine):
         return there.strip() == self.tokenizer.decode(ids, special=True).strip()
 
     def provenance(self) -> dict[str, Any]:
-        """What is known of the model and decides what it writes; values fit into JSON. No address, no token."""
-        return {
+        return {  # no address, no token
             "model": self.name,
             "served": self.about,
             "answers": self._answers,
@@ -305,13 +268,9 @@ class ServerModel(Engine):
         }
 
     def identity(self) -> dict[str, Any]:
-        """All that is known to change what is written and measured, the request aside; values fit into JSON."""
-        from dragin_lab import __version__
-
-        return self.provenance() | {"eos": sorted(self.eos), "numpy": np.__version__, "dragin_lab": __version__}
+        return self.identify(model=self.name, eos=sorted(self.eos))
 
     def close(self) -> None:
-        """Close the connections."""
         self.server.close()
 
     def __repr__(self) -> str:

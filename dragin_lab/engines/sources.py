@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import StrictDataclassError
@@ -90,7 +89,7 @@ def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
     ends: Any = None
     with suppress(OSError), silence_library():
         ends = GenerationConfig.from_pretrained(name).eos_token_id
-    return HFTokenizer(tokenizer, [] if ends is None else np.ravel(ends))
+    return HFTokenizer(tokenizer, ends)
 
 
 def load_encoder(name: str, device: torch.device) -> tuple[Any, Any]:

@@ -1,10 +1,9 @@
 """The tap: the attention of one layer, for the query rows that are wanted, beside what the model computes anyway.
 
 Model files look their attention function up by a name in their config. While a tap listens, the tapped module has a
-copy of its config with another name, and that function calls the layer's own for the output, so that the text stays the
-model's; the weights come from the model file's eager function (with its soft caps and sinks), for the wanted rows.
-Files that look nothing up (Falcon, GPT-J, BLOOM, …) are asked for ``output_attentions``: correct, but every layer then
-keeps its whole map.
+copy of its config with another name, and that function calls the layer's own for the output; the weights come from the
+model file's eager function (with its soft caps and sinks). Files that look nothing up (Falcon, GPT-J, BLOOM, …) are
+asked for ``output_attentions``: correct, but every layer then keeps its whole map.
 """
 
 from __future__ import annotations
@@ -23,13 +22,70 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from dragin_lab.checks import several, shown
-from dragin_lab.engines.layers import attention_layers, choose_layer, layer_kinds
 from dragin_lab.errors import ModelError
 
 NAME = "dragin_lab_tap"
+_WITHOUT = ("linear_attention", "conv", "moe", "mamba", "recurrent")  # kinds of layers without attention
 #: The attention function that a tapped module has of its own, and the tap that listens to it now.
 _OWN: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 _LISTENING: WeakKeyDictionary[nn.Module, Tap] = WeakKeyDictionary()
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+def layer_kinds(config: Any) -> list[str]:
+    """The kind of each layer, such as "full_attention"."""
+    text = config.get_text_config()
+    return list(getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers)
+
+
+def full_attention_layers(config: Any) -> list[int]:
+    """Indices of the layers whose queries see the whole text, first to last."""
+    return [i for i, kind in enumerate(layer_kinds(config)) if kind == "full_attention"]
+
+
+def choose_layer(config: Any, layer: int | str) -> int:
+    """The index of a layer: "last" is the last full-attention layer, negative numbers count back.
+
+    Raises ``ModelError`` for a layer that the model does not have.
+    """
+    count = len(layer_kinds(config))
+    if isinstance(layer, str) and layer == "last":
+        full = full_attention_layers(config)
+        return full[-1] if full else count - 1
+    if isinstance(layer, bool) or not isinstance(layer, int) or not -count <= layer < count:
+        raise ModelError(f'layer={shown(layer)}: this model has layers 0 to {count - 1}; give one of them or "last"')
+    return layer % count
+
+
+def describe_layer(config: Any, layer: int) -> str:
+    """A layer for people, counted from 1, and why "last" is not the last one: "29 of 34, the last with …"."""
+    kinds, full = layer_kinds(config), full_attention_layers(config)
+    why = ", the last with attention over the whole text" if full and layer == full[-1] < len(kinds) - 1 else ""
+    return f"{layer + 1} of {len(kinds)}{why}"
+
+
+def attention_layers(model: nn.Module) -> dict[int, nn.Module | None]:
+    """The layers with self-attention, first to last, with their module where its file looks the function up by name."""
+    modules: dict[int, nn.Module | None] = {}
+    for module in model.modules():
+        kind, layer = type(module).__name__, getattr(module, "layer_idx", None)
+        home = sys.modules[type(module).__module__]
+        looks_up = hasattr(home, "eager_attention_forward") and hasattr(home, "ALL_ATTENTION_FUNCTIONS")
+        crosses = "Cross" in kind or getattr(module, "is_cross_attention", False)
+        if isinstance(layer, int) and "Attention" in kind and not crosses and looks_up and hasattr(module, "config"):
+            modules.setdefault(layer, module)
+    config: Any = model.config
+    text = config.get_text_config()
+    declared = [i for i, kind in enumerate(layer_kinds(config)) if kind not in _WITHOUT]
+    if modules and (set(modules) == set(declared) or not getattr(text, "layer_types", None)):
+        return dict(sorted(modules.items()))
+    # Layers may share one module (Zamba2), which then cannot tell which of them it serves.
+    return dict.fromkeys(declared) if hasattr(text, "num_attention_heads") else {}
+
+
+# -- taps -------------------------------------------------------------------------------------------------------------
 
 
 class EnoughError(Exception):
@@ -37,7 +93,7 @@ class EnoughError(Exception):
 
 
 class NoTap:
-    """Stands in for a tap on a model without attention (Mamba): there are no rows."""
+    """Stands in for a tap on a model without attention (Mamba)."""
 
     kind = "none"
     layer: int | None = None
@@ -115,20 +171,13 @@ class Tap(NoTap):
     def hear(self, query: Tensor, key: Tensor, mask: Tensor | None, weights: Tensor | None, kwargs: Any) -> None:
         """Keep the wanted rows of a call of the module's attention function, which gave ``weights``, or none."""
         if self.weights is None:  # DiffLlama calls the function twice, for two halves of the values
-            if weights is not None and weights.dtype == torch.float32:
-                self.weights = pick_heads(weights[:, :, -self.rows :], self.heads)
-            else:
-                self.weights = self._measure(query, key, mask, kwargs)
-
-    def _measure(self, query: Tensor, key: Tensor, mask: Tensor | None, kwargs: Any) -> Tensor:
-        """The last rows by the model file's own eager function, in float32: (B, h, rows, keys)."""
-        queries, keys = query.shape[2], key.shape[2]
-        rows = min(self.rows, queries)
-        query, key = query[:, :, queries - rows :].float(), key.float()
-        mask = additive_mask(mask, rows, queries, keys, kwargs.get("sliding_window"), query.device)
-        # The weighted sum is not wanted, so anything as long as the values will do for them.
-        _, weights = self._eager(self.module, query, key, key[..., :1], mask, **{**kwargs, "dropout": 0.0})
-        return pick_heads(weights.float(), self.heads)
+            if weights is None or weights.dtype != torch.float32:
+                # By the model file's own eager function. The weighted sum is not wanted, so anything as long as the
+                # values will do for them.
+                query, key = query[:, :, -self.rows :].float(), key.float()
+                mask = additive_mask(mask, query.shape[2], key.shape[2], kwargs.get("sliding_window"), query.device)
+                _, weights = self._eager(self.module, query, key, key[..., :1], mask, **{**kwargs, "dropout": 0.0})
+            self.weights = pick_heads(weights[:, :, -self.rows :].float(), self.heads)
 
 
 class EagerTap(NoTap):
@@ -223,16 +272,14 @@ def pick_heads(weights: Tensor, heads: list[int] | None) -> Tensor:
     return weights if heads is None else weights[:, heads]
 
 
-def additive_mask(
-    mask: Tensor | None, rows: int, queries: int, keys: int, window: int | None, device: torch.device
-) -> Tensor | None:
-    """The mask of the last ``rows`` of ``queries`` query positions, to be added to scores; None masks nothing.
+def additive_mask(mask: Tensor | None, rows: int, keys: int, window: int | None, device: torch.device) -> Tensor | None:
+    """The mask of the last ``rows`` query positions, to be added to scores; None masks nothing.
 
     What arrives depends on the attention the model chose: booleans (True = attend) or None for SDPA, numbers to add
     for eager, one flag per key or None for flash attention.
     """
     if mask is not None and mask.dim() == 4:
-        mask = mask[:, :, mask.shape[2] - rows :, :keys]
+        mask = mask[:, :, -rows:, :keys]
         if mask.dtype != torch.bool:
             return mask.float()
     elif mask is None and rows == 1 and (window is None or keys <= window):

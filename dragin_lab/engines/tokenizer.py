@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -26,21 +26,16 @@ BROKEN = "\ufffd"
 Span = tuple[int, int]
 Decode = Callable[[Sequence[int]], str]
 
-_LONG = 24  # tokens decoded again at every step before the window moves on
-
 
 class HFTokenizer:
-    """Implements ``episode.Tokenizer`` and adds character offsets.
-
-    ``hf`` is the tokenizer of ``transformers`` itself. Text is decoded without cleaning up spaces, so that decoded
-    text is exactly what the tokens say.
+    """Implements ``episode.Tokenizer`` and adds character offsets; ``hf`` is the tokenizer of ``transformers`` itself.
 
     ``ends`` are the ids of the model's end marks: those given (the model's ``generation_config``), the tokenizer's own
     EOS and what closes a turn in the chat template. A text decoded without special tokens holds none of them, whether
     the vocabulary calls them special or not.
     """
 
-    def __init__(self, hf: Any, ends: Iterable[int] = ()) -> None:
+    def __init__(self, hf: Any, ends: int | Sequence[int] | None = None) -> None:
         if not getattr(hf, "is_fast", False):
             raise ModelError(
                 f"the tokenizer {type(hf).__name__} has no fast encoding, so tokens cannot be located in the text; "
@@ -49,8 +44,9 @@ class HFTokenizer:
         self.hf = hf
         self._backend = hf.backend_tokenizer
         special = frozenset(int(i) for i in hf.all_special_ids)
-        known = {int(i) for i in ends if 0 <= int(i) < len(hf)}
-        self.ends = frozenset(known | {int(i) for i in [hf.eos_token_id] if i is not None} | self._end_of_turn())
+        known = [*np.ravel(() if ends is None else ends).tolist(), hf.eos_token_id]
+        known = [int(i) for i in known if i is not None and 0 <= i < len(hf)]
+        self.ends = frozenset(known) | self._end_of_turn()
         marks = {i for i in special - self.ends if THOUGHT_MARK.fullmatch(str(hf.convert_ids_to_tokens(i)))}
         self.silent = (special - marks) | self.ends
         #: Whether special tokens are skipped by name, and which are: those that mark a thought are a part of its text.
@@ -65,8 +61,7 @@ class HFTokenizer:
 
     def encode(self, text: str, special: bool) -> list[int]:
         """Ids of a text, with the special tokens the tokenizer itself adds or without any. Never cut."""
-        ids = self.hf(text, add_special_tokens=special, truncation=False, verbose=False)["input_ids"]
-        return [int(i) for i in ids]
+        return list(self.hf(text, add_special_tokens=special, truncation=False, verbose=False)["input_ids"])
 
     def encode_with_offsets(
         self, text: str, special: bool = True, *, plain: bool = False
@@ -80,9 +75,9 @@ class HFTokenizer:
             verbose=False,
         )  # fmt: skip
         offsets = np.asarray(encoding["offset_mapping"], np.int32).reshape(-1, 2)  # (p, 2)
-        return [int(i) for i in encoding["input_ids"]], offsets
+        return list(encoding["input_ids"]), offsets
 
-    def encode_prompt(self, prompt: Prompt, model: str) -> tuple[list[int], np.ndarray]:
+    def encode_prompt(self, prompt: Prompt, model: str = "the model") -> tuple[list[int], np.ndarray]:
         """Ids (p,) and character spans (p, 2) int32 of a prompt for a model of that name; BOS stands in for no text."""
         as_text("prompt", instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text)
         ids, offsets = self._encode_foreign(prompt)
@@ -155,10 +150,9 @@ class HFTokenizer:
         return bool(self.hf.chat_template)
 
     def chat(self, turns: Sequence[tuple[str, str]]) -> str:
-        """(role, text) turns as the chat template writes them, up to where the assistant begins to speak.
+        """As ``episode.Tokenizer.chat``, with all special tokens in the text.
 
-        The text has all special tokens in it. Thinking is switched off where the template has a switch, so that the
-        answer comes at once. Raises ``SettingError`` where there is no template or where it refuses the turns.
+        Thinking is switched off where the template has a switch, so that the answer comes at once.
         """
         if not self.chats:
             raise SettingError(
@@ -197,19 +191,11 @@ class HFTokenizer:
 
     def show(self, token: int) -> str:
         """One token as text for people, with its leading space."""
-        text = self._shown.get(token)
-        if text is None:
+        if token not in self._shown:
             # After another token, because decoders strip the space of the first one.
             pair, single = self.decode([token, token], True), self.decode([token], True)
-            text = pair[len(single) :] if pair.startswith(single) else single
-            self._shown[token] = text
-        return text
-
-
-def generation_ends(model: Any) -> list[int]:
-    """Every id that ends a text by the model's generation config."""
-    ends = getattr(model.generation_config, "eos_token_id", None)
-    return [] if ends is None else [int(i) for i in np.ravel(ends)]
+            self._shown[token] = pair[len(single) :] if pair.startswith(single) else single
+        return self._shown[token]
 
 
 def find_marker(tokenizer: HFTokenizer) -> str:
@@ -234,31 +220,22 @@ class Spans:
 
     ``text`` is the part that no later token can change: a character whose bytes are not all there is held back until
     they are, and ``spans`` then covers only the tokens before it. ``decode`` must skip special tokens; ``silent`` are
-    the ids of those, whose spans are empty. Only a window of the last tokens is decoded at each step, so the cost of
-    a step does not grow with the text; ``finish`` compares the result with the text decoded as a whole.
+    the ids of those, whose spans are empty.
     """
 
     def __init__(self, decode: Decode, silent: Collection[int] = ()) -> None:
         self.text = ""
         self.spans: list[Span] = []  # one per settled token
         self.ids: list[int] = []
-        self._decode = decode
-        self._silent = silent
-        self._anchor = 0  # first token of the window
-        self._window = ""  # the settled tokens of the window, decoded
+        self._decode, self._silent = decode, silent
+        self._decoded: list[str] = []  # up to and with each token
 
-    def push(self, token: int) -> str:
-        """Add one token and return the text that is settled now and was not before; often the empty string."""
+    def push(self, token: int) -> None:
+        """Add one token."""
         self.ids.append(token)
-        window = self._decode(self.ids[self._anchor :])
-        if window.endswith(BROKEN):
-            return ""
-        if not window.startswith(self._window):  # bytes that turned out broken took back characters
-            before = len(self.text)
-            self._rebuild(self._decode(self.ids))
-            self._window = window
-            return self.text[before:]
-        return self._settle(window)
+        self._decoded.append(self._decode(self.ids))
+        if not self._decoded[-1].endswith(BROKEN):
+            self._settle()
 
     def provisional(self) -> list[Span]:
         """Spans of all tokens so far; those of an unfinished character are empty and stand at the end of the text."""
@@ -266,46 +243,21 @@ class Spans:
         return self.spans + [(here, here)] * (len(self.ids) - len(self.spans))
 
     def all(self, ids: Sequence[int]) -> tuple[str, list[Span]]:
-        """Push all of ``ids`` and finish."""
-        for token in ids:
+        """Push what follows of ``ids``; the whole text, equal to decoding all of them at once, and every span."""
+        for token in ids[len(self.ids) :]:
             self.push(token)
-        return self.finish()
-
-    def finish(self) -> tuple[str, list[Span]]:
-        """The whole text, equal to decoding all ids at once, and the span of every token."""
-        whole = self._decode(self.ids)
-        if len(self.spans) < len(self.ids) and (window := self._decode(self.ids[self._anchor :])).startswith(
-            self._window
-        ):
-            self._settle(window)
-        if self.text != whole or len(self.spans) < len(
-            self.ids
-        ):  # a decoder that looks further back than the window, or bytes that stayed broken
-            self._rebuild(whole)
+        if len(self.spans) < len(self.ids):
+            self._settle()
         return self.text, self.spans
 
-    def _rebuild(self, whole: str) -> None:
+    def _settle(self) -> None:
+        """Take what is decoded as final, and give the waiting tokens their spans."""
+        whole = self._decoded[-1]
+        # Bytes that turned out broken take back characters.
+        done = len(self.spans) if whole.startswith(self.text) else 0
+        silent = [i in self._silent for i in self.ids[done:]]
+        self.spans[done:] = spans_of(self._decoded[done:], whole, silent, len(self.text) if done else 0)
         self.text = whole
-        decoded = [self._decode(self.ids[: i + 1]) for i in range(len(self.ids))]
-        self.spans = spans_of(decoded, whole, [i in self._silent for i in self.ids])
-
-    def _settle(self, window: str) -> str:
-        """Take ``window`` as the final text of the window and give the waiting tokens their spans."""
-        done, here = len(self.spans), len(self.text) - len(self._window)
-        waiting = self.ids[done:]
-        decoded = [self._decode(self.ids[self._anchor : done + i + 1]) for i in range(len(waiting) - 1)] + [window]
-        settled = spans_of(decoded, window, [i in self._silent for i in waiting], start=len(self._window))
-        self.spans += [(a + here, b + here) for a, b in settled]
-        new = window[len(self._window) :]
-        self.text += new
-        self._window = window
-        if len(self.ids) - self._anchor > _LONG and new:
-            # Decoders treat the first token of a list differently (they strip its space), so the new window starts
-            # with a token that has text of its own and ends a character.
-            tail = self._decode(self.ids[done:])
-            if tail and not tail.startswith(BROKEN) and self.ids[done] not in self._silent:
-                self._anchor, self._window = done, tail
-        return new
 
 
 def spans_of(decoded: Sequence[str], whole: str, silent: Sequence[bool], start: int = 0) -> list[Span]:
@@ -326,7 +278,7 @@ def spans_of(decoded: Sequence[str], whole: str, silent: Sequence[bool], start: 
     for i, (text, special) in enumerate(zip(decoded, silent, strict=True)):
         # A broken character at the end may look like a real U+FFFD of the whole text; only the last token can tell.
         complete = text if i == len(decoded) - 1 else text.rstrip(BROKEN)
-        reach = max(end, common(complete, whole))
+        reach = max(end, len(complete) if whole.startswith(complete) else common(complete, whole))
         if special or (reach == end and len(text) <= end):
             spans.append((end, end))
         else:

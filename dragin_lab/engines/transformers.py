@@ -16,13 +16,11 @@ import numpy as np
 import torch
 import transformers
 
-from dragin_lab.checks import shown
+from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
-from dragin_lab.core.scores import entropy
 from dragin_lab.engines.engine import Engine, Watch
 from dragin_lab.engines.generating import read_prefix, write_texts
 from dragin_lab.engines.kept import PARTS, Kept, batch_obstacle, find_ends, is_shareable
-from dragin_lab.engines.layers import choose_layer, describe_layer
 from dragin_lab.engines.sources import (
     describe_devices,
     find_device,
@@ -31,10 +29,10 @@ from dragin_lab.engines.sources import (
     stamp_model,
     unwrap_model,
 )
-from dragin_lab.engines.tap import attach_tap
-from dragin_lab.engines.tokenizer import HFTokenizer, generation_ends
+from dragin_lab.engines.tap import attach_tap, choose_layer, describe_layer
+from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.waves import Waves
-from dragin_lab.engines.writing import Writing
+from dragin_lab.engines.writing import Writing, measure_logits
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 
@@ -50,14 +48,9 @@ class TransformersModel(Engine):
     changed. Threads may share it.
 
     Attributes:
-        name: what it was loaded from, short.
-        tokenizer: ``HFTokenizer``.
-        context_window: tokens the model was trained for, or None where its config does not say.
-        hard_window: True where a text longer than that is impossible (a table of positions), not just unwise.
+        hard_window: True where a text longer than ``context_window`` is impossible (a table of positions).
         layer: index of the captured layer; None for a model without attention.
         kept: the key-value caches of what earlier prompts began with (``kept.Kept``).
-        embedded: whether this is the package's own model.
-        parts: the named spans of a prompt whose caches are kept; none where it is read whole.
         alone: why drafts of this model cannot be written side by side; empty where they can.
     """
 
@@ -77,9 +70,7 @@ class TransformersModel(Engine):
         files: Sequence[Path] = (),
     ) -> None:
         self.model: Any = unwrap_model(model)
-        if isinstance(alternatives, bool) or not isinstance(alternatives, int) or alternatives < 1:
-            raise ModelError(f"alternatives={shown(alternatives)}: give a whole number of at least 1")
-        self.tokenizer = HFTokenizer(getattr(tokenizer, "hf", tokenizer), generation_ends(self.model))
+        self.tokenizer = HFTokenizer(getattr(tokenizer, "hf", tokenizer), self.model.generation_config.eos_token_id)
         embeddings = self.model.get_input_embeddings().num_embeddings
         added = self.tokenizer.hf.added_tokens_decoder if len(self.tokenizer) > embeddings else {}
         if lost := [token.content for i, token in added.items() if i >= embeddings and not token.special]:
@@ -88,17 +79,15 @@ class TransformersModel(Engine):
                 "model.resize_token_embeddings(len(tokenizer)), or use the model's own tokenizer"
             )
         self.device = find_device(self.model)
-        self.alternatives = min(alternatives, embeddings)
-        self.sample = sample
+        self.alternatives, self.sample = min(count("alternatives", alternatives), embeddings), sample
         config = self.model.config
         self.name = name or str(getattr(config, "_name_or_path", "")) or type(self.model).__name__
         self.context_window, self.hard_window = read_window(self.model)
         self.lock = _LOCKS.setdefault(self.model, threading.RLock())
         self.eos = self.tokenizer.ends
         self.tap = attach_tap(self.model, layer, heads)
-        self.layer = self.tap.layer
+        self.layer, self.has_attention = self.tap.layer, self.tap.kind != "none"
         self.layer_chosen = None if self.layer is None else describe_layer(config, self.layer)
-        self.embedded = False
         self.kept = Kept()
         cached = not {"past_key_values", "cache"}.isdisjoint(inspect.signature(self.model.forward).parameters)
         self.shareable = cached and is_shareable(config)
@@ -107,43 +96,23 @@ class TransformersModel(Engine):
         self._files, self._hash = list(files), ""
         self._stamp = stamp_model(self.model)
 
-    @property
-    def has_attention(self) -> bool:  # type: ignore[override]
-        """Whether there is attention to capture; a method that looks at it cannot be used without."""
-        return self.tap.kind != "none"
-
     # -- drafts -------------------------------------------------------------------------------------------------------
 
     def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
         """As ``Engine.write``.
 
-        When the stop is asked after token t (the first is 0), the rows of the tokens before t are known, so the draft's
-        ``received`` is settled by the tokens up to t - 1, and is 0 for t - 1 and t. That of the result also knows the
-        last token's row.
-
-        Raises:
-            ModelError: an empty prompt without BOS; a text longer than the position table; logits that are not finite.
+        When the stop is asked after token t (the first is 0), the rows of the tokens before t are known: ``received``
+        is settled by those, and is 0 for t - 1 and t. Raises ``ModelError`` for an empty prompt without BOS, a text
+        that does not fit, and logits that are not finite.
         """
         with self.in_use():
-            writing = self.begin(request, seed)
+            writing = Writing(self, request, seed, watch)
             self.read(writing)
-            write_texts(self, [writing], watch=watch)
+            write_texts(self, [writing])
         return writing.finish()
 
     def batch(self, size: int) -> Waves:
-        """Drafts written side by side, at most ``size`` at once."""
         return Waves(self, size)
-
-    def begin(self, request: Write, seed: int | None) -> Writing:
-        """A draft of which nothing is written yet."""
-        ids, offsets = self.prompt(request.prompt)
-        writing = Writing(self, request, ids, offsets, blind=not self.has_attention)
-        if request.hidden is not None:
-            self.state_of(request.hidden)  # refuses a layer that is not there
-        if self.sample:
-            writing.generator = torch.Generator(self.device)
-            writing.generator.seed() if seed is None else writing.generator.manual_seed(seed)
-        return writing
 
     def read(self, writing: Writing, *, whole: bool = False) -> None:
         """Read the parts of a draft's prompt that are kept, and ``whole``: all of it but its last token."""
@@ -170,10 +139,6 @@ class TransformersModel(Engine):
                 for module in training:
                     module.training = True
 
-    def prompt(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
-        """Ids (p,) and character spans (p, 2) of a prompt; BOS stands in for an empty one."""
-        return self.tokenizer.encode_prompt(prompt, self.name)
-
     def state_of(self, layer: int | str) -> int:
         """The place of a layer's states among a forward's ``hidden_states``; those of the last one are normed."""
         return -1 if isinstance(layer, str) and layer == "last" else choose_layer(self.model.config, layer) + 1
@@ -184,32 +149,19 @@ class TransformersModel(Engine):
         Without such a table a model can read on beyond its window, though to little use; cost grows with the square, so
         beyond ``_FAR`` windows it is refused before it eats the machine's memory.
         """
-        if self.context_window is None:
-            return
-        what = f"{p:,} prompt tokens and {new} new ones" if new else f"{p:,} tokens"
-        if self.hard_window and p + new > self.context_window:
+        if self.hard_window:
+            super().refuse_overrun(p, new)
+        elif self.context_window is not None and p + new > _FAR * self.context_window:
             raise ModelError(
-                f"{what} do not fit into the {self.context_window:,} positions of {self.name}; "
-                "shorten the prompt or lower max_new_tokens"
-            )
-        if p + new > _FAR * self.context_window:
-            raise ModelError(
-                f"{what} are more than {_FAR} times the {self.context_window:,} that {self.name} was trained for; "
-                "shorten the question or the passages, ask for fewer (top_k), or use "
+                f"{p:,} prompt tokens and {new} new ones are more than {_FAR} times the {self.context_window:,} that "
+                f"{self.name} was trained for; shorten the question or the passages, ask for fewer (top_k), or use "
                 'variant="paper", which drops what does not fit'
             )
-
-    def forget(self) -> None:
-        """Drop the caches of earlier prompts, so that the next draft starts from nothing."""
-        self.kept.clear()
 
     # -- texts that are there already ---------------------------------------------------------------------------------
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle axis.
-
-        A forward of its own that stops after the captured layer.
-        """
+        """As ``Engine.attend``, by a forward that stops after the captured layer."""
         if not len(ids) and self.has_attention:
             count = self.model.config.get_text_config().num_attention_heads
             return np.zeros((count if self.tap.heads is None else len(self.tap.heads), 0, 0), np.float32)
@@ -220,7 +172,7 @@ class TransformersModel(Engine):
 
     def force(self, request: Write) -> Draft:
         """As ``Engine.force``, by one forward over prompt and text."""
-        ids, offsets = self.prompt(request.prompt)
+        ids, offsets = self.tokenizer.encode_prompt(request.prompt, self.name)
         given = list(request.prefix)
         return self.measure_text(ids, offsets, given, attention=request.attention, hidden=request.hidden)
 
@@ -230,7 +182,7 @@ class TransformersModel(Engine):
         """What the model would have measured had it written ``ids`` after a prompt: one forward over both."""
         began, n = time.perf_counter(), len(ids)
         request = Write(Prompt(""), n, attention=attention, hidden=hidden)
-        writing = Writing(self, request, prompt, offsets, blind=not self.has_attention)
+        writing = Writing(self, request, prompt=(prompt, offsets))
         inputs: dict[str, Any] = {"input_ids": torch.tensor([prompt + ids], device=self.device), "use_cache": False}
         if "logits_to_keep" in inspect.signature(self.model.forward).parameters:
             inputs["logits_to_keep"] = n + 1
@@ -239,11 +191,9 @@ class TransformersModel(Engine):
         with self.in_use(), self.tap.listen(n + 1):
             output = self.model(**inputs, **self.tap.asks)
             rows = self.tap.take(output)  # (1, h, n + 1, keys)
-            logs = output.logits[0, -n - 1 : -1].float().log_softmax(-1)  # (n, V)
-            probs = logs.exp()
-            best, which = (part.cpu().numpy() for part in probs.topk(self.alternatives, -1))
-            chosen = logs.gather(1, torch.tensor(ids, device=logs.device)[:, None])[:, 0].tolist()
-            entropies = entropy(probs, logs).tolist()
+            logits = output.logits[0, -n - 1 : -1]  # (n, V)
+            measured = measure_logits(logits, torch.tensor(ids, device=logits.device), self.alternatives)
+            values = [part.cpu().numpy() for part in measured]
             states: Any = [None] * n
             if hidden is not None:
                 states = output.hidden_states[self.state_of(hidden)][0, -n - 1 : -1].float().cpu().numpy()
@@ -253,16 +203,19 @@ class TransformersModel(Engine):
                 keys = paid[:, r, : paid.shape[2] - n + r]
                 writing.look_back(keys.mean(0), keys if attention else None)
             if r < n:
-                writing.measure(entropies[r], chosen[r], np.nan, which[r], best[r], states[r])
-                writing.choose(ids[r])
+                writing.take(ids[r], [part[r] for part in values], state=states[r])
         writing.stopped, writing.began = "forced", began
         return writing.finish()
 
     # -- what decides the answers -------------------------------------------------------------------------------------
 
     def provenance(self) -> dict[str, Any]:
-        """Everything about the model that decides what it writes and what is captured; values fit into JSON."""
-        self._refresh()
+        if (stamp := stamp_model(self.model)) != self._stamp:  # weights or hooks were changed
+            if stamp[0] != self._stamp[0]:
+                self._hash, self._files = "", []
+            self._stamp = stamp
+            with self.lock:
+                self.kept.clear()
         if not self._hash:
             self._hash = hash_weights(self.model, self._files)
         return {
@@ -285,33 +238,17 @@ class TransformersModel(Engine):
         }
 
     def identity(self) -> dict[str, Any]:
-        """All that can change a bit of what is written and measured, prompt and request aside; values fit into JSON."""
-        from dragin_lab import __version__
-
         cuda = self.device.type == "cuda"
-        facts = self.provenance()
-        del facts["model"]  # its name changes nothing
-        return facts | {
-            "device": torch.cuda.get_device_name(self.device) if cuda else self.device.type,
-            "instructions": None if cuda else torch.backends.cpu.get_cpu_capability(),
-            "threads": None if cuda else torch.get_num_threads(),
-            "matmul": torch.get_float32_matmul_precision(),
-            "tokenizer_sha256": self.tokenizer.sha256,
-            "alternatives": self.alternatives,
-            "eos": sorted(self.eos),
-            "hooks": self._stamp[1],
-            "numpy": np.__version__,
-            "dragin_lab": __version__,
-        }
-
-    def _refresh(self) -> None:
-        """Notice weights and hooks that were changed, and forget what was read with the old ones."""
-        if (stamp := stamp_model(self.model)) == self._stamp:
-            return
-        if stamp[0] != self._stamp[0]:
-            self._hash, self._files = "", []
-        self._stamp = stamp
-        self.kept.clear()
+        return self.identify(
+            device=torch.cuda.get_device_name(self.device) if cuda else self.device.type,
+            instructions=None if cuda else torch.backends.cpu.get_cpu_capability(),
+            threads=None if cuda else torch.get_num_threads(),
+            matmul=torch.get_float32_matmul_precision(),
+            tokenizer_sha256=self.tokenizer.sha256,
+            alternatives=self.alternatives,
+            eos=sorted(self.eos),
+            hooks=self._stamp[1],
+        )
 
     def __repr__(self) -> str:
         dtype, decoding = str(self.model.dtype).removeprefix("torch."), "sampling" if self.sample else "greedy"

@@ -3,58 +3,50 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from dragin_lab.core.episode import Never, Write
-from dragin_lab.engines.tokenizer import HFTokenizer
+from dragin_lab.core.scores import entropy
+from dragin_lab.engines.engine import Watch
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft
-
-
-class Source(Protocol):
-    """What a draft asks of its model."""
-
-    tokenizer: HFTokenizer
-    name: str
-    alternatives: int
-    eos: frozenset[int]
-
-    def refuse_overrun(self, p: int, new: int) -> None: ...
 
 
 class Writing:
     """A draft under way.
 
     Row r of its attention is the query position p - 1 + r: token r was predicted by it, token r - 1 looks back with it.
-    After each forward ``choose`` takes the token, until ``complete``; the one after the last token gives the last row.
-    ``look_back`` takes the rows and ``measure`` what was measured on the tokens, in order, at the latest when
-    ``settle`` asks for them; then ``finish``.
-
-    Args:
-        prompt_ids, prompt_offsets: (p,) ids and (p, 2) character spans.
-        blind: the model has no attention.
+    After each forward ``look_back`` takes the row and ``take`` the token, until ``complete``: the forward after the
+    last token gives the last row. Then ``finish``. ``prompt`` are the ids and offsets of another prompt than the
+    request's.
     """
 
-    def __init__(self, lm: Source, request: Write, prompt_ids: list[int], offsets: np.ndarray, *, blind: bool = False):
+    def __init__(
+        self, lm: Any, request: Write, seed: int | None = None, watch: Watch | None = None, *, prompt: Any = None
+    ) -> None:
         self.began = time.perf_counter()
         if request.max_new_tokens < 1:
             raise ModelError(f"max_new_tokens={request.max_new_tokens}: give 1 or more")
-        lm.refuse_overrun(len(prompt_ids), request.max_new_tokens)
-        self.lm, self.request, self.blind = lm, request, blind
-        self.prompt_ids, self.prompt_offsets = prompt_ids, offsets
+        self.prompt_ids, self.prompt_offsets = prompt or lm.tokenizer.encode_prompt(request.prompt, lm.name)
+        lm.refuse_overrun(len(self.prompt_ids), request.max_new_tokens)
+        if request.hidden is not None:
+            lm.state_of(request.hidden)  # refuses a layer that is not there
+        self.lm, self.request, self.watch, self.blind = lm, request, watch, not lm.has_attention
         self.ids: list[int] = []
         self.stopped = ""  # why it ended; empty while it goes on
-        self.error: Exception | None = None  # of its ``Stop``
-        self.rows = self.measured = self.reused = 0  # rows and tokens that are measured; tokens not read again
-        self.forwards = 0
-        self.settle: Callable[[], None] = lambda: None  # hands over what is measured and not here yet
-        self.generator: Any = None  # what its tokens are drawn from; None takes the likeliest
+        self.error: Exception | None = None  # of its ``Stop``, or logits that are not finite
+        self.rows = self.reused = self.forwards = 0  # rows that are known, tokens not read again, forwards
+        self.generator = torch.Generator(lm.device) if lm.sample else None  # None takes the likeliest token
+        if self.generator is not None:
+            self.generator.seed() if seed is None else self.generator.manual_seed(seed)
         self.cache: Any = None  # of its text so far, between forwards
         self.spans = lm.tokenizer.spans()
-        self.followed = not isinstance(request.stop, Never)  # whether anybody looks at it before it ends
+        self.followed = watch is not None or not isinstance(request.stop, Never)
         n, k = request.max_new_tokens, lm.alternatives
         self._entropy, self._logprob, self._processed = np.zeros((3, n), np.float32)
         self._likeliest, self._probs = np.zeros((n, k), np.int32), np.zeros((n, k), np.float32)
@@ -68,13 +60,13 @@ class Writing:
         """Whether it has ended and its last token has looked back."""
         return self.error is not None or (bool(self.stopped) and (self.blind or self.forwards > len(self.ids)))
 
-    def look_back(self, mean: np.ndarray | None, heads: np.ndarray | None = None) -> None:
+    def look_back(self, mean: np.ndarray, heads: np.ndarray | None = None) -> None:
         """Take the next row: its mean over the heads (keys,), and, where it is kept in full, all heads (h, keys).
 
-        Keys end at the query itself; a sliding window has the last ones only. None where there is no attention.
+        Keys end at the query itself; a sliding window has the last ones only.
         """
         r, p = self.rows, len(self.prompt_ids)
-        if mean is None or r > len(self.ids):
+        if r > len(self.ids):
             return
         self.rows += 1
         paid = mean[max(0, len(mean) - r) :]  # to the tokens, the last of them itself
@@ -87,28 +79,22 @@ class Writing:
                 self._attention = np.zeros((len(heads), n + 1, p + n), np.float16)
             self._attention[:, r, p + r - heads.shape[1] : p + r] = heads
 
-    def measure(
-        self, entropy: float, logprob: float, processed: float, likeliest: Any, probs: Any, state: Any = None
-    ) -> None:
-        """Take what was measured on the distribution that the next token was drawn from.
+    def take(self, token: int, measured: Sequence[Any], processed: float = np.nan, state: Any = None) -> None:
+        """Take the next token and what was measured on the distribution that it was drawn from; ask ``Stop`` and watch.
 
-        ``processed`` is the entropy after warpers, NaN where nothing changed the distribution; ``likeliest`` (k,) ids
-        with ``probs`` (k,); ``state`` (d,). A distribution that is not finite is the draft's ``error``.
+        ``measured`` is its part of ``measure_logits``; ``processed`` is the entropy after warpers, NaN where nothing
+        changed the distribution; ``state`` (d,). Raises ``ModelError`` for a distribution that is not finite.
         """
-        t = self.measured
-        self.measured += 1
-        if np.isnan(entropy):
-            self.error = self.error or ModelError(
+        t = len(self.ids)
+        if np.isnan(measured[0]):
+            raise ModelError(
                 f"the logits of {self.lm.name} are not finite (NaN) after {len(self.prompt_ids) + t} tokens; float16 "
                 'may overflow: load it with dtype="bfloat16" or "float32"'
             )
-        self._entropy[t], self._logprob[t], self._processed[t] = entropy, logprob, processed
-        self._likeliest[t], self._probs[t] = likeliest, probs
+        self._entropy[t], self._logprob[t], self._likeliest[t], self._probs[t] = measured
+        self._processed[t] = processed
         if state is not None:
             self._states.append(state)
-
-    def choose(self, token: int) -> None:
-        """Take the next token and ask the ``Stop``."""
         self.ids.append(token)
         reason = None
         if self.followed:
@@ -118,12 +104,13 @@ class Writing:
             self.stopped = "eos"
         else:
             self.stopped = reason or "length" * (len(self.ids) == self.request.max_new_tokens)
+        if self.watch is not None:
+            self.watch(self.so_far())
 
     def so_far(self, *, measured: bool = True) -> Draft:
         """The draft as far as it is written: its ids and text alone, or with all that is ``measured``."""
         if not measured:
             return Draft(np.array(self.ids, np.int32), self.spans.text, ended=False)
-        self.settle()
         return self._draft(self.spans.text, self.spans.provisional(), ended=False)
 
     def finish(self) -> Draft:
@@ -133,7 +120,7 @@ class Writing:
         n, tokenizer = len(self.ids), self.lm.tokenizer
         processed = self._processed[:n]
         draft = self._draft(
-            *tokenizer.spans().all(self.ids),
+            *self.spans.all(self.ids),
             pieces=tuple(tokenizer.tokens(self.ids)),
             raw_text=tokenizer.decode(self.ids, special=True),
             alternative_tokens=tuple(tuple(map(tokenizer.show, row)) for row in self._likeliest[:n].tolist()),
@@ -166,3 +153,14 @@ class Writing:
             states=np.stack(self._states) if self._states else None,
             **rest,
         )
+
+
+def measure_logits(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of raw logits (n, V) and the tokens (n,) after them: entropies and log-probabilities (nats), and the k likeliest.
+
+    (n,), (n,), ids (n, k) and their probabilities (n, k).
+    """
+    logs = logits.float().log_softmax(-1)
+    probs = logs.exp()
+    best, which = probs.topk(k, -1)
+    return entropy(probs, logs), logs.gather(1, tokens[:, None])[:, 0], which, best

@@ -12,7 +12,7 @@ import numpy as np
 from dragin_lab.checks import several, shown
 from dragin_lab.core.episode import Attend, Search, Write
 from dragin_lab.core.method import Method
-from dragin_lab.engines.streaming import stream_draft
+from dragin_lab.engines.engine import stream_draft
 from dragin_lab.errors import SettingError, explain
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import Answer, Running, Server, open_episode, refuse_question, search_all

@@ -160,7 +160,7 @@ RECORD = {"_id": "a", "question": "Who?", "answer": "Li"}
         ("ask Who? --corpus", "c.tsv", "id\ttext\ttitle\n1\tone\n", ("row 1: has fewer fields",)),
         ("ask Who? --corpus", "c.tsv", "title\tbody\nx\ty\n", ("row 1", "has no text", "--corpus-fields")),
         ("ask Who? --corpus", "c.doc", "id,text,title\n", (".tsv",)),
-        ("ask Who? --model", "config.json", "{}", ("is a file",)),
+        ("ask Who? --model", "config.json", "{}", ("no folder",)),
         ("show", "bad.trace", "not a trace", ("not a trace",)),
         ("run --dataset", "empty.json", "", ("line 1: is not JSON",)),
         ("run --dataset", "none.json", "[]", ("holds no list of records",)),

@@ -26,14 +26,9 @@ HALF = 5e-4  # float16 rows of attention, up to 1: a difference far below a step
 WINDOW = 12  # of the sliding layers: smaller than the prompt
 
 _SMALL: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.3,
-}
+    "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 48, "max_position_embeddings": 256, "initializer_range": 0.3,
+}  # fmt: skip
 _INIT = {"initializer_range": 0.3}
 _MIXED = ["sliding_attention", "full_attention"] * 2
 _MHA = {k: v for k, v in _SMALL.items() if k != "num_key_value_heads"}
@@ -122,19 +117,8 @@ CONFIGS: dict[str, Any] = {
     ),
 }  # fmt: skip
 REGISTRY = (
-    "llama",
-    "mistral",
-    "qwen2",
-    "qwen3",
-    "gemma2",
-    "gemma3",
-    "phi3",
-    "gpt-neox",
-    "opt",
-    "olmo2",
-    "gpt2",
-    "gpt-oss",
-)
+    "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "gpt-neox", "opt", "olmo2", "gpt2", "gpt-oss",
+)  # fmt: skip
 #: Beside the attention, some keep a state that is overwritten with each token.
 HYBRIDS = ("jamba", "qwen3-next", "lfm2", "granite-hybrid", "falcon-h1", "zamba")
 FURTHER = ("diffllama", "cohere2", "deepseek-v3", "glm4", "llama4", "mixtral", "mpt", "falcon-alibi", *HYBRIDS)

@@ -25,8 +25,8 @@ from dragin_lab.core.episode import Bias, Write
 from dragin_lab.core.method import METHODS
 from dragin_lab.core.stops import NextExample
 from dragin_lab.engines import llama_context
+from dragin_lab.engines.engine import stream_draft
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.engines.streaming import stream_draft
 from dragin_lab.errors import MissingPackageError, ModelError, SettingError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.run.drivers import TokenWritten

@@ -12,8 +12,8 @@ from lm_tiny import CLOSE, HALF, settled
 
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.check import APART
-from dragin_lab.engines.layers import attention_layers
 from dragin_lab.engines.load import LanguageModel
+from dragin_lab.engines.tap import attention_layers
 from dragin_lab.trace.trace import Draft, Prompt
 
 
@@ -91,7 +91,7 @@ def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str
 def test_text_is_exactly_the_untapped_text(kind: str) -> None:
     model = lm_tiny.build(kind)
     lm = LanguageModel(model, lm_tiny.byte_level())
-    ids, _ = lm.prompt(Prompt(lm_tiny.PROMPT))
+    ids, _ = lm.tokenizer.encode_prompt(Prompt(lm_tiny.PROMPT))
     untapped = lm_tiny.build(kind).generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)[0, len(ids) :]
     output = lm.write(Write(Prompt(lm_tiny.PROMPT), 24))
     settled(output)

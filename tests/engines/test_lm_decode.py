@@ -14,8 +14,8 @@ import torch
 from lm_tiny import CLOSE, alike, drained, tiny
 
 from dragin_lab.core.episode import Bias, Stop, Write
+from dragin_lab.engines.engine import stream_draft
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.engines.streaming import stream_draft
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 
@@ -276,7 +276,7 @@ def test_a_bias_goes_before_what_the_config_does_to_logits() -> None:
 def test_a_table_of_positions_refuses_what_does_not_fit(kind: str) -> None:
     lm = tiny(kind)
     assert (lm.context_window, lm.hard_window) == (256, True)
-    p = len(lm.prompt(PROMPT)[0])
+    p = len(lm.tokenizer.encode_prompt(PROMPT)[0])
     with pytest.raises(ModelError, match=f"{p} prompt tokens and {257 - p} new ones do not fit into the 256"):
         lm.write(Write(PROMPT, 257 - p))
     with pytest.raises(ModelError, match="257 tokens do not fit"):

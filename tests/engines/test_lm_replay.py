@@ -10,8 +10,8 @@ import pytest
 from lm_tiny import CLOSE, After, alike, drained, tiny, written
 
 from dragin_lab.core.episode import Bias, Write
+from dragin_lab.engines.engine import stream_draft
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.engines.streaming import stream_draft
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.cached import cached
 from dragin_lab.trace.trace import Draft, Prompt

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.engines.tokenizer import BROKEN, HFTokenizer, Spans
+from dragin_lab.engines.tokenizer import BROKEN, HFTokenizer
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Prompt
 
@@ -84,11 +84,10 @@ def test_any_ids_decode_as_a_whole(ids: list[int], which: int) -> None:
     tokenizer = HFTokenizer(both()[which])
     ids = [i % len(tokenizer.hf) for i in ids]
     spans = tokenizer.spans()
-    shown = ""
     for token in ids:
-        shown += spans.push(token)
+        spans.push(token)
         assert len(spans.provisional()) == len(spans.ids)
-    text, owners = spans.finish()
+    text, owners = spans.all(ids)
     assert text == tokenizer.decode(ids, special=False)
     assert len(owners) == len(ids)
     assert all(0 <= a <= b <= len(text) for a, b in owners)
@@ -105,22 +104,6 @@ def test_text_grows_only_by_whole_characters() -> None:
         spans.push(token)
         seen.append(spans.text)
     assert [t for i, t in enumerate(seen) if i == 0 or t != seen[i - 1]] == ["x", "x🙂", "x🙂東", "x🙂東y"]
-
-
-def test_decoding_step_by_step_does_not_decode_everything_again() -> None:
-    tokenizer = HFTokenizer(lm_tiny.byte_fallback())
-    ids = tokenizer.encode("the answer is 東 🙂 and the rest, " * 60, special=False)
-    lengths = []
-
-    def decode(part: Any) -> str:
-        lengths.append(len(part))
-        return tokenizer.decode(part, special=False)
-
-    text, owners = Spans(decode, tokenizer.silent).all(ids)
-    assert text == tokenizer.decode(ids, special=False)
-    assert len(owners) == len(ids) > 1000
-    assert sorted(lengths)[-2] < 80  # one decoding of everything, at the end; else a window
-    assert len(lengths) < 3 * len(ids)
 
 
 def test_the_marker_comes_from_the_tokenizer() -> None:
@@ -175,11 +158,11 @@ def test_a_control_token_that_a_passage_spells_is_text(name: str) -> None:
     end = lm.tokenizer.end_marks[0]
     before, foreign, after = "Context: ", f"turns end with {end} here", "\nAnswer:"
     prompt = Prompt.join([("", before), (name, foreign), ("", after)])
-    ids, offsets = lm.prompt(prompt)
+    ids, offsets = lm.tokenizer.encode_prompt(prompt)
     assert not lm.eos & set(ids[1:])
     assert offsets[-1, 1] == len(prompt.text)
     own = Prompt.join([("", before + foreign + after)])
-    assert lm.eos & set(lm.prompt(own)[0]), "what the layout itself writes is a control token"
+    assert lm.eos & set(lm.tokenizer.encode_prompt(own)[0]), "what the layout itself writes is a control token"
 
 
 def test_control_tokens_that_mark_a_thought_are_a_part_of_the_text() -> None:

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import dragin_lab as dl
@@ -24,6 +26,7 @@ from dragin_lab.almanac import questions
 from dragin_lab.core.episode import Bias, Write
 from dragin_lab.engines import server, server_model
 from dragin_lab.engines.load import LanguageModel
+from dragin_lab.engines.server_block import entropy_bounds
 from dragin_lab.errors import ModelError, ModelServerError, SettingError
 from dragin_lab.run.rundir import RunStoppedError
 from dragin_lab.trace.trace import Prompt
@@ -373,3 +376,45 @@ def test_what_cannot_be_opened_is_refused(almanac: LanguageModel, monkeypatch: p
         _ = dl.Lab(fake.address, tokenizer="almanac").model
     fake.shutdown()
     fake.server_close()
+
+
+# -- bounds of an entropy from the k likeliest tokens -----------------------------------------------------------------
+
+
+def row(seed: int, size: int, scale: float) -> np.ndarray:
+    """(V,) log-probabilities, likeliest first."""
+    logits = np.random.default_rng(seed).normal(0, scale, size)
+    return np.sort(logits - np.log(np.exp(logits).sum()))[::-1]
+
+
+def entropy(logprobs: np.ndarray) -> float:
+    return float(-(np.exp(logprobs) * logprobs).sum())
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60), st.floats(0, 12), st.data())
+def test_the_bounds_hold_the_entropy_of_the_whole_row(seed: int, size: int, scale: float, data: st.DataObject) -> None:
+    whole = row(seed, size, scale)
+    k = data.draw(st.integers(1, size))
+    low, high = entropy_bounds(whole[:k], size)
+    assert low - 1e-9 <= entropy(whole) <= high + 1e-9
+    if k == size:
+        assert low == high == pytest.approx(entropy(whole), abs=1e-9)
+
+
+@given(st.integers(0, 2**32), st.integers(2, 60), st.floats(0.1, 6), st.data())
+def test_both_bounds_are_attained(seed: int, size: int, scale: float, data: st.DataObject) -> None:
+    """By the row whose rest is even, and by the one whose rest is on as few tokens as can hold it."""
+    k = data.draw(st.integers(1, size - 1))
+    known = np.exp(row(seed, size, scale)[:k])
+    rest = 1 - known.sum()
+    even = np.concatenate([known, np.full(size - k, rest / (size - k))])
+    full = int(rest // known[-1])
+    steep = np.concatenate([known, np.full(full, known[-1]), [rest - full * known[-1]]])
+    low, high = entropy_bounds(np.log(known), size)
+    assert low == pytest.approx(-(steep[steep > 0] * np.log(steep[steep > 0])).sum(), abs=1e-7)
+    assert high == pytest.approx(entropy(np.log(even)), abs=1e-7)
+
+
+def test_rounding_leaves_no_bound_out_of_order() -> None:
+    assert entropy_bounds(np.log([0.7, 0.3000003]), 50) == pytest.approx((0.610864, 0.610864), abs=1e-5)
+    assert entropy_bounds(np.array([0.0, -np.inf]), 50)[0] == pytest.approx(0)
