@@ -12,14 +12,14 @@ from dragin_lab.trace.trace import Passage
 
 
 class WordEncoder:
-    """Counts what it encodes in ``seen``; ``weights`` stands for the weights of a model; "void" has no vector."""
+    """Counts what it encodes in ``seen``; ``weights`` stands for the weights of a model."""
 
     dimension = 16
 
     def __init__(self, name: str = "words", weights: str = "0" * 64) -> None:
         self.name = name
-        self.weights = weights
         self.seen = 0
+        self.facts: dict[str, Any] = {"model": name, "weights_sha256": weights, "dimension": self.dimension}
 
     def encode_queries(self, queries: list[str]) -> np.ndarray:
         return np.array([self._vector(query) for query in queries], np.float32).reshape(-1, self.dimension)
@@ -28,13 +28,8 @@ class WordEncoder:
         self.seen += len(passages)
         return self.encode_queries([f"{p.title} {p.text}" for p in passages])
 
-    def provenance(self) -> dict[str, Any]:
-        return {"model": self.name, "weights_sha256": self.weights, "pooling": "sum", "dimension": self.dimension}
-
     def _vector(self, text: str) -> np.ndarray:
         words = re.findall(r"\w+", text.lower())
-        if not words or "void" in words:
-            return np.zeros(self.dimension)
         total = np.sum([_word(word, self.dimension) for word in words], axis=0)
         return total / np.linalg.norm(total)
 

@@ -17,7 +17,6 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
-    AutoModel,
     AutoModelForCausalLM,
     AutoTokenizer,
     BitsAndBytesConfig,
@@ -90,14 +89,6 @@ def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
     with suppress(OSError), silence_library():
         ends = GenerationConfig.from_pretrained(name).eos_token_id
     return HFTokenizer(tokenizer, ends)
-
-
-def load_encoder(name: str, device: torch.device) -> tuple[Any, Any]:
-    """A model without its head, for its hidden states (in eval mode, float32, on its device), and its tokenizer."""
-    with loading_errors(name, "encoder"):
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = load_weights(AutoModel, name, dtype=torch.float32)
-    return model.to(device).eval(), tokenizer
 
 
 def load_weights(auto: Any, name: str, **options: Any) -> Any:

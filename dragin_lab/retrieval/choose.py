@@ -89,9 +89,7 @@ def open_retriever(
     return opened
 
 
-def build_index(
-    spec: str, corpus: Any, *, device: str | None = None, force: bool = False, progress: bool | None = None
-) -> Any:
+def build_index(spec: str, corpus: Any, *, device: str | None = None, force: bool = False) -> Any:
     """Build the index that a retriever searches, or resume building it, and open it.
 
     Args:
@@ -107,7 +105,7 @@ def build_index(
     from dragin_lab.retrieval.corpus import Corpus
     from dragin_lab.retrieval.dense import Dense, open_encoder
 
-    return Dense.build(Corpus.load(corpus), open_encoder(address, device), force=force, progress=progress)
+    return Dense.build(Corpus.load(corpus), open_encoder(address, device), force=force)
 
 
 # -- a retriever of your own ------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Dense retrieval: passages and queries as vectors; FAISS finds those of the largest inner product.
 
-The vectors come from SGPT as the paper uses it (Table 7), or from a model of sentence-transformers. SGPT (Muennighoff,
+The vectors come from a model of sentence-transformers, or from SGPT as the paper uses it (Table 7). SGPT (Muennighoff,
 2022) averages the last hidden states of a decoder, each weighted by its position from 1, so that later tokens, which
 have seen more, count more. Its models for search read a query between [ and ], and a passage between { and }. So does
 the DRAGIN authors' ``src/retriever.py``. A vector has length 1, unless its model was made for the dot product. Texts
@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,34 +38,35 @@ FORMAT = 4
 _AGAIN = "build it again: dragin-lab corpus build CORPUS --index dense:MODEL --force"
 VECTORS, PROGRESS = "vectors.f32", "encoding.partial.json"
 _BLOCK = 256  # passages that are sorted by length and encoded together
-_HUGE = 1 << 20  # tokenizers without a limit name an astronomical one
 
 
 class Dense:
     """A ``Retriever``: the passages whose vectors are nearest to the query's, by the encoder's similarity.
 
-    Get one with ``open``, ``build`` or ``load``. Needs ``faiss`` (the extra ``dense``).
+    Made by ``open`` or ``build``, or from a folder with a finished index, which must be of this corpus and by this
+    encoder: raises ``CorpusError`` for any other and for damaged files. Needs ``faiss`` (the extra ``dense``).
     """
 
     kind = "dense"
 
-    def __init__(self, corpus: Corpus, encoder: Encoder, vectors: np.ndarray, about: dict[str, Any]) -> None:
+    def __init__(self, corpus: Corpus, encoder: Encoder, folder: Path) -> None:
         self.corpus = corpus
         self.encoder = encoder
-        self._vectors = vectors  # (passages, dimension) float32
-        self._about = about
+        self._about = read_manifest(folder / ABOUT, _AGAIN, _describe_index(corpus, encoder))
+        shape = (len(corpus), encoder.dimension)
+        self._vectors = np.memmap(folder / VECTORS, "<f4", "r", shape=shape)  # (passages, dimension)
 
     @classmethod
-    def open(cls, corpus: Corpus, model: str, *, device: str | None = None) -> Dense:
+    def open(cls, corpus: Corpus, model: str) -> Dense:
         """The index of a corpus by a model (``open_encoder``).
 
         A corpus in memory is encoded at once, and its index is cached for the user. Raises ``CorpusError`` where a
-        built corpus has no such index, and as ``load`` does.
+        built corpus has no such index.
         """
-        encoder = open_encoder(model, device)
+        encoder = open_encoder(model)
         folder = index_folder(corpus, encoder)
         if (folder / ABOUT).exists():
-            return cls.load(folder, corpus, encoder)
+            return cls(corpus, encoder, folder)
         if corpus.folder is not None:
             raise CorpusError(
                 f"{corpus.folder}: has no index by {encoder.name}; "
@@ -73,21 +75,17 @@ class Dense:
         return cls.build(corpus, encoder)
 
     @classmethod
-    def build(
-        cls, corpus: Corpus, encoder: Encoder, folder: str | Path | None = None, *,
-        force: bool = False, progress: bool | None = None,
-    ) -> Dense:  # fmt: skip
+    def build(cls, corpus: Corpus, encoder: Encoder, folder: Path | None = None, *, force: bool = False) -> Dense:
         """Encode a corpus into a folder, or resume where an earlier call was stopped; a finished index is opened.
 
         Args:
             folder: by default ``index_folder``.
             force: begin again, whatever the folder holds.
-            progress: a bar on the error output; by default where that is a terminal.
 
         Raises ``CorpusError`` where the folder holds an encoding of something else or another process writes to it,
         ``BrokenOffError`` where it cannot be finished; what was encoded is kept.
         """
-        _import_faiss()
+        _import("faiss")
         target = index_folder(corpus, encoder) if folder is None else as_path(folder, CorpusError)
         facts = _describe_index(corpus, encoder)
         try:
@@ -96,57 +94,35 @@ class Dense:
                 if force:
                     for name in (ABOUT, PROGRESS, VECTORS):
                         (target / name).unlink(missing_ok=True)
-                if (target / ABOUT).exists():
-                    return cls.load(target, corpus, encoder)
-                _encode_rest(corpus, encoder, target, facts, progress)
-                vectors = _map_vectors(target / VECTORS, len(corpus), encoder.dimension)
-                zeros = len(vectors) - int(np.any(vectors, axis=1).sum())  # passages without a vector
-                write_manifest(
-                    target / ABOUT, facts | {"zeros": zeros, "faiss": version("faiss-cpu")}, [target / VECTORS]
-                )
-                (target / PROGRESS).unlink(missing_ok=True)
+                if not (target / ABOUT).exists():
+                    _encode_rest(corpus, encoder, target, facts)
+                    write_manifest(target / ABOUT, facts | {"faiss": version("faiss-cpu")}, [target / VECTORS])
+                    (target / PROGRESS).unlink(missing_ok=True)
         except OSError as error:
             raise BrokenOffError(
                 f"{not_saved(error.filename or target, error)}; then run it again, and it goes on where it stopped"
             ) from error
-        return cls.load(target, corpus, encoder)
-
-    @classmethod
-    def load(cls, folder: str | Path, corpus: Corpus, encoder: Encoder) -> Dense:
-        """The index in a folder, which must be of this corpus and by this encoder.
-
-        Raises ``CorpusError`` for no index or an unfinished one, for another corpus, encoder or format, and for
-        damaged files.
-        """
-        source = as_path(folder, CorpusError)
-        if (source / PROGRESS).exists() and not (source / ABOUT).exists():
-            raise CorpusError(f"{source}: its encoding was not finished; run the same command to go on")
-        about = read_manifest(source / ABOUT, _AGAIN, _describe_index(corpus, encoder))
-        return cls(corpus, encoder, _map_vectors(source / VECTORS, len(corpus), encoder.dimension), about)
+        return cls(corpus, encoder, target)
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """At most k passages, nearest first, with their similarity; equal ones in corpus order."""
+        """At most k passages, nearest first, with their similarity; equal ones in corpus order, none for no text."""
         return self.search_many([query], k)[0]
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, in one pass over the vectors."""
-        k = min(check_number(k), len(self.corpus))
-        if not queries:
-            return []
-        faiss = _import_faiss()
-        vectors = self.encoder.encode_queries(list(queries))  # (queries, dimension)
-        scores, rows = faiss.knn(vectors, self._vectors, k, metric=faiss.METRIC_INNER_PRODUCT)  # (queries, k) each
-        results: list[list[Passage]] = []
-        for vector, similar, nearest in zip(vectors, scores.tolist(), rows.tolist(), strict=True):
-            # a query without a vector gives no passages, as its scores would mean nothing
-            hits = [(-score, row) for score, row in zip(similar, nearest, strict=True) if vector.any() and row >= 0]
-            results.append([replace(self.corpus[row], score=-negative) for negative, row in sorted(hits)])
+        k, faiss = min(check_number(k), len(self.corpus)), _import("faiss")
+        results: list[list[Passage]] = [[] for _ in queries]
+        if asked := [number for number, query in enumerate(queries) if query.strip()]:
+            vectors = self.encoder.encode_queries([queries[number] for number in asked])  # (asked, dimension)
+            scores, rows = faiss.knn(vectors, self._vectors, k, metric=faiss.METRIC_INNER_PRODUCT)  # (asked, k) each
+            for number, similar, nearest in zip(asked, -scores, rows, strict=True):
+                hits = sorted(zip(similar.tolist(), nearest.tolist(), strict=True))
+                results[number] = [replace(self.corpus[row], score=-negative) for negative, row in hits if row >= 0]
         return results
 
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data."""
-        about = {name: self._about[name] for name in ("zeros", "faiss")}
-        return {"kind": self.kind} | self.encoder.provenance() | about | self.corpus.facts()
+        return {"kind": self.kind} | self.encoder.facts | {"faiss": self._about["faiss"]} | self.corpus.facts()
 
     def __repr__(self) -> str:
         return f"Dense({self.corpus!r}, {self.encoder.name})"
@@ -154,32 +130,26 @@ class Dense:
 
 def index_folder(corpus: Corpus, encoder: Encoder) -> Path:
     """Where the index of a corpus by an encoder is: with the corpus, or in the user's cache."""
-    facts = encoder.provenance()
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder.name).strip("-.") or "model"
     own = user_cache() / f"{INDEXES}-{FORMAT}" / corpus.fingerprint[:32]
     above = own if corpus.folder is None else corpus.folder / INDEXES
-    return above / f"dense-{short[:80]}-{str(facts['weights_sha256'])[:8]}"
-
-
-# -- building an index ------------------------------------------------------------------------------------------------
+    return above / f"dense-{short[:80]}-{str(encoder.facts['weights_sha256'])[:8]}"
 
 
 def _describe_index(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
     """The facts that an index depends on; all of them must be the same when it is opened."""
     corpus_facts = {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)}
-    return {"format": FORMAT, "kind": Dense.kind} | corpus_facts | encoder.provenance()
+    return {"format": FORMAT, "kind": Dense.kind} | corpus_facts | encoder.facts
 
 
-def _encode_rest(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any], progress: bool | None) -> None:
-    """Encode what ``VECTORS`` lacks; a passage without a vector is a row of zeros."""
+def _encode_rest(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any]) -> None:
+    """Encode what ``VECTORS`` lacks, in blocks that begin at fixed rows, so that the bytes are the same."""
     rows = _count_encoded(folder, facts)
-    bar = tqdm(
-        total=len(corpus), initial=rows, desc=printable(f"encode by {encoder.name}"), unit=" passages", leave=False,
-        disable=None if progress is None else not progress,
-    )  # fmt: skip
+    title = printable(f"encode by {encoder.name}")
+    bar = tqdm(total=len(corpus), initial=rows, desc=title, unit=" passages", leave=False, disable=None)
     with (folder / VECTORS).open("ab") as file, bar:
         file.truncate(rows * encoder.dimension * 4)
-        for start in range(rows, len(corpus), _BLOCK):  # blocks begin at fixed rows, so the bytes are the same
+        for start in range(rows, len(corpus), _BLOCK):
             vectors = encoder.encode_passages(corpus[start : start + _BLOCK])  # (block, dimension)
             file.write(vectors.astype("<f4").tobytes())
             file.flush()
@@ -188,202 +158,103 @@ def _encode_rest(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str
 
 def _count_encoded(folder: Path, facts: dict[str, Any]) -> int:
     """The number of passages in the whole blocks that an earlier call wrote; records what is encoded here."""
-    path = folder / PROGRESS
+    path, vectors = folder / PROGRESS, folder / VECTORS
     if not path.exists():
         if any(entry.name not in (VECTORS, LOCK) for entry in folder.iterdir()):
             raise CorpusError(f"{folder}: is not empty and holds no index; give a folder of its own")
-        (folder / VECTORS).unlink(missing_ok=True)
+        vectors.unlink(missing_ok=True)
         write_whole(path, json.dumps(facts).encode())
-    try:
-        started = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise CorpusError(f"{path}: is damaged ({error}); delete {folder} to start over") from None
-    if started != json.loads(json.dumps(facts)):
+    if path.read_bytes() != json.dumps(facts).encode():
         raise CorpusError(
             f"{folder}: holds an unfinished encoding of another corpus or by another encoder; delete it, or give "
             "another folder"
         )
-    vectors = folder / VECTORS
     return vectors.stat().st_size // (facts["dimension"] * 4) // _BLOCK * _BLOCK if vectors.exists() else 0
 
 
-def _map_vectors(path: Path, count: int, dimension: int) -> np.ndarray:
-    return np.memmap(path, "<f4", "r", shape=(count, dimension))
-
-
-def _import_faiss() -> Any:
+def _import(package: str) -> Any:
     try:
-        import faiss
+        return import_module(package)
     except ImportError:
-        raise MissingPackageError("dense retrieval needs faiss-cpu; pip install 'dragin_lab[dense]'") from None
-    return faiss
+        needs = "dense retrieval needs faiss-cpu and sentence-transformers"
+        raise MissingPackageError(f"{needs}; pip install 'dragin-lab[dense]'") from None
 
 
 # -- from texts to vectors --------------------------------------------------------------------------------------------
 
-QUERY, PASSAGE = ("[", "]"), ("{", "}")
-
 
 class Encoder:
-    """Turns texts into vectors, of length 1 where their similarity is the cosine and not the dot product."""
+    """Turns texts into vectors by a ``SentenceTransformer``, of length 1 where it compares them by their cosine.
 
-    name: str
-    dimension: int
-    similarity = "cosine"
-    facts: dict[str, Any]  # further ones of its provenance
+    ``facts`` are all that the vectors depend on, as plain data; with ``brackets``, SGPT's stand around each text.
+    """
 
-    def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
-        """(texts, dimension) float32; zeros for a text without a finite vector."""
-        raise NotImplementedError
+    def __init__(self, name: str, model: Any, **facts: Any) -> None:
+        self.name = name
+        self.model = model
+        self.dimension = int(model.get_embedding_dimension())
+        similarity = str(model.similarity_fn_name)
+        if similarity not in ("cosine", "dot"):
+            raise ModelError(f"{name} compares vectors by {similarity}; use an encoder made for cosine or dot")
+        facts |= {"longest": model.max_seq_length, "dimension": self.dimension, "similarity": similarity}
+        self.facts: dict[str, Any] = {"model": name} | facts
+        self._around = {marks: self._build_brackets(marks) for marks in ("[]", "{}") if facts.get("brackets")}
 
     def encode_queries(self, queries: list[str]) -> np.ndarray:
-        """``encode`` one by one: a batch changes the last bits, and a query's vector must not depend on the others."""
-        vectors = [self.encode([compose(query)], query=True) for query in queries]
-        return np.concatenate(vectors) if vectors else np.zeros((0, self.dimension), np.float32)
+        """(queries, dimension) float32, each by itself: a batch changes the last bits."""
+        return self._encode(self.model.encode_query, queries, "[]", batch_size=1)
 
     def encode_passages(self, passages: list[Passage]) -> np.ndarray:
-        """``encode`` title, space and text, as in the BEIR benchmark."""
-        return self.encode([compose(f"{p.title} {p.text}".strip()) for p in passages], query=False)
+        """(passages, dimension) float32 of title, space and text, as in the BEIR benchmark."""
+        return self._encode(self.model.encode_document, [f"{p.title} {p.text}".strip() for p in passages], "{}")
 
-    def provenance(self) -> dict[str, Any]:
-        """All that the vectors depend on, as plain data."""
-        return {"model": self.name} | self.facts | {"dimension": self.dimension, "similarity": self.similarity}
+    def _encode(self, encode: Any, texts: list[str], marks: str, **options: Any) -> np.ndarray:
+        if self._around:
+            self.model.tokenizer.backend_tokenizer.post_processor = self._around[marks]
+        options |= {"normalize_embeddings": self.facts["similarity"] == "cosine", "show_progress_bar": False}
+        return np.asarray(encode([compose(text) for text in texts], **options), np.float32)
+
+    def _build_brackets(self, marks: str) -> Any:
+        """Puts the last token of a bracket on each side; some tokenizers put a space mark before it."""
+        from tokenizers.processors import TemplateProcessing
+
+        first, last = (self.model.tokenizer.encode(mark, add_special_tokens=False)[-1] for mark in marks)
+        read = self.model.tokenizer("a", return_special_tokens_mask=True)
+        own = zip(read["input_ids"], read["special_tokens_mask"], strict=True)
+        parts = [str(first), *dict.fromkeys(str(id) if special else "$A" for id, special in own), str(last)]
+        return TemplateProcessing(parts, special_tokens=[(part, int(part)) for part in parts if part != "$A"])
 
 
 def open_encoder(model: str, device: str | None = None) -> Encoder:
     """The encoder that a folder or Hugging Face id names; ``almanac`` is the embedded model's hidden states.
 
-    A model with sentence-transformers' ``modules.json`` is opened with that library, unless its name contains "sgpt".
-    All others are pooled as SGPT, with brackets unless the name contains "nli" (SGPT's models for similarity).
+    A model with sentence-transformers' ``modules.json`` is opened as it says, unless its name contains "sgpt". All
+    others are pooled as SGPT, with brackets unless the name contains "nli" (SGPT's models for similarity).
 
     Raises ``ModelError`` for a model that cannot be loaded.
     """
+    from dragin_lab.almanac import embedded_model_path
     from dragin_lab.engines.load import choose_device
-    from dragin_lab.engines.sources import find_source, hub_has
+    from dragin_lab.engines.sources import find_source, hash_weights, hub_has, weight_files
 
-    where = choose_device(device)
-    if model == EMBEDDED:  # its hidden states make a poor encoder, which needs no download
-        from dragin_lab.almanac import embedded_model_path
-
-        return SGPT(str(embedded_model_path()), EMBEDDED, where)
-    name, folder = find_source(model)
-    title = folder.resolve().name if folder else name
-    modules = hub_has(name, "modules.json") if folder is None else (folder / "modules.json").is_file()
-    if modules and "sgpt" not in title.lower():
-        return SentenceEncoder(name, title, where)
-    return SGPT(name, title, where, brackets="nli" not in title.lower())
-
-
-class SGPT(Encoder):
-    """Weighted-mean pooling over the last hidden states of a model of ``transformers``.
-
-    ``pool_weighted`` is the formula; ``brackets`` adds those of SGPT's search models around query and passage.
-    """
-
-    def __init__(self, source: str, name: str, device: Any, *, brackets: bool = True, batch_size: int = 32) -> None:
-        from dragin_lab.engines.sources import find_source, hash_weights, load_encoder, weight_files
-
-        self.name = name
-        self.brackets = brackets
-        self.batch_size = batch_size
-        self.model, self._tokenizer = load_encoder(source, device)
-        self.dimension = int(self.model.config.get_text_config().hidden_size)
-        limits = (self._tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", None))
-        self.longest: int | None = min((int(n) for n in limits if n is not None and n < _HUGE), default=None)
-        self._brackets = {True: self._bracket_ids(QUERY), False: self._bracket_ids(PASSAGE)}
-        self.facts = {
-            "weights_sha256": hash_weights(self.model, weight_files(*find_source(source))),
-            "pooling": "weighted mean",
-            "brackets": brackets,
-            "longest": self.longest,
-        }
-
-    def _bracket_ids(self, brackets: tuple[str, str]) -> tuple[list[int], list[int]]:
-        """The tokens around a text: the last token of each bracket, as some tokenizers put a space mark before it."""
-        if not self.brackets:
-            return [], []
-        first, last = (self._tokenizer.encode(mark, add_special_tokens=False)[-1:] for mark in brackets)
-        return first, last
-
-    def ids(self, text: str, *, query: bool) -> list[int]:
-        """The tokens of a text as the model reads them, with brackets, cut to the model's length."""
-        before, after = self._brackets[query]
-        room = None if self.longest is None else self.longest - len(before) - len(after)
-        ids = self._tokenizer(text, truncation=False, verbose=False)["input_ids"][:room]
-        return before + [int(i) for i in ids] + after
-
-    def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
-        """Texts of similar length are read together."""
-        rows = [self.ids(text, query=query) for text in texts]
-        vectors = np.zeros((len(texts), self.dimension), np.float32)
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        for start in range(0, len(order), self.batch_size):
-            batch = [i for i in order[start : start + self.batch_size] if rows[i]]
-            if batch:
-                vectors[batch] = self._pool_states([rows[i] for i in batch])
-        return scale_rows(vectors)
-
-    def _pool_states(self, rows: list[list[int]]) -> np.ndarray:
-        import torch
-
-        longest = max(map(len, rows))
-        ids = torch.zeros((len(rows), longest), dtype=torch.int64, device=self.model.device)
-        mask = torch.zeros_like(ids)
-        for i, row in enumerate(rows):  # padded on the right, so that positions are those of the text alone
-            ids[i, : len(row)] = torch.tensor(row)
-            mask[i, : len(row)] = 1
-        with torch.inference_mode():
-            hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state  # (texts, tokens, dimension)
-        return pool_weighted(hidden.float().cpu().numpy(), mask.cpu().numpy())
-
-
-class SentenceEncoder(Encoder):
-    """A model of sentence-transformers, with its own prompts for queries and passages and its own similarity."""
-
-    def __init__(self, source: str, name: str, device: Any) -> None:
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ImportError:
-            raise MissingPackageError(
-                f"{name} is a model of sentence-transformers; pip install 'dragin_lab[dense]'"
-            ) from None
-        try:
-            self.model = SentenceTransformer(source, device=str(device), trust_remote_code=False)
-        except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-            raise ModelError(f"{name} cannot be loaded by sentence-transformers: {str(error)[:300]}") from error
-        from dragin_lab.engines.sources import hash_weights
-
-        self.name, self.similarity = name, str(self.model.similarity_fn_name)
-        if self.similarity not in ("cosine", "dot"):
-            raise ModelError(f"{name} compares vectors by {self.similarity}; use an encoder made for cosine or dot")
-        self.dimension = int(self.model.encode(["."], show_progress_bar=False).shape[1])
-        self.facts = {
-            "weights_sha256": hash_weights(self.model, []),
-            "pooling": f"sentence-transformers {version('sentence-transformers')}",
-            "longest": self.model.max_seq_length,
-        }
-
-    def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
-        read = self.model.encode_query if query else self.model.encode_document
-        vectors = np.asarray(read(texts, show_progress_bar=False, convert_to_numpy=True), np.float32)
-        return scale_rows(vectors, unit=self.similarity == "cosine")
-
-
-def pool_weighted(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The mean of a text's hidden states, weighted by 1 to n (SGPT, Eq. 2).
-
-    ``hidden`` (texts, tokens, dimension), ``mask`` (texts, tokens) 1 for a token and 0 for padding; returns
-    (texts, dimension) float32.
-    """
-    weights = mask * np.arange(1, mask.shape[1] + 1)  # (texts, tokens)
-    weights = weights / weights.sum(axis=1, keepdims=True)
-    return np.einsum("npd,np->nd", hidden, weights).astype(np.float32)
-
-
-def scale_rows(vectors: np.ndarray, *, unit: bool = True) -> np.ndarray:
-    """Rows as float32, scaled to length 1 where ``unit``; rows that are zero or not finite become zeros."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # (texts, 1)
-    sound = np.isfinite(lengths) & (lengths > 0)
-    divisors = np.where(sound & unit, lengths, 1.0)
-    return (np.where(sound, vectors, 0.0) / divisors).astype(np.float32)
+    library, where = _import("sentence_transformers"), str(choose_device(device))
+    # The embedded model's hidden states make a poor encoder, which needs no download.
+    source, folder = find_source(embedded_model_path() if model == EMBEDDED else model)
+    name = EMBEDDED if model == EMBEDDED else folder.resolve().name if folder else source
+    whole = hub_has(source, "modules.json") if folder is None else (folder / "modules.json").is_file()
+    try:
+        if whole and "sgpt" not in name.lower():
+            opened = library.SentenceTransformer(source, device=where, trust_remote_code=False)
+            pooling = f"sentence-transformers {version('sentence-transformers')}"
+            return Encoder(name, opened, weights_sha256=hash_weights(opened, []), pooling=pooling)
+        modules = _import("sentence_transformers.sentence_transformer.modules")
+        words = modules.Transformer(
+            source, model_kwargs={"dtype": "float32"}, processor_kwargs={"padding_side": "right"}
+        )
+        words.tokenizer.pad_token = words.tokenizer.pad_token or words.tokenizer.convert_ids_to_tokens(0)  # masked
+        pooled = modules.Pooling(words.get_embedding_dimension(), "weightedmean")
+        opened = library.SentenceTransformer(modules=[words, pooled], device=where)
+        digest, brackets = hash_weights(opened, weight_files(source, folder)), "nli" not in name.lower()
+        return Encoder(name, opened, weights_sha256=digest, pooling="weighted mean", brackets=brackets)
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        raise ModelError(f"{name} cannot be loaded by sentence-transformers: {str(error)[:300]}") from error

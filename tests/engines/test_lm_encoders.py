@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from scifact import mean_ndcg
 
 from dragin_lab.errors import MissingPackageError, ModelError
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.dense import SGPT, Dense, SentenceEncoder, open_encoder, scale_rows
+from dragin_lab.retrieval.dense import Dense, Encoder, open_encoder
 from dragin_lab.trace.trace import Passage
 
-TEXTS = ["Ann Lee was born in the city of Ulm.", "a", "", "The film Elm Road was directed by Ann Lee in 1946. " * 3]
+st = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra: dense)")
+
+TEXTS = ["Ann Lee was born in the city of Ulm.", "a", "The film Elm Road was directed by Ann Lee in 1946." * 3]
 
 
 def saved(folder: Path, kind: str = "gpt_neo", tokenizer: Any = None) -> Path:
@@ -47,82 +50,75 @@ def written_out(model: Any, ids: list[int]) -> np.ndarray:
     return mean / np.sqrt((mean**2).sum())
 
 
-@pytest.mark.parametrize("query", [True, False])
-def test_sgpt_is_the_mean_weighted_by_place_between_brackets(folder: Path, query: bool) -> None:
+def ids(encoder: Encoder, text: str, marks: str = "[]") -> list[int]:
+    """The tokens that the model reads."""
+    encoder._encode(encoder.model.encode, [text], marks)
+    read: list[int] = encoder.model.tokenizer(text, truncation=True)["input_ids"]
+    return read
+
+
+@pytest.mark.parametrize("marks", ["[]", "{}"])
+def test_sgpt_is_the_mean_weighted_by_place_between_brackets(folder: Path, marks: str) -> None:
     encoder = open_encoder(str(folder), "cpu")
-    assert isinstance(encoder, SGPT)
     tokenizer = lm_tiny.byte_level()
-    first, last = (tokenizer.convert_tokens_to_ids(mark) for mark in ("[]" if query else "{}"))
-    vectors = encoder.encode(TEXTS, query=query)
-    assert vectors.shape == (4, encoder.dimension)
+    first, last = (tokenizer.convert_tokens_to_ids(mark) for mark in marks)
+    passages = [Passage("", "", text) for text in TEXTS]
+    vectors = encoder.encode_queries(TEXTS) if marks == "[]" else encoder.encode_passages(passages)
+    assert vectors.shape == (3, encoder.dimension)
     assert vectors.dtype == np.float32
     for text, vector in zip(TEXTS, vectors, strict=True):
-        ids = [first, *tokenizer.encode(text), last]
-        assert encoder.ids(text, query=query) == ids
-        np.testing.assert_allclose(vector, written_out(encoder.model, ids), atol=2e-6)
+        read = [first, *tokenizer.encode(text), last]
+        assert ids(encoder, text, marks) == read
+        np.testing.assert_allclose(vector, written_out(encoder.model[0].model, read), atol=2e-6)
 
 
 def test_a_query_is_the_same_whatever_is_asked_beside_it(folder: Path) -> None:
     encoder = open_encoder(str(folder), "cpu")
-    assert isinstance(encoder, SGPT)
     read: list[int] = []
-    encoder.model.register_forward_pre_hook(
-        lambda _, args, given: read.append(len(given["input_ids"])), with_kwargs=True
-    )
-    together = encoder.encode_queries(TEXTS)
+    encoder.model[0].model.get_input_embeddings().register_forward_pre_hook(lambda _, args: read.append(len(args[0])))
+    encoder.encode_queries(TEXTS)
     assert read == [1] * len(TEXTS)  # a batch changes the last bits
-    for text, vector in zip(TEXTS, together, strict=True):
-        np.testing.assert_allclose(encoder.encode_queries([text])[0], vector, atol=2e-6)
-    assert encoder.encode_queries([]).shape == (0, encoder.dimension)
 
 
 def test_a_passage_is_its_title_and_its_text(folder: Path) -> None:
     encoder = open_encoder(str(folder), "cpu")
-    vectors = encoder.encode_passages([Passage("1", "Elm Road", "a film"), Passage("2", "", "a film")])
-    np.testing.assert_allclose(vectors[0], encoder.encode(["Elm Road a film"], query=False)[0], atol=2e-6)
-    np.testing.assert_allclose(vectors[1], encoder.encode(["a film"], query=False)[0], atol=2e-6)
+    one, same, untitled, other = (
+        encoder.encode_passages([Passage("1", title, text)])
+        for title, text in (("Elm Road", "a film"), ("", "Elm Road a film"), ("", "a film"), (" ", "a film"))
+    )
+    np.testing.assert_array_equal(one, same)
+    np.testing.assert_array_equal(untitled, other)
 
 
 def test_a_long_text_is_cut_so_that_the_brackets_still_fit(folder: Path) -> None:
     encoder = open_encoder(str(folder), "cpu")
-    assert encoder.longest == 256
-    ids = encoder.ids("word " * 500, query=False)
-    assert len(ids) == 256
-    assert ids[-1] == lm_tiny.byte_level().convert_tokens_to_ids("}")
-    assert np.isfinite(encoder.encode(["word " * 500], query=False)).all()
+    assert encoder.facts["longest"] == 256
+    read = ids(encoder, "word " * 500, "{}")
+    assert len(read) == 256
+    assert read[-1] == lm_tiny.byte_level().convert_tokens_to_ids("}")
 
 
-def test_a_bracket_behind_a_space_mark_is_the_bracket(tmp_path: Path) -> None:
-    from dragin_lab.almanac import embedded_model_path
-
+def test_a_bracket_behind_a_space_mark_is_the_bracket_and_stands_outside_the_tokenizers_own_marks() -> None:
     encoder = open_encoder("almanac", "cpu")
-    tokenizer = tf.AutoTokenizer.from_pretrained(embedded_model_path())
-    ids = encoder.ids("Elm Road", query=True)
-    assert tokenizer.convert_ids_to_tokens([ids[0], ids[-1]]) == ["[", "]"]
-    assert encoder.provenance()["model"] == encoder.name == "almanac"
+    read = encoder.model.tokenizer.convert_ids_to_tokens(ids(encoder, "Elm Road"))
+    assert (read[:2], read[-1]) == (["[", "<s>"], "]")
+    assert encoder.facts["model"] == encoder.name == "almanac"
 
 
 def test_models_for_similarity_take_no_brackets(tmp_path: Path) -> None:
     encoder = open_encoder(str(saved(tmp_path / "SGPT-tiny-weightedmean-nli-bitfit")), "cpu")
-    assert encoder.provenance()["brackets"] is False
-    assert encoder.ids("a b", query=True) == encoder.ids("a b", query=False) == lm_tiny.byte_level().encode("a b")
-    assert not encoder.encode([""], query=True).any()  # nothing to read, so no vector
+    assert encoder.facts["brackets"] is False
+    assert ids(encoder, "a b") == ids(encoder, "a b", "{}") == lm_tiny.byte_level().encode("a b")
 
 
-def test_provenance_names_the_weights(folder: Path, tmp_path: Path) -> None:
-    facts = open_encoder(str(folder), "cpu").provenance()
+def test_facts_name_the_weights(folder: Path, tmp_path: Path) -> None:
+    facts = open_encoder(str(folder), "cpu").facts
     assert (facts["model"], facts["pooling"], facts["brackets"]) == ("my-sgpt", "weighted mean", True)
     torch.manual_seed(1)
     other = tmp_path / "my-sgpt"
     tf.AutoModel.from_config(lm_tiny.config_of("gpt_neo")).save_pretrained(other)
     lm_tiny.byte_level().save_pretrained(other)
-    assert open_encoder(str(other), "cpu").provenance()["weights_sha256"] != facts["weights_sha256"]
-
-
-def test_rows_of_length_one_and_what_cannot_be_one() -> None:
-    vectors = scale_rows(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]], np.float32))
-    np.testing.assert_allclose(vectors, [[0.6, 0.8], [0, 0], [0, 0], [0, 0]], rtol=1e-6)
-    np.testing.assert_array_equal(scale_rows(np.array([[3.0, 4.0], [np.nan, 1.0]]), unit=False), [[3, 4], [0, 0]])
+    assert open_encoder(str(other), "cpu").facts["weights_sha256"] != facts["weights_sha256"]
 
 
 @pytest.mark.parametrize(("name", "says"), [("/nowhere/model", "no folder"), ("", "it is empty")])
@@ -136,7 +132,6 @@ def test_what_is_no_model_is_refused(name: str, says: str) -> None:
 
 def sentence_model(folder: Path, similarity: str | None = None) -> Path:
     """A tiny random BERT of sentence-transformers, mean pooling, made for a similarity."""
-    st = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra: dense)")
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     torch.manual_seed(0)
@@ -160,26 +155,24 @@ def sentence_model(folder: Path, similarity: str | None = None) -> Path:
 def test_a_model_of_sentence_transformers_is_read_as_it_reads_itself(tmp_path: Path) -> None:
     folder = sentence_model(tmp_path)
     encoder = open_encoder(str(folder), "cpu")
-    assert isinstance(encoder, SentenceEncoder)
-    texts = [text for text in TEXTS if text]
-    own = encoder.model.encode([f"ask: {text}" for text in texts], normalize_embeddings=True)
-    np.testing.assert_allclose(encoder.encode(texts, query=True), own, atol=1e-5)
+    own = encoder.model.encode([f"ask: {text}" for text in TEXTS], normalize_embeddings=True)
+    np.testing.assert_allclose(encoder.encode_queries(TEXTS), own, atol=1e-5)
     passages = encoder.encode_passages([Passage("1", "Elm", "Road")])
     np.testing.assert_allclose(passages, encoder.model.encode(["Elm Road"], normalize_embeddings=True), atol=1e-5)
-    assert encoder.provenance()["pooling"].startswith("sentence-transformers ")
-    assert (encoder.dimension, encoder.provenance()["similarity"]) == (32, "cosine")
+    assert encoder.facts["pooling"].startswith("sentence-transformers ")
+    assert (encoder.dimension, encoder.facts["similarity"]) == (32, "cosine")
 
 
 def test_a_model_made_for_dot_products_ranks_as_it_ranks_itself(tmp_path: Path) -> None:
     pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
     encoder = open_encoder(str(sentence_model(tmp_path, "dot")), "cpu")
-    passages = [Passage(str(i), "", text) for i, text in enumerate(TEXTS) if text]
+    passages = [Passage(str(i), "", text) for i, text in enumerate(TEXTS)]
     hits = Dense.build(Corpus.from_passages(passages), encoder, tmp_path / "index").search("Who?", len(passages))
     texts = [p.text for p in passages]
     own = encoder.model.similarity(encoder.model.encode_query(["Who?"]), encoder.model.encode_document(texts))[0]
     assert [hit.text for hit in hits] == [texts[i] for i in own.argsort(descending=True)]
     assert hits[0].score == pytest.approx(float(own.max()), rel=1e-5)
-    assert encoder.provenance()["similarity"] == "dot"
+    assert encoder.facts["similarity"] == "dot"
 
 
 def test_an_encoder_of_another_similarity_is_refused(tmp_path: Path) -> None:
@@ -187,19 +180,10 @@ def test_an_encoder_of_another_similarity_is_refused(tmp_path: Path) -> None:
         open_encoder(str(sentence_model(tmp_path, "euclidean")), "cpu")
 
 
-def test_without_the_library_it_says_what_to_install(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import sys
-
-    other = tmp_path / "other"
-    other.mkdir()
-    for path in folder.iterdir():
-        (other / path.name).write_bytes(path.read_bytes())
-    (other / "modules.json").write_text("[]")
+def test_without_the_library_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'dragin_lab\[dense\]'"):
-        open_encoder(str(other), "cpu")
+    with pytest.raises(MissingPackageError, match=r"pip install 'dragin-lab\[dense\]'"):
+        open_encoder(str(folder), "cpu")
 
 
 # -- a real encoder ---------------------------------------------------------------------------------------------------
