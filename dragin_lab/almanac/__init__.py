@@ -14,7 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.almanac.facts import Labelled, parse_labels
+import msgspec
+
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, count, shown
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.errors import DataError
@@ -36,7 +38,7 @@ def embedded_model_path() -> Path:
 
 def passages() -> list[Passage]:
     """The encyclopedia's passages, sorted by title; ids from "1"."""
-    return [Passage(row["id"], row["title"], row["text"]) for row in _read_rows("passages")]
+    return [Passage(**row) for row in _read_rows("passages")]
 
 
 def questions(benchmark: str, split: str = "test") -> list[Question]:
@@ -51,7 +53,7 @@ def questions(benchmark: str, split: str = "test") -> list[Question]:
 def labels(benchmark: str, split: str = "test", limit: int | None = None) -> list[Labelled]:
     """The gold reasoning of a benchmark's questions with the label of each fact in it; errors as for ``questions``."""
     rows = _select_rows(benchmark, split, "labels")[: None if limit is None else count("limit", limit)]
-    return [parse_labels(f"{WORLD / 'labels.jsonl.xz'}, {row['qid']}", row) for row in rows]
+    return msgspec.convert(rows, list[Labelled])
 
 
 def exemplars(name: str) -> tuple[Exemplar, ...]:

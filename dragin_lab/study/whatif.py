@@ -142,7 +142,7 @@ class _Verdict:
 class Replay:
     """A trace, made ready to be asked what other settings would have done.
 
-    ``labels`` are the question's facts (``facts.load_labels``), for precision and recall. ``tokenizer`` (such as
+    ``labels`` are the question's facts (``almanac.labels``), for precision and recall. ``tokenizer`` (such as
     ``lm.tokenizer``) lets it form queries that count tokens; without it, what the trace tells has to do. ``nlp`` is
     the spaCy pipeline the trace was made with (None: the default).
 

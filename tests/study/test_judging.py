@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from scripted import ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.almanac.facts import DEGREES, Fact, LabelError, Labelled, load_labels
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline, load_pipeline
@@ -26,14 +25,6 @@ MODEL = Path(__file__).parents[1] / "parity" / "models" / "almanac-prototype"
 #: The shipped triggers that score tokens by what is captured by default, with a pipeline that finds no entities.
 REGISTERED = ("probability", "rind", "entropy-trend", "entropy", "margin", "random")
 RELEASED = ("rind-reference", "attention-reference", "probability-first", "probability-sentence")
-ROW: dict[str, Any] = {
-    "qid": "q1", "benchmark": "iirc", "split": "test", "type": "span", "question": "Where was Ada Orleth born?",
-    "knowledge": "unknown", "reasoning": "Ada Orleth was born at Elmouth.", "answer": "Elmouth",
-    "facts": [{
-        "id": "up1.birthplace", "subject": "Ada Orleth", "relation": "birthplace", "value": "Elmouth", "start": 23,
-        "end": 30, "label": "unknown", "exposure": "never", "old": None, "passage": "7",
-    }],
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -67,49 +58,6 @@ def labelled() -> Labelled:
     return Labelled("q1", "iirc", "test", "span", question, "unknown", reasoning, "1938", facts)
 
 
-# -- labels -------------------------------------------------------------------------------------------------------
-
-
-def write(path: Path, *rows: Any) -> Path:
-    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
-    return path
-
-
-def test_labels_are_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", ROW, "", ROW | {"qid": "q2"})
-    one, two = load_labels(path)
-    assert (one.qid, two.qid) == ("q1", "q2")
-    assert one.facts[0].missing
-    assert one.facts[0].degree == "never"
-    assert one.reasoning[one.facts[0].start : one.facts[0].end] == "Elmouth"
-    assert len(load_labels(path, limit=1)) == 1
-
-
-def changed(**fields: Any) -> dict[str, Any]:
-    return ROW | {"facts": [ROW["facts"][0] | fields]}
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("{", "x.jsonl, line 2: is not JSON"),
-        ({k: v for k, v in ROW.items() if k != "reasoning"}, "line 2: Object missing required field `reasoning`"),
-        (changed(start=22), r"line 2, fact 1: fields 'start' and 'end' \(22, 30\) hold ' Elmouth'"),
-        (changed(label="half"), r"Invalid enum value 'half' - at `facts\[0\]\.label`"),
-    ],
-)
-def test_what_is_wrong_with_labels_is_named(tmp_path: Path, row: Any, message: str) -> None:
-    with pytest.raises(LabelError, match=message):
-        load_labels(write(tmp_path / "x.jsonl", ROW, row))
-
-
-def test_no_labels_at_all(tmp_path: Path) -> None:
-    with pytest.raises(LabelError, match="cannot be read"):
-        load_labels(tmp_path / "none.jsonl")
-    with pytest.raises(LabelError, match="holds no labelled question"):
-        load_labels(write(tmp_path / "x.jsonl", ""))
-
-
 @pytest.mark.parametrize("name", datasets.BENCHMARKS)
 def test_almanac_labels_go_with_its_questions(name: str) -> None:
     for split in ("dev", "test"):
@@ -120,7 +68,7 @@ def test_almanac_labels_go_with_its_questions(name: str) -> None:
             assert one.question == questions[one.qid].text
             assert one.answer in questions[one.qid].golds
             assert (one.knowledge == "known") == (not any(f.missing for f in one.facts))
-        assert {f.degree for one in labels for f in one.facts} <= set(DEGREES)
+        assert {f.degree for one in labels for f in one.facts} <= {"often", "some", "seldom", "changed", "never"}
 
 
 # -- scores -------------------------------------------------------------------------------------------------------
