@@ -165,7 +165,7 @@ def build(what: str, source: Path, folder: Path) -> dict[str, Any]:
     if what == "bare":
         build_bare(source, folder)
     else:
-        from dragin_lab.retrieval.build import build_corpus
+        from dragin_lab.retrieval.stored import build_corpus
 
         build_corpus(source, folder)
     seconds, times = time.perf_counter() - began, os.times()

@@ -27,7 +27,7 @@ from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import DraginLabError
 from dragin_lab.retrieval.bm25 import Tantivy
 from dragin_lab.retrieval.choose import open_retriever
-from dragin_lab.retrieval.elasticsearch import Elasticsearch
+from dragin_lab.retrieval.doors import Elasticsearch
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.worker import Recipe

@@ -23,15 +23,15 @@ BUDGETS = {
     "triggers": (655, 8),
     "reference": (664, 3),
     "catalog": (329, 2),
-    "almanac": (230, 2),
-    "data": (1316, 10),
-    "engines": (3811, 19),
-    "retrieval": (1736, 12),
-    "run": (3665, 17),
+    "almanac": (159, 2),
+    "data": (1192, 8),
+    "engines": (3802, 19),
+    "retrieval": (1445, 9),
+    "run": (3664, 17),
     "study": (3398, 16),
     "views": (2780, 17),
     "widgets": (739, 6),
-    "cli": (1575, 12),
+    "cli": (1571, 12),
 }
 ROOMS = tuple(BUDGETS)
 ROOT = (550, 7)  # the same for the modules of the root
@@ -41,11 +41,10 @@ TEXTS, WIDTH = {".py", ".js", ".css", ".html", ".txt"}, 120
 FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {
-    "retrieval/dense.py": 389,
     "run/lab.py": 371,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24388, "tools": 984, "benchmarks": 1223}
+BESIDE = {"tests": 24263, "tools": 984, "benchmarks": 1223}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

@@ -50,8 +50,8 @@ def build(
     check_retriever(spec)
     if out is None and spec is None:
         raise click.UsageError("give --output, the folder of the corpus; or --index, for a corpus that was built")
-    from dragin_lab.retrieval import choose
-    from dragin_lab.retrieval.build import build_corpus
+    from dragin_lab.retrieval.choose import build_index
+    from dragin_lab.retrieval.stored import build_corpus
 
     try:
         if out is not None:
@@ -61,7 +61,7 @@ def build(
             echo(f"fingerprint {corpus.about['fingerprint']}")
             echo(f"{stored >> 20:,} MiB on disk", err=True)
         if spec is not None:
-            echo(f"{choose.build_index(spec, out or source, device=device, force=force and out is None)!r}")
+            echo(f"{build_index(spec, out or source, device=device, force=force and out is None)!r}")
             echo(f"search it with --corpus {out or source} --retriever {spec}", err=True)
     except BrokenOffError as error:
         raise RunFailedError(str(error)) from error
@@ -72,11 +72,8 @@ def build(
 @click.option("--full", is_flag=True, help="Read every file and passage, and compare the fingerprint of all.")
 @debug_option
 def check(folder: str, full: bool) -> None:
-    """Check that the corpus in FOLDER is whole: the length of every file, and a few passages by their ids. Ends with
-    status 1 where anything is wrong.
-    """
-    from dragin_lab.retrieval.build import check_corpus
-    from dragin_lab.retrieval.stored import is_stored
+    """Check that the corpus in FOLDER is whole. Ends with status 1 where anything is wrong."""
+    from dragin_lab.retrieval.stored import check_corpus, is_stored
 
     path = as_path(folder)
     if not is_stored(path):

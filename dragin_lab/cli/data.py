@@ -22,7 +22,6 @@ def data() -> None:
 @click.argument("name", type=Name(NAMES), metavar="NAME")
 @click.option("--output", help="The folder for it; default NAME below DRAGIN_LAB_DATA, by default 'data'.")
 @click.option("--url", help="Another address of the same file, such as a mirror.")
-@click.option("--sha256", help="The checksum of what --url serves, where it is another file than the released one.")
 @click.option("--again", is_flag=True, help="Download it although it is there, and replace it.")
 @debug_option
 def fetch(name: str, output: str | None, **options: object) -> None:

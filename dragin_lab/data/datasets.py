@@ -1,9 +1,7 @@
 """The four benchmarks of the paper, read from their original files, with the paper's prompt for each.
 
-2WikiMultihopQA (``dev.json`` with ``id_aliases.json`` beside it), HotpotQA (distractor file), StrategyQA
-(``strategyqa_train.json`` with ``…_paragraphs.json`` beside it), IIRC (passages with questions). Almanac's questions
-come with the package. Your own questions are rows (``questions``): JSON lines, CSV, parquet, a DataFrame, a Hugging
-Face data set, with ``question``, ``answer`` (a text) or ``answers`` (a list, any of which is right), and maybe ``id``.
+Almanac's questions come with the package. Your own are rows (``questions``): JSON lines, CSV, parquet, a DataFrame, a
+Hugging Face data set, with ``question``, ``answer`` (a text) or ``answers`` (any of which is right), and maybe ``id``.
 """
 
 from __future__ import annotations
@@ -19,10 +17,16 @@ from typing import Any
 from dragin_lab import almanac
 from dragin_lab.checks import count, several, shown, text
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.data import formats
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
-from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN
-from dragin_lab.data.questions import check_ids, is_own, read_questions
+from dragin_lab.data.questions import (
+    BENCHMARKS,
+    PLAIN,
+    check_ids,
+    is_own,
+    read_benchmark,
+    read_questions,
+    read_records,
+)
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
 from dragin_lab.text import compose
@@ -82,31 +86,18 @@ def load(
     elif (kind := _almanac_kind(source)) is not None:
         questions = almanac.questions(kind, split or "test")[:limit]
     else:
-        questions = _read_file(find(source, split), limit)
-    return questions if sample is None else _choose_sample(questions, sample, seed)
-
-
-def _read_file(path: Path, limit: int | None) -> list[Question]:
-    """The questions of a file, at most ``limit``."""
-    records = formats.read_records(path)
-    kind = formats.kind_of(path, records)
-    names = formats.read_aliases(path.parent / ALIASES) if kind == "2wikimultihopqa" else {}
-    questions = check_ids(islice(formats.read_questions(kind, records, names), limit))
-    if not questions:
-        raise DataError(f"{path}: holds no question that can be answered")
-    return questions
+        questions = check_ids(islice(read_benchmark(find(source, split)), limit))
+    if sample is None:
+        return questions
+    # The questions whose ids hash lowest under the seed, which depends on no generator's version, in their order.
+    ranked = sorted(questions, key=lambda q: hashlib.sha256(f"{seed} {q.id}".encode()).digest())
+    chosen = {q.id for q in ranked[:sample]}
+    return [q for q in questions if q.id in chosen]
 
 
 def demo_questions() -> list[Question]:
     """Forty of Almanac's development questions, with their answers; about half are on what the model never saw."""
     return load("almanac/2wikimultihopqa", 40, split="dev")
-
-
-def _choose_sample(questions: list[Question], number: int, seed: int) -> list[Question]:
-    """The questions whose ids hash lowest under the seed, in their order; independent of any generator's version."""
-    ranked = sorted(questions, key=lambda q: hashlib.sha256(f"{seed} {q.id}".encode()).digest())
-    chosen = {q.id for q in ranked[:number]}
-    return [q for q in questions if q.id in chosen]
 
 
 def benchmark(source: str | Path, split: str | None = None) -> str:
@@ -115,8 +106,7 @@ def benchmark(source: str | Path, split: str | None = None) -> str:
         return PLAIN
     if (kind := _almanac_kind(source)) is not None:
         return kind
-    path = find(source, split)
-    return formats.kind_of(path, formats.read_records(path))
+    return read_records(find(source, split))[0]
 
 
 def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
@@ -125,7 +115,7 @@ def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
     Raises ``DataError`` where the file is missing or cannot be read; questions without such titles are left out.
     """
     titles: dict[str, tuple[str, ...]] = {}
-    for _, record in formats.read_records(find(source)):
+    for _, record in read_records(find(source))[1]:
         support = record.get("supporting_facts") if isinstance(record, dict) else None
         if isinstance(support, list) and isinstance(record.get("_id"), str):
             facts = [fact for fact in support if isinstance(fact, list) and fact]

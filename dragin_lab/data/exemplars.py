@@ -1,16 +1,22 @@
-"""Worked examples: this package's own sets, the published ones, or a file's."""
+"""Worked examples (this package's own sets, the published ones, a file's), and the prompt of a model for a method."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dragin_lab.almanac import default_exemplars
 from dragin_lab.checks import Filled, convert_record
+from dragin_lab.core.forms import FORMS
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, user_cache
+
+if TYPE_CHECKING:
+    from dragin_lab.core.method import Method
 
 #: Examples in a prompt of each benchmark (reference-behaviour §6, "Data").
 SHOTS = {"2wikimultihopqa": 6, "hotpotqa": 8, "strategyqa": 6, "iirc": 8}
@@ -67,8 +73,6 @@ def _read_yaml(path: Path) -> Any:
 
 
 class _Row(msgspec.Struct):
-    """An entry of a file of exemplars."""
-
     question: Filled
     rationale: Filled
     answer: Filled
@@ -78,10 +82,8 @@ def _read_rows(path: Path, rows: Any) -> tuple[Exemplar, ...]:
     if not isinstance(rows, list):
         raise SettingError(f"{path}: holds no list; write '- question: …' with rationale and answer below it")
     remedy = " (quote numbers and yes/no)"
-    entries = [
-        convert_record(f"{path}: exemplar {number}", row, _Row, SettingError, remedy)
-        for number, row in enumerate(rows, 1)
-    ]
+    places = ((f"{path}: exemplar {number}", row) for number, row in enumerate(rows, 1))
+    entries = [convert_record(place, row, _Row, SettingError, remedy) for place, row in places]
     return tuple(Exemplar(entry.question, entry.rationale, entry.answer) for entry in entries)
 
 
@@ -105,3 +107,45 @@ def _find_file(source: str | Path) -> Path:
     if name in SHOTS and not Path(name).is_file():
         return OWN_SETS / f"{name}.yaml"
     return as_path(source)
+
+
+# -- the prompt of a model for a method -------------------------------------------------------------------------------
+
+
+def default_template(lm: Any, method: Method | None = None) -> PromptTemplate:
+    """The default prompt of a model: the embedded model has its own exemplars, any other only those a method needs.
+
+    ``self-ask`` and ``flare-instruct`` need examples of their form of answer, which are in ``exemplars.FORM_SETS``.
+    """
+    form = "reasoning" if method is None else method.form
+    if FORMS[form].task:
+        return PromptTemplate(form=form)
+    if lm.embedded:
+        return PromptTemplate(default_exemplars(form), form=form, chosen="Almanac's default set")
+    if form not in FORM_SETS:
+        return PromptTemplate()
+    return replace(load_template(FORM_SETS[form], form), chosen=f"the package's own set for {form}")
+
+
+def template_for(method: Method, lm: Any, prompt: PromptTemplate | None = None) -> PromptTemplate:
+    """``prompt`` in the form in which a method answers; None takes the model's default.
+
+    Exemplars that do not show the form are completed: for search calls, examples of them come first, as in the FLARE
+    paper's Prompt D.3; exemplars without follow-up questions are replaced by the default's.
+    """
+    default = default_template(lm, method)
+    if prompt is None:
+        return default
+    if FORMS[method.form].shown(prompt.exemplars):
+        return replace(prompt, form=method.form)
+    exemplars, chosen = prompt.exemplars, prompt.chosen
+    if not default.preamble or not exemplars:
+        exemplars, chosen = default.exemplars, default.chosen
+    return replace(
+        prompt,
+        form=method.form,
+        exemplars=exemplars,
+        chosen=chosen,
+        preamble=default.preamble + prompt.preamble,
+        instruction=default.instruction + prompt.instruction,
+    )

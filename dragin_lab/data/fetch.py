@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import shutil
 import tarfile
 import zipfile
@@ -58,18 +57,16 @@ def fetch(
     folder: Path | None = None,
     *,
     url: str | None = None,
-    sha256: str | None = None,
     again: bool = False,
     progress: bool = False,
 ) -> tuple[tuple[Path, ...], str]:
     """Fetch a benchmark or a corpus into a folder, by default ``folder_of(name)``.
 
-    Returns the files, and a line on how they were checked.
+    Returns the files, and a line on how they were checked. Files that are there are left as they are.
 
     Args:
         name: a key of ``ORIGINS``.
         url: a mirror of the same file.
-        sha256: the checksum of what that mirror serves, where it is not the same byte for byte.
         again: download it even where it is there, and replace it.
 
     Raises:
@@ -77,28 +74,25 @@ def fetch(
     """
     if name not in ORIGINS:
         raise FetchError(f"nothing is known of {name!r}; what can be fetched is {', '.join(ORIGINS)}")
-    if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        raise FetchError(f"the checksum {sha256!r} is not a SHA-256; give its 64 hexadecimal digits")
     origin = ORIGINS[name]
     folder = folder_of(name) if folder is None else folder
     targets = tuple(folder / file for file in origin.files)
-    known = f"sha256:{sha256.lower()}" if sha256 else origin.checksum
-    there = [path for path in targets if path.is_file()]
-    if there and not again:
-        return targets, _check_present(origin, there, targets, known)
-    credentials, address = split_credentials(origin.url if url is None else url)
+    wanted = [path for path in targets if again or not path.is_file()]
+    if not wanted:
+        return targets, _check_present(origin, targets[0])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder, prefix=".") as drafts:
             served = Path(drafts, origin.name)
-            _download(address, credentials, served, known, progress)
-            note = f"the checksum of {origin.name} is right" if known else _describe_unchecked(served)
+            note = _download(origin.url if url is None else url, served, origin.checksum, progress)
             if name == "exemplars":
                 for kind, exemplars in read_published(served).items():
-                    Path(drafts, f"{kind}.yaml").write_text(to_yaml(exemplars, served.name), encoding="utf-8")
+                    rows = [{"question": e.question, "rationale": e.rationale, "answer": e.answer} for e in exemplars]
+                    text = yaml.safe_dump(rows, allow_unicode=True, sort_keys=False, width=110)
+                    Path(drafts, f"{kind}.yaml").write_text(text, encoding="utf-8")
             elif origin.files != [origin.name]:
                 _unpack_members(served, origin.files)
-            for target in targets:
+            for target in wanted:
                 os.replace(Path(drafts, target.name), target)
     except OSError as error:
         raise FetchError(not_saved(error.filename or folder, error)) from None
@@ -110,43 +104,28 @@ def folder_of(name: str) -> Path:
     return published_file("any").parent if name == "exemplars" else data_folder() / name
 
 
-def _check_present(origin: Origin, there: Sequence[Path], targets: Sequence[Path], known: str | None) -> str:
-    """A line on files that are there. Raises ``FetchError`` where some are missing, or one has another checksum."""
+def _check_present(origin: Origin, path: Path) -> str:
     import pooch
 
-    if missing := [path.name for path in targets if path not in there]:
-        raise FetchError(
-            f"{there[0]}: is there, but {', '.join(missing)} beside it is not; --again fetches and replaces all of them"
-        )
-    if known is None or origin.files != [origin.name]:
+    if origin.checksum is None or origin.files != [origin.name]:
         return "already there; --again fetches and replaces it"
-    algorithm, _, wanted = known.partition(":")
-    if (actual := pooch.file_hash(there[0], algorithm)) != wanted:
-        raise FetchError(f"{there[0]}: has the {algorithm} {actual} and not {wanted}; --again fetches it again")
+    algorithm, _, wanted = origin.checksum.partition(":")
+    if (actual := pooch.file_hash(path, algorithm)) != wanted:
+        raise FetchError(f"{path}: has the {algorithm} {actual} and not {wanted}; --again fetches it again")
     return "already there, with the right checksum"
 
 
-def _describe_unchecked(served: Path) -> str:
-    import pooch
-
-    return f"no checksum of {served.name} is published; --sha256 {pooch.file_hash(served)} asks for the same file again"
-
-
-def _download(address: str, credentials: str, target: Path, known: str | None, progress: bool) -> None:
-    """Download to ``target`` and compare the checksum; ``user:password`` goes into the header Authorization alone."""
+def _download(url: str, target: Path, known: str | None, progress: bool) -> str:
+    """Download and compare the checksum; ``user:password`` goes into the header Authorization alone."""
     import pooch
     import requests
 
+    credentials, address = split_credentials(url)
     login: Any = tuple(credentials.partition(":")[::2]) if credentials else None
+    downloader = pooch.HTTPDownloader(progressbar=progress, auth=login)
     pooch.get_logger().setLevel("ERROR")
     try:
-        pooch.retrieve(
-            address,
-            known,
-            target.name,
-            target.parent,
-            downloader=pooch.HTTPDownloader(progressbar=progress, auth=login),
-        )
+        pooch.retrieve(address, known, target.name, target.parent, downloader=downloader)
     except requests.HTTPError as error:
         answer = " ".join(str(error).split()[:2])
         raise FetchError(f"{address}: the server answers {answer}; give another address with --url") from None
@@ -158,6 +137,7 @@ def _download(address: str, credentials: str, target: Path, known: str | None, p
             f"{address}: sent another file than the released one, or a damaged one ({str(error)[:300]}); "
             "run it again, or give another address with --url"
         ) from None
+    return f"the checksum of {target.name} is right" if known else f"no checksum of {target.name} is published"
 
 
 def _unpack_members(archive: Path, names: Sequence[str]) -> None:
@@ -195,8 +175,8 @@ def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
         FetchError: the file, class or entry that is not as described above.
     """
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # ValueError: not UTF-8, or a NUL in it
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise FetchError(
             f"{path}: is not the source file that holds the prompts ({error}); give it with --url"
         ) from None
@@ -206,24 +186,13 @@ def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
     }
 
 
-def to_yaml(exemplars: Sequence[Exemplar], source: str) -> str:
-    """Exemplars as ``load_exemplars`` reads them, with a line on where they come from."""
-    rows = [{"question": e.question, "rationale": e.rationale, "answer": e.answer} for e in exemplars]
-    return f"# Read out of {source}.\n" + yaml.safe_dump(rows, allow_unicode=True, sort_keys=False, width=110)
-
-
 def _read_class(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exemplar, ...]:
     if node is None:
         raise FetchError(f"{where}: is not there; give the address of the source file that holds it with --url")
-    values = [
-        statement.value
-        for statement in node.body
-        if isinstance(statement, ast.Assign | ast.AnnAssign)
-        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
-        if isinstance(target, ast.Name) and target.id == LIST and statement.value is not None
-    ]
+    assigned = [statement for statement in node.body if isinstance(statement, ast.Assign | ast.AnnAssign)]
+    named = {ast.unparse(s.targets[0] if isinstance(s, ast.Assign) else s.target): s.value for s in assigned}
     try:
-        rows = ast.literal_eval(values[-1]) if values else None
+        rows = ast.literal_eval(value) if (value := named.get(LIST)) else None
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise FetchError(f"{where}: {LIST} is not written out as plain values ({error})") from None
     if not isinstance(rows, list) or len(rows) < count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,16 +18,7 @@ from dragin_lab.errors import SettingError
 #: Where settings come from: the DRAGIN paper (Tables 3, 8, 9), its authors' released configurations
 #: (reference-behaviour §5, §7, §9), and FLARE's own for 2WikiMultihopQA.
 SOURCES = ("paper", "released", "flare")
-_FILE = Path(__file__).parent / "presets.csv"
-_NUMBERS = {
-    "threshold": float,
-    "top_n": int,
-    "n": int,
-    "top_k": int,
-    "doubt_limit": float,
-    "max_new_tokens": int,
-}
-_ANY = "*"
+_NUMBERS = ("threshold", "top_n", "n", "top_k", "doubt_limit", "max_new_tokens")
 
 
 @dataclass(frozen=True)
@@ -50,15 +42,14 @@ class Preset:
 @lru_cache(maxsize=1)
 def presets() -> tuple[Preset, ...]:
     """All presets, in the order of the file."""
-    with _FILE.open(encoding="utf-8", newline="") as file:
+    with Path(__file__).with_name("presets.csv").open(encoding="utf-8", newline="") as file:
         return tuple(_read_row(row) for row in csv.DictReader(file))
 
 
 def _read_row(row: dict[str, str]) -> Preset:
-    settings: dict[str, Any] = {"variant": row["variant"]}
-    settings |= {name: kind(row[name]) for name, kind in _NUMBERS.items() if row[name]}
+    numbers = {name: json.loads(row[name]) for name in _NUMBERS if row[name]}
     names = {name: row[name] for name in ("method", "model", "dataset", "source", "cited")}
-    return Preset(settings=settings, shots=int(row["shots"]), **names)
+    return Preset(settings={"variant": row["variant"]} | numbers, shots=int(row["shots"]), **names)
 
 
 def find_preset(model: str, dataset: str, *, source: str = "paper", method: str = "dragin") -> Preset:
@@ -70,11 +61,11 @@ def find_preset(model: str, dataset: str, *, source: str = "paper", method: str 
     Raises ``SettingError`` for names that do not exist, with the nearest, and for settings that a source does not give.
     """
     every = presets()
-    model = choice("model", plain_name(model), tuple(dict.fromkeys(p.model for p in every if p.model != _ANY)))
+    model = choice("model", plain_name(model), tuple(dict.fromkeys(p.model for p in every if p.model != "*")))
     dataset = choice("data set", text("dataset", dataset).lower(), tuple(dict.fromkeys(p.dataset for p in every)))
     choice("method", method, tuple(METHODS))
     choice("source", source, SOURCES)
-    fitting = [p for p in every if (p.method, p.dataset) == (method, dataset) and p.model in (model, _ANY)]
+    fitting = [p for p in every if (p.method, p.dataset) == (method, dataset) and p.model in (model, "*")]
     for candidate in fitting:
         if candidate.source == source:
             return candidate

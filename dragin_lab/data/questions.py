@@ -1,4 +1,7 @@
-"""Your own questions, from anything with rows (``tabular``): a question, its answers, and maybe an id."""
+"""Questions: your own, from anything with rows (``tabular``), and those of the original files of the four benchmarks.
+
+All functions raise ``DataError`` with the file, the record (or line) and the field that is wrong.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,26 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Struct
+
+from dragin_lab.checks import Filled, convert_record
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
-from dragin_lab.errors import DataError
+from dragin_lab.errors import DataError, SettingError
 from dragin_lab.files import as_path
+from dragin_lab.text import compose
 from dragin_lab.trace.trace import Question
 
+BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
+#: The kind of your own questions.
+PLAIN = "plain"
+ALIASES = "id_aliases.json"
 #: By the names of FlashRAG (``golden_answers``), PopQA (``possible_answers``) and BEIR (``_id``, ``text``), too.
 FIELDS = {
     "id": ("id", "_id"),
@@ -82,19 +94,24 @@ def _read_question(placed: Placed, fields: Mapping[str, str]) -> Question:
             f"{placed.place}: has both 'answer' and 'answers'; give one of them, or say which with --fields"
         )
     values = {name: tabular.pick_value(placed, name, FIELDS[name], fields) for name in ("id", "question", "answer")}
-    if values["question"] is None:
-        raise DataError(
-            f"{placed.place}: has no question; {tabular.list_fields(placed)}, as in --fields question=COLUMN"
-        )
-    if values["answer"] is None and "answer" in fields:
-        raise DataError(f"{placed.place}: has no answer; {tabular.list_fields(placed)}, as in --fields answer=COLUMN")
-    text = tabular.text_of(placed, "question", values["question"]).strip()
-    if not text:
-        raise DataError(f"{placed.place}: the question is empty")
+    for name in ("question", "answer"):
+        if values[name] is None and (name == "question" or name in fields):
+            has = tabular.list_fields(placed)
+            raise DataError(f"{placed.place}: has no {name}; {has}, as in --fields {name}=COLUMN")
+    text = tabular.text_of(placed, "question", values["question"])
     id = str(placed.number) if values["id"] is None else tabular.text_of(placed, "id", values["id"])
     aliases = tabular.pick_value(placed, "aliases", ("answer_aliases",), {})
     golds = () if values["answer"] is None else _read_golds(placed, values["answer"], aliases, fields.get("separator"))
-    return tabular.question_at(placed.place, id, text, golds)
+    return _make_question(placed.place, id, text, golds)
+
+
+def _make_question(place: str, id: str, text: str, golds: tuple[str, ...]) -> Question:
+    if not text.strip():
+        raise DataError(f"{place}: the question is empty")
+    try:
+        return Question(compose(id), text.strip(), golds)
+    except SettingError as error:
+        raise DataError(f"{place}: {error}") from None
 
 
 def _read_golds(placed: Placed, answer: Any, aliases: Any, separator: str | None) -> tuple[str, ...]:
@@ -126,3 +143,121 @@ def _parse_list(text: str) -> Any:
                 if isinstance(values, list | tuple) and (not values or any(isinstance(one, str) for one in values)):
                     return values
     return text
+
+
+# -- the original files of the four benchmarks: nothing is repaired or left out ----------------------------------------
+
+
+def read_records(path: Path) -> tuple[str, list[tuple[str, Any]]]:
+    """Which benchmark a file is, by the fields of its first record, and its records with their places."""
+    try:
+        records = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (ValueError, RecursionError) as error:  # also for other bytes than UTF-8, and for a number too long
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise DataError(f"{path}{line}: is not JSON in UTF-8 ({str(error)[:100]}); fetch the file again") from None
+    if not isinstance(records, list) or not records:
+        raise DataError(f"{path}: holds no list of records; give a question file as its authors released it")
+    first = records[0] if isinstance(records[0], dict) else {}
+    told = {"questions": "iirc", "qid": "strategyqa", "answer_id": BENCHMARKS[0], "evidences": BENCHMARKS[0]}
+    kind = next((kind for field, kind in (told | {"_id": "hotpotqa"}).items() if field in first), None)
+    if kind is None:
+        raise DataError(
+            f"{path}, record 1: is of none of the formats {', '.join(BENCHMARKS)} (its fields: "
+            f"{', '.join(sorted(first)) or 'none'}); give questions of your own as .jsonl, .csv or .parquet"
+        )
+    return kind, [(f"{path}, record {number}", record) for number, record in enumerate(records, 1)]
+
+
+class Aliases(Struct):
+    Q_id: str
+    aliases: list[str]
+    demonyms: list[str] = []
+
+
+class HotpotQA(Struct):
+    id: Filled = msgspec.field(name="_id")
+    question: Filled
+    answer: Filled
+
+
+class TwoWiki(HotpotQA):
+    answer_id: str | None
+
+
+class StrategyQA(Struct):
+    id: Filled = msgspec.field(name="qid")
+    question: Filled
+    answer: bool
+
+
+class AnswerSpan(Struct):
+    text: Filled
+
+
+class AnswerSpans(Struct, tag_field="type", tag="span"):
+    answer_spans: Annotated[list[AnswerSpan], msgspec.Meta(min_length=1)]  # any of which is right
+
+
+class Value(Struct, tag_field="type", tag="value"):
+    answer_value: Filled | int | float  # a unit is not part of the gold (reference-behaviour §6.5)
+
+
+class Binary(Value, tag="binary"): ...
+
+
+class Unanswered(Struct, tag_field="type", tag="none"): ...
+
+
+class IIRC(Struct):
+    id: Filled = msgspec.field(name="qid")
+    question: Filled
+    answer: AnswerSpans | Value | Binary | Unanswered
+
+
+class IIRCPassage(Struct):
+    questions: list[Any]
+
+
+_TYPES: dict[str, Any] = {"2wikimultihopqa": TwoWiki, "hotpotqa": HotpotQA, "strategyqa": StrategyQA, "iirc": IIRC}
+
+
+def read_benchmark(path: Path) -> Iterator[tuple[str, Question]]:
+    """The questions of a file that have an answer, each with its place; at least one."""
+    kind, records = read_records(path)
+    names: dict[str, list[str]] = {}  # and demonyms, both golds in 2WikiMultihopQA's own evaluation script
+    if kind == "2wikimultihopqa":
+        aliases = path.with_name(ALIASES)
+        if not aliases.is_file():
+            raise DataError(f"{aliases}: cannot be read (no such file); 2WikiMultihopQA's answers need it")
+        for place, _, record in tabular.read_json_lines(aliases):
+            line = convert_record(place, record, Aliases, DataError)
+            names.setdefault(line.Q_id, []).extend(line.aliases + line.demonyms)
+    if kind == "iirc":
+        records = [
+            (f"{place}, question {number}", question)
+            for place, record in records
+            for number, question in enumerate(convert_record(place, record, IIRCPassage, DataError).questions, 1)
+        ]
+    answered = False
+    for place, record in records:
+        row = convert_record(place, record, _TYPES[kind], DataError)
+        if golds := dict.fromkeys(gold.strip() for gold in _list_golds(row, names) if gold.strip()):
+            answered = True
+            yield place, _make_question(place, row.id, row.question, tuple(golds))
+    if not answered:
+        raise DataError(f"{path}: holds no question that can be answered")
+
+
+def _list_golds(row: Any, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    match row.answer:
+        case bool(answer):
+            return ["yes" if answer else "no"]
+        case str(answer):
+            return [answer, *(names.get(row.answer_id or "", ()) if isinstance(row, TwoWiki) else ())]
+        case AnswerSpans():
+            return [span.text for span in row.answer.answer_spans]
+        case Value():
+            return [str(row.answer.answer_value)]
+    return ()

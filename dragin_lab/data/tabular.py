@@ -16,20 +16,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dragin_lab.errors import DataError, MissingPackageError, SettingError
+from dragin_lab.errors import DataError, MissingPackageError
 from dragin_lab.files import as_path
-from dragin_lab.text import compose
-from dragin_lab.trace.trace import Question
-
-Record = Mapping[str, Any]
 
 HUB = "hub:"
 JSON_LINES, TABLES, PARQUET = (".jsonl", ".jsonl.gz"), (".csv", ".csv.gz", ".tsv", ".tsv.gz"), (".parquet",)
-#: A file in every folder that `datasets` saves.
-_SAVED = ("dataset_dict.json", "state.json")
+_SAVED = ("dataset_dict.json", "state.json")  # one is in every folder that `datasets` saves
 _AT_ONCE = 1000  # rows of a table
-_LONGEST_FIELD = 1 << 30  # characters
-_NOT_ROWS = (str, bytes, Mapping, numbers.Number)
 ACCEPTED = (
     f"a {', '.join(JSON_LINES + TABLES + PARQUET)} file, a folder saved by datasets, {HUB}OWNER/NAME[/CONFIG][#SPLIT], "
     "a DataFrame, a datasets.Dataset or an iterable of dictionaries"
@@ -45,13 +38,13 @@ class Placed(NamedTuple):
 
     place: str
     number: int
-    record: Record
+    record: Mapping[str, Any]
 
 
 def is_tabular(source: object) -> bool:
     """Whether ``read_rows`` accepts this; a path is judged by its name and the names in it."""
     if not isinstance(source, str | Path):
-        return not isinstance(source, _NOT_ROWS) and isinstance(source, Iterable)
+        return isinstance(source, Iterable) and not isinstance(source, bytes | Mapping)
     path = as_path(source, DataError)
     if path.is_dir():
         return any((path / name).is_file() for name in _SAVED)
@@ -79,13 +72,13 @@ def read_rows(source: Any) -> Iterator[Placed]:
 
 def read_json_lines(path: Path) -> Iterator[Placed]:
     """The objects of a file of JSON lines, whatever its name; blank lines are skipped. Errors as for ``read_rows``."""
+    return _place(str(path), _read_json(path))
+
+
+def _read_json(path: Path) -> Iterator[Any]:
     opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
-
-    def records() -> Iterator[Any]:
-        with opened(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
-            yield from (json.loads(line) for line in lines if line.strip())
-
-    return _place(str(path), records())
+    with opened(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
+        yield from (json.loads(line) for line in lines if line.strip())
 
 
 def _place(name: str, records: Iterable[Any]) -> Iterator[Placed]:
@@ -102,15 +95,14 @@ def _place(name: str, records: Iterable[Any]) -> Iterator[Placed]:
         raise DataError(f"{name}, after row {number}: cannot be read ({why}); give {_SOUND}") from error
 
 
-def _read_table(path: Path) -> Iterator[Record]:
+def _read_table(path: Path) -> Iterator[dict[str, Any]]:
     """Rows below a header, separated by commas or tabs and quoted as CSV writers do."""
     import pandas as pd
 
-    csv.field_size_limit(_LONGEST_FIELD)  # of pandas' strict engine, in the whole process
-    tabs = ".tsv" in path.name.lower()
+    csv.field_size_limit(1 << 30)  # characters, of pandas' strict engine, in the whole process
     frames = pd.read_csv(
-        path, sep="\t" if tabs else ",", dtype=str, keep_default_na=False, encoding="utf-8-sig", engine="python",
-        chunksize=_AT_ONCE,
+        path, sep="\t" if ".tsv" in path.name.lower() else ",", dtype=str, keep_default_na=False, encoding="utf-8-sig",
+        engine="python", chunksize=_AT_ONCE,
     )  # fmt: skip
     rows = 0
     for frame in frames:
@@ -125,7 +117,7 @@ def _read_table(path: Path) -> Iterator[Record]:
         yield from list_records(frame)
 
 
-def _read_parquet(path: Path) -> Iterator[Record]:
+def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
     with _import("pyarrow.parquet", path).ParquetFile(path) as file:
         for batch in file.iter_batches(_AT_ONCE):
             yield from batch.to_pylist()
@@ -153,13 +145,11 @@ def _read_data_set(source: str | Path) -> Any:
             data_set = datasets.load_from_disk(str(as_path(source, DataError)))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f"{name}: cannot be loaded by datasets ({' '.join(str(error).split())[:200]})") from None
-    if isinstance(data_set, Mapping):
-        if len(data_set) != 1:
-            raise DataError(
-                f"{name}: holds the splits {', '.join(data_set)}; say which, as {HUB}NAME#SPLIT, or give it"
-            )
-        data_set = next(iter(data_set.values()))
-    return data_set
+    if not isinstance(data_set, Mapping):
+        return data_set
+    if len(data_set) != 1:
+        raise DataError(f"{name}: holds the splits {', '.join(data_set)}; say which, as {HUB}NAME#SPLIT, or give it")
+    return next(iter(data_set.values()))
 
 
 def _import(package: str, source: str | Path) -> Any:
@@ -172,20 +162,17 @@ def _import(package: str, source: str | Path) -> Any:
 # -- fields -----------------------------------------------------------------------------------------------------------
 
 
-def parse_fields(text: str | Mapping[str, str] | None, names: Iterable[str]) -> dict[str, str]:
+def parse_fields(text: str | Mapping[str, str] | None, names: Mapping[str, Any]) -> dict[str, str]:
     """``"id=doc_id,text=contents"`` as {"id": "doc_id", "text": "contents"}; the keys must be among ``names``."""
     if isinstance(text, str):
         pairs = [part.partition("=") for part in text.split(",")]
-        fields = {key.strip(): value.strip() for key, _, value in pairs}
-    else:
-        if text is not None and not isinstance(text, Mapping):
-            raise DataError(f"fields={str(text)[:60]!r}: give a text such as {next(iter(names))}=COLUMN, or a mapping")
-        fields = dict(text or {})
-    known = list(names)
-    wrong = [key for key, value in fields.items() if key not in known or not value]
-    if wrong:
-        form = ",".join(f"{name}=COLUMN" for name in known)
-        raise DataError(f"fields {text!r}: {wrong[0]!r} cannot be set so; write {form}, as many of them as needed")
+        text = {key.strip(): value.strip() for key, _, value in pairs}
+    if text is not None and not isinstance(text, Mapping):
+        raise DataError(f"fields={str(text)[:60]!r}: give a text such as {next(iter(names))}=COLUMN, or a mapping")
+    fields = dict(text or {})
+    if wrong := [key for key, value in fields.items() if key not in names or not value]:
+        form = ",".join(f"{name}=COLUMN" for name in names)
+        raise DataError(f"fields {fields}: {wrong[0]!r} cannot be set so; write {form}, as many of them as needed")
     return fields
 
 
@@ -216,14 +203,6 @@ def text_of(placed: Placed, name: str, value: Any) -> str:
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return str(int(value))
     raise DataError(f"{placed.place}: the {name} is {type(value).__name__} {str(value)[:40]!r}; it must be a text")
-
-
-def question_at(place: str, id: str, text: str, golds: tuple[str, ...]) -> Question:
-    """A question of a file; its id in composed form. Raises ``DataError`` with its place where ``Question`` refuses."""
-    try:
-        return Question(compose(id), text, golds)
-    except SettingError as error:
-        raise DataError(f"{place}: {error}") from None
 
 
 def list_fields(placed: Placed) -> str:

@@ -6,7 +6,6 @@ tantivy rounds those above 40 terms to one byte, as Lucene does, so close scores
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 import rank_bm25
 from scipy.sparse import csc_array
 
-from dragin_lab.checks import instance, shown, text
+from dragin_lab.checks import count, instance, text
 from dragin_lab.checks import number as as_number
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval import analysis
@@ -29,19 +28,6 @@ from dragin_lab.trace.trace import Passage
 _CORPUS = "give a Corpus, such as Corpus.load(...)"
 #: The DRAGIN authors' settings (reference-behaviour §4): Elasticsearch's defaults, and their tie breaker.
 K1, B, TIE_BREAKER = 1.2, 0.75, 0.5
-
-
-def idf(passages: int, df: int) -> float:
-    """log(1 + (N - df + 0.5) / (df + 0.5)); N counts all passages, as in tantivy (Lucene: those with the field)."""
-    return math.log1p((passages - df + 0.5) / (df + 0.5))
-
-
-def check_number(k: int, most: int | None = None) -> int:
-    """``k`` as an int; raises ``SettingError`` unless it is a whole number from 1 (to ``most``)."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1 or (most is not None and k > most):
-        limit = "of at least 1" if most is None else f"from 1 to {most:,}"
-        raise SettingError(f"k={shown(k)}: the number of passages asked for must be a whole number {limit}")
-    return int(k)
 
 
 class _Lexical:
@@ -61,7 +47,7 @@ class _Lexical:
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, one after another."""
-        k = check_number(k)
+        k = count("k", k)
         return [self._search(Counter(analysis.terms(text("query", query))), k) for query in queries]
 
     def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
@@ -131,7 +117,8 @@ class _Field(rank_bm25.BM25):
         rows = np.repeat(np.arange(self.corpus_size), [len(counts) for counts in self.doc_freqs])  # (postings,)
         tf = np.asarray(frequencies, np.float64)
         norm = self.k1 * (1 - self.b + self.b * np.asarray(self.doc_len) / (self.avgdl or 1))  # (passages,)
-        weights = np.array([idf(self.corpus_size, df) for df in nd.values()])  # (terms,)
+        df = np.array(list(nd.values()))  # (terms,) passages that hold each
+        weights = np.log1p((self.corpus_size - df + 0.5) / (df + 0.5))  # N counts all passages, as in tantivy
         adds = weights[np.asarray(columns)] * tf / (tf + norm[rows])  # (postings,)
         self._adds = csc_array((adds, (rows, columns)), (self.corpus_size, len(nd)))
         self.doc_freqs = []  # the matrix holds all of it

@@ -9,12 +9,11 @@ from typing import Any, overload
 
 from tqdm.auto import tqdm
 
-from dragin_lab.checks import EMBEDDED, is_embedded, shown, text
+from dragin_lab.checks import EMBEDDED, is_embedded, several, shown
 from dragin_lab.errors import CorpusError
 from dragin_lab.files import as_path
-from dragin_lab.retrieval.build import build_corpus
-from dragin_lab.retrieval.sources import Sourced, list_passages, open_source
-from dragin_lab.retrieval.stored import Stored, hash_passages, is_stored
+from dragin_lab.retrieval.sources import Sourced, open_source, place_passage
+from dragin_lab.retrieval.stored import Stored, build_corpus, hash_passages, is_stored
 from dragin_lab.text import compose, printable
 from dragin_lab.trace.trace import Passage
 
@@ -87,7 +86,10 @@ class Corpus(Sequence[Passage]):
     @classmethod
     def from_passages(cls, passages: Iterable[Passage], *, name: str = "passages") -> Corpus:
         """A corpus of ``Passage`` objects; the rules for files apply to them too."""
-        return cls(list_passages(passages, text("name", name)), name=name, source=name)
+        remedy = "give dl.Passage objects; Corpus.load takes texts, dictionaries and tables"
+        numbered = enumerate(several("passages", passages, Passage, remedy), 1)
+        placed = (place_passage(f"{name}, number {number}", p.id, p.title, p.text) for number, p in numbered)
+        return cls(placed, name=name, source=name)
 
     @overload
     def __getitem__(self, index: int) -> Passage: ...

@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from dragin_lab.checks import EMBEDDED
+from dragin_lab.checks import EMBEDDED, count
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, ModelError
 from dragin_lab.files import LOCK, as_path, locked, not_saved, user_cache, write_whole
-from dragin_lab.retrieval.bm25 import check_number
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import ABOUT, INDEXES, read_manifest, write_manifest
 from dragin_lab.text import compose, printable
@@ -110,7 +109,7 @@ class Dense:
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, in one pass over the vectors."""
-        k, faiss = min(check_number(k), len(self.corpus)), _import("faiss")
+        k, faiss = min(count("k", k), len(self.corpus)), _import("faiss")
         results: list[list[Passage]] = [[] for _ in queries]
         if asked := [number for number, query in enumerate(queries) if query.strip()]:
             vectors = self.encoder.encode_queries([queries[number] for number in asked])  # (asked, dimension)

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.checks import several
 from dragin_lab.checks import text as check_text
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
@@ -75,13 +74,6 @@ def place_passage(place: str, id: str, title: str, text: str) -> Sourced:
         return place, Passage(check_text("id", id), check_text("title", title), check_text("text", text))
     except SettingError as error:
         raise CorpusError(f"{place}: {error}") from None
-
-
-def list_passages(passages: Iterable[Passage], name: str) -> Iterator[Sourced]:
-    """``Passage`` objects, checked by the same rules as a file's."""
-    remedy = "give dl.Passage objects; Corpus.load takes texts, dictionaries and tables"
-    for number, p in enumerate(several("passages", passages, Passage, remedy), 1):
-        yield place_passage(f"{name}, number {number}", p.id, p.title, p.text)
 
 
 def _read_texts(folder: Path) -> Iterator[Sourced]:

@@ -16,8 +16,7 @@ from dragin_lab.checks import EMBEDDED, count, several, shown
 from dragin_lab.core.method import Method, run_label
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import datasets
-from dragin_lab.data.formats import PLAIN
-from dragin_lab.data.questions import is_own
+from dragin_lab.data.questions import PLAIN, is_own
 from dragin_lab.data.tabular import HUB
 from dragin_lab.errors import SettingError, explain
 from dragin_lab.files import as_path

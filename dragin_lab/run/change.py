@@ -8,7 +8,7 @@ from typing import Any
 from dragin_lab.checks import flag, position, shown, text
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
-from dragin_lab.retrieval.answers import as_passages
+from dragin_lab.retrieval.doors import as_passages
 from dragin_lab.trace.trace import Draft, Parting, Passage, Prompt, Trace
 
 #: Loops whose trigger judges drafts (``Trigger.loop``).

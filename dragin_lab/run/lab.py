@@ -19,9 +19,10 @@ from dragin_lab.checks import several, shown
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.data.templates import template_for
+from dragin_lab.data.exemplars import template_for
 from dragin_lab.errors import SettingError
-from dragin_lab.retrieval.choose import as_retriever, open_retriever
+from dragin_lab.retrieval.choose import open_retriever
+from dragin_lab.retrieval.doors import as_retriever
 from dragin_lab.run.arguments import as_method, as_prompt, check_arguments, check_needs, warn_of_almanac
 from dragin_lab.run.cache import Cache, as_cache
 from dragin_lab.run.cached import cached
@@ -74,8 +75,7 @@ class Lab:
         self.seed, self.layout = int(seed), layout
         self.cache, self.uncached = as_cache(cache), cache is False
         self.prompt = as_prompt(exemplars)
-        if not (retriever is None or isinstance(retriever, str)):
-            self._given["retriever"] = as_retriever(retriever)
+        self._given["retriever"] = retriever if isinstance(retriever, str | None) else as_retriever(retriever)
         self._loading = loading
 
     def replace(self, **changes: Any) -> Lab:

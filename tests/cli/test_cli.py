@@ -252,7 +252,7 @@ def test_a_model_that_runs_out_of_memory_says_what_to_do(command: Command, monke
 def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     import warnings
 
-    from dragin_lab.data import templates
+    from dragin_lab.data import exemplars as templates
 
     given = templates.default_template
 

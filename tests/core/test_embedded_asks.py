@@ -9,7 +9,7 @@ import dragin_lab as dl
 from dragin_lab.core.episode import Bias, Write
 from dragin_lab.core.forms import CALL_OPENS
 from dragin_lab.data.datasets import demo_questions
-from dragin_lab.data.templates import default_template
+from dragin_lab.data.exemplars import default_template
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Trace
 

@@ -13,8 +13,7 @@ from dragin_lab.core.answers import extract_answer
 from dragin_lab.core.forms import FORMS
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.data.exemplars import FORM_SETS, load_template
-from dragin_lab.data.templates import default_template, template_for
+from dragin_lab.data.exemplars import FORM_SETS, default_template, load_template, template_for
 from dragin_lab.errors import SettingError
 
 SKY = Exemplar("Is the sky blue?", "It is.", "yes")

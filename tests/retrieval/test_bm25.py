@@ -135,9 +135,9 @@ def test_provenance(bm25: BM25) -> None:
     assert "k1=1.2" in repr(bm25)
 
 
-@pytest.mark.parametrize("k", [0, -1, 1.5, True, "3"])
+@pytest.mark.parametrize("k", [0, -1, 1.5, True, "three"])
 def test_refuses_a_senseless_number_of_passages(bm25: BM25, k: object) -> None:
-    with pytest.raises(SettingError, match="at least 1"):
+    with pytest.raises(SettingError, match=r"^k="):
         bm25.search("cat", k)  # type: ignore[arg-type]
 
 

@@ -21,12 +21,11 @@ from sources import on_disk, some_passages, write_json_lines, write_table
 from dragin_lab.cli.app import DONE, FAILED
 from dragin_lab.errors import BrokenOffError, CorpusError, SettingError
 from dragin_lab.files import locked
-from dragin_lab.retrieval import build as building
+from dragin_lab.retrieval import stored
 from dragin_lab.retrieval.bm25 import BM25, Tantivy
-from dragin_lab.retrieval.build import build_corpus, check_corpus
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.stored import MANIFEST
+from dragin_lab.retrieval.stored import MANIFEST, build_corpus, check_corpus
 from dragin_lab.trace.trace import Passage
 
 
@@ -128,7 +127,7 @@ def test_a_disk_that_is_full_leaves_nothing(
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(building, "write_manifest", full)
+    monkeypatch.setattr(stored, "write_manifest", full)
     out = tmp_path / "built"
     command.refused("corpus", "build", source, "--output", out, says=("No space left", "free some space"), code=FAILED)
     assert beside(out) == ["p.jsonl"]
@@ -148,7 +147,6 @@ def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
 
 KILLED = """
 import sys
-from dragin_lab.retrieval.build import build_corpus, check_corpus
 print("begun", flush=True)
 build_corpus(sys.argv[1], sys.argv[2], force=True)
 """
@@ -310,8 +308,7 @@ def test_build_check_and_search_from_the_command_line(tmp_path: Path, source: Pa
     assert "MiB on disk" in ran.err
     ran = command("corpus", "check", out, "--full")
     assert ran.code == DONE, ran.out
-    assert ran.out.count("ok ") == 3
-    assert "8 passages, by their ids" in ran.out
+    assert ran.out.count("ok ") == 2
     command.refused("corpus", "check", tmp_path, says=("holds no corpus", "corpus build"))
     command.refused("corpus", "build", source, says=("--output",))
     command.refused("corpus", "build", out, "--index", "tantivy", says=("needs no index of its own",))

@@ -17,11 +17,10 @@ from sources import some_passages, write_json_lines
 
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError
 from dragin_lab.retrieval import dense
-from dragin_lab.retrieval.build import build_corpus
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, index_folder, open_encoder
-from dragin_lab.retrieval.stored import ABOUT, read_manifest
+from dragin_lab.retrieval.stored import ABOUT, build_corpus, read_manifest
 from dragin_lab.study.paper_tables import table
 from dragin_lab.trace.trace import Passage
 

@@ -14,7 +14,7 @@ from web import listen
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.retrieval.choose import as_retriever
+from dragin_lab.retrieval.doors import as_retriever
 
 TEXTS = {"a": "Ada wrote a book.", "b": "Bo swims.", "c": "Cy sings."}
 

@@ -15,7 +15,7 @@ from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Search, Write
 from dragin_lab.engines.engine import Watch
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.retrieval.choose import RetrieverError
+from dragin_lab.retrieval.doors import RetrieverError
 from dragin_lab.run.drivers import Decided, Ended, Retrieved, StepDone, Stream, TokenWritten
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import search_all
