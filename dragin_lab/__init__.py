@@ -28,8 +28,7 @@ if TYPE_CHECKING:  # what ``_WHERE`` says, for type checkers and editors
     from dragin_lab.triggers.call import Call
     from dragin_lab.views.comparing import compare
     from dragin_lab.views.pages import page
-    from dragin_lab.widgets.browsing import browse
-    from dragin_lab.widgets.exploring import explore
+    from dragin_lab.widgets.exploring import browse, explore
     from dragin_lab.widgets.tuning import tune
 
 __version__ = "0.1.0"
@@ -55,8 +54,7 @@ _NAMES = {
     "triggers.call": "Call",
     "views.comparing": "compare",
     "views.pages": "page",
-    "widgets.browsing": "browse",
-    "widgets.exploring": "explore",
+    "widgets.exploring": "browse explore",
     "widgets.tuning": "tune",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}

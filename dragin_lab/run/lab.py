@@ -351,20 +351,12 @@ class Lab:
         change = {"step": step, "token": token, "to": to, "source": source, "query": query, "passages": passages}
         return import_module("dragin_lab.run.branch").branch(self, trace, nlp=nlp, retrieve=retrieve, **change)
 
-    def explore(
-        self,
-        question: str | Question = "",
-        method: str = "dragin",
-        *,
-        others: Mapping[str, Lab] | None = None,
-        **settings: Any,
-    ) -> Any:
+    def explore(self, question: str | Question = "", method: str = "dragin", **settings: Any) -> Any:
         """Type a question in the notebook and watch the answer token by token; a button stops it.
 
-        ``others`` are labs to choose from beside this one, by name. The trace is in ``.trace`` at any moment. Without
-        a front end: ``ask`` and ``stream``.
+        The trace is in ``.trace`` at any moment. Without a front end: ``ask`` and ``stream``.
         """
-        return import_module("dragin_lab.widgets.asking").live(self, question, method, others, **settings)
+        return import_module("dragin_lab.widgets.exploring").live(self, question, method, **settings)
 
     def tune(self, traces: Any, labels: Any = None, *, nlp: Any = None) -> Any:
         """``dl.tune`` with a button that answers the chosen question with this lab and the chosen values."""

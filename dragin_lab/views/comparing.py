@@ -1,12 +1,11 @@
-"""Traces of one question side by side, what differs marked; and runs as a page of all their questions."""
+"""Traces of one question side by side, what differs marked; and the answers of runs to one question."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from difflib import SequenceMatcher
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -15,63 +14,46 @@ import pandas as pd
 
 from dragin_lab.checks import several
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.errors import SettingError
 from dragin_lab.study.conditions import tell_apart
 from dragin_lab.study.runs import Runs
 from dragin_lab.text import printable
 from dragin_lab.trace.kept import arrivals, cut_off, origins
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import facts
-from dragin_lab.views.html import clip, count, esc
-from dragin_lab.views.pages import Page, load_stylesheet, open_traces, render, show_or_explain
-from dragin_lab.views.pages import page as write_page
+from dragin_lab.views.facts import clip, count, esc
+from dragin_lab.views.pages import Page, open_trace, render, styled
 
 MAX_TRACES = 16
 MAX_SENTENCES = 40
-SENTENCE_CHARS = 1500
-ALIKE = 0.15  # sentences less alike than this do not stand in one slot
-#: (number of a step whose passages came in, "" …), or (0, word, whether it is new, whether passages were in view).
-Drawn = tuple[int, str, bool, bool]
+ALIKE = 0.2  # sentences less alike than this do not stand in one slot
 
 
 @dataclass
-class TraceColumn:
-    """One trace of the comparison."""
+class Sentence:
+    """A sentence of a trace's answer, and the retrievals that came in within it or since the one before it."""
 
-    trace: Trace
-    label: str
-    spans: list[tuple[int, int]]  # characters of its sentences
-    left_out: int  # sentences after the last one drawn
-    came: list[tuple[int, Step]]  # where passages came in: a character, and the step that fetched them
-    fresh: list[tuple[int, int]]  # characters written with passages in view
+    text: str
+    words: list[tuple[int, str, bool]]  # where each word begins, and whether it was written with passages in view
+    came: list[tuple[int, Step]]  # where passages came in, and the step that fetched them
 
-    @property
-    def sentences(self) -> list[str]:
-        """The texts of its sentences."""
-        return [self.trace.text[a:b] for a, b in self.spans]
-
-    def arrivals_at(self, at: int) -> list[tuple[int, Step]]:
-        """The retrievals that came in within a sentence or since the one before it; the last takes the rest."""
-        low = self.spans[at - 1][1] if at else -1
-        high = self.spans[at][1] if at < len(self.spans) - 1 else len(self.trace.text) + 1
-        return [(place, step) for place, step in self.came if low <= place < high]
-
-    def sentence(self, at: int, base: str) -> tuple[list[Drawn], str]:
-        """One sentence as it is drawn, and what is left out; words that ``base`` lacks are new."""
-        start, stop = self.spans[at]
-        shown, left_out = clip(self.trace.text[start:stop], SENTENCE_CHARS)
-        words = [(start + m.start(), m[0]) for m in re.finditer(r"\S+", shown)]
-        new = _find_new_words([word for _, word in words], base.split()) if base else frozenset()
-        parts: list[tuple[float, Drawn]] = [
-            (place, (0, word, number in new, any(a <= place < b for a, b in self.fresh)))
-            for number, (place, word) in enumerate(words)
+    def pieces(self, base: Sentence | None) -> list[tuple[int, str, bool, bool]]:
+        """The sentence in order: (step, "", …) or (0, word, whether ``base`` lacks it, whether with passages)."""
+        old, words = base.text.split() if base else [], [word for _, word, _ in self.words]
+        same = {i for match in SequenceMatcher(None, old, words, autojunk=False).get_matching_blocks()
+                for i in range(match.b, match.b + match.size)}  # fmt: skip
+        parts: list[tuple[float, int, str, bool, bool]] = [
+            (place, 0, word, bool(base) and number not in same, fresh)
+            for number, (place, word, fresh) in enumerate(self.words)
         ]
-        parts += [(place - 0.5, (step.index + 1, "", False, False)) for place, step in self.arrivals_at(at)]
-        return [part for _, part in sorted(parts, key=lambda pair: pair[0])], left_out
+        parts += [(place - 0.5, step.index + 1, "", False, False) for place, step in self.came]
+        return [piece for _, *piece in sorted(parts, key=lambda part: part[0])]  # type: ignore[misc]
 
 
 def compare(
-    traces: Iterable[Trace | str | Path], *others: Trace | str | Path, labels: Sequence[str] | None = None
+    traces: Iterable[Trace | str | Path] | Trace | str | Path,
+    *others: Trace | str | Path,
+    labels: Sequence[str] | None = None,
 ) -> Page:
     """Several traces of one question, sentence under sentence; words that the first one does not have are marked.
 
@@ -79,72 +61,57 @@ def compare(
     where two share it, what differs in their settings. Raises ``SettingError`` for no trace, more than ``MAX_TRACES``,
     traces of different questions, or other than one label each; ``TraceFileError`` for a path that holds no trace.
     """
-    single = isinstance(traces, Trace | str | Path)
-    if single and not others:
-        raise SettingError("a comparison takes several traces; give a list of them")
-    opened = open_traces([traces, *others] if single else traces)  # type: ignore[list-item]
+    given = several("traces", traces, Trace | str | Path, "give a list of traces or of paths", alone=True)
+    opened = [open_trace(one) for one in (*given, *others)]
     if not 1 <= len(opened) <= MAX_TRACES:
         raise SettingError(f"{len(opened)} traces cannot be compared; give 1 to {MAX_TRACES} of one question")
-    columns = read_columns(opened, labels)
-    return Page(opened[0].question.text, partial(_draw_page, columns), partial(_write_text, columns))
-
-
-def read_columns(traces: Sequence[Trace], labels: Sequence[str] | None) -> list[TraceColumn]:
-    """The traces as columns, each in at most ``MAX_SENTENCES`` sentences; errors as for ``compare``."""
-    questions = dict.fromkeys(trace.question.text.strip() for trace in traces)
+    questions = list(dict.fromkeys(trace.question.text.strip() for trace in opened))
     if len(questions) > 1:
-        first, other, *_ = (clip(question, 80)[0] for question in questions)
+        first, other = (clip(question, 80)[0] for question in questions[:2])
         raise SettingError(f"the traces ask different questions, {first!r} and {other!r}; compare traces of one")
-    names = tell_apart([trace.method for trace in traces])
-    if labels is not None and len(names := several("labels", labels, str, "give a list of texts")) != len(traces):
-        raise SettingError(f"{len(names)} labels do not go with {len(traces)} traces; give one each")
-    columns = []
-    for trace, name in zip(traces, names, strict=True):
-        spans = load_pipeline().spans(printable(trace.text))  # as many characters, none that spaCy refuses
-        fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
-        came, more = sorted(arrivals(trace), key=lambda pair: pair[0]), max(len(spans) - MAX_SENTENCES, 0)
-        columns.append(TraceColumn(trace, name, spans[:MAX_SENTENCES], more, came, fresh))
-    return columns
+    names = tell_apart([trace.method for trace in opened])
+    if labels is not None and len(names := several("labels", labels, str, "give a list of texts")) != len(opened):
+        raise SettingError(f"{len(names)} labels do not go with {len(opened)} traces; give one each")
+    texts = [read_sentences(trace) for trace in opened]
+    slots = [
+        [None if at is None else text[at] for text, at in zip(texts, slot, strict=True)]
+        for slot in align_sentences([[sentence.text for sentence in text[:MAX_SENTENCES]] for text in texts])
+    ]
+    more = {name: len(text) - MAX_SENTENCES for name, text in zip(names, texts, strict=True)}
+    left_out = "; ".join(f"{name}: {count(n, 'more sentence')}" for name, n in more.items() if n > 0)
+    columns = list(zip(names, opened, strict=True))
+    inner = render("compare.html", columns=columns, slots=slots, left_out=left_out, cut_off=cut_off)
+    return Page(questions[0], inner, _write_text(columns, slots))
 
 
-def _find_new_words(words: list[str], base: list[str]) -> frozenset[int]:
-    matcher = difflib.SequenceMatcher(None, base, words, autojunk=False)
-    return frozenset(i for op, _, _, a, b in matcher.get_opcodes() if op in ("insert", "replace") for i in range(a, b))
+def read_sentences(trace: Trace) -> list[Sentence]:
+    """The sentences of a trace's answer; its last one takes all retrievals that came in after it."""
+    spans = load_pipeline().spans(printable(trace.text))  # as many characters, none that spaCy refuses
+    fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
+    came, ends = arrivals(trace), [stop for _, stop in spans[:-1]] + [len(trace.text) + 1]
+    sentences = []
+    for (start, stop), low, high in zip(spans, [-1, *ends], ends, strict=False):
+        places = [(start + match.start(), match[0]) for match in re.finditer(r"\S+", trace.text[start:stop])]
+        words = [(at, word, any(a <= at < b for a, b in fresh)) for at, word in places]
+        sentences.append(Sentence(trace.text[start:stop], words, [pair for pair in came if low <= pair[0] < high]))
+    return sentences
 
 
-def _draw_page(columns: list[TraceColumn]) -> str:
-    rest = "; ".join(f"{t.label}: {count(t.left_out, 'more sentence')}" for t in columns if t.left_out)
-    slots = align_sentences([t.sentences for t in columns])
-    return render("compare.html", columns=columns, slots=slots, left_out=rest, cut_off=cut_off, facts=facts)
-
-
-def _write_text(columns: list[TraceColumn]) -> str:
+def _write_text(columns: list[tuple[str, Trace]], slots: list[list[Sentence | None]]) -> str:
     """The comparison as text."""
-    labels = [clip(t.label, 40)[0] for t in columns]
+    labels = [clip(name, 40)[0] for name, _ in columns]
     labels = [label.ljust(max(map(len, labels))) for label in labels]
-    lines = [f"Question      {columns[0].trace.question.text}"]
-    for label, t in zip(labels, columns, strict=True):
-        counted, answer = t.trace.counters, t.trace.answer or facts.no_answer(t.trace)
+    lines = [f"Question      {columns[0][1].question.text}"]
+    for label, (_, trace) in zip(labels, columns, strict=True):
+        counted, answer = trace.counters, trace.answer or facts.no_answer(trace)
         costs = f"{count(counted['retrievals'], 'retrieval')}, {count(counted['generated'], 'token')}"
-        lines.append(f"{label}  {answer} ({facts.judge_answer(t.trace)[1]}), {costs}")
-    for number, slot in enumerate(align_sentences([t.sentences for t in columns]), 1):
+        lines.append(f"{label}  {answer} ({facts.judge_answer(trace)[1]}), {costs}")
+    for number, slot in enumerate(slots, 1):
         lines += ["", f"Sentence {number}"]
-        for label, t, at in zip(labels, columns, slot, strict=True):
-            signs = "" if at is None else "".join(f"◆{step.index + 1} " for _, step in t.arrivals_at(at))
-            sentence = "–" if at is None else signs + clip(t.sentences[at], SENTENCE_CHARS)[0]
-            lines.append(f"{label}  {sentence}")
+        for label, sentence in zip(labels, slot, strict=True):
+            signs = "".join(f"◆{step.index + 1} " for _, step in sentence.came) if sentence else ""
+            lines.append(f"{label}  {signs}{sentence.text if sentence else '–'}")
     return printable("\n".join(lines)) + "\n"
-
-
-def sentence_likeness(one: str, other: str) -> float:
-    """How alike two sentences are, 0 to 1: the Dice coefficient of their character trigrams, case aside."""
-    a, b = _letter_trigrams(one), _letter_trigrams(other)
-    return 2 * len(a & b) / (len(a) + len(b)) if a and b else float(one.strip() == other.strip())
-
-
-def _letter_trigrams(text: str) -> frozenset[str]:
-    flat = f" {' '.join(text.casefold().split())} "
-    return frozenset(flat[i : i + 3] for i in range(len(flat) - 2))
 
 
 def align_sentences(texts: Sequence[Sequence[str]]) -> list[list[int | None]]:
@@ -154,14 +121,14 @@ def align_sentences(texts: Sequence[Sequence[str]]) -> list[list[int | None]]:
     the most alike pairs stand together, or gets a slot of its own.
     """
     slots: list[list[int | None]] = []
-    for number, sentences in enumerate(texts):
+    words = [[sentence.casefold().split() for sentence in sentences] for sentences in texts]
+    for number, sentences in enumerate(words):
         likeness = np.zeros((len(slots), len(sentences)))  # (slots, sentences)
         for (row, slot), (column, sentence) in product(enumerate(slots), enumerate(sentences)):
-            others = [texts[text][at] for text, at in enumerate(slot) if at is not None]
-            likeness[row, column] = max(sentence_likeness(other, sentence) for other in others)
-        pairs = _pair_alike(likeness)
+            others = [words[text][at] for text, at in enumerate(slot) if at is not None]
+            likeness[row, column] = max(SequenceMatcher(None, one, sentence, autojunk=False).ratio() for one in others)
         merged: list[list[int | None]] = []
-        for (i, j), (k, m) in pairwise([(-1, -1), *pairs, (len(slots), len(sentences))]):
+        for (i, j), (k, m) in pairwise([(-1, -1), *_pair_alike(likeness), (len(slots), len(sentences))]):
             merged += [[*slot, None] for slot in slots[i + 1 : k]]
             merged += [[*[None] * number, s] for s in range(j + 1, m)]
             if k < len(slots):
@@ -201,32 +168,11 @@ def describe_answers(runs: Runs, dataset: str, qid: str, names: Sequence[str]) -
         if (kept := runs.kept_trace(record, qid)) is not None:
             traces[name] = kept
     head = "<br>".join(lines) + ("" if len(traces) == len(names) else "<br>A run kept no trace of it.")
-    html = f'<div class="dl-out mathjax_ignore"><style>{load_stylesheet()}</style><p>{head}</p></div>'
+    html = styled(f"<p>{head}</p>")
     if len(traces) > 1:
         first, second = list(traces.values())[:2]
         html += compare([first, second], labels=list(traces)[:2]).html
         written = [line for line in first.diff(second).splitlines() if line.startswith(("steps", "text", "answer"))]
         differs = clip(next(iter(written), "nothing that was written"), 300)[0]
-        html += f'<p class="mathjax_ignore">First difference: {esc(differs)}</p>'
-    return html + "".join(show_or_explain(trace._repr_html_, "the trace") for trace in traces.values())
-
-
-def browse_page(runs: Runs | str | Path | Iterable[str | Path], path: str | Path) -> Path:
-    """Write runs as a page that opens offline: means, causes, and every question in a table to sort and search.
-
-    Returns its path. Raises ``MissingPackageError`` without itables; otherwise as ``Runs.load`` and ``views.page``.
-    """
-    loaded = runs if isinstance(runs, Runs) else Runs.load(runs)
-    try:
-        from IPython.display import HTML
-        from itables import options, to_html_datatable
-        from itables.javascript import generate_init_offline_itables_html
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(
-            "a page of runs needs itables, which is not installed; run pip install 'dragin-lab[notebooks]'"
-        ) from error
-    rows = question_table(loaded)
-    table = to_html_datatable(rows, connected=False, maxBytes=0, showIndex=False, column_filters="header")
-    page = f'<div style="overflow-x:auto">{generate_init_offline_itables_html(options.dt_bundle)}{table}</div>'
-    title = f"{', '.join(loaded.names)} on {', '.join(loaded.datasets)}"
-    return write_page(path, loaded.table(), loaded.causes, HTML(page), loaded.plot(), title=title)
+        html += styled(f"<p>First difference: {esc(differs)}</p>")
+    return html + "".join(trace._repr_html_() for trace in traces.values())

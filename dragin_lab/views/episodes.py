@@ -6,22 +6,22 @@ Khandelwal, Levy and Manning, "What Does BERT Look At?", 2019, section 4).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
-from dragin_lab.checks import count as count_of
-from dragin_lab.checks import shown
+from dragin_lab.checks import position, shown
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import WORD, Word, character_words
 from dragin_lab.trace.kept import sentence_end, written
 from dragin_lab.trace.trace import Draft, Prompt, Step, Trace
 from dragin_lab.views import theme
-from dragin_lab.views.facts import chosen_line
-from dragin_lab.views.html import clip, count, num
+from dragin_lab.views.facts import chosen_line, clip, count, num
 from dragin_lab.views.rows import check_trace, find_text, unit_of
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 FATES = {"kept": theme.TEAL, "thrown away": theme.AMBER, "not decided yet": theme.GREY}
 PARTS = {"question": theme.BLUE, "answer so far": theme.TEAL, "draft": theme.PURPLE}
-CANDIDATES = 250
-PIXELS = 34  # of a step's bar
+ABOVE = {"orientation": "h", "y": 1, "yanchor": "bottom"}  # where a short legend stands
 
 
 def timeline(trace: Trace) -> go.Figure:
@@ -43,45 +42,41 @@ def timeline(trace: Trace) -> go.Figure:
     texts += [(None, "extraction", trace.extraction)] if trace.extraction is not None else []
     if not any(len(text) for *_, text in texts):
         return theme.message(trace.question.text, "Nothing is written yet.")
-    bars: dict[str, list[tuple[int, int, str, str]]] = {fate: [] for fate in FATES}  # start, tokens, step, hover text
-    place, retrieved_at, names = 0, dict[int, int](), list[str]()
+    bars, names, retrieved_at, place = [], list[str](), dict[int, int](), 0
     for step, source, text in texts:
-        name = source if step is None else f"step {step.index + 1}"
         end = len(text.text) if step is None else step.kept_end(source)
         # A last token without characters belongs to the text before it.
         kept = len(text) if end is None else int(np.searchsorted(text.offsets[:, 0], end + (end >= len(text.text))))
-        parts = {"not decided yet" if end is None else "kept": (0, kept), "thrown away": (kept, len(text))}
-        for fate, (start, stop) in parts.items():
+        names.append(source if step is None else f"step {step.index + 1}")
+        for fate, start, stop in (("kept", 0, kept), ("thrown away", kept, len(text))):
             if start < stop:
-                body = text.text[int(text.offsets[start, 0]) : int(text.offsets[stop - 1, 1])]
-                about = f"{name}, {source}, {fate}: {count(stop - start, 'token')}<br>{_wrap_text(body)}"
-                bars[fate].append((place + start, stop - start, name, about))
+                fate = "not decided yet" if end is None else fate
+                body = text.text[text.offsets[start, 0] : text.offsets[stop - 1, 1]]
+                about = f"{names[-1]}, {source}, {fate}: {count(stop - start, 'token')}<br>{_wrap_text(body)}"
+                bars.append((fate, names[-1], place + start, stop - start, about))
         if step is not None:  # passages come in behind the draft, or before all that the step wrote
             retrieved_at.setdefault(step.index, place + len(text) * (source == "draft"))
         place += len(text)
-        names += [] if name in names else [name]
+    rows = pd.DataFrame(bars, columns=["fate", "name", "start", "tokens", "about"])
     figure = go.Figure()
-    for fate, own in bars.items():
-        if own:
-            starts, sizes, steps, abouts = zip(*own, strict=True)
+    for fate, colour in FATES.items():
+        if len(own := rows[rows["fate"] == fate]):
+            hatch = theme.HATCH | {"shape": "" if fate == "kept" else "/"}
             figure.add_bar(
-                orientation="h", base=starts, x=sizes, y=steps, name=fate, customdata=abouts,
-                marker={"color": FATES[fate], "pattern": theme.HATCH | {"shape": "" if fate == "kept" else "/"}},
-                hovertemplate="%{customdata}<extra></extra>",
+                orientation="h", base=own["start"], x=own["tokens"], y=own["name"], name=fate,
+                customdata=own["about"], marker={"color": colour, "pattern": hatch},
             )  # fmt: skip
     searches = [step for step in trace.steps if step.query is not None]
     figure.add_scatter(
         x=[retrieved_at.get(step.index, 0) for step in searches],
         y=[f"step {step.index + 1}" for step in searches],
         mode="markers", name="◆ retrieval", customdata=[_describe_retrieval(step) for step in searches],
-        hovertemplate="%{customdata}<extra></extra>",
         marker={"symbol": "diamond", "size": 14, "color": theme.BLUE, "line": {"color": "#ffffff", "width": 1}},
     )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=names)
+    order = list(dict.fromkeys(names))
+    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=order)
     figure.update_xaxes(title_text="tokens written")
-    legend = {"orientation": "h", "y": 1, "yanchor": "bottom"}
-    height = 170 + PIXELS * len(names)
-    return theme.finish(figure, trace.question.text, height, barmode="overlay", legend=legend)
+    return theme.finish(figure, trace.question.text, 170 + 34 * len(order), barmode="overlay", legend=ABOVE)
 
 
 def _wrap_text(text: str, limit: int = 600, width: int = 90) -> str:
@@ -90,12 +85,10 @@ def _wrap_text(text: str, limit: int = 600, width: int = 90) -> str:
 
 
 def _describe_retrieval(step: Step) -> str:
-    assert step.query is not None
     why = [_wrap_text(step.decision.reason)] if step.decision is not None else []
+    asked = f"⌕ {_wrap_text(step.query.sent or '(empty query)')}" if step.query is not None else ""
     passages = [f"{rank}. {theme.clip_label(p.title or p.id, 80)}" for rank, p in enumerate(step.passages[:5], 1)]
-    return "<br>".join(
-        [*why, f"⌕ {_wrap_text(step.query.sent or '(empty query)')}", *(passages or ["nothing was found"])]
-    )
+    return "<br>".join([*why, asked, *(passages or ["nothing was found"])])
 
 
 def selections(trace: Trace, step: int | None = None) -> go.Figure:
@@ -104,77 +97,65 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
     Full bars with ✓ were chosen, hatched ones were not; colours and the text under the axis name the part of the text.
     ``step`` counts from 1; default the first that retrieved. Raises ``SettingError`` for a step that is not there.
     """
-    if not any(own.query is not None for own in check_trace(trace).steps):
+    retrieved = next((one for one in check_trace(trace).steps if one.query is not None), None)
+    if retrieved is None:
         return theme.message(trace.question.text, "This episode retrieved nothing, so there is no query.")
-    retrieved = next(own for own in trace.steps if own.query is not None)
-    own = retrieved if step is None else find_text(trace, step)[0]
-    assert own is not None
-    title = f"Step {own.index + 1} asks: {own.query.text if own.query is not None else 'nothing'}"
-    if own.query is None or not len(own.query.words):
+    own = retrieved if step is None else trace.steps[position("step", step, len(trace.steps), "the trace")]
+    query = own.query
+    title = f"Step {own.index + 1} asks: {query.text if query is not None else 'nothing'}"
+    if query is None or not len(query.words):
         reason = f"Query formulator {trace.method.get('what', '?')!r} does not weigh words by attention."
-        return theme.message(title, reason if own.query is not None else f"Step {own.index + 1} retrieved nothing.")
-    query, left = own.query, max(len(own.query.words) - CANDIDATES, 0)
-    rows = [
-        (part, word, float(weight), bool(chosen))
-        for part, word, weight, chosen in zip(
-            find_parts(trace, own), query.words, query.weights, query.chosen, strict=True
-        )
-    ][left:]
+        return theme.message(title, reason if query is not None else f"Step {own.index + 1} retrieved nothing.")
+    parts = find_parts(trace, own)
+    rows = pd.DataFrame({"part": parts, "weight": query.weights, "chosen": query.chosen})
+    known = zip(query.words, parts, query.weights, strict=True)
+    rows["about"] = [f"{theme.label(word)} · {part} · {num(weight)}" for word, part, weight in known]
     figure = go.Figure()
-    for part, colour in PARTS.items():
-        for chosen in (True, False):
-            inside = [(place, *row) for place, row in enumerate(rows) if (row[0], row[3]) == (part, chosen)]
-            pattern = theme.HATCH | {"shape": "" if chosen else "/"}
-            figure.add_bar(
-                x=[place for place, *_ in inside], y=[weight for _, _, _, weight, _ in inside],
-                name=f"{part}, {'✓ chosen' if chosen else 'not chosen'}", showlegend=bool(inside),
-                text="✓" if chosen else "", textposition="outside", cliponaxis=False,
-                marker={"color": colour, "opacity": 1 if chosen else 0.55, "pattern": pattern},
-                customdata=[f"{theme.label(word)} · {part} · {num(weight)}" for _, _, word, weight, _ in inside],
-                hovertemplate="%{customdata}<extra></extra>",
-            )  # fmt: skip
-    edges = [place for place, (a, b) in enumerate(pairwise(rows), 1) if a[0] != b[0]]
-    for edge in edges:
-        figure.add_vline(edge - 0.5, line_color=theme.GRID)
-    figure.update_xaxes(
-        tickvals=list(range(len(rows))), ticktext=[theme.clip_label(word, 20) for _, word, *_ in rows], tickangle=-60,
-        showgrid=False,
-    )  # fmt: skip
+    for part, chosen in product(PARTS, (True, False)):
+        inside = rows[(rows["part"] == part) & (rows["chosen"] == chosen)]
+        pattern = theme.HATCH | {"shape": "" if chosen else "/"}
+        figure.add_bar(
+            x=inside.index, y=inside["weight"], name=f"{part}, {'✓ chosen' if chosen else 'not chosen'}",
+            showlegend=len(inside) > 0, text="✓" if chosen else "", textposition="outside", cliponaxis=False,
+            marker={"color": PARTS[part], "opacity": 1 if chosen else 0.55, "pattern": pattern},
+            customdata=inside["about"],
+        )  # fmt: skip
+    draw_edges(parts, figure.add_vline, theme.GRID)
+    ticks = [theme.clip_label(word, 20) for word in query.words]
+    figure.update_xaxes(tickvals=rows.index, ticktext=ticks, tickangle=-60, showgrid=False, title=chosen_line(query))
     hit = "the hit" if unit_of(trace) == "word" else f"the words that stand for the {unit_of(trace)}"
     figure.update_yaxes(title_text=f"attention from {hit}")
-    more = f"; {count(left, 'earlier word')} left out" if left else ""
-    figure.update_xaxes(title_text=chosen_line(query) + more)
-    legend = {"orientation": "h", "y": 1, "yanchor": "bottom"}
-    return theme.finish(figure, title, 400, barmode="overlay", legend=legend)
+    return theme.finish(figure, title, 400, barmode="overlay", legend=ABOVE)
+
+
+def draw_edges(parts: Sequence[str], draw: Callable[..., Any], colour: str) -> None:
+    """A line wherever one part of the text ends and another begins."""
+    for at, (one, other) in enumerate(pairwise(parts), 1):
+        if one != other:
+            draw(at - 0.5, line_color=colour, line_width=1)
 
 
 def find_parts(trace: Trace, step: Step) -> list[str]:
     """The part of the text that each candidate of a query stands in; candidates are in text order, hits are none."""
-    before = trace.steps[step.index - 1].answer if step.index else ""
-    texts = {"question": trace.question.text, "answer so far": before, "draft": _read_draft(trace, step)}
-    words = [(part, word) for part, text in texts.items() for word in WORD.findall(text)]
+    before, draft, decision = trace.steps[step.index - 1].answer if step.index else "", "", step.decision
+    if step.draft is not None and decision is not None:
+        end = len(step.draft.text) if decision.cut is None else decision.cut
+        if trace.method.get("variant") == "reference":  # the released code also reads the rest of the sentence
+            end = max(end, sentence_end(step, decision.sentence, end) or len(step.draft.text))
+        draft = step.draft.text[:end]
+    texts = zip(PARTS, (trace.question.text, before, draft), strict=True)
+    words = [(part, word) for part, text in texts for word in WORD.findall(text)]
     parts: list[str] = []
     place = 0
-    assert step.query is not None
-    for word in step.query.words:
-        match = next((i for i in range(place, len(words)) if words[i][1] == word), None)
+    for candidate in step.query.words if step.query is not None else ():
+        match = next((i for i in range(place, len(words)) if words[i][1] == candidate), None)
         place = place if match is None else match + 1
         parts.append(words[match][0] if match is not None else parts[-1] if parts else "question")
     return parts
 
 
-def _read_draft(trace: Trace, step: Step) -> str:
-    """The draft up to its cut; the released code also reads the rest of the sentence that fired."""
-    draft, decision = step.draft, step.decision
-    if draft is None or decision is None:
-        return ""
-    end = len(draft.text) if decision.cut is None else decision.cut
-    if trace.method.get("variant") == "reference":
-        end = max(end, sentence_end(step, decision.sentence, end) or len(draft.text))
-    return draft.text[:end]
-
-
 Part = tuple[str, Word]  # "question", "answer so far" or "draft", and a word of it
+MAX_WORDS = 80  # on an axis
 NO_ATTENTION = (
     "This trace kept no attention. It is kept where a query is made from the draft's own rows, as\n"
     "dl.method('dragin') does; trace.attention(lm=lab.model) has a model read the text again."
@@ -192,21 +173,15 @@ class WordMap:
 
 
 def attention(
-    trace: Trace,
-    step: int | None = None,
-    head: int | None = None,
-    *,
-    lm: LanguageModel | None = None,
-    max_words: int = 80,
+    trace: Trace, step: int | None = None, head: int | None = None, *, lm: LanguageModel | None = None
 ) -> go.Figure:
     """The attention of a step's draft as a map of words; a menu chooses the mean of the heads or one head.
 
     Without ``lm`` it shows the rows that were kept while the draft was written: its words look at the question, the
     answer so far and the draft. With ``lm`` the model reads question and answer once more by themselves, as the
     reference variant does, so it works for every trace. ``step`` counts from 1; ``head`` is shown first, default the
-    mean. At most ``max_words`` words stand on an axis. Raises ``SettingError`` for a step or head that does not exist.
+    mean. The last 80 words stand on an axis. Raises ``SettingError`` for a step or head that does not exist.
     """
-    max_words = count_of("max_words", max_words, 2)
     if not (lm is None or hasattr(lm, "tokenizer")):
         raise SettingError(f"lm {shown(lm)} is {type(lm).__name__}; give the LanguageModel that wrote the trace")
     if not check_trace(trace).continuations:
@@ -214,17 +189,17 @@ def attention(
     own, name, _ = find_text(trace, step)
     if lm is not None:
         words = read_again(trace.question.text, trace.text if step is None or own is None else own.answer, lm)
-        where = "question and answer, read again by themselves"
+        name = "question and answer, read again by themselves"
     else:
         kept = [one for one in trace.steps if step is None or one is own]
         texts = [(one.draft, one.prompt) for one in kept] + [(one.continuation, one.passages_prompt) for one in kept]
         rows = next(((t, p) for t, p in texts if t is not None and p is not None and t.rows is not None), None)
         if rows is None:
             return theme.message(trace.question.text, NO_ATTENTION)
-        words, where = written_map(trace, *rows), name
+        words = written_map(trace, *rows)
     if head is not None and not (isinstance(head, int) and head in words.heads):
         raise SettingError(f"head={shown(head)} was not captured; give one of {', '.join(map(str, words.heads))}")
-    return draw_map(fit_words(words, max_words), f"{trace.question.text} · {where}", head)
+    return draw_map(words, f"{trace.question.text} · {name}", head)
 
 
 def written_map(trace: Trace, text: Draft, prompt: Prompt) -> WordMap:
@@ -265,58 +240,37 @@ def pay_attention(attention: np.ndarray, rows: list[Part], columns: list[Part], 
 
     ``attention`` is (h, queries, keys); query q is the position ``first + q`` of the keys.
     """
-    sums = np.concatenate([np.zeros((*attention.shape[:2], 1), np.float32), attention.cumsum(axis=2)], axis=2)
-    starts, stops = (np.array([getattr(word, end) for _, word in columns], int) for end in ("start", "stop"))
-    to_words = sums[:, :, stops] - sums[:, :, starts]  # (h, queries, c)
+    to_words = np.stack([attention[:, :, word.start : word.stop].sum(axis=2) for _, word in columns], axis=2)
     paid = np.stack([to_words[:, word.start : word.stop].mean(axis=1) for _, word in rows], axis=1)  # (h, r, c)
-    ahead = starts[None, :] >= first + np.array([word.stop for _, word in rows])[:, None]  # (r, c)
-    return np.where(ahead, np.nan, paid)
-
-
-def fit_words(words: WordMap, most: int) -> WordMap:
-    """At most ``most`` words on an axis: the question's start and the text's end, nearest to what is asked."""
-
-    def keep(axis: list[Part]) -> list[int]:
-        question = [i for i, (part, _) in enumerate(axis) if part == "question"][: most // 3]
-        rest = [i for i, (part, _) in enumerate(axis) if part != "question"]
-        return list(range(len(axis))) if len(axis) <= most else [*question, *rest[len(question) - most :]]
-
-    rows, columns = keep(words.rows), keep(words.columns)
-    paid = words.paid[:, rows][:, :, columns]
-    return WordMap(paid, [words.rows[i] for i in rows], [words.columns[i] for i in columns], words.heads)
+    starts, ends = ([getattr(word, end) for _, word in axis] for axis, end in ((columns, "start"), (rows, "stop")))
+    return np.where(np.array(starts) >= first + np.array(ends)[:, None], np.nan, paid)
 
 
 def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
     """The map, with a menu of the heads where there are several."""
-    names = [f"mean of {count(len(words.heads), 'head')}", *(f"head {h}" for h in words.heads)]
-    maps = [words.paid.mean(axis=0), *words.paid]  # (r, c) each
+    rows, columns = words.rows[-MAX_WORDS:], words.columns[-MAX_WORDS:]
+    kept = words.paid[:, -MAX_WORDS:, -MAX_WORDS:]
+    maps = {f"mean of {count(len(words.heads), 'head')}": kept.mean(axis=0)}  # (r, c) each
+    maps |= {f"head {number}": paid for number, paid in zip(words.heads, kept, strict=True)}
     chosen = 0 if head is None else 1 + words.heads.index(head)
-    hover_texts = [
-        [f"{theme.label(r.text)} → {theme.label(c.text)} ({part})" for part, c in words.columns] for _, r in words.rows
-    ]
-    figure = go.Figure()
-    for at, (name, paid) in enumerate(zip(names, maps, strict=True)):
+    hover_texts = [[f"{theme.label(r.text)} → {theme.label(c.text)} ({part})" for part, c in columns] for _, r in rows]
+    figure, buttons = go.Figure(), []
+    for at, (name, paid) in enumerate(maps.items()):
         figure.add_heatmap(
             z=paid, visible=at == chosen, name=name, customdata=hover_texts, coloraxis="coloraxis", hoverongaps=False,
             hovertemplate="%{customdata}: %{z:.3f}<extra></extra>",
         )  # fmt: skip
-    for axis, draw in ((words.columns, figure.add_vline), (words.rows, figure.add_hline)):
-        for at, (a, b) in enumerate(pairwise(axis), 1):
-            if a[0] != b[0]:
-                draw(at - 0.5, line_color=theme.INK, line_width=1)
-    ticks = [[theme.clip_label(word.text, 18) for _, word in axis] for axis in (words.columns, words.rows)]
-    figure.update_xaxes(
-        tickvals=list(range(len(ticks[0]))), ticktext=ticks[0], tickangle=-60, showgrid=False, title_text="is looked at"
-    )
-    figure.update_yaxes(tickvals=list(range(len(ticks[1]))), ticktext=ticks[1], autorange="reversed", showgrid=False)
-    menu = [
-        {"label": name, "method": "update", "args": [{"visible": [i == at for i in range(len(names))]}]}
-        for at, name in enumerate(names)
-    ]
+        visible = [other == name for other in maps]
+        buttons.append({"label": name, "method": "update", "args": [{"visible": visible}]})
+    draw_edges([part for part, _ in columns], figure.add_vline, theme.INK)
+    draw_edges([part for part, _ in rows], figure.add_hline, theme.INK)
+    across, down = ([theme.clip_label(word.text, 18) for _, word in axis] for axis in (columns, rows))
+    figure.update_xaxes(tickvals=list(range(len(across))), ticktext=across, tickangle=-60, title="is looked at")
+    figure.update_yaxes(tickvals=list(range(len(down))), ticktext=down, autorange="reversed")
     place = {"x": 1, "y": 1.02, "xanchor": "right", "yanchor": "bottom"}
-    look = place | {"bgcolor": "#ffffff", "font": {"color": "#24211d"}}
+    menu = {"buttons": buttons, "active": chosen, "bgcolor": "#ffffff", "font": {"color": "#24211d"}} | place
     scale = [[0, "rgba(0, 114, 178, 0)"], [0.15, "rgba(0, 114, 178, .45)"], [1, "rgba(0, 114, 178, 1)"]]
-    return theme.finish(
-        figure, title, 240 + 19 * len(words.rows), coloraxis={"colorscale": scale, "cmin": 0, "colorbar_title": "paid"},
-        updatemenus=[{"buttons": menu, "active": chosen} | look] if len(words.heads) > 1 else [],
-    )  # fmt: skip
+    look = {"colorscale": scale, "cmin": 0, "colorbar_title": "paid"}
+    menus = [menu] if len(words.heads) > 1 else []
+    figure.update_xaxes(showgrid=False).update_yaxes(showgrid=False)
+    return theme.finish(figure, title, 240 + 19 * len(rows), coloraxis=look, updatemenus=menus)

@@ -2,56 +2,40 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 from unicodedata import normalize
 
-from dragin_lab.catalog.methods import tables
+import numpy as np
+from markupsafe import Markup, escape
+from spacy.lang.en.stop_words import STOP_WORDS
+
 from dragin_lab.core.answers import thoughts
-from dragin_lab.core.method import VARIANTS
-from dragin_lab.core.settings import Declaration, title_setting
-from dragin_lab.errors import SettingError
+from dragin_lab.core.settings import title_setting
+from dragin_lab.text import printable
 from dragin_lab.trace.trace import Draft, Passage, Query, Step, Trace
-from dragin_lab.views.html import count, num, short
 
 #: The parts of a step in reading order.
-PARTS = {
-    "thoughts": "Thoughts",
-    "draft": "Draft",
-    "decision": "Decision",
-    "query": "Query",
-    "passages": "Passages",
-    "continuation": "Continuation",
-    "notes": "Notes",
-    "prompts": "Prompts",
-}
+_ORDER = ("thoughts", "draft", "decision", "query", "passages", "continuation", "notes", "prompts")
+PARTS = {part: part.capitalize() for part in _ORDER}
 NO_MESSAGE = "ended by an error that left no message"
 SIGNS = {"retrieved": "◆", "kept": "✓", "open": "…"}
-_ROLES = {"when": "trigger", "what": "query formulator"}
+#: Settings that the line on a method says otherwise, or not at all.
+_APART = ("name", "label", "variant", "when", "what", "measure", "unit", "pipeline", "top_k", "max_new_tokens")
 _NAMING = ("id", "name", "kind", "dtype", "device", "corpus")
-#: Words too common to be worth marking in a passage; the query itself keeps them.
-_COMMON = re.compile(
-    "a|an|and|are|as|at|be|been|but|by|did|do|does|for|from|had|has|have|he|her|his|how|in|is|it|its|of|on|or|she|so|"
-    "that|the|their|them|then|there|they|this|to|was|were|what|when|where|which|who|whom|whose|why|will|with"
-)
 
 
 def step_parts(step: Step) -> list[str]:
     """The parts of a step that have something to show, in reading order."""
     there = {
         "thoughts": thoughts_of(step),
-        "draft": step.draft is not None,
-        "decision": step.decision is not None,
-        "query": step.query is not None,
         "passages": step.passages or step.query is not None,
-        "continuation": step.continuation is not None,
         "notes": step_notes(step),
         "prompts": step.prompt is not None or step.passages_prompt is not None,
     }
-    return [part for part in PARTS if there[part]]
+    return [part for part in PARTS if (there[part] if part in there else getattr(step, part) is not None)]
 
 
 def thoughts_of(step: Step) -> list[str]:
@@ -92,57 +76,36 @@ def judge_answer(trace: Trace) -> tuple[str, str]:
 
 def header_facts(trace: Trace) -> list[tuple[str, str]]:
     """The lines of the header, without those that say nothing."""
+    made = trace.provenance
+    named = [made.get("model"), made.get("retriever")]
+    named = [{k: one[k] for k in _NAMING if one.get(k)} if isinstance(one, dict) else one for one in named]
+    models = [", ".join(map(setting_text, one.values())) if isinstance(one, dict) else one for one in named if one]
+    template, chosen = made.get("template"), made.get("exemplars")  # whose they are, where nobody gave any
+    number = template.get("exemplars") if isinstance(template, dict) else None
     lines = {
-        "method": method_line(trace),
-        "model": model_line(trace),
-        "exemplars": exemplars_line(trace),
+        "method": method_line(trace.method),
+        "model": " · ".join(map(str, models)),
+        "exemplars": ": ".join(setting_text(one) for one in (number, chosen) if one is not None) if chosen else "",
         "branch": "" if trace.parting is None else f"parts at {trace.parting}",
         "ended": ended_line(trace),
     }
     return [(name, line) for name, line in lines.items() if line]
 
 
-def method_line(trace: Trace) -> str:
-    """``dragin, reference variant · trigger rind × query formulator qfs · θ 1.2 · top n 25 words · …``."""
-    method = trace.method
+def method_line(method: Mapping[str, Any]) -> str:
+    """``dragin, reference variant · trigger rind × query formulator qfs · θ 1.2 · top n 25 · …``."""
     variant = f", {method['variant']} variant" if method.get("variant") else ""
-    halves = [f"{role} {setting_text(method[key])}" for key, role in _ROLES.items() if method.get(key)]
-    parts = [f"{method.get('name', 'unnamed method')}{variant}", " × ".join(halves)]
-    for name, setting in ({"threshold": Declaration()} | declared_settings(method)).items():
-        value = method.get(name)
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            parts.append(f"{title_setting(name)} {setting_text(value)} {setting.unit}".strip())
+    halves = {"trigger": method.get("when"), "query formulator": method.get("what")}
+    settings = [
+        f"{title_setting(name)} {setting_text(value)}"
+        for name, value in method.items()
+        if name not in _APART and isinstance(value, str | int | float) and not isinstance(value, bool)
+    ]
     top_k, length = method.get("top_k"), method.get("max_new_tokens")
-    parts += [f"{count(top_k, 'passage')} per retrieval"] if top_k is not None else []
-    return " · ".join(filter(None, [*parts, f"at most {count(length, 'token')}" if length is not None else ""]))
-
-
-def declared_settings(method: Mapping[str, Any]) -> dict[str, Declaration]:
-    """The declared settings of a recorded method's trigger and query formulator, as far as these are known here."""
-    declared: dict[str, Declaration] = {}
-    variant = method.get("variant")
-    for key, table in tables(variant if variant in VARIANTS else VARIANTS[0]):
-        with suppress(SettingError):
-            declared |= table.named(method[key]).declared() if method.get(key) else {}
-    return declared
-
-
-def model_line(trace: Trace) -> str:
-    """Which model wrote, with which retriever; "" where the provenance has neither."""
-    named = []
-    for key in ("model", "retriever"):
-        value = trace.provenance.get(key)
-        if isinstance(value, dict):
-            value = ", ".join(setting_text(value[k]) for k in _NAMING if value.get(k))
-        named += [setting_text(value)] if value else []
-    return " · ".join(named)
-
-
-def exemplars_line(trace: Trace) -> str:
-    """How many exemplars stood in the prompt and whose they are, where nobody gave any; "" otherwise."""
-    template, chosen = trace.provenance.get("template"), trace.provenance.get("exemplars")
-    number = template.get("exemplars") if isinstance(template, dict) else None
-    return ": ".join(setting_text(value) for value in (number, chosen) if value is not None) if chosen else ""
+    limits = [f"{count(top_k, 'passage')} per retrieval"] if top_k is not None else []
+    limits += [f"at most {count(length, 'token')}"] if length is not None else []
+    both = " × ".join(f"{role} {setting_text(own)}" for role, own in halves.items() if own)
+    return " · ".join(filter(None, [f"{method.get('name', 'unnamed method')}{variant}", both, *settings, *limits]))
 
 
 def ended_line(trace: Trace) -> str:
@@ -178,37 +141,38 @@ def setting_text(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def provenance_rows(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def nested_rows(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Nested data as rows of name and value; what is nested gets its path for a name."""
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from provenance_rows(inner, f"{path} · {key}" if path else str(key).replace("_", " "))
-    elif isinstance(value, str | int | float | bool) or value is None:
+    if not (isinstance(value, dict) and value):
         yield path, setting_text(value)
-    else:
-        yield path, json.dumps(value, ensure_ascii=False, default=str)
+        return
+    for key, inner in value.items():
+        yield from nested_rows(inner, f"{path} · {key}" if path else str(key).replace("_", " "))
 
 
-def cost_rows(trace: Trace) -> tuple[list[str], list[list[str]]]:
-    """What each step cost: names of the columns, rows."""
+def cost_rows(trace: Trace) -> list[dict[str, str]]:
+    """What each step cost, by the names of the columns."""
     kinds = list(dict.fromkeys(kind for step in trace.steps for kind in step.seconds))
     rows = []
     for step in trace.steps:
         texts = [text for _, text, _ in step.texts]
-        counts = [len(texts), sum(map(len, texts)), step.discarded_tokens, int(step.query is not None)]
-        counts += [sum(len(text.prompt_ids) for text in texts), sum(text.reused for text in texts)]
-        rows.append(
-            [f"step {step.index + 1}", *(f"{n:,}" for n in counts), *(num(step.seconds.get(k, 0.0)) for k in kinds)]
-        )
-    names = ["", "calls", "tokens", "thrown away", "searches", "prompt tokens", "from cache"]
-    return [*names, *(f"{kind} s" for kind in kinds)], rows
+        counts = {
+            "calls": len(texts),
+            "tokens": sum(map(len, texts)),
+            "thrown away": step.discarded_tokens,
+            "searches": int(step.query is not None),
+            "prompt tokens": sum(len(text.prompt_ids) for text in texts),
+            "from cache": sum(text.reused for text in texts),
+        }
+        seconds = {f"{kind} s": num(step.seconds.get(kind, 0.0)) for kind in kinds}
+        rows.append({"step": f"{step.index + 1}"} | {name: f"{n:,}" for name, n in counts.items()} | seconds)
+    return rows
 
 
 def describe_bounds(text: Draft) -> str:
     """How closely a server's entropies are known; "" for a model that has all."""
-    if text.entropy_width is None or not len(text.entropy_width):
-        return ""
-    return f"Entropies are known to ± {num(float(text.entropy_width.max()) / 2)} nats or better."
+    width = 0.0 if text.entropy_width is None else float(text.entropy_width.max(initial=0.0))
+    return f"Entropies are known to ± {num(width / 2)} nats or better." if width else ""
 
 
 # -- queries and passages ---------------------------------------------------------------------------------------------
@@ -217,7 +181,7 @@ def describe_bounds(text: Draft) -> str:
 def query_words(query: Query | None) -> frozenset[str]:
     """The words of a query worth marking in a passage, in lower case."""
     text = "" if query is None else query.sent or query.text
-    return frozenset(word for word in re.findall(r"\w+", text.casefold()) if not _COMMON.fullmatch(word))
+    return frozenset(word for word in re.findall(r"\w+", text.casefold()) if word not in STOP_WORDS)
 
 
 def mark_words(text: str, words: frozenset[str]) -> Iterator[tuple[str, bool]]:
@@ -234,12 +198,58 @@ def holds_gold(passage: Passage, golds: tuple[str, ...]) -> bool:
 
 def query_pool(query: Query) -> list[tuple[str, float, bool, float]]:
     """The candidates of a query: word, weight, whether it was chosen, and its share of the largest weight."""
-    top = max(float(query.weights.max(initial=0.0)), 1e-9)
-    pairs = zip(query.words, query.weights.tolist(), query.chosen.tolist(), strict=True)
-    return [(word, weight, chosen, weight / top if weight == weight else 0.0) for word, weight, chosen in pairs]
+    shares = np.nan_to_num(query.weights / max(float(query.weights.max(initial=0.0)), 1e-9))
+    return list(zip(query.words, query.weights.tolist(), query.chosen.tolist(), shares.tolist(), strict=True))
 
 
 def chosen_line(query: Query) -> str:
     """``5 of 13 candidates chosen``."""
     whole = count(len(query.words), "candidate")
     return f"all {whole} fit, nothing was selected" if query.chosen.all() else f"{query.chosen.sum()} of {whole} chosen"
+
+
+# -- numbers and texts -------------------------------------------------------------------------------------------------
+
+
+def esc(text: object) -> Markup:
+    """Any value as HTML text or attribute value: escaped, printable."""
+    return escape(printable(text))
+
+
+def num(value: float, digits: int = 3) -> str:
+    """A measured number: three decimals below 10, fewer above; NaN, which means not measured, is a dash."""
+    value = float(value)
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    size = abs(value)
+    return f"{value:.{digits if size < 10 else max(digits - 2, 1) if size < 1000 else 0}f}".replace("-", "−")
+
+
+def short(value: float) -> str:
+    """A setting or a scale's number, without trailing zeros."""
+    return f"{float(value):.3g}".replace("-", "−")
+
+
+def percent(p: float) -> str:
+    """A probability for people: 41 %, 0.3 %, under 0.1 %."""
+    return f"{100 * p:.0f} %" if p >= 0.0995 else f"{100 * p:.1f} %" if p >= 0.0005 else "<0.1 %"
+
+
+def count(n: int, one: str, many: str = "") -> str:
+    """``3 passages``, ``1 passage``, ``1,204 passages``."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def clip(text: str, limit: int, unit: str = "character") -> tuple[str, str]:
+    """The text up to ``limit`` characters, and what to say about the rest ("" when nothing is left out)."""
+    if len(text) <= limit:
+        return text, ""
+    return text[:limit], f"… {count(len(text) - limit, 'more ' + unit)}"
+
+
+def clip_html(text: str, limit: int) -> Markup:
+    """``clip`` as HTML: the escaped text and a visible mark where it was cut."""
+    head, rest = clip(text, limit)
+    return esc(head) + (Markup(f'<span class="more">{rest}</span>') if rest else "")

@@ -1,25 +1,38 @@
-"""Results as figures: a sweep's measures against its values, and what quality costs."""
+"""Results as figures: a sweep's measures, what quality costs, and whether a trigger fires where it is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from sklearn.metrics import roc_curve
 
-from dragin_lab.checks import several, text
+from dragin_lab.catalog.methods import restore_method
+from dragin_lab.checks import instance, number, several, text
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import summary
 from dragin_lab.run.sweeps import on_a_scale
+from dragin_lab.study.statistics import roc_area
+from dragin_lab.study.stored_drafts import as_judged
+from dragin_lab.trace.trace import Trace
+from dragin_lab.triggers.logistic import Logistic
 from dragin_lab.views import theme
-from dragin_lab.views.html import count, num
+from dragin_lab.views.facts import count, num, short
+from dragin_lab.views.rows import check_trace, show_spaces
 
 #: How measures are called.
 NAMES = {"em": "exact match", "f1": "F1", "retrievals": "retrievals a question", "tokens": "tokens a question"}
+BINS = 32
+SHOWN = 0.98  # the share of the scores that a histogram shows; larger ones stand in the last bar
+MAX_WORDS = 60
+NOT_BOTH = "There are not both missing and known facts here, so there is nothing to tell apart."
 _PAPER = {"threshold": "value", "num": "retrievals", "#num": "retrievals"}  # what the paper's tables call our columns
 
 
@@ -37,26 +50,23 @@ def sweep(
         raise SettingError("measures is empty; give names of columns, such as ('em', 'f1')")
     ours = check_table(table, ("value", *measures))
     setting = title_setting(str(ours["setting"].iloc[0])) if "setting" in ours and len(ours) else "θ"
-    sources = [("ours", ours)]
+    sources = {"ours": ours}
     if paper is not None and paper is not False:
-        rows = check_table(published.load(5) if paper is True else paper, ())
-        rows = rows.rename(columns={name: _PAPER.get(str(name).lower(), str(name).lower()) for name in rows})
-        if setting != title_setting("threshold"):
+        if setting != "θ":
             raise SettingError(
                 f"the paper's table has values of θ, and this sweep goes over {setting}; leave paper out"
             )
-        sources.append(("the paper's", check_table(rows, ("value",))))
+        rows = check_table(published.load(5) if paper is True else paper, ()).rename(columns=lambda name: name.lower())
+        sources["the paper's"] = check_table(rows.rename(columns=_PAPER), ("value",))
     titles = [NAMES.get(name, name) for name in measures]
-    figure = theme.panels(
-        titles, len(sources), len(measures), shared_yaxes="columns", vertical_spacing=0.2, horizontal_spacing=0.07
-    )
-    for row, (whose, rows) in enumerate(sources, 1):
-        scaled = on_a_scale(rows["value"])
-        rows = rows.sort_values("value") if scaled else rows
-        values = rows["value"].tolist() if scaled else [theme.clip_label(value, 24) for value in rows["value"]]
+    spacing = {"vertical_spacing": 0.2, "horizontal_spacing": 0.07}
+    figure = theme.panels(titles, len(sources), len(measures), shared_yaxes="columns", **spacing)
+    for row, (whose, rows) in enumerate(sources.items(), 1):
+        if scaled := on_a_scale(rows["value"]):
+            rows = rows.sort_values("value")
         for col, name in enumerate(measures, 1):
-            if name in rows:
-                _draw_measure(figure, rows, values, name, setting, whose, scaled, at={"row": row, "col": col})
+            drawn = _draw_measure(rows, name, setting, whose, scaled) if name in rows else []
+            figure.add_traces(drawn, rows=row, cols=col)
             figure.update_xaxes(**place_ticks(rows["value"].tolist(), scaled), title_text=setting, row=row, col=col)
         if len(sources) > 1:
             figure.update_yaxes(title_text=whose, row=row, col=1)
@@ -66,32 +76,29 @@ def sweep(
     return theme.finish(figure, title, 100 + 250 * len(sources), showlegend=False)
 
 
-def _draw_measure(
-    figure: go.Figure, rows: pd.DataFrame, values: list[Any], name: str, setting: str, whose: str, scaled: bool, at: Any
-) -> None:
+def _draw_measure(rows: pd.DataFrame, name: str, setting: str, whose: str, scaled: bool) -> list[go.Scatter]:
     """One measure as a line with its band, or as points with bars where the values stand on no scale."""
     look, y = theme.style(0 if whose == "ours" else 1), rows[name].to_numpy(float)
-    ends = [
-        rows[f"{name}{end}"].fillna(rows[name]).to_numpy(float) if f"{name}_low" in rows else y
-        for end in ("_low", "_high")
-    ]
+    x = rows["value"].tolist() if scaled else [theme.clip_label(value, 24) for value in rows["value"]]
+    low, high = (rows.get(f"{name}{end}", rows[name]).fillna(rows[name]).to_numpy(float) for end in ("_low", "_high"))
     order = [int(np.argmax(np.nan_to_num(y))), len(y) - 1, 0] if len(y) else []
     labelled = choose_apart(rows["value"].tolist() if scaled else range(len(y)), order, 0.2)
-    hover_texts = [
-        f"{setting} {theme.label(value)} · {whose}<br>{NAMES.get(name, name)} {num(one)}"
-        + (f" ({num(low)} to {num(high)})" if low < high else "")
-        for value, one, low, high in zip(rows["value"], y, *ends, strict=True)
-    ]
-    if scaled and f"{name}_low" in rows:
-        band = {"x": [*values, *values[::-1]], "y": [*ends[1], *ends[0][::-1]], "fillcolor": look["line"]["color"]}
-        figure.add_scatter(**band, fill="toself", line_width=0, opacity=0.18, mode="lines", hoverinfo="skip", **at)
-    bars = {"array": ends[1] - y, "arrayminus": y - ends[0], "thickness": 1.2} if not scaled else None
-    figure.add_scatter(
-        x=values, y=y, mode=("lines+" if scaled else "") + "markers+text",
+    points = go.Scatter(
+        x=x, y=y, mode=("lines+" if scaled else "") + "markers+text", **look,
         text=[f"{value:.2f}" if place in labelled else "" for place, value in enumerate(y)],
-        textposition="top center", cliponaxis=False, error_y=bars, **look,
-        customdata=hover_texts, hovertemplate="%{customdata}<extra></extra>", **at,
+        textposition="top center", cliponaxis=False,
+        error_y=None if scaled else {"array": high - y, "arrayminus": y - low, "thickness": 1.2},
+        customdata=[
+            f"{setting} {theme.label(value)} · {whose}<br>{NAMES.get(name, name)} {num(one)}"
+            + (f" ({num(a)} to {num(b)})" if a < b else "")
+            for value, one, a, b in zip(rows["value"], y, low, high, strict=True)
+        ],
     )  # fmt: skip
+    band = go.Scatter(
+        x=[*x, *x[::-1]], y=[*high, *low[::-1]], fillcolor=look["line"]["color"], fill="toself", line_width=0,
+        opacity=0.18, mode="lines", hoverinfo="skip",
+    )  # fmt: skip
+    return [band, points] if scaled and f"{name}_low" in rows else [points]
 
 
 def place_ticks(values: list[Any], scaled: bool) -> dict[str, Any]:
@@ -122,28 +129,30 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     rows = check_table(table, (cost, quality, by))
     rows = rows[np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)] if len(rows) else rows
     figure = go.Figure()
-    for number, (name, own) in enumerate(rows.groupby(by, sort=False)):
+    for place, (name, own) in enumerate(rows.groupby(by, sort=False)):
         own = own.sort_values(cost)
+        bars = {
+            f"error_{axis}": {
+                "array": own[f"{of}_high"] - own[of], "arrayminus": own[of] - own[f"{of}_low"], "thickness": 1,
+                "color": theme.GREY,
+            }
+            for axis, of in (("x", cost), ("y", quality)) if f"{of}_low" in own
+        }  # fmt: skip
         figure.add_scatter(
-            x=own[cost], y=own[quality], name=theme.clip_label(name, 40), **theme.style(number),
-            mode="lines+markers" if len(own) > 1 else "markers+text", text=theme.clip_label(name, 24),
-            error_x=_read_bars(own, cost), error_y=_read_bars(own, quality),
-            textposition="top center", cliponaxis=False,
-            customdata=[_describe_point(row, (cost, quality)) for row in own.to_dict("records")],
-            hovertemplate="%{customdata}<extra></extra>",
+            x=own[cost], y=own[quality], name=theme.clip_label(name, 40), text=theme.clip_label(name, 24), **bars,
+            mode="lines+markers" if len(own) > 1 else "markers+text", textposition="top center", cliponaxis=False,
+            customdata=[_describe_point(row) for row in own.to_dict("records")], **theme.style(place),
         )  # fmt: skip
     best = rows.sort_values([cost, quality], ascending=[True, False])
     best = best[best[quality] > best[quality].cummax().shift(fill_value=-np.inf)]
     line = {"dash": "dot", "shape": "hv", "color": theme.INK}
-    figure.add_scatter(
-        x=best[cost], y=best[quality], mode="lines", line=line, name="best at its cost", hoverinfo="skip"
-    )
+    shown = {"mode": "lines", "line": line, "name": "best at its cost", "hoverinfo": "skip"}
+    figure.add_scatter(x=best[cost], y=best[quality], **shown)
     most = float(rows[cost].max()) if len(rows) else 1.0
     figure.update_xaxes(title_text=NAMES.get(cost, cost), range=[-0.06 * most, 1.1 * most])
     figure.update_yaxes(title_text=NAMES.get(quality, quality))
     title = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}; bars are 95 % intervals".capitalize()
-    legend = theme.BELOW
-    return theme.finish(figure, title if len(rows) else "Nothing was run", 480, legend=legend)
+    return theme.finish(figure, title if len(rows) else "Nothing was run", 480, legend=theme.BELOW)
 
 
 def runs_plot(runs: Any, cost: str = "retrievals", quality: str = "em") -> go.Figure:
@@ -152,22 +161,14 @@ def runs_plot(runs: Any, cost: str = "retrievals", quality: str = "em") -> go.Fi
     return frontier(pd.DataFrame([{"method": name} | summary(own) for name, own in lines.items()]), cost, quality)
 
 
-def _read_bars(rows: pd.DataFrame, name: str) -> dict[str, Any] | None:
-    if f"{name}_low" not in rows:
-        return None
-    low, high = rows[name] - rows[f"{name}_low"], rows[f"{name}_high"] - rows[name]
-    return {"array": high, "arrayminus": low, "thickness": 1, "color": theme.GREY}
-
-
-def _describe_point(row: dict[str, Any], first: Sequence[str]) -> str:
+def _describe_point(row: dict[str, Any]) -> str:
     """Everything that is known of a point; an interval beside its mean."""
     lines = []
     for name, value in row.items():
-        if str(name).endswith(("_low", "_high")):
-            continue
-        shown = num(value) if isinstance(value, float) else theme.clip_label(value, 80)
-        known = f" ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})" if f"{name}_low" in row else ""
-        lines.append(f"{NAMES.get(str(name), theme.label(name))} {shown}{known}")
+        if not str(name).endswith(("_low", "_high")):
+            shown = num(value) if isinstance(value, float) else theme.clip_label(value, 80)
+            known = f" ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})" if f"{name}_low" in row else ""
+            lines.append(f"{NAMES.get(str(name), theme.label(name))} {shown}{known}")
     return "<br>".join(lines)
 
 
@@ -183,3 +184,150 @@ def check_table(table: Any, needed: Sequence[str]) -> pd.DataFrame:
     if "setting" in rows and rows["setting"].nunique() > 1:
         raise SettingError(f"the table goes over {' and '.join(rows['setting'].unique())}; draw one setting at a time")
     return rows if len(rows) else pd.DataFrame(columns=list(dict.fromkeys([*rows.columns, *needed])))
+
+
+# -- does a trigger fire where it is needed? ---------------------------------------------------------------------------
+
+
+def roc(
+    table: pd.DataFrame,
+    missing: str = "missing",
+    triggers: Sequence[str] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+) -> go.Figure:
+    """ROC and precision-recall of triggers over labelled facts; a diamond stands at a trigger's own θ.
+
+    ``table`` has a row for each fact: the bool column ``missing`` and a column of scores for each trigger (those of
+    ``triggers``; default every column of numbers). What only fires or not is a point. Raises ``SettingError`` for
+    columns that are not there.
+    """
+    labels, scores, thetas = read_scores(table, missing, triggers, thresholds)
+    lacking, known = int(labels.sum()), int((~labels).sum())
+    if not (lacking and known):
+        return theme.message("ROC", NOT_BOTH)
+    figure = theme.panels(["ROC", "precision and recall"], cols=2, horizontal_spacing=0.12)
+    areas = {name: roc_area(values, labels) for name, values in scores.items()}
+    for place, name in enumerate(sorted(scores, key=lambda name: -areas[name])):
+        values, look, label = scores[name], theme.style(place), theme.label(name)
+        curve = np.array(roc_curve(labels, values, drop_intermediate=False))  # (3, n) alarms, recall, at which score
+        if set(np.unique(values)) <= {0.0, 1.0}:
+            curve = curve[:, curve[2] == 1.0]
+        mode = "lines" if curve.shape[1] > 1 else "markers"
+        drawn = [(curve, f"{label}, area {areas[name]:.3f}<br>score ≥ ", look | {"mode": mode})]
+        if name in thetas:
+            fired = values > thetas[name]
+            point = np.array([[fired[~labels].mean()], [fired[labels].mean()], [thetas[name]]])
+            diamond = {"mode": "markers", "marker": look["marker"] | {"symbol": "diamond", "size": 13}}
+            drawn.append((point, f"{label}, its θ ", diamond | {"showlegend": False}))
+        for (alarms, recall, at), says, how in drawn:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                precision = recall * lacking / (recall * lacking + alarms * known)
+            hover_texts = [
+                f"{says}{num(t)}<br>{r:.0%} of missing fire, {a:.0%} of known<br>precision {num(p, 2)}"
+                for t, r, a, p in zip(at, recall, alarms, precision, strict=True)
+            ]
+            shared = {"name": f"{label} {areas[name]:.2f}", "legendgroup": name, "customdata": hover_texts} | how
+            figure.add_scatter(x=alarms, y=recall, **shared, row=1, col=1)
+            figure.add_scatter(x=recall, y=precision, **shared | {"showlegend": False}, row=1, col=2)
+    chance = {"mode": "lines", "line": {"dash": "dot", "color": theme.INK}, "hoverinfo": "skip", "showlegend": False}
+    figure.add_scatter(x=[0, 1], y=[0, 1], **chance, row=1, col=1)
+    figure.add_scatter(x=[0, 1], y=[labels.mean()] * 2, **chance, row=1, col=2)
+    for col, (x, y) in enumerate((("known facts that fire", "missing facts that fire"), ("recall", "precision")), 1):
+        figure.update_xaxes(title_text=x, range=[-0.02, 1.02], tickformat=".0%", row=1, col=col)
+        figure.update_yaxes(title_text=y, range=[-0.02, 1.05], tickformat=".0%", row=1, col=col)
+    title = f"Does a trigger fire where it is needed? {lacking:,} facts missing, {known:,} known"
+    return theme.finish(figure, title, 480, legend=theme.BELOW)
+
+
+def scores(
+    table: pd.DataFrame,
+    missing: str = "missing",
+    triggers: Sequence[str] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+) -> go.Figure:
+    """How each trigger scores known and missing facts: two histograms a trigger, each a share of its own kind.
+
+    The largest 2 % of all scores stand in the last bar; a dashed line is θ. Arguments and errors as for ``roc``.
+    """
+    labels, columns, thetas = read_scores(table, missing, triggers, thresholds)
+    if not (len(columns) and labels.any() and not labels.all()):
+        return theme.message("Scores", NOT_BOTH)
+    across = min(3, len(columns))
+    down = math.ceil(len(columns) / across)
+    figure = theme.panels(list(columns), down, across, vertical_spacing=0.35 / down, horizontal_spacing=0.06)
+    for place, (name, values) in enumerate(columns.items()):
+        at = {"row": place // across + 1, "col": place % across + 1}
+        low, top = float(min(values.min(), 0.0)), float(np.quantile(values, SHOWN))
+        edges = np.linspace(low, top if top > low else low + 1.0, BINS + 1)
+        for kind, inside, colour, shape in (("known", ~labels, theme.GREY, ""), ("missing", labels, theme.BLUE, "/")):
+            shares = np.histogram(values[inside].clip(edges[0], edges[-1]), edges)[0] / inside.sum()
+            figure.add_bar(
+                x=(edges[:-1] + edges[1:]) / 2, y=shares, width=edges[1] - edges[0], name=kind, legendgroup=kind,
+                showlegend=not place, customdata=[f"{num(a)} to {num(b)}" for a, b in pairwise(edges)],
+                marker={"color": colour, "opacity": 0.6, "pattern": theme.HATCH | {"shape": shape}},
+                hovertemplate=f"{kind}: %{{y:.1%}} score %{{customdata}}<extra></extra>", **at,
+            )  # fmt: skip
+        if name in thetas:
+            figure.add_vline(thetas[name], **theme.THETA, annotation_text=f"θ {short(thetas[name])}", **at)
+    figure.update_yaxes(tickformat=".0%", ticklabelstandoff=4)
+    figure.update_xaxes(ticklabelstandoff=6)
+    title = f"Scores of {int((~labels).sum()):,} known and {int(labels.sum()):,} missing facts"
+    return theme.finish(figure, title, 130 + 190 * down, barmode="overlay", legend=theme.BELOW)
+
+
+def read_scores(
+    table: Any, missing: str, triggers: Any, thresholds: Any
+) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, float]]:
+    """Which facts are missing (m,) bool, the scores (m,) of each trigger, and the thresholds. Errors as ``roc``."""
+    rows = instance("table", table, pd.DataFrame, "give a DataFrame: a row for each fact, scores as columns")
+    numeric = [str(name) for name in rows.select_dtypes("number")]
+    names = numeric if triggers is None else several("triggers", triggers, str, "give names of columns", alone=True)
+    missing = instance("missing", missing, str, "give the name of the column that says which facts are missing")
+    if absent := [name for name in (missing, *names) if name not in rows]:
+        raise SettingError(
+            f"the table has no column {absent[0]!r}; it has {', '.join(map(str, rows.columns)) or 'none'}"
+        )
+    given = instance("thresholds", thresholds or {}, Mapping, "give a number for each trigger: {'rind': 0.25}")
+    thetas = {str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in given.items()}
+    if bad := [name for name in names if name not in numeric or rows[name].isna().any()]:
+        raise SettingError(f"column {bad[0]!r} has values that are no scores; leave it out of triggers")
+    return rows[missing].to_numpy(bool), {name: rows[name].to_numpy(float) for name in names}, thetas
+
+
+def contributions(trace: Trace) -> go.Figure:
+    """Why a fitted trigger scored the words of a trace as it did: what each feature added to their log-odds.
+
+    Raises ``SettingError`` for a trace of another trigger.
+    """
+    method = restore_method(check_trace(trace).method, None)
+    trigger = method.trigger
+    if not isinstance(trigger, Logistic):
+        raise SettingError(f"trigger {trigger.name!r} has no weights; ask with a trigger that dl.fit_trigger made")
+    order = sorted(range(len(trigger.terms)), key=lambda at: -abs(trigger.terms[at][1]))
+    terms = [trigger.terms[at][:2] for at in order]
+    labels, values, hover_texts = list[str](), list[np.ndarray](), list[list[str]]()
+    for step in (one for one in trace.steps if one.draft is not None and len(one.words)):
+        draft = as_judged(trace, step, method)
+        added, score = trigger.contributions(draft)[:, order], trigger.score(draft)  # (n, f), (n,)
+        for word, (start, stop), hit in zip(step.words.text, step.words.spans, step.words.hit, strict=True):
+            inside = np.arange(start, min(stop, len(score)))
+            if not len(inside) or len(values) == MAX_WORDS:
+                continue
+            token = inside[score[inside].argmax()]
+            name = f"{'◆ ' * bool(hit)}{theme.clip_label(show_spaces(word), 18)}"
+            each = zip((name for name, _ in terms), added[token], strict=True)
+            labels.append(f"{step.index + 1} · {name}")
+            values.append(added[token])
+            hover_texts.append([f"{name}: score {num(score[token])}<br>{theme.label(n)} {v:+.2f}" for n, v in each])
+    if not values:
+        return theme.message(trace.question.text, "No draft was judged.")
+    figure = go.Figure().add_heatmap(
+        z=np.array(values), x=[f"{theme.clip_label(name, 18)} {num(weight, 2)}" for name, weight in terms],
+        y=list(range(len(values))), customdata=hover_texts, texttemplate="%{z:+.1f}", textfont_size=10, zmid=0,
+        colorbar_title="log-odds", colorscale=[[0, theme.BLUE], [0.5, "#f2f0ec"], [1, theme.AMBER]], xgap=1, ygap=1,
+    )  # fmt: skip
+    figure.update_yaxes(tickvals=list(range(len(values))), ticktext=labels, autorange="reversed")
+    figure.update_xaxes(side="top", tickangle=-60)
+    more = f"; the first {MAX_WORDS} words" if len(values) == MAX_WORDS else ""
+    title = f"{trace.question.text} · ◆ scores above θ {short(trigger.threshold)}{more}"
+    return theme.finish(figure, title, 260 + 19 * len(values))

@@ -14,7 +14,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Replay
 from dragin_lab.text import printable, write_compared
 from dragin_lab.trace.trace import Draft, Step, Trace, Words
-from dragin_lab.views.html import num, percent, short
+from dragin_lab.views.facts import num, percent, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,41 +78,44 @@ def find_text(trace: Trace, step: int | None = None, source: str | None = None) 
 def token_rows(trace: Trace, step: Step | None, source: str, text: Draft) -> pd.DataFrame:
     """A row for each of a text's n tokens, with what figures and pages say of it.
 
-    ``compared`` is what the trigger compared with θ (of the token's word, sentence or draft), ``fires`` whether it
-    fired there (``opens``: the first token that did), ``stop`` and ``spared`` whether it is of a stop word or may not
-    fire, ``cut`` whether it was thrown away; ``word`` and ``sentence`` are -1 outside of all; ``within`` (nats) is how
-    far its entropy may be from the one shown, ``name`` what it is called among figures, ``about`` all of it in lines.
+    ``start`` and ``stop`` are its half-open characters without the space that it begins with: a cut "before the word"
+    may stand on either side of it. ``compared`` is what the trigger compared with θ (of the token's word, sentence or
+    draft), ``mark`` the number of what fired or was judged as a whole, ``fires`` whether it fired there (``opens``: the
+    first token that did), ``stop_word`` and ``spared`` whether it is of a stop word or may not fire, ``cut`` whether it
+    was thrown away; ``word``, ``sentence`` and ``mark`` are -1 outside of all; ``within`` (nats) is how far its entropy
+    may be from the one shown, ``name`` what it is called among figures, ``about`` all of it in lines.
     """
     import pandas as pd
 
-    judged = step is not None and source == "draft"
-    words = step.words if step is not None and judged else Words()
-    peaks = step.decision.peaks if step is not None and judged and step.decision is not None else ()
+    words, peaks = Words(), tuple[float, ...]()
+    if step is not None and source == "draft":
+        words, peaks = step.words, () if step.decision is None else step.decision.peaks
     n, theta, unit = len(text), threshold_of(trace), unit_of(trace)
     word = np.full(n, -1)  # (n,) the last of what is appended below stands for no word
     for number, (start, stop) in enumerate(words.spans.tolist()):
         word[start:stop] = number
-    compared, sentence, stop_word = (
-        np.append(values, none)[word]
-        for values, none in ((words.score, np.nan), (words.sentence, -1), (words.stop, False))
-    )
-    fires, spared = np.append(words.hit, False)[word], np.append(words.unjudged, False)[word] & ~stop_word
+    known = ((words.score, np.nan), (words.sentence, -1), (words.stop, False), (words.hit, False))
+    compared, sentence, stop_word, fires = (np.append(values, none)[word] for values, none in known)
+    spared = np.append(words.unjudged, False)[word] & ~stop_word
+    own = [printable(text.text[a:b].lstrip(" ")) for a, b in text.offsets.tolist()]
+    stops = text.offsets[:, 1]
+    starts = np.where([bool(shown) for shown in own], stops - [len(shown) for shown in own], text.offsets[:, 0])
+    mark, fired = np.where(fires, word, -1), np.where(fires, word, -2)
     if unit != "word":
         of_peak = sentence if len(peaks) != 1 else np.zeros(n, int)
         compared = np.array([peaks[at] if 0 <= at < len(peaks) else math.nan for at in of_peak], float)
         fires, spared = compared > theta, np.zeros(n, bool)
-    fired_unit = np.where(fires, word if unit == "word" else 0, -2)
+        whole = np.isfinite(compared) & (starts < stops)
+        mark, fired = np.where(whole, 0 if unit == "draft" else sentence, -1), np.where(fires, 0, -2)
     end = None if step is None else step.kept_end(source)
     cut = np.zeros(n, bool) if end is None or end >= len(text.text) else text.offsets[:, 0] >= end
     width = np.zeros(n) if text.entropy_width is None else np.asarray(text.entropy_width, float)
     columns = {
-        "name": [
-            show_spaces(text.text[a:b].strip(" ") or piece)
-            for (a, b), piece in zip(text.offsets.tolist(), text.pieces, strict=True)
-        ],
+        "start": starts, "stop": stops, "piece": [printable(piece) for piece in text.pieces],
+        "name": [show_spaces(shown.strip(" ") or piece) for shown, piece in zip(own, text.pieces, strict=True)],
         "entropy": text.entropy, "received": text.received, "probability": np.exp(text.logprob), "compared": compared,
-        "word": word, "sentence": sentence, "stop": stop_word, "spared": spared, "fires": fires,
-        "opens": fires & (np.diff(fired_unit, prepend=-2) != 0), "cut": cut, "within": width / 2,
+        "word": word, "sentence": sentence, "mark": mark, "stop_word": stop_word, "spared": spared, "fires": fires,
+        "opens": fires & (np.diff(fired, prepend=-2) != 0), "cut": cut, "within": width / 2,
     }  # fmt: skip
     rows = pd.DataFrame(columns)
     return rows.assign(about=list(_describe_tokens(rows, text, words, unit, theta)))
@@ -128,7 +131,7 @@ def list_alternatives(text: Draft, at: int, most: int | None = None) -> list[tup
 
 def _describe_tokens(rows: pd.DataFrame, text: Draft, words: Words, unit: str, theta: float) -> Iterator[str]:
     """What is known of each token, in lines."""
-    flags = {"stop": "stop word", "fires": "◆ HIT", "spared": "not judged", "cut": "✂ thrown away"}
+    flags = {"stop_word": "stop word", "fires": "◆ HIT", "spared": "not judged", "cut": "✂ thrown away"}
     for at, row in enumerate(rows.to_dict("records")):
         apart = f" ± {num(row['within'])}" if row["within"] > 0.0005 else ""
         measures = [f"entropy {num(row['entropy'])}{apart}", f"attention received {num(row['received'])}"]
@@ -183,7 +186,6 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     shared = {
         "x": np.arange(1, len(rows) + 1),
         "customdata": [theme.label(line) for line in rows["about"]],
-        "hovertemplate": "%{customdata}<extra></extra>",
     }
     within = {"array": rows["within"], "thickness": 1} if (rows["within"] > 0).any() else None
     figure = go.Figure().add_bar(y=rows["entropy"], marker_color=theme.BLUE, error_y=within, **shared)
@@ -208,7 +210,7 @@ def draw_scores(rows: pd.DataFrame) -> list[dict[str, Any]]:
     from dragin_lab.views import theme
 
     colours = np.where(rows["fires"], theme.AMBER, theme.GREY).tolist()
-    hatch = theme.HATCH | {"shape": np.where(rows["spared"] | rows["stop"], "/", "").tolist()}
+    hatch = theme.HATCH | {"shape": np.where(rows["spared"] | rows["stop_word"], "/", "").tolist()}
     at = np.flatnonzero(rows["opens"])
     hover_texts = [theme.label(line) for line in rows["about"]]
     return [

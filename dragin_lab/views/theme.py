@@ -67,7 +67,11 @@ def panels(titles: Sequence[str], rows: int = 1, cols: int = 1, **options: Any) 
 
 
 def finish(figure: go.Figure, title: str, height: int, **layout: Any) -> go.Figure:
-    """The figure with its title, of at most two lines, in the template."""
+    """The figure with its title, of at most two lines; ``customdata`` is what its traces say on hover."""
+    figure.for_each_trace(
+        lambda data: data.update(hovertemplate=data.hovertemplate or "%{customdata}<extra></extra>"),
+        selector=lambda data: data.customdata is not None,
+    )
     lines = textwrap.wrap(" ".join(printable(title).split()), 64, max_lines=2, placeholder=" …")
     return figure.update_layout(
         title={"text": "<br>".join(map(label, lines)), "pad_t": 10 * len(lines)},

@@ -1,109 +1,91 @@
-"""One page of a trace: its answer, then step by step why it retrieved, what it asked and found, what that changed."""
+"""One page of a trace: its answer, then step by step why it retrieved, what it asked and found, what that changed.
+
+And the same page of a stored trace under other settings, with how far that is known.
+"""
 
 from __future__ import annotations
 
 import difflib
-import hashlib
-from collections.abc import Iterator
-from functools import cache, partial
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup
 
-from dragin_lab.checks import count as as_count
+from dragin_lab.checks import several
+from dragin_lab.core.settings import title_setting
+from dragin_lab.errors import SettingError
+from dragin_lab.study.truth import Count
+from dragin_lab.study.whatif import Outcome
 from dragin_lab.trace.kept import arrivals, before_after, mean_entropy, origins, with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace
 from dragin_lab.views import facts
-from dragin_lab.views.html import clip, clip_html, count, esc, num
-from dragin_lab.views.pages import Page, open_trace, render, show_or_explain
-from dragin_lab.views.texts import Cell, Texts, write_trace
+from dragin_lab.views.facts import clip, clip_html, count, esc, num
+from dragin_lab.views.pages import Page, open_trace, render
+from dragin_lab.views.rows import unit_of
+from dragin_lab.views.texts import Texts, read_pieces, write_trace
 
 MAX_STEPS, OPEN_STEPS = 40, 6
 GEM = '<span class="gem" aria-hidden="true">◆</span>'
 
 
-def trace(source: Trace | str | Path, *, max_tokens: int = 2000) -> Page:
+def trace(source: Trace | str | Path) -> Page:
     """A trace as a page, step by step; a notebook shows it for a bare ``trace`` too.
 
-    At most ``max_tokens`` tokens are coloured one by one; the other texts stand plain, and the page says so. Raises
+    The first 2,000 tokens are coloured one by one; the other texts stand plain, and the page says so. Raises
     ``TraceFileError`` for a file that holds no trace.
     """
-    opened, most = open_trace(source), as_count("max_tokens", max_tokens)
-    texts = cache(lambda: Texts(opened, most=most))  # read once, for the page and for its text
-    return Page(opened.question.text, lambda: trace_card(texts()), lambda: write_trace(texts()))
+    texts = Texts(open_trace(source))
+    return Page(texts.trace.question.text, trace_card(texts), write_trace(texts))
 
 
 def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str:
     """The inside of the page. ``turns`` say what other settings would do in each step, ``since`` where they part."""
     shown = texts.trace
-    prefix = "dl" + hashlib.blake2s(f"{shown.fingerprint}{turns is None}".encode(), digest_size=5).hexdigest()
+    prefix = f"dl{shown.fingerprint}{'' if turns is None else '-replayed'}"
     retrieving = [step.index for step in shown.steps if step.query is not None]
     few = [step.index for step in shown.steps[:MAX_STEPS]]
     return render(
-        "trace.html", trace=shown, texts=texts, prefix=prefix, facts=facts, turns=turns, since=since, most=MAX_STEPS,
+        "trace.html", trace=shown, texts=texts, prefix=prefix, turns=turns, since=since, most=MAX_STEPS,
         opened=few if len(few) <= OPEN_STEPS else (retrieving or few)[: OPEN_STEPS // 2],
-        draw=partial(draw_part, texts), answer=Markup(draw_answer(shown, prefix)), prompts=partial(prompt_parts, {}),
+        draw=partial(draw_text, texts), answer=Markup(draw_answer(shown, prefix)), prompts=partial(prompt_parts, {}),
         first_found=first_found(shown), compare_sentences=compare_sentences, before_after=before_after,
         about_text=about_text, judge_decision=judge_decision,
     )  # fmt: skip
 
 
-def draw_part(texts: Texts, part: str, step: Step) -> Markup:
-    """The draft or the continuation of a step as it was kept and thrown away; what fails shows its text instead."""
-    name, text = f"{part} of step {step.index + 1}", getattr(step, part)
-    return Markup(show_or_explain(lambda: _draw_text(texts, step, part), name, esc(text.text)))
-
-
-def _draw_text(texts: Texts, step: Step, part: str) -> str:
-    text, end = getattr(step, part), step.kept_end(part)
-    cells, whole = texts.cells(step, part), len(text.text)
-    cut = whole if end is None else end
+def draw_text(texts: Texts, part: str, step: Step) -> Markup:
+    """The draft or the continuation of a step, token by token, as it was kept and thrown away."""
     new = ' class="new"' if part == "continuation" and with_passages(step, part) else ""
-    out = [f"<span{new}>{draw_cells(texts, step, part, cells, 0, cut, cut >= whole)}</span>"]
-    if text.text[cut:].strip():
-        gone = draw_cells(texts, step, part, cells, cut, whole, True)
-        out.append(f'<bdi class="tag">✂ cut here · thrown away</bdi><del class="cut">{gone}</del>')
-    if end is None and text.text:
-        out.append('<bdi class="tag dim">not decided yet</bdi>')
-    if not text.text:
-        out.append('<span class="soft">nothing was written</span>')
-    return f'<div class="txt" dir="auto">{"".join(out)}</div>'
-
-
-def draw_cells(
-    texts: Texts, step: Step, part: str, cells: list[Cell] | None, start: int, stop: int, special: bool
-) -> str:
-    """The characters ``start`` to ``stop`` of a text, token by token, with all that is known of each on hover."""
-    text = getattr(step, part).text
-    if cells is None:
-        return f"{clip_html(text[start:stop], 20_000)}"
-    out, place, about = [], start, texts.rows[step.index, part]["about"].tolist()
-    marked = False  # a cut may run through what fired
+    out, ends = [f"<span{new}>"], "</span>"
     fired = step.decision.token if step.decision is not None and part == "draft" else None
-    for cell in cells:
-        if not (start <= cell.start < stop or (cell.special and special and cell.start == stop)):
-            continue
-        several = f"\n{cell.tokens} tokens make this character" if cell.tokens > 1 else ""
-        flags = {f"h{cell.level}": cell.level, "sp": cell.special, "unjudged": cell.spared}
-        flags["fired"] = cell.fires and fired == cell.row
-        css = " ".join(name for name, on in flags.items() if on)
-        out.append(str(esc(text[place : cell.start])))
-        if cell.opens:
-            marked = True
-            out.append(f'<mark class="hit" tabindex="0">{GEM}<bdi class="vh">hit: </bdi>')
-        if cell.unit in ("opens", "both"):
-            out.append('<bdi class="bracket">[</bdi>')
-        shown = esc(cell.text.replace("\n", "↵\n"))
-        out.append(f'<span class="{css}" data-i="{esc(about[cell.row] + several)}">{shown}</span>')
-        if cell.closes and marked:
-            marked = False
-            out.append("</mark>")
-        if cell.unit in ("closes", "both"):
-            above = " above" if cell.fires else ""
-            out.append(f'<bdi class="bracket{above}">]</bdi><bdi class="bracket tag{above}">{esc(cell.verdict)}</bdi>')
-        place = max(place, cell.stop)
-    return "".join([*out, "</mark>" * marked, str(esc(text[place:stop]))])
+    word = unit_of(texts.trace) == "word"
+    for kind, text, row in read_pieces(texts, step, part):
+        if kind == "text":
+            out.append(clip_html(text, 20_000))
+        elif kind == "token":
+            several = f"\n{row['tokens']} tokens make this character" if row["tokens"] > 1 else ""
+            flags = {f"h{row['level']}": row["level"], "sp": row["start"] == row["stop"], "unjudged": row["spared"]}
+            flags["fired"] = row["fires"] and fired == row["index"]
+            css = " ".join(name for name, on in flags.items() if on)
+            shown = esc(text.replace("\n", "↵\n"))
+            out.append(f'<span class="{css}" data-i="{esc(row["about"] + several)}">{shown}</span>')
+        elif kind == "[":
+            hit = f'<mark class="hit" tabindex="0">{GEM}<bdi class="vh">hit: </bdi>'
+            out.append(hit if word else '<bdi class="bracket">[</bdi>')
+        elif kind == "]":
+            above = " above" if row["fires"] else ""
+            verdict = f'<bdi class="bracket{above}">]</bdi><bdi class="bracket tag{above}">{esc(text)}</bdi>'
+            out.append("</mark>" if word else verdict)
+        else:
+            ends = "</del>"
+            out.append('</span><bdi class="tag">✂ cut here · thrown away</bdi><del class="cut">')
+    whole = getattr(step, part).text
+    open_end = '<bdi class="tag dim">not decided yet</bdi>' if whole and step.kept_end(part) is None else ""
+    nothing = "" if whole else '<span class="soft">nothing was written</span>'
+    return Markup(f'<div class="txt" dir="auto">{"".join(out)}{ends}{open_end}{nothing}</div>')
 
 
 def draw_answer(shown: Trace, prefix: str) -> str:
@@ -124,14 +106,12 @@ def draw_answer(shown: Trace, prefix: str) -> str:
 # -- parts of a step --------------------------------------------------------------------------------------------------
 
 
-def compare_sentences(before: str, after: str) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:
+def compare_sentences(before: str, after: str) -> list[list[tuple[str, bool]]]:
     """Two sentences, each in runs of words with whether the other one lacks them."""
     old, new = before.split()[:120], after.split()[:120]
     ops = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    return (
-        [(" ".join(old[a:b]), op != "equal") for op, a, b, _, _ in ops if a < b],
-        [(" ".join(new[c:d]), op != "equal") for op, _, _, c, d in ops if c < d],
-    )
+    runs = [[(old[a:b], op), (new[c:d], op)] for op, a, b, c, d in ops]
+    return [[(" ".join(words), op != "equal") for words, op in side if words] for side in zip(*runs, strict=True)]
 
 
 def about_text(step: Step, part: str) -> str:
@@ -180,3 +160,77 @@ def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[
             seen[text] = number
             yield name, "".join(clip(text, 6000))
         place = max(place, stop)
+
+
+# -- a trace under other settings -------------------------------------------------------------------------------------
+
+
+def replayed(outcomes: Outcome | Iterable[Outcome]) -> Page:
+    """Stored traces under other settings, as ``dl.Replay(trace).at(...)`` tells: what would fire, be asked and change.
+
+    The first one is drawn in full, the others are lines of a table. Raises ``SettingError`` for none.
+    """
+    known = several("outcomes", outcomes, Outcome, "give what dl.Replay(trace).at(...) returns", alone=True)
+    if not known:
+        raise SettingError("there is no outcome to show; give one or a list of them")
+    first = known[0]
+    why = f'<p class="soft">{esc(first.why)}</p>' if first.why else ""
+    head = f'<div class="head" role="status">{sum_up(known, table=len(known) > 1)}{why}</div>'
+    lines = [f"{name:24}{value}" for name, value in summary_rows(known)] + ["", first.table.to_string(index=False)]
+    inner = head + trace_card(Texts(first.judged), turns=first.turns, since=first.since)
+    return Page(first.trace.question.text, inner, "\n".join(lines) + "\n")
+
+
+def sum_up(outcomes: Sequence[Outcome], *, table: bool) -> str:
+    """What outcomes come to, and a row for each: first those that change, and of them those that change earliest."""
+    sums = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes))
+    rows = [
+        {
+            "question": clip(one.trace.question.text, 90)[0],
+            "answer was": facts.judge_answer(one.trace)[1],
+            "is now": "not known" if one.known is None else facts.judge_answer(one.known)[1],
+            "retrievals": f"{'' if one.whole else '≥ '}{one.retrievals}",
+            "was": one.trace.retrievals_count,
+            "known": known_until(one),
+            "what changes": "nothing" if one.since is None else one.turns[one.since].change or one.why,
+            "precision": num(one.count.precision, 2),
+            "recall": num(one.count.recall, 2),
+        }
+        for one in sorted(outcomes, key=lambda one: (one.since is None, one.since or 0))
+    ]
+    drawn = f'<div class="wide">{pd.DataFrame(rows).to_html(index=False, border=0)}</div>' if table else ""
+    return f'<dl class="facts">{sums}</dl>{drawn}'
+
+
+def known_until(outcome: Outcome) -> str:
+    """How far a stored trace shows what would happen."""
+    return "to its end" if outcome.since is None else f"to step {outcome.since + 1}"
+
+
+def summary_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """The figures of all traces together: name and value."""
+    old, method = outcomes[0].trace.method, outcomes[0].method
+    changes = [
+        f"{title_setting(name)} {facts.setting_text(value)} (was {facts.setting_text(old[name])})"
+        for name, value in (method.trigger.settings | method.formulator.settings).items()
+        if name in old and value != old[name]
+    ]
+    whole, total = sum(one.whole for one in outcomes), sum(one.retrievals for one in outcomes)
+    before = sum(one.trace.retrievals_count for one in outcomes)
+    least = "" if whole == len(outcomes) else "at least "
+    known = f"{whole} of {count(len(outcomes), 'trace')} to its end" if len(outcomes) > 1 else known_until(outcomes[0])
+    rows = [
+        ("settings", ", ".join(changes) or "as it was run"),
+        ("retrievals", f"{least}{total:,} (was {before:,})"),
+        ("follows the stored text", known),
+    ]
+    scored = [(o.known.scores["em"], o.trace.scores["em"]) for o in outcomes if o.known is not None and o.trace.scores]
+    if scored:
+        now, then = (num(sum(of) / len(scored)) for of in zip(*scored, strict=True))
+        rows.append(("exact match", f"{now} (was {then}), of the {len(scored)} whose answer is known"))
+    counted = sum((one.count for one in outcomes), Count())
+    if counted != Count():
+        fired, needed = counted.right + counted.wrong, counted.right + counted.missed
+        rows.append(("precision", f"{counted.right} of {fired} retrievals needed: {num(counted.precision, 2)}"))
+        rows.append(("recall", f"{counted.right} of {needed} missing facts looked up: {num(counted.recall, 2)}"))
+    return rows

@@ -12,7 +12,8 @@ import plotly.graph_objects as go
 
 from dragin_lab.errors import SettingError
 from dragin_lab.run.serving import describe_error
-from dragin_lab.views.html import esc
+from dragin_lab.trace.trace import Trace
+from dragin_lab.views.facts import esc
 
 #: Where the box lives, the still picture and this note are hidden; where its kernel is gone, what stands for it is.
 NOTE = """<div class="{name}-note" style="font: 12px system-ui; opacity: .75">The controls need a kernel: run this cell.
@@ -62,41 +63,43 @@ class Control(ipw.VBox):
 
     # -- the model, in its own thread, so that the buttons stay live --------------------------------------------------
 
-    @property
-    def busy(self) -> bool:
-        """Whether the model is being run."""
-        return self._worker is not None and self._worker.is_alive()
+    def run(
+        self,
+        start: Callable[[], Any],
+        after: Callable[[Trace, bool], None],
+        each: Callable[[Any, Trace], None] = lambda event, trace: None,
+        says: str = "",
+    ) -> Trace:
+        """Take the events that ``start`` gives, one after another, until their end or ``stop``; returns their trace.
 
-    def begin(self, work: Callable[[], None]) -> None:
-        """Run the model; raises ``SettingError`` while it runs already."""
-        if self.busy:
+        ``each`` is called with every event, ``after`` at the end, with whether they came to it. Raises
+        ``SettingError`` while the model runs already; otherwise as ``start``.
+        """
+        if self._worker is not None and self._worker.is_alive():
             raise SettingError("the model is still writing; stop it first, or wait for it. Nothing is lost")
+        events = start()
 
-        def run() -> None:
+        def work() -> None:
+            self.say(says)
             try:
-                self.guard(work)
+                for event in events:
+                    each(event, events.trace)
+                    if self._stop.is_set():
+                        break
             finally:
+                events.close()
                 self.stop_button.disabled = True
+            after(events.trace, not self._stop.is_set())
 
         self._stop.clear()
         self.stop_button.disabled = False
-        self._worker = threading.Thread(target=run, daemon=True)
+        self._worker = threading.Thread(target=self.guard, args=[work], daemon=True)
         self._worker.start()
+        return events.trace
 
     def stop(self) -> None:
         """Stop generating after the current token; what was done is kept."""
         self._stop.set()
-
-    def follow(self, events: Any, each: Callable[[Any], None] = lambda event: None) -> bool:
-        """Take the events of a stream until its end, or until ``stop``; whether it came to its end."""
-        try:
-            for event in events:
-                each(event)
-                if self._stop.is_set():
-                    return False
-        finally:
-            events.close()
-        return True
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the model has ended. A ``KeyboardInterrupt`` stops it, and is raised once it has stopped."""

@@ -1,76 +1,86 @@
-"""``explore``: an episode token by token, and, with its lab, what if: another token, query, passages or decision."""
+"""What can be looked into: an episode token by token, with its lab what if; an answer as it is written; runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ipywidgets as ipw
+import numpy as np
 import plotly.graph_objects as go
 
+from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.checks import instance, position
+from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path
 from dragin_lab.run.branch import stream_branch
+from dragin_lab.run.drivers import TokenWritten
 from dragin_lab.run.lab import Lab
+from dragin_lab.study.runs import Runs
 from dragin_lab.study.spans import Spans
-from dragin_lab.trace.trace import Branches, Trace
-from dragin_lab.views.comparing import compare
-from dragin_lab.views.html import clip, esc, percent
-from dragin_lab.views.pages import open_trace
+from dragin_lab.trace.kept import written
+from dragin_lab.trace.trace import Branches, Question, Trace
+from dragin_lab.views.comparing import compare, describe_answers, question_table
+from dragin_lab.views.facts import clip, ended_line, esc, percent
+from dragin_lab.views.pages import open_trace, show_part, styled
 from dragin_lab.views.rows import draw_tokens, find_text, heatmap, list_alternatives, token_rows
 from dragin_lab.widgets.control import Control, LiveFigure, button, draw_into, row
+
+EVERY = 0.1  # seconds between pictures while tokens come
+CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
 
 
 class Explorer(Control):
     """The box. ``tree`` has the trace and its branches; ``token`` is the chosen token's number, from 1."""
 
-    def __init__(
-        self, tree: Branches, lab: Lab | None, marks: Path, place: tuple[int, int | None, str | None, int | None]
-    ) -> None:
+    def __init__(self, tree: Branches, lab: Lab | None, marks: Path) -> None:
         self.tree, self.lab, self.marks = tree, lab, marks
-        branch, step, source, token = place
-        wide = {"width": "auto", "max_width": "640px"}
-        self.which = ipw.Dropdown(description="branch", options=self.list_branches(), value=branch, layout=wide)
-        self.texts = ipw.Dropdown(description="text", layout=wide)
+        wide = {"layout": {"width": "auto", "max_width": "640px"}}
+        self.which = ipw.Dropdown(description="branch", options=self.list_branches(), value=0, **wide)
+        self.texts = ipw.Dropdown(description="text", **wide)
         self.token = ipw.IntSlider(value=1, min=1, max=1, description="token", layout={"width": "480px"})
+        self.last = ipw.IntSlider(value=1, min=1, max=1, description="to token", layout={"width": "480px"})
         self.about, self.step_page, self.comparison = ipw.HTML(), ipw.HTML(), ipw.HTML()
         self.figure, drawing = go.Figure(), ipw.VBox()
-        self.instead = ipw.Dropdown(description="instead", layout=wide)
+        self.instead = ipw.Dropdown(description="instead", **wide)
         self.query = ipw.Textarea(description="query", rows=2, layout={"width": "60%"})
         self.keep = ipw.SelectMultiple(description="passages", rows=4, layout={"width": "60%"})
 
         def offer(label: str, read: Callable[[], dict[str, Any]]) -> ipw.Button:
-            return button(label, lambda: self.change_step(**read()), disabled=lab is None)
+            return button(label, lambda: self.guard(lambda: self.change_step(**read())), disabled=lab is None)
 
-        write_on, retrieve = offer("write on without", lambda: {"retrieve": False}), lambda: {"retrieve": True}
-        changes = [
+        labels = ("not supported", "supported")
+        controls = [
+            row(self.which, self.texts),
+            drawing,
+            self.token,
+            self.about,
+            self.step_page,
             row(self.instead, offer("write on with it", lambda: {"to": self.instead.value})),
             row(self.query, offer("search for this", lambda: {"query": self.query.value})),
             row(self.keep, offer("keep only these", lambda: {"passages": list(self.keep.value)})),
-            row(offer("retrieve at this token", retrieve), write_on),
+            row(
+                offer("retrieve at this token", lambda: {"retrieve": True}),
+                offer("write on without", lambda: {"retrieve": False}),
+            ),
+            row(self.last, *(button(f"mark as {one}", partial(self.guard, partial(self.mark, one))) for one in labels)),
         ]
-        self.last = ipw.IntSlider(value=1, min=1, max=1, description="to token", layout={"width": "480px"})
-        labels = ("not supported", "supported")
-        marking = [button(f"mark as {one}", partial(self.guard, partial(self.mark, one))) for one in labels]
-        known = [row(self.which, self.texts), drawing, self.token, self.about, self.step_page]
-        changes.append(row(self.last, *marking))
-        still = lambda: heatmap(self.trace, *self.texts.value[:2]) if self.texts.value else self.trace  # noqa: E731
-        super().__init__([*known, *changes], [self.comparison], still)
+        super().__init__(controls, [self.comparison], self.draw_still)
         self.which.observe(lambda _: self.open_trace(), "value")
         self.texts.observe(lambda _: self.open_text(), "value")
         self.token.observe(lambda _: self.show_token(), "value")
         self.open_trace()
-        if step is not None or source is not None or token is not None:
-            own, name, text = find_text(self.trace, step, source)
-            self.texts.value = (None if own is None else own.index + 1, name)
-            if token is not None:
-                self.token.value = position("token", token, len(text), "the text") + 1
         self.figure = LiveFigure(self.figure)
         self.listen()
         drawing.children = (self.figure,)
+
+    def draw_still(self) -> Any:
+        """The figure of the text that is shown; the trace where there is none."""
+        return heatmap(self.trace, *self.texts.value) if self.texts.value else self.trace
 
     def list_branches(self) -> list[tuple[str, int]]:
         """The branches by where they part, indented by how deep they lie."""
@@ -87,7 +97,7 @@ class Explorer(Control):
     def open_trace(self) -> None:
         """Show a branch from the text that retrieved first, or where it parts, beside its parent."""
         trace, parent = self.trace, self.tree.parent(self.which.value)
-        texts = [(s.index + 1, n) for s in trace.steps for n in ("draft", "continuation") if getattr(s, n) is not None]
+        texts = [(step.index + 1, name) for step, name, _ in written(trace.steps)]
         self.texts.options = [(f"step {step}, {name}", (step, name)) for step, name in texts]
         steps = {step.index + 1 for step in trace.steps if step.query is not None}
         if parent is not None and trace.parting and trace.parting.step is not None:
@@ -103,16 +113,16 @@ class Explorer(Control):
         if self.texts.value is None:
             return
         own, name, text = find_text(self.trace, *self.texts.value)
+        assert own is not None
         self.rows = token_rows(self.trace, own, name, text)
         draw_into(self.figure, draw_tokens(self.trace, self.rows, f"step {self.texts.value[0]}, {name}"))
         self.listen()
-        query = None if own is None else own.query
-        self.query.value, self.query.disabled = ("", True) if query is None else (query.text, False)
-        passages = [] if own is None else [(clip(f"{p.title}: {p.text}", 90)[0], p) for p in own.passages]
-        self.keep.options, self.keep.value = passages, [passage for _, passage in passages]
-        reason = "" if own is None or own.decision is None else own.decision.reason
+        self.query.value, self.query.disabled = "" if own.query is None else own.query.text, own.query is None
+        passages = [(clip(f"{p.title}: {p.text}", 90)[0], p) for p in own.passages]
+        self.keep.options, self.keep.value = passages, own.passages
+        reason = "" if own.decision is None else own.decision.reason
         titles = "".join(f"<li>{esc(title)}</li>" for title, _ in passages)
-        search = f"<p>⌕ <b>{esc(query.text)}</b></p><ol>{titles}</ol>" if query is not None else ""
+        search = f"<p>⌕ <b>{esc(own.query.text)}</b></p><ol>{titles}</ol>" if own.query is not None else ""
         self.step_page.value = f'<div class="mathjax_ignore"><p>{esc(reason)}</p>{search}</div>'
         self.token.max = self.last.max = max(len(self.rows), 1)
         fired = self.rows.index[self.rows["opens"]]
@@ -121,7 +131,7 @@ class Explorer(Control):
 
     def listen(self) -> None:
         """A click on a bar chooses its token."""
-        for bars in self.figure.data[: 3 if len(self.figure.data) > 2 else 2]:
+        for bars in self.figure.data[:3]:
             bars.on_click(lambda _, points, __: setattr(self.token, "value", int(points.point_inds[0]) + 1))
 
     def show_token(self) -> None:
@@ -131,25 +141,20 @@ class Explorer(Control):
             return
         about = str(esc(self.rows["about"].iloc[at])).replace("\n", "<br>")
         self.about.value = f'<div class="mathjax_ignore" role="status" style="font-family:monospace">{about}</div>'
-        with self.figure.batch_update():
-            own = [shape for shape in self.figure.layout.shapes if shape.name != "chosen"]
-            edge = {"type": "rect", "name": "chosen", "xref": "x", "x0": at + 0.5, "x1": at + 1.5, "yref": "paper"}
-            self.figure.layout.shapes = [*own, edge | {"y0": 0, "y1": 1, "line": {"color": "#d55e00", "width": 2}}]
+        edge = {"type": "rect", "name": "chosen", "xref": "x", "x0": at + 0.5, "x1": at + 1.5, "yref": "paper"}
+        own = [shape for shape in self.figure.layout.shapes if shape.name != "chosen"]
+        self.figure.layout.shapes = [*own, edge | {"y0": 0, "y1": 1, "line": {"color": "#d55e00", "width": 2}}]
         alternatives = list_alternatives(text, at)
         self.instead.options = [(f"{name}  {percent(share)}", token) for name, share, token in alternatives]
-        others = [token for *_, token in alternatives if token != int(text.ids[at])]
-        self.instead.value = others[0] if others else None
+        self.instead.value = next((token for *_, token in alternatives if token != int(text.ids[at])), None)
         self.last.value = self.token.value
-
-    # -- labels --------------------------------------------------------------------------------------------------------
 
     def mark(self, label: str) -> None:
         """Add the tokens from the chosen one to "to token" as a span to the file of ``dl.Spans``."""
         if self.texts.value is None:
             raise SettingError("nothing is written here that could be marked")
         own, name, text = find_text(self.trace, *self.texts.value)
-        prompt = None if own is None else own.prompt if name == "draft" else own.passages_prompt
-        assert prompt is not None
+        prompt = getattr(own, "prompt" if name == "draft" else "passages_prompt")
         first, last = sorted((self.token.value - 1, self.last.value - 1))
         start, end = int(text.offsets[first, 0]), int(text.offsets[last, 1])
         lead = " " if text.pieces[0].startswith("▁") and not text.text.startswith(" ") else ""  # which decoding drops
@@ -158,17 +163,12 @@ class Explorer(Control):
         spans.save(self.marks)
         self.say(f"{text.text[start:end].strip()!r} is marked as {label}; {self.marks.name} has {len(spans)} spans")
 
-    # -- what if -------------------------------------------------------------------------------------------------------
-
     def change_step(self, **change: Any) -> None:
         """What a button asks for, at the chosen text and token."""
         step, source = self.texts.value or (None, None)
-        where: dict[str, Any] = {"step": step}
-        if "to" in change:
-            where |= {"source": source, "token": self.token.value}
-        elif change.get("retrieve"):
-            where["token"] = self.token.value
-        self.guard(lambda: self.branch(**where, **change))
+        place = {"source": source, "token": self.token.value} if "to" in change else {}
+        place |= {"token": self.token.value} if change.get("retrieve") else {}
+        self.branch(step=step, **place, **change)
 
     def branch(self, **change: Any) -> None:
         """Begin to write a branch of the trace that is shown; ``change`` as for ``Lab.branch``. See ``wait``.
@@ -177,27 +177,23 @@ class Explorer(Control):
         """
         if self.lab is None:
             raise SettingError("without a lab nothing new can be written; give one: dl.explore(trace, lab)")
-        if self.busy:
-            raise SettingError("a branch is being written; stop it first, or wait for it. Nothing is lost")
-        events = stream_branch(self.lab, self.trace, **change)
+        tree, lab, parent = self.tree, self.lab, self.trace
 
-        def work() -> None:
-            self.say("Branching …")
-            if not self.follow(events):
+        def keep(trace: Trace, whole: bool) -> None:
+            if not whole:
                 return self.say("Stopped; nothing was added.")
-            added = self.tree.add(events.trace)
+            added = tree.add(trace)
             self.which.options = self.list_branches()
-            self.which.value = next(i for i, trace in enumerate(self.tree) if trace is added)
+            self.which.value = next(i for i, one in enumerate(tree) if one is added)
             return self.say("")
 
-        self.begin(work)
+        self.run(lambda: stream_branch(lab, parent, **change), keep, says="Branching …")
 
 
 def explore(
     trace: Trace | Branches | str | Path,
     lab: Lab | None = None,
     *,
-    branch: int = 0,
     step: int | None = None,
     source: str | None = None,
     token: int | None = None,
@@ -207,12 +203,131 @@ def explore(
 
     It opens at ``step``, its ``source`` ("draft" or "continuation") and ``token``, counted from 1; default where it
     first retrieved. With the ``lab`` that made the trace another token, query, set of passages or decision is a button
-    (``Lab.branch``); ``.tree`` keeps all branches. Of a tree, ``branch`` is shown first. Two buttons label the chosen
-    tokens in the file ``marks``, which ``dl.Spans.load`` reads. Without a kernel: ``trace.heatmap()``. Raises
-    ``SettingError`` for a place that is not there.
+    (``Lab.branch``); ``.tree`` keeps all branches. Two buttons label the chosen tokens in the file ``marks``, which
+    ``dl.Spans.load`` reads. Without a kernel: ``trace.heatmap()``. Raises ``SettingError`` for a place that is not
+    there.
     """
     tree = trace if isinstance(trace, Branches) else Branches.of(open_trace(trace))
     instance("lab", lab, Lab | None, "give the dl.Lab that made the trace")
-    if not (isinstance(branch, int) and 0 <= branch < len(tree)):
-        raise SettingError(f"branch={branch!r}: the tree has traces 0 to {len(tree) - 1}; give one of them")
-    return Explorer(tree, lab, as_path(marks), (branch, step, source, token))
+    explorer = Explorer(tree, lab, as_path(marks))
+    if step is not None or source is not None or token is not None:
+        own, name, text = find_text(explorer.trace, step, source)
+        explorer.texts.value = (own and own.index + 1, name)
+        if token is not None:
+            explorer.token.value = position("token", token, len(text), "the text") + 1
+    return explorer
+
+
+# -- ask and watch -----------------------------------------------------------------------------------------------------
+
+
+class AskLive(Control):
+    """The box. ``trace`` is that of the latest episode, valid at any moment."""
+
+    def __init__(self, lab: Lab, question: Question, method: str, variant: str, settings: dict[str, Any]) -> None:
+        self.lab, self.given, self.settings, self.own = lab, question, settings, (method, variant)
+        self.trace: Trace | None = None
+        self.question = ipw.Textarea(value=question.text, description="question", rows=2, layout={"width": "640px"})
+        self.method = ipw.Dropdown(options=list(METHODS), value=method, description="method")
+        self.variant = ipw.Dropdown(options=list(VARIANTS), value=variant, description="variant")
+        self.theta = ipw.FloatText(description="θ", layout={"width": "160px"}, step=0.05)
+        self.page = ipw.HTML()
+        ask = button("Ask", lambda: self.guard(self.ask), button_style="primary")
+        controls = [self.question, row(self.method, self.variant, self.theta, ask)]
+        nothing = "Nothing was asked yet. Without a front end: lab.ask(question)."
+        super().__init__(controls, [self.page], lambda: self.trace or nothing)
+        for one in (self.method, self.variant):
+            one.observe(lambda _: self.guard(self.propose_theta), "value")
+        self.propose_theta()
+
+    def make_method(self, **settings: Any) -> Any:
+        """The chosen method, with what was given beside the controls where it is the one that this was given for."""
+        chosen = self.method.value, self.variant.value
+        given = self.settings if chosen == self.own else {}
+        return make_method(chosen[0], variant=chosen[1], **given | settings)
+
+    def propose_theta(self) -> None:
+        """θ of the chosen method, as it is by default or was given."""
+        self.theta.disabled = True
+        theta = self.make_method().threshold
+        self.theta.value, self.theta.disabled = theta or 0.0, theta is None
+
+    def ask(self, question: str | None = None) -> None:
+        """Begin to answer, as the button does. Returns at once; see ``wait``.
+
+        Raises ``SettingError`` for settings that make no method, an empty question, or while another is being answered.
+        """
+        text = self.question.value if question is None else instance("question", question, str, "give a text")
+        method = self.make_method(**{} if self.theta.disabled else {"threshold": self.theta.value})
+        asked = self.given if text == self.given.text else text
+        self.done, self.under_way, self.shown_at = "", list[str](), 0.0
+        self.trace = self.run(lambda: self.lab.stream(asked, method), self.end, self.show_event)
+
+    def show_event(self, event: Any, trace: Trace) -> None:
+        """Show what comes, the text under way at most every ``EVERY`` seconds."""
+        writing = ""
+        if isinstance(event, TokenWritten):
+            level = int(np.clip(1 + (event.entropy - CERTAIN) / (LOST - CERTAIN) * 9, 0, 9))
+            tip = f"entropy {event.entropy:.3f}, probability {np.exp(event.logprob):.2f}"
+            self.under_way.append(f'<span class="h{level}" title="{tip}">{esc(event.text)}</span>')
+            if time.monotonic() - self.shown_at < EVERY:
+                return
+            writing = f"step {event.step + 1}, {event.kind} …"
+        else:  # the page is drawn where a step went on, not for each token
+            self.under_way.clear()
+            self.done = trace._repr_html_()
+        text = f'<small>{writing}</small><div class="txt">{"".join(self.under_way)}</div>'
+        self.page.value = self.done + styled(f'<div class="dl"><div class="head">{text}</div></div>')
+        self.shown_at = time.monotonic()
+
+    def end(self, trace: Trace, whole: bool) -> None:
+        """Show the page of what was done."""
+        self.page.value = trace._repr_html_()
+        self.say(f"{ended_line(trace).capitalize()}." if whole else "Stopped. What was done is here.")
+
+
+def live(lab: Lab, question: str | Question, method: str, **settings: Any) -> AskLive:
+    """``Lab.explore``."""
+    instance("question", question, str | Question, "give a text or a Question")
+    variant = settings.pop("variant", VARIANTS[0])
+    make_method(method, variant=variant, **settings)  # refuses before anything is drawn
+    return AskLive(lab, Question("", question) if isinstance(question, str) else question, method, variant, settings)
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+class Browser(Control):
+    """The box. ``table`` is itables' widget; the row that is clicked is shown, beside another method's answer."""
+
+    def __init__(self, runs: Runs) -> None:
+        from itables.widget import ITable
+
+        self.runs, self.rows = runs, question_table(runs)
+        look: dict[str, Any] = {"maxBytes": 0, "classes": "display compact nowrap", "column_filters": "header"}
+        self.table = ITable(self.rows, select="single", showIndex=False, **look)
+        self.beside = ipw.Dropdown(description="beside", options=["(nothing)", *runs.names])
+        self.beside.value = runs.names[-1]
+        self.page = ipw.HTML()
+        means = ipw.HTML(styled(show_part(runs.table())))
+        super().__init__([means, self.table, self.beside], [self.page], lambda: self.rows)  # a plain table
+        self.stop_button.layout.display = "none"  # no model runs here
+        self.table.observe(lambda _: self.guard(self.show_answers), "selected_rows")
+        self.beside.observe(lambda _: self.guard(self.show_answers), "value")
+
+    def show_answers(self) -> None:
+        """The answers to the chosen question, with cause and first difference."""
+        if self.table.selected_rows:
+            row = self.rows.iloc[self.table.selected_rows[0]]
+            methods = list(dict.fromkeys([row["method"], self.beside.value]))
+            names = [name for name in methods if name in self.runs.names]
+            self.page.value = describe_answers(self.runs, row["dataset"], row["qid"], names)
+
+
+def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browser:
+    """Every question of some runs as a table to sort and search; a click shows its answer beside another method's.
+
+    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Raises
+    ``RunError`` for a folder without runs.
+    """
+    return Browser(runs if isinstance(runs, Runs) else Runs.load(runs))

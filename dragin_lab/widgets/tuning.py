@@ -21,10 +21,10 @@ from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.truth import find_labels
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views import replays
-from dragin_lab.views.html import clip
-from dragin_lab.views.pages import open_trace
+from dragin_lab.views.facts import clip
+from dragin_lab.views.pages import open_trace, styled
 from dragin_lab.views.rows import draw_scores, draw_tokens, find_text, heatmap, mark_tokens, threshold_of, token_rows
+from dragin_lab.views.trace_page import replayed, sum_up
 from dragin_lab.widgets.control import Control, LiveFigure, button, draw_into, row
 
 STEPS = 200  # of a slider
@@ -34,25 +34,21 @@ BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}  # two pages, 
 class Tuner(Control):
     """The box. ``controls`` are settings by name, ``outcome`` what they lead to, ``ran`` the model's own answers."""
 
-    def __init__(self, replays_: list[Replay], lab: Lab | None) -> None:
-        self.replays, self.lab, self.ran = replays_, lab, list[Trace]()
-        first = replays_[0]
+    def __init__(self, replays: list[Replay], lab: Lab | None) -> None:
+        self.replays, self.lab, self.ran = replays, lab, list[Trace]()
+        first = replays[0]
         self.outcome: Outcome = first.at()
         self.which = ipw.Dropdown(
             description="trace",
-            options=[(clip(r.trace.question.text, 80)[0], i) for i, r in enumerate(replays_)],
+            options=[(clip(r.trace.question.text, 80)[0], i) for i, r in enumerate(replays)],
             layout={"width": "auto", "max_width": "640px"},
         )
         self.texts = ipw.Dropdown(description="step")
-        self.controls = {name: make_control(name, replays_) for name in first.tunable}
+        self.controls = {name: make_control(name, replays) for name in first.tunable}
         self.page, self.beside, self.whole = ipw.HTML(layout=BESIDE), ipw.HTML(layout=BESIDE), ipw.HTML()
         self.beside.layout.display = "none"
         self.figure, drawing = go.Figure(), ipw.VBox()
-        every = button(
-            f"all {len(replays_)} traces",
-            lambda: self.guard(self.replay_all),
-            tooltip="replays them all at these settings",
-        )
+        every = button(f"all {len(replays)} traces", lambda: self.guard(self.replay_all))
         ask = button("ask the model", lambda: self.guard(self.run_model), disabled=lab is None)
         sliders = [row(self.which, self.texts), *self.controls.values()]
         pages = [row(self.page, self.beside), self.whole]
@@ -86,7 +82,7 @@ class Tuner(Control):
     def replay_trace(self) -> None:
         """Only what is shown is replayed, and of the figure only what changes is sent."""
         self.outcome = self.replays[self.which.value].at(**self.settings)
-        self.page.value = replays.show_outcomes([self.outcome]).html
+        self.page.value = replayed(self.outcome).html
         if len(self.figure.data) == 4 and (rows := self.judge_tokens()) is not None:
             with self.figure.batch_update():
                 for bars, new in zip(self.figure.data[2:], draw_scores(rows), strict=True):
@@ -109,23 +105,22 @@ class Tuner(Control):
 
     def replay_all(self) -> None:
         """A table of all traces at these settings, those that change first."""
-        self.whole.value = replays.show_table([replay.at(**self.settings) for replay in self.replays])
+        sums = sum_up([replay.at(**self.settings) for replay in self.replays], table=True)
+        self.whole.value = styled(f'<div class="dl head">{sums}</div>')
 
     def run_model(self) -> None:
         """Have the model answer the chosen trace's question with these settings; its answer stands beside."""
         if self.lab is None:
             raise SettingError("without a lab no model can answer; give one: dl.tune(traces, lab=lab)")
         replay, lab = self.replays[self.which.value], self.lab
-        events = lab.stream(replay.trace.question, exchange_settings(replay.method, **self.settings))
+        method = exchange_settings(replay.method, **self.settings)
 
-        def work() -> None:
-            self.say("The model answers …")
-            whole = self.follow(events)
-            self.ran.append(events.trace)
-            self.beside.value, self.beside.layout.display = events.trace._repr_html_(), None
+        def show(trace: Trace, whole: bool) -> None:
+            self.ran.append(trace)
+            self.beside.value, self.beside.layout.display = trace._repr_html_(), None
             self.say("" if whole else "Stopped; what was written stands beside.")
 
-        self.begin(work)
+        self.run(lambda: lab.stream(replay.trace.question, method), show, says="The model answers …")
 
 
 def tune(
@@ -138,30 +133,31 @@ def tune(
     """Controls over stored traces of one method: what would fire, be asked and change, without the model.
 
     ``labels`` (``almanac.labels``) give precision and recall against the ground truth. With the ``lab`` that made the
-    traces a button has its model answer with the chosen values. Without a kernel: ``views.replayed(traces, …)``.
-    Raises ``SettingError`` for no trace, traces of several methods and a method without a threshold.
+    traces a button has its model answer with the chosen values. Without a kernel:
+    ``views.replayed(dl.Replay(trace).at(…))``. Raises ``SettingError`` for no trace, traces of several methods and a
+    method without a threshold.
     """
     given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
     known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
     instance("lab", lab, Lab | None, "give the dl.Lab that made the traces")
-    replayed = []
+    replays = []
     for trace in map(open_trace, given):
         own = lab.model.tokenizer if lab is not None and fits(lab.model.tokenizer, trace) else None
-        replayed.append(Replay(trace, find_labels(trace, known), tokenizer=own, nlp=nlp))
-    if not replayed:
+        replays.append(Replay(trace, find_labels(trace, known), tokenizer=own, nlp=nlp))
+    if not replays:
         raise SettingError("there is no trace to tune; give one or a list of them")
-    kinds = {(r.method.name, r.method.variant, type(r.method.trigger), type(r.method.formulator)) for r in replayed}
+    kinds = {(r.method.name, r.method.variant, type(r.method.trigger), type(r.method.formulator)) for r in replays}
     if len(kinds) > 1:
         named = ", ".join(sorted({f"{name} ({variant})" for name, variant, *_ in kinds}))
         raise SettingError(f"the traces are of several methods ({named}); give those of one")
-    if not replayed[0].tunable:
-        raise SettingError(f"{replayed[0].method.name} has no threshold, so there is nothing to tune")
-    return Tuner(replayed, lab)
+    if not replays[0].tunable:
+        raise SettingError(f"{replays[0].method.name} has no threshold, so there is nothing to tune")
+    return Tuner(replays, lab)
 
 
-def make_control(name: str, replays_: list[Replay]) -> Any:
+def make_control(name: str, replays: list[Replay]) -> Any:
     """A control for a setting: a choice, or a slider that ends at a round number above every score."""
-    method = replays_[0].method
+    method = replays[0].method
     known = (method.trigger.declared() | method.formulator.declared())[name]
     value, title = method.settings[name], title_setting(name)
     shared = {"value": value, "description": title, "tooltip": known.label, "layout": {"width": "480px"}}
@@ -173,7 +169,7 @@ def make_control(name: str, replays_: list[Replay]) -> Any:
         return ipw.Text(**shared | {"value": str(value)}, disabled=True)
     if isinstance(value, int):
         return ipw.IntSlider(min=int(max(known.ge, 0)), max=max(50, 2 * value), **shared)
-    scores = [one.words.score for r in replays_ for one in r.trace.steps]
+    scores = [one.words.score for r in replays for one in r.trace.steps]
     flat = np.concatenate([[value], *scores]).astype(float)
     flat = flat[np.isfinite(flat)]
     low = known.ge if math.isfinite(known.ge) else -round_up(max(-2 * value, -float(flat.min())))

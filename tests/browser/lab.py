@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -62,74 +61,53 @@ class Server:
         """The address at which a notebook opens by itself, without JupyterLab's other panels."""
         return f"{self.url}/doc/tree/{name}?token={self.token}&reset"
 
-
-def free_port() -> int:
-    """A port of 127.0.0.1 on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    def answers(self) -> bool:
+        """Whether it listens."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/api?token={self.token}", timeout=5):
+                return True
+        except OSError:
+            return False
 
 
 @contextmanager
 def jupyterlab(root: Path, scratch: Path) -> Iterator[Server]:
     """A JupyterLab on ``root`` until the end of the block; all that it writes elsewhere lies below ``scratch``."""
-    port, token = free_port(), secrets.token_hex(16)
-    config = scratch / "config"
-    (config / "labconfig").mkdir(parents=True)
-    (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
-    folders = {
-        "HOME": "home",
-        "IPYTHONDIR": "ipython",
-        "JUPYTER_CONFIG_DIR": "config",
-        "JUPYTER_DATA_DIR": "data",
-        "JUPYTER_RUNTIME_DIR": "runtime",
-        "JUPYTERLAB_SETTINGS_DIR": "settings",
-        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
-    }
-    own = {name: str(scratch / folder) for name, folder in folders.items()}
-    for folder in own.values():
-        Path(folder).mkdir(exist_ok=True)
-    own |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "JUPYTER_PLATFORM_DIRS": "0", "JUPYTER_NO_CONFIG": ""}
+    with socket.socket() as probe:  # a port on which nobody listens now
+        probe.bind(("127.0.0.1", 0))
+        port, token = probe.getsockname()[1], secrets.token_hex(16)
+    own = {"HOME": str(scratch / "HOME"), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    own |= {"JUPYTER_PLATFORM_DIRS": "0", "JUPYTER_NO_CONFIG": ""}
+    for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR", "LAB_SETTINGS_DIR", "LAB_WORKSPACES_DIR"):
+        variable = f"JUPYTER_{name}" if not name.startswith("LAB") else f"JUPYTER{name}"
+        own[variable] = str(scratch / name)
+    own["IPYTHONDIR"] = str(scratch / "ipython")
+    settings = scratch / "CONFIG_DIR" / "labconfig" / "default_setting_overrides.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(json.dumps(SETTINGS), encoding="utf-8")
+    (scratch / "HOME").mkdir()
     address = [f"--ServerApp.port={port}", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={root}"]
+    command = [sys.executable, "-m", "jupyterlab", *FLAGS, *address]
     log = scratch / "server.log"
     with log.open("wb") as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *FLAGS, *address],
-            env=os.environ | own,
-            cwd=root,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            command, env=os.environ | own, cwd=root, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
             server = Server(f"http://127.0.0.1:{port}", token, root)
-            _answering(server, process, log)
+            until = time.monotonic() + START
+            while not server.answers():
+                waiting = time.monotonic() < until and process.poll() is None
+                assert waiting, log.read_text(errors="replace")[-3000:]
+                time.sleep(0.2)
             yield server
-        finally:
-            _end(process)
-
-
-def _answering(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + START
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{server.url}/api?token={server.token}", timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise RuntimeError(
-        f"JupyterLab did not start; it said:\n{log.read_text(encoding='utf-8', errors='replace')[-3000:]}"
-    )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the server, which ends its kernels; what is left of its group after ten seconds is killed."""
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        finally:  # which ends its kernels; what is left of its group after ten seconds is killed
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
 
 
 def write_notebook(root: Path, name: str, sources: Sequence[str]) -> str:
@@ -141,15 +119,6 @@ def write_notebook(root: Path, name: str, sources: Sequence[str]) -> str:
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     nbformat.write(v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), root / name)
     return name
-
-
-def exported(notebook: Path, page: Path) -> str:
-    """Write a notebook file as nbconvert's HTML; returns the page's address."""
-    from nbconvert import HTMLExporter
-
-    html, _ = HTMLExporter().from_filename(str(notebook))
-    page.write_text(html, encoding="utf-8")
-    return page.as_uri()
 
 
 # -- a notebook on a page ---------------------------------------------------------------------------------------------
@@ -221,13 +190,9 @@ class Notebook:
         page.wait_for_function(_READY, timeout=1000 * PATIENCE)
         return cls(page)
 
-    def start_all(self) -> None:
-        """Start all cells, as the menu does."""
-        self.page.evaluate(_RUN_ALL)
-
     def run_all(self) -> list[Cell]:
-        """Run all cells and wait for the last one."""
-        self.start_all()
+        """Run all cells, as the menu does, and wait for the last one."""
+        self.page.evaluate(_RUN_ALL)
         self.wait()
         return self.cells()
 
@@ -267,14 +232,10 @@ class Notebook:
         light = "true" if name == "light" else "false"
         self.page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached")
 
-    def resize(self, width: int, height: int = 900) -> None:
-        """Give the window this size; figures take it up a moment later."""
-        self.page.set_viewport_size({"width": width, "height": height})
-        self.page.wait_for_timeout(500)
-
     def pictures(self, path: Callable[[str], Path], name: str, width: int, height: int = 1500, most: int = 40) -> None:
         """Photograph the notebook from top to bottom, in a window of this size."""
-        self.resize(width, height)
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.wait_for_timeout(500)  # figures take it up a moment later
         top = 0
         for number in range(1, most + 1):
             seen = self.page.evaluate(_SCROLL, top)

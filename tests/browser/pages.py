@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lab import PATIENCE, WIDE, Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Route
-
-
-@dataclass
-class Heard:
-    """What a page complained of, and what it asked for outside this machine."""
-
-    errors: list[str] = field(default_factory=list)
-    outside: list[str] = field(default_factory=list)
-
-    def nothing(self) -> None:
-        """Fail where the page complained or asked for something outside."""
-        assert not self.errors, self.errors
-        assert not self.outside, self.outside
 
 
 class Pages:
@@ -30,11 +16,11 @@ class Pages:
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
         self.contexts: list[BrowserContext] = []
-        self.heard = Heard()
+        self.heard: list[str] = []  # complaints, and addresses outside this machine
 
     def __call__(self, server: Server | None = None, *, scripts: bool = True, scheme: str = "light") -> Page:
-        options: dict[str, Any] = {"java_script_enabled": scripts, "color_scheme": scheme}
-        context = self.browser.new_context(viewport={"width": WIDE, "height": 900}, **options)
+        size = {"width": WIDE, "height": 900}
+        context = self.browser.new_context(viewport=size, java_script_enabled=scripts, color_scheme=scheme)
         context.set_default_timeout(1000 * PATIENCE)
         self.contexts.append(context)
 
@@ -43,17 +29,17 @@ class Pages:
             if url.startswith(("file:", "data:", "blob:")) or (server is not None and url.startswith(server.url)):
                 route.continue_()
             else:
-                self.heard.outside.append(url)
+                self.heard.append(url)
                 route.abort()
 
         context.route("**/*", gate)
         page = context.new_page()
-        page.on("console", lambda said: self.heard.errors.append(said.text) if said.type == "error" else None)
-        page.on("pageerror", lambda error: self.heard.errors.append(str(error)))
+        page.on("console", lambda said: self.heard.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: self.heard.append(str(error)))
         return page
 
     def close(self) -> None:
         """Close them all; fail where one of them complained."""
         for context in self.contexts:
             context.close()
-        self.heard.nothing()
+        assert self.heard == []

@@ -12,29 +12,16 @@ sys.path[:0] = [str(TESTS), str(TESTS / "views")]
 
 import factories  # noqa: E402 - it lies beside the tests
 import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
 import view_samples as samples  # noqa: E402
 from view_states import hostile_trace  # noqa: E402
 
 from dragin_lab import views  # noqa: E402
 from dragin_lab.catalog.methods import method  # noqa: E402
-from dragin_lab.trace.trace import Passage, Question, Step, Trace  # noqa: E402
+from dragin_lab.trace.trace import Question, Step, Trace  # noqa: E402
 from dragin_lab.triggers.logistic import define  # noqa: E402
 
-#: What the page of a script that ran would be called.
-RAN = "a script ran"
-SCRIPT = f"<script>document.title = '{RAN}'</script><img src=x onerror=\"document.title = '{RAN}'\">"
 HEBREW = "מי ביים את הסרט שלום 👩‍🚀 לעולם?"
-
-
-def script_trace() -> Trace:
-    """An episode whose question, texts and passages hold scripts."""
-    trace = samples.almanac_trace()
-    trace.question = Question("q", f"Who made {SCRIPT}?", (SCRIPT,))
-    trace.answer = SCRIPT
-    for step in trace.steps:
-        step.passages = tuple(Passage(SCRIPT, SCRIPT, f"{p.text} {SCRIPT}", p.score) for p in step.passages)
-        step.notes.append(SCRIPT)
-    return trace
 
 
 def right_to_left_trace() -> Trace:
@@ -45,15 +32,8 @@ def right_to_left_trace() -> Trace:
     return Trace(Question("q", HEBREW, ("נועה כהן",)), {"name": "wo-rag"}, [kept], text, "נועה כהן", ended="answered")
 
 
-def empty_trace() -> Trace:
-    """An episode that has not begun."""
-    return Trace(Question("q", samples.ASKED), {})
-
-
 def sweep() -> Any:
     """A sweep over five thresholds, with intervals."""
-    import pandas as pd
-
     frame = pd.DataFrame({"setting": "threshold", "value": [0.8, 1.0, 1.2, 1.4, 1.6], "n": 200})
     for name, values, wide in (
         ("em", [0.335, 0.34, 0.32, 0.315, 0.3], 0.06),
@@ -68,8 +48,6 @@ def sweep() -> Any:
 
 def sweep_of_methods() -> Any:
     """Nine methods at five costs each."""
-    import pandas as pd
-
     names = ("rind", "entropy", "margin", "probability", "every-n", "fitted", "verbalized-confidence", "seakr", "uar")
     frames = [sweep().assign(method=name, em=sweep()["em"] - 0.01 * number) for number, name in enumerate(names)]
     return pd.concat(frames)
@@ -77,8 +55,6 @@ def sweep_of_methods() -> Any:
 
 def facts(n: int = 240) -> Any:
     """Facts, known and missing, with the scores of four triggers and a clock."""
-    import pandas as pd
-
     rng = np.random.default_rng(0)
     missing = np.arange(n) % 3 == 0
     scores = {
@@ -127,10 +103,9 @@ FIGURES: dict[str, Callable[[], Any]] = {
 }
 #: Bad input, with words of what must stand in its place.
 BAD: dict[str, tuple[Callable[[], Any], str]] = {
-    "empty": (empty_trace, "nothing written yet"),
+    "empty": (lambda: Trace(Question("q", samples.ASKED), {}), "nothing written yet"),
     "right to left": (right_to_left_trace, HEBREW),
-    "scripts": (script_trace, SCRIPT),
-    "scripts, compared": (lambda: views.compare([script_trace(), script_trace()]), SCRIPT),
-    "hostile": (hostile_trace, "<script>alert('x')</script>"),
+    "hostile": (hostile_trace, "<script>document.title = 'x'</script>"),
+    "hostile, compared": (lambda: views.compare([hostile_trace()] * 2), "<script>document.title = 'x'</script>"),
     "5,000 tokens": (lambda: samples.long_trace(5000), "more steps"),
 }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import nbformat
 import pytest
-from lab import ROOT, exported, write_notebook
+from lab import ROOT, write_notebook
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter, LatexExporter
 from pages import Pages
 from plotly.offline import get_plotlyjs
 
@@ -27,8 +29,6 @@ import shown, dragin_lab as dl""",
 @pytest.fixture(scope="module")
 def notebook(chromium, tmp_path_factory):
     """The notebook with its outputs, in a folder that has plotly's script."""
-    from nbclient import NotebookClient
-
     folder = tmp_path_factory.mktemp("exported")
     (folder / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
     path = folder / write_notebook(folder, "shown.ipynb", CELLS)
@@ -48,18 +48,18 @@ def test_figures_and_the_picture_of_a_control_are_data_that_vs_code_draws(notebo
 
 def test_all_figures_of_an_exported_page_draw_offline_by_one_script(notebook, browser):
     page = Pages(browser)()  # nbconvert's own scripts are asked for outside, and refused
-    page.goto(exported(notebook, notebook.with_suffix(".html")))
+    html = notebook.with_suffix(".html")
+    html.write_text(HTMLExporter().from_filename(str(notebook))[0], encoding="utf-8")
+    page.goto(html.as_uri())
     page.locator(".main-svg").last.wait_for()
     figures = page.locator(".js-plotly-plot").all()
     assert len(figures) == 5
     assert [figure.locator(".main-svg").count() > 0 for figure in figures] == [True] * 5
     page.context.close()
-    assert notebook.with_suffix(".html").read_text(encoding="utf-8").count('src="plotly.min.js"') == 5
+    assert html.read_text(encoding="utf-8").count('src="plotly.min.js"') == 5
 
 
 def test_latex_has_text_tables_and_pictures_and_no_names_of_objects(notebook):
-    from nbconvert import LatexExporter
-
     tex, resources = LatexExporter().from_filename(str(notebook))
     assert tex.count("{output_") == len(resources["outputs"]) == 5
     for says in ("Graizond", "retrieve:", "retrievals", "The controls need a kernel"):

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import view_samples as samples
-from answering import DRAGIN, answer
 from factories import make_trace
 from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever, drive
 from view_states import STATES, Reader, hostile_trace
@@ -20,12 +19,13 @@ from dragin_lab import views
 from dragin_lab.catalog.methods import method
 from dragin_lab.errors import SettingError, TraceFileError, ViewError
 from dragin_lab.study.conditions import tell_apart
+from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Passage, Prompt, Query, Question, Step, Trace
 from dragin_lab.views import facts
-from dragin_lab.views.comparing import align_sentences, sentence_likeness
-from dragin_lab.views.html import esc
+from dragin_lab.views.comparing import align_sentences
+from dragin_lab.views.facts import esc
 from dragin_lab.views.pages import load_stylesheet
-from dragin_lab.views.texts import BELOW, LEVELS, Texts
+from dragin_lab.views.texts import BELOW, LEVELS, Texts, find_bounds, find_levels, read_pieces
 
 PAGES = {"trace": views.trace, "compare": lambda trace: views.compare([trace, trace])}
 
@@ -36,20 +36,19 @@ def read(page: views.Page) -> str:
 
 
 def tips(html: str) -> list[str]:
+    """What its tokens say on hover."""
     return re.findall(r'data-i="([^"]*)"', html)
 
 
 # -- every page, in every state ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("name", STATES)
 def test_every_state_renders_whole_without_script_or_network(name, page):
     drawn = PAGES[page](STATES[name])
     drawn.html.encode()  # no lone surrogates
     shown = Reader(drawn.html)
-    assert "could not be shown" not in shown.text
     assert {tag for tag, _ in shown.tags}.isdisjoint({"script", "img", "link", "iframe", "object", "svg"})
     for _, attrs in shown.tags:
         assert attrs.keys().isdisjoint({"src", "onerror", "onclick", "srcset", "background"})
@@ -67,7 +66,7 @@ def test_hostile_text_is_shown_as_text_and_no_formula(page):
     drawn = PAGES[page](hostile_trace())
     assert "<script" not in drawn.html
     assert "\x1b" not in drawn.html + drawn.text
-    assert "<script>alert('x')</script>" in Reader(drawn.html).text
+    assert "<script>document.title = 'x'</script>" in Reader(drawn.html).text
     assert 'class="dl-out mathjax_ignore' in drawn.html
 
 
@@ -78,14 +77,6 @@ def test_a_trace_shows_as_its_page_and_where_there_is_no_html_as_its_text():
     bundle = trace._repr_mimebundle_()
     assert bundle == {"text/html": page.html, "text/plain": views.trace_text(trace)}
     assert str(page) == page.text == views.trace_text(trace)
-
-
-def test_a_part_that_fails_shows_its_error_and_its_text():
-    trace = samples.almanac_trace()
-    trace.steps[0].draft.entropy = trace.steps[0].draft.entropy[:3]
-    with pytest.warns(RuntimeWarning, match="could not be shown"):
-        shown = Reader(views.trace(trace).html)
-    assert any(a.get("role") == "alert" for _, a in shown.tags)
 
 
 def test_the_style_sheet_fetches_nothing():
@@ -106,7 +97,7 @@ def test_a_page_is_one_file_with_the_script_of_its_figures_beside_it(tmp_path: P
     assert "<td>0.500</td>" in text
     assert (tmp_path / "plotly.min.js").stat().st_size > 10**6
     (tmp_path / "in").mkdir()
-    inline = views.page(tmp_path / "in" / "b.html", trace.timeline(), inline=True, title="mine").read_text()
+    inline = views.page(tmp_path / "in" / "b.html", trace.timeline(), inline=True).read_text()
     assert len(inline) > 10**6
     assert [one.name for one in (tmp_path / "in").iterdir()] == ["b.html"]
     assert "<script" not in views.page(tmp_path / "c.html", trace).read_text()
@@ -149,54 +140,36 @@ def test_the_story_is_told_in_order_with_its_numbers():
     story += ["cut here", "Retrieve:", "city director film", "10 of 11 candidates", "score 21.4", "before", "Step 2"]
     places = [text.index(said) for said in story]
     assert places == sorted(places)
-    assert text.count("the same country?") == 1, "exemplars are written out once"
+    assert text.count("Is the sky blue?") == 1, "exemplars are written out once"
     assert "✗ wrong" in read(views.trace(samples.baseline_trace("fs-rag")))
     query = samples.almanac_trace().steps[0].query
     query.chosen[:] = True
     assert facts.chosen_line(query) == "all 11 candidates fit, nothing was selected"
 
 
-def test_hits_are_marked_by_more_than_colour():
-    trace = samples.almanac_trace()
-    words = trace.steps[0].words
-    hits = [t for t, hit in zip(words.text, words.hit, strict=True) if hit]
-    html = views.trace(trace).html
-    draft = html[html.index('data-part="draft"') : html.index('data-part="decision"')]
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_hits_and_what_was_thrown_away_are_marked_by_more_than_colour(variant):
+    trace = samples.almanac_trace(variant)
+    step, page = trace.steps[0], views.trace(trace)
+    hits = [text for text, hit in zip(step.words.text, step.words.hit, strict=True) if hit]
+    draft = page.html[page.html.index('data-part="draft"') : page.html.index('data-part="decision"')]
     marks = [Reader(m).text for m in re.findall(r'<mark class="hit".*?</mark>', draft, re.S)]
     assert [mark.removeprefix("◆hit: ") for mark in marks] == hits != []
-    rule = re.search(r"\.hit\{([^}]*)\}", load_stylesheet())[1]
+    assert all(f"⟦{hit}⟧" in page.text for hit in hits)
+    rule = re.search(r"\.hit \{([^}]*)\}", load_stylesheet())[1]
     assert "font-weight" in rule
     assert "underline" in rule
-    for hit in hits:
-        assert f"⟦{hit}⟧" in views.trace_text(trace)
-
-
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_kept_and_thrown_away_text_is_told_apart(variant):
-    trace = samples.almanac_trace(variant)
-    step = trace.steps[0]
-    html = views.trace(trace).html
-    draft = html[html.index('data-part="draft"') : html.index('data-part="decision"')]
     kept, thrown = (re.sub(r"<[^>]+>", "", part) for part in draft.split('<del class="cut">'))
     assert step.draft.text[: step.decision.cut].strip() in kept
     assert "cut here" in kept
-    assert "Bealtha." in thrown
-    assert "Bealtha." not in kept
+    assert ("Bealtha." in kept, "Bealtha." in thrown) == (False, True)
     # The two sentences stand above each other, with the words that differ marked.
-    assert re.search(r"<del>Bealtha\.</del>", html)
-    assert re.search(r"<ins>", html)
-
-
-def test_each_token_has_its_figures_on_hover():
-    trace = samples.almanac_trace()
-    html = views.trace(trace).html
-    part = html[html.index('data-part="draft"') : html.index('data-part="decision"')]
-    assert len(tips(part)) == len(trace.steps[0].draft)
-    for tip in tips(part):
-        assert "entropy" in tip
-        assert "likeliest: " in tip
-    assert any("stop word" in tip for tip in tips(part))
-    assert any("HIT" in tip for tip in tips(part))
+    assert re.search(r"<del>Bealtha\.</del>", page.html)
+    assert "<ins>" in page.html
+    # Each token has its figures on hover.
+    assert len(tips(draft)) == len(step.draft)
+    assert all("entropy" in tip and "likeliest: " in tip for tip in tips(draft))
+    assert all(any(flag in tip for tip in tips(draft)) for flag in ("stop word", "HIT"))
 
 
 @pytest.mark.parametrize(("unit", "peaks"), [("sentence", (1.7, 0.25)), ("draft", (1.7,)), ("draft", (float("nan"),))])
@@ -221,8 +194,8 @@ def test_right_to_left_emoji_and_split_characters():
     spans = [(0, 4), (4, star), (star, star + 1), (star, star + 1), (star + 1, star + 3), (star + 3, len(text))]
     draft = samples.make(text, spans)
     trace = Trace(Question("q", text, (text,)), {"name": "wo-rag"}, [Step(0, draft=draft, kept=text)], text, text)
-    cells = Texts(trace).cells(trace.steps[0], "draft")
-    assert [cell.tokens for cell in cells] == [1, 1, 2, 1, 1]
+    pieces = read_pieces(Texts(trace), trace.steps[0], "draft")
+    assert [row["tokens"] for kind, _, row in pieces if kind == "token"] == [1, 1, 2, 1, 1]
     shown = Reader(views.trace(trace).html)
     assert "2 tokens make this character" in views.trace(trace).html
     assert shown.text.count(text) >= 2
@@ -253,18 +226,19 @@ def test_long_texts_are_cut_visibly():
         assert more in html
 
 
-def test_levels_show_the_threshold():
-    texts = Texts(samples.almanac_trace())
-    texts.top, texts.theta, texts.base = 4.0, 1.0, 0.0
-    values = np.array([np.nan, 0.0, -1.0, 0.01, 1.0, 1.001, 4.0])
-    assert texts.levels(values).tolist() == [0, 0, 0, 1, BELOW, BELOW + 1, LEVELS]
-    texts.theta = np.nan
-    assert texts.levels(np.array([0.1, 3.9])).tolist() == [1, LEVELS]
-    texts.theta, texts.top = 1.0, 0.5
-    assert texts.bounds()[-1] == 1.0
-    assert texts.levels(np.array([0.1, 0.5])).tolist() == [1, 3]
-    texts.theta, texts.top, texts.base = -1.0, 2.0, -5.0
-    assert texts.levels(np.array([-5.0, -1.0, 2.0])).tolist() == [0, BELOW, LEVELS]
+@pytest.mark.parametrize(
+    ("theta", "known", "values", "levels"),
+    [
+        (1.0, [0.0, 4.0], [np.nan, 0.0, -1.0, 0.01, 1.0, 1.001, 4.0], [0, 0, 0, 1, BELOW, BELOW + 1, LEVELS]),
+        (np.nan, [0.0, 4.0], [0.1, 3.9], [1, LEVELS]),
+        (1.0, [0.0, 0.5], [0.1, 0.5], [1, 3]),
+        (-1.0, [-5.0, 2.0], [-5.0, -1.0, 2.0], [0, BELOW, LEVELS]),
+    ],
+)
+def test_levels_show_the_threshold(theta, known, values, levels):
+    bounds = find_bounds(np.array(known), theta)
+    assert bounds[-1] == max([*known, theta] if theta == theta else known)
+    assert find_levels(np.array(values), bounds).tolist() == levels
 
 
 def test_bounds_of_entropies_are_said():
@@ -287,7 +261,7 @@ def test_words_that_may_not_fire_are_drawn_as_not_judged():
     about = [tip for tip in tips(drawn) if "word “Bo”" in tip]
     assert [("HIT" in tip, "not judged" in tip) for tip in about] == [(True, False), (False, True)]
     for theta, hits in ((0.25, ["Bo", "Li"]), (0.7, ["Bo"]), (50.0, [])):
-        html = views.replayed(trace, threshold=theta).html
+        html = views.replayed(Replay(trace).at(threshold=theta)).html
         marks = re.findall(r'<mark class="hit" tabindex.*?</mark>', html, re.S)
         assert [re.sub(r"<bdi.*?</bdi>|<[^>]*>", "", mark).strip("◆ ,") for mark in marks] == hits
 
@@ -338,8 +312,6 @@ def test_sentences_that_say_the_same_stand_in_one_slot():
     ]
     assert align_sentences(texts) == [[None, None, 0, None], [0, 0, 1, None], [1, None, 2, None], [2, 1, 3, None]]
     assert align_sentences([[], []]) == []
-    assert sentence_likeness("Same.", "same.") == 1
-    assert sentence_likeness("", "x") == 0
 
 
 def test_methods_stand_under_each_other_with_their_differences():
@@ -373,22 +345,9 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
         ([one] * 17, None, "17 traces"),
         ([one, other], None, "different questions"),
         ([one], ["a", "b"], "2 labels"),
-        (one, None, "give a list"),
+        (7, None, "give a list"),
     ):
         with pytest.raises(SettingError, match=says):
             views.compare(traces, labels=labels)
     one.save(tmp_path / "a.trace")
     assert "mine" in views.compare([tmp_path / "a.trace"], labels=["mine"]).text
-
-
-# -- runs -------------------------------------------------------------------------------------------------------------
-
-
-def test_runs_are_a_page_with_every_question_and_its_cause(tmp_path: Path):
-    pytest.importorskip("itables")
-    for name, how in (("dragin", DRAGIN), ("wo-rag", method("wo-rag", variant="paper"))):
-        answer(tmp_path / name, 3, how=how)
-    page = views.browse_page(tmp_path, tmp_path / "runs.html").read_text()
-    for said in ("dragin", "wo-rag", "exact match", "Li 1"):
-        assert said in page
-    assert "https://unpkg" not in re.sub(r"<script.*?</script>", "", page, flags=re.S)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
-from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Question, Step, Trace, Words
+import numpy as np
+from factories import make_continuation, make_prompt
+
+from dragin_lab.trace.trace import Decision, Draft, Passage, Query, Question, Step, Trace, Words
 
 ASKED = "When was the city where the director of film Gewair Lantern was born founded?"
-EXEMPLARS = (
-    "Question: Are the films The Silence of Soswon and The Island of Zethstithpos from the same country?\n"
-    "Answer: The Silence of Soswon is a film from Shomtroia. The Island of Zethstithpos is a film from Grundpailand. "
-    "Thus, they are not from the same country. So the answer is no.\n"
-)
 FOUND = (
     Passage(
         "a54",
@@ -73,31 +71,16 @@ def split(text: str, size: int = 4) -> list[tuple[int, int]]:
 
 def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = False, seed: int = 0) -> Draft:
     """A continuation of this text with made-up but fixed figures."""
-    rng = np.random.default_rng(seed)
     spans = split(text) if spans is None else spans
-    tokens = [text[a:b].replace(" ", "▁") for a, b in spans] + ["</s>"] * eos
-    spans = spans + [(len(text), len(text))] * eos
-    n = len(tokens)
-    entropy = rng.gamma(0.4, 1.0, n)
-    best = np.exp(-entropy / 2)
-    others = np.array([0.5, 0.25, 0.12]) * (1 - best)[:, None]
-    return Draft(
-        prompt_ids=np.arange(40, dtype=np.int32),
-        prompt_offsets=np.zeros((40, 2), np.int32),
-        ids=rng.integers(3, 900, n).astype(np.int32),
-        pieces=tuple(tokens),
+    made = make_continuation(make_prompt(), "x " * len(spans), attention=False, ended=eos, seed=seed)
+    return replace(
+        made,
+        pieces=tuple(text[a:b].replace(" ", "▁") for a, b in spans) + ("</s>",) * eos,
         text=text,
         raw_text=text + "</s>" * eos,
-        offsets=np.array(spans, np.int32).reshape(n, 2),
-        entropy=entropy.astype(np.float32),
-        logprob=np.log(best).astype(np.float32),
-        alternative_ids=rng.integers(3, 900, (n, 4)).astype(np.int32),
-        alternative_probs=np.column_stack([best, others]).astype(np.float32),
-        received=rng.beta(1, 6, n).astype(np.float32),
-        stopped="eos" if eos else "length",
-        alternative_tokens=tuple((text[a:b] or "</s>", " Bel", "ai", "onst") for a, b in spans),
-        seconds=0.06,
-        reused=38,
+        offsets=np.array([*spans, *[(len(text), len(text))] * eos], np.int32).reshape(-1, 2),
+        received=made.received.clip(0.01, 0.6),
+        alternative_tokens=tuple((text[a:b], " Bel", "ai") for a, b in spans) + (("</s>", " Bel", "ai"),) * eos,
     )
 
 
@@ -118,23 +101,6 @@ def words_of(made: Draft, attention: np.ndarray, entropy: np.ndarray, theta: flo
     measured = [values.astype(np.float32) for values in (attention, entropy)]
     hit = over & (sentence == fired) & ~stop
     return Words(text, spans, sentence, *measured, stop, score.astype(np.float32), hit)
-
-
-def prompt(answer: str, passages: tuple[Passage, ...] = ()) -> Prompt:
-    text, spans = "", {}
-    context = "Context:\n" + "".join(f"[{i}] {p.text}\n" for i, p in enumerate(passages, 1)) if passages else ""
-    for name, part in (
-        ("exemplars", EXEMPLARS),
-        ("passages", context),
-        ("", "Question: "),
-        ("question", ASKED),
-        ("", "\nAnswer: "),
-        ("answer", answer),
-    ):
-        if name and part:
-            spans[name] = (len(text), len(text) + len(part))
-        text += part
-    return Prompt(text, spans)
 
 
 def almanac_trace(variant: str = "reference") -> Trace:
@@ -167,7 +133,7 @@ def almanac_trace(variant: str = "reference") -> Trace:
             break
         draft = make(text, eos=True, seed=index)
         words = words_of(draft, numbers(attention), numbers(entropy), theta)
-        step = Step(index, prompt(answer), draft, words, seconds={"draft": 0.12, "attend": 0.02})
+        step = Step(index, make_prompt(answer), draft, words, seconds={"draft": 0.12, "attend": 0.02})
         if resumed:
             worst = int(np.argmax(np.where(words.hit, words.score, -1)))
             start = int(draft.offsets[words.spans[worst, 0], 0])
@@ -185,7 +151,7 @@ def almanac_trace(variant: str = "reference") -> Trace:
             step.query, step.passages = query, FOUND
             step.seconds["search"] = 0.004
             if variant == "reference":
-                step.passages_prompt, step.continuation = prompt(f"{answer} {kept}".strip(), FOUND), made
+                step.passages_prompt, step.continuation = make_prompt(f"{answer} {kept}".strip(), FOUND), made
                 step.continuation_kept = len(resumed)
             else:
                 resumed = ""
@@ -205,7 +171,14 @@ def almanac_trace(variant: str = "reference") -> Trace:
         rng = np.random.default_rng(4)
         words = words_of(going, rng.beta(1, 5, w), rng.gamma(0.5, 0.6, w), 99.0)
         trace.steps.append(
-            Step(1, prompt(answer, FOUND), going, words, Decision(False, "no word scores above θ 1.2"), kept=going.text)
+            Step(
+                1,
+                make_prompt(answer, FOUND),
+                going,
+                words,
+                Decision(False, "no word scores above θ 1.2"),
+                kept=going.text,
+            )
         )
         answer += going.text
         trace.steps[-1].answer = answer
@@ -221,14 +194,16 @@ def baseline_trace(name: str) -> Trace:
     trace = Trace(Question("q1", ASKED, ("1388",)), {"name": name, "variant": "reference", "top_k": 3, "n": 16})
     if name == "wo-rag":
         made = make(FIRST, eos=True)
-        step = Step(0, prompt(""), made, decision=Decision(False, "never"), kept=made.raw_text, answer=made.raw_text)
+        step = Step(
+            0, make_prompt(""), made, decision=Decision(False, "never"), kept=made.raw_text, answer=made.raw_text
+        )
         trace.steps.append(step)
     else:
         chunks = [FIRST] if name == "sr-rag" else [s.strip() + "." for s in FIRST.split(". ")]
         for i, chunk in enumerate(chunks):
             asked = ASKED if i == 0 else chunks[i - 1]
             step = Step(i, decision=Decision(True, "before every sentence"), query=Query(asked, asked), passages=FOUND)
-            step.passages_prompt, step.continuation = prompt(trace.text, FOUND), make(chunk, seed=i)
+            step.passages_prompt, step.continuation = make_prompt(trace.text, FOUND), make(chunk, seed=i)
             step.kept, step.continuation_kept = chunk, len(chunk)
             trace.text = step.answer = f"{trace.text} {chunk}".strip()
             trace.steps.append(step)
@@ -251,7 +226,7 @@ def long_trace(tokens: int, per_draft: int = 60) -> Trace:
         w = sum(i == 0 or p.startswith("▁") for i, p in enumerate(made.pieces))
         rng = np.random.default_rng(index)
         words = words_of(made, rng.beta(1, 4, w), rng.gamma(0.5, 1, w), 2.5 if index % 5 == 0 else 99.0)
-        step = Step(index, prompt(trace.text[-300:]), made, words, Decision(False, "no word scores above θ 1.2"))
+        step = Step(index, make_prompt(trace.text[-300:]), made, words, Decision(False, "no word scores above θ 1.2"))
         step.kept = text
         trace.text = step.answer = f"{trace.text} {text.strip()}".strip()
         trace.steps.append(step)

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import view_samples as samples
+from factories import make_prompt
 
 from dragin_lab.trace.trace import Decision, Passage, Prompt, Query, Question, Step, Trace, Words
 
@@ -47,7 +48,8 @@ class Reader(HTMLParser):
 
 
 def hostile_trace() -> Trace:
-    bad = "<script>alert('x')</script> & <img src=https://evil.example/a.png onerror=x> \"quoted\" \x1b[31m \ud800"
+    run = "document.title = 'x'"
+    bad = f'<script>{run}</script> & <img src=https://evil.example/a.png onerror="{run}"> "quoted" \x1b[31m \ud800'
     made = samples.make(bad, seed=1)
     made.alternative_tokens = tuple((bad, "</span>") for _ in made.pieces)
     words = Words(
@@ -96,8 +98,8 @@ def strange_traces() -> dict[str, Trace]:
     blank = dataclasses.replace(whole.steps[0].words, attention=nan, entropy=nan, score=nan)
     states = {
         "empty": Trace(asked, {}),
-        "running, a step that has only begun": Trace(asked, method, [Step(0, samples.prompt(""))]),
-        "running, a draft not decided": Trace(asked, method, [Step(0, samples.prompt(""), made)]),
+        "running, a step that has only begun": Trace(asked, method, [Step(0, make_prompt(""))]),
+        "running, a draft not decided": Trace(asked, method, [Step(0, make_prompt(""), made)]),
         "cancelled": dataclasses.replace(whole, steps=whole.steps[:1], ended="cancelled", scores={}, answer=""),
         "error": dataclasses.replace(whole, ended="error", error="the search failed: no index"),
         "error without a message": Trace(asked, method, ended="error"),
@@ -110,7 +112,7 @@ def strange_traces() -> dict[str, Trace]:
         "cut nowhere": Trace(asked, method, [Step(0, draft=made, decision=Decision(True, "r"), query=Query("a", "a"))]),
         "scored without a threshold": dataclasses.replace(whole, method={"name": "mine"}),
         "extraction": dataclasses.replace(
-            whole, extraction=samples.make(" 1466."), extraction_prompt=samples.prompt(whole.text)
+            whole, extraction=samples.make(" 1466."), extraction_prompt=make_prompt(whole.text)
         ),
         "generated on behind the decision": Trace(
             asked,
