@@ -17,8 +17,17 @@ from dragin_lab.checks import count
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.check import Check
 from dragin_lab.engines.engine import Engine, Watch
-from dragin_lab.engines.server import Choice, Completion, Models, Server, ServerBatch, Text
-from dragin_lab.engines.server_block import LastBlock, entropy_bounds, take_states
+from dragin_lab.engines.server import (
+    Choice,
+    Completion,
+    LastBlock,
+    Models,
+    Server,
+    ServerBatch,
+    Text,
+    entropy_bounds,
+    take_states,
+)
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.writing import Writing, measure_logits
 from dragin_lab.errors import ModelError, ModelServerError

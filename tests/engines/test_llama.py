@@ -27,6 +27,7 @@ from dragin_lab.core.stops import NextExample
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.engine import stream_draft
 from dragin_lab.engines.load import LanguageModel
+from dragin_lab.engines.sources import hash_weights
 from dragin_lab.errors import MissingPackageError, ModelError, SettingError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.run.drivers import TokenWritten
@@ -101,16 +102,10 @@ def same(lab: dl.Lab, method: Any, asked: Any) -> list[Any]:
 
 
 @ready
+@pytest.mark.parametrize("stop", [1, pytest.param(9, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", all_methods(), ids=str)
-def test_every_method_gives_the_same_episodes(lab: dl.Lab, method: Any) -> None:
-    same(lab, method, QUESTIONS[:1])
-
-
-@ready
-@pytest.mark.slow
-@pytest.mark.parametrize("method", all_methods(), ids=str)
-def test_they_are_the_same_on_more_questions(lab: dl.Lab, method: Any) -> None:
-    same(lab, method, QUESTIONS[1:9])
+def test_every_method_gives_the_same_episodes(lab: dl.Lab, method: Any, stop: int) -> None:
+    same(lab, method, QUESTIONS[stop // 9 : stop])
 
 
 @ready
@@ -300,14 +295,8 @@ def test_it_says_what_runs_and_on_how_many_threads(file: Path, capfd: pytest.Cap
         with pytest.raises(ModelError, match=r"do not fit into the 512 positions of almanac\.gguf; shorten"):
             lab.model.write(Write(Prompt("a b " * 300), 8))
         facts = lab.model.identity()
-        assert facts["weights_sha256"] == llama_hash(file)
+        assert facts["weights_sha256"] == hash_weights(None, [file])
         assert (facts["threads"], facts["dtype"], facts["llama_cpp_python"] > "0.3") == (1, "float32", True)
-
-
-def llama_hash(file: Path) -> str:
-    from dragin_lab.engines.sources import hash_weights
-
-    return hash_weights(None, [file])
 
 
 @ready

@@ -198,16 +198,21 @@ def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
 # -- a forced beginning --------------------------------------------------------------------------------------------
 
 
+def measured_as_in_one_pass(lm: LanguageModel, output: Draft) -> torch.Tensor:
+    """Log-probabilities (n, V) of one pass, after entropies and chosen tokens were compared with them."""
+    whole = torch.tensor([[*output.prompt_ids.tolist(), *output.ids.tolist()]])
+    logs: torch.Tensor = lm.model(whole).logits[0, len(output.prompt_ids) - 1 : -1].detach().log_softmax(-1)
+    np.testing.assert_allclose(output.entropy, torch.special.entr(logs.exp()).sum(-1), atol=1e-5)
+    np.testing.assert_allclose(output.logprob, logs.gather(1, whole[0, -len(output) :, None])[:, 0], atol=1e-5)
+    return logs
+
+
 def test_a_forced_beginning_is_measured_as_what_the_model_writes() -> None:
     lm = tiny()
     forced = (9, 5, 300)
     output = lm.write(Write(PROMPT, 6, prefix=forced))
     assert output.ids[:3].tolist() == list(forced)
-    whole = torch.tensor([[*output.prompt_ids.tolist(), *output.ids.tolist()]])
-    logs = lm.model(whole).logits[0, len(output.prompt_ids) - 1 : -1].log_softmax(-1)  # (n, V)
-    np.testing.assert_allclose(output.entropy, torch.special.entr(logs.exp()).sum(-1).detach(), atol=1e-5)
-    np.testing.assert_allclose(output.logprob, logs.gather(1, whole[0, -6:, None])[:, 0].detach(), atol=1e-5)
-    assert output.ids[3:].tolist() == logs.argmax(-1)[3:].tolist()
+    assert output.ids[3:].tolist() == measured_as_in_one_pass(lm, output).argmax(-1)[3:].tolist()
     assert lm.write(Write(PROMPT, 2, prefix=forced)).ids.tolist() == [9, 5]
 
 
@@ -239,10 +244,7 @@ def test_forbidden_tokens_are_not_written_and_what_is_measured_is_raw() -> None:
     assert output.alternative_ids[0].tolist() == free.alternative_ids[0].tolist()  # the forbidden one is the likeliest
     assert output.ids[0] in free.alternative_ids[0]
     assert output.entropy_processed is None
-    whole = torch.tensor([[*output.prompt_ids.tolist(), *output.ids.tolist()]])
-    logs = lm.model(whole).logits[0, len(output.prompt_ids) - 1 : -1].log_softmax(-1)  # (n, V)
-    np.testing.assert_allclose(output.entropy, torch.special.entr(logs.exp()).sum(-1).detach(), atol=1e-5)
-    np.testing.assert_allclose(output.logprob, logs.gather(1, whole[0, -6:, None])[:, 0].detach(), atol=1e-5)
+    measured_as_in_one_pass(lm, output)
 
 
 def test_a_bonus_holds_for_its_tokens_only() -> None:
@@ -297,12 +299,6 @@ def test_an_empty_prompt_starts_from_bos_or_is_refused() -> None:
 def test_a_draft_of_nothing_is_refused() -> None:
     with pytest.raises(ModelError, match="max_new_tokens=0"):
         tiny().write(Write(PROMPT, 0))
-
-
-def test_attention_is_kept_only_when_asked_for() -> None:
-    output = tiny().write(Write(PROMPT, 4))
-    assert output.rows is None
-    assert (output.received[:-1] > 0).all()
 
 
 # -- a text that is there already --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from dragin_lab.almanac import questions
 from dragin_lab.core.episode import Bias, Write
 from dragin_lab.engines import server, server_model
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.engines.server_block import entropy_bounds
+from dragin_lab.engines.server import entropy_bounds
 from dragin_lab.errors import ModelError, ModelServerError, SettingError
 from dragin_lab.run.rundir import RunStoppedError
 from dragin_lab.trace.trace import Prompt
