@@ -208,15 +208,8 @@ def methods(of: str = "method") -> list[Entry]:
     """
     if choice("of", of, ("method", "when", "what")) != "method":
         return (TRIGGERS if of == "when" else FORMULATORS).listing()
-    return [
-        Entry(
-            name,
-            TRIGGERS.named(when).defaults() | FORMULATORS.named(what).defaults(),
-            TRIGGERS.named(when).source,
-            f"{when} x {what}",
-        )
-        for name, (when, what) in METHODS.items()
-    ]
+    parts = ((name, TRIGGERS.named(when), FORMULATORS.named(what)) for name, (when, what) in METHODS.items())
+    return [Entry(name, t.defaults() | f.defaults(), t.source, f"{t.name} x {f.name}") for name, t, f in parts]
 
 
 # -- other settings, and a trace's ------------------------------------------------------------------------------------
@@ -247,9 +240,7 @@ def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, A
             continue
         part, stated = registry.read(changes[kind])
         old, _ = registry.read(before.get(kind) or usual)
-        gone = set(stated)
-        if part is not old:
-            gone |= set(setting_names(old)) - {old.shorthand}
+        gone = set(stated) | (set() if part is old else set(setting_names(old)) - {old.shorthand})
         merged = {key: value for key, value in merged.items() if key not in gone}
     return {**merged, **changes}
 
@@ -258,14 +249,14 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     """The method of a trace, from the settings recorded there (``Method.settings``).
 
     Raises ``SettingError`` where they are not a method's, where a custom trigger or formulator is not defined here or
-    has changed since, or where ``nlp`` (None: the default) is another pipeline than the one recorded, as other
-    sentences and stop words are other decisions.
+    has changed since, or where ``nlp`` (None: the default) finds other sentences than the one recorded.
     """
-    needed = ("name", "variant", "when", "what", "max_new_tokens", "top_k")
-    missing = [key for key in needed if key not in settings]
-    if missing or settings["name"] not in METHODS:
-        wrong = f"has no {missing[0]!r}" if missing else f"is called {settings['name']!r}"
-        raise SettingError(f"the trace's method {wrong}, so dragin_lab did not make it; take a trace of lab.ask")
+    needed = {"name", "variant", "when", "what", *LOOP}
+    if not needed <= settings.keys() or settings["name"] not in METHODS:
+        raise SettingError(
+            f"the trace's method {settings.get('name')!r} is unknown or lacks settings, so dragin_lab did not make it; "
+            "take a trace of lab.ask"
+        )
     recorded = (settings.get("pipeline") or "").removesuffix(BY_LINES) or None
     pipeline = load_pipeline(nlp, released=recorded == load_pipeline(released=True).name)
     if recorded not in (None, pipeline.name):

@@ -85,11 +85,8 @@ def receive_attention(attention: np.ndarray, *, first_is_eos: bool) -> np.ndarra
     ``attention`` is (h, n, n): the generated ids by themselves, without their prompt. The maximum runs over all query
     positions, the token's own included, per head; then the mean over heads.
     """
-    largest = attention.max(axis=1)  # (h, n)
-    mean = largest.mean(axis=0)  # (n,)
-    if first_is_eos and len(mean) > 1:
-        mean = mean / mean[1:].sum()  # (n,)
-    return mean
+    mean = attention.max(axis=1).mean(axis=0)  # (n,)
+    return mean / mean[1:].sum() if first_is_eos and len(mean) > 1 else mean
 
 
 def score_words(attention: np.ndarray, entropy: np.ndarray, ranges: Sequence[tuple[int, int]]) -> list[np.ndarray]:
@@ -149,9 +146,6 @@ def drop_doubtful(sentence: str, tokens: Sequence[str], doubt: np.ndarray, thres
         else:
             place = end
     return sentence.replace(marker, "")
-
-
-# -- how texts are joined and found in each other ---------------------------------------------------------------------
 
 
 def join_parts(*parts: str) -> str:
@@ -232,6 +226,7 @@ class Reader(Trigger):
     loop = "released"
     rewrites_rest = False  # write all that follows again, not one sentence
     rereads = False  # whether it takes the attention of the generated ids by themselves
+    check_content_words = False  # whether words without content are no hits, once the decision is taken
 
     @classmethod
     def judges_drafts(cls) -> bool:
@@ -240,10 +235,6 @@ class Reader(Trigger):
     def score_draft(self, draft: ReleasedDraft) -> Scores:
         """The scores of a whole draft."""
         raise NotImplementedError
-
-    def find_spared(self, words: tuple[str, ...], sentence: str, pipeline: Pipeline) -> np.ndarray:
-        """(m,) bool, words of the sentence that fired that do not count as hits."""
-        return np.zeros(len(words), dtype=bool)
 
     def explain(self, number: int, peak: float, word: str | None) -> str:
         """Why a sentence fires; sentences count from 0."""
@@ -284,10 +275,6 @@ class Rind(Reader):
         words = score_words(draft.received, entropy, draft.ranges)  # per sentence (m,)
         return words, [float(scores.max(initial=-np.inf)) for scores in words], entropy
 
-    def find_spared(self, words: tuple[str, ...], sentence: str, pipeline: Pipeline) -> np.ndarray:
-        no_content = ~contain_any(words, pipeline.content_words(sentence))  # (m,)
-        return no_content & self.check_content_words
-
     def explain(self, number: int, peak: float, word: str | None) -> str:
         shown, theta = write_compared(peak, self.threshold)
         return f"{word!r} in sentence {number + 1} scores {shown}, above θ {theta}"
@@ -317,7 +304,8 @@ def judge_draft(trigger: Reader, draft: ReleasedDraft, pipeline: Pipeline) -> tu
         return table, Decision(False, reason, peaks=tuple(peaks))
     start, stop = draft.ranges[fired]
     hits = scores[fired] > theta  # (m,)
-    spared = trigger.find_spared(draft.texts[start:stop], draft.sentences[fired], pipeline)  # (m,)
+    content = contain_any(draft.texts[start:stop], pipeline.content_words(draft.sentences[fired]))  # (m,)
+    spared = ~content & trigger.check_content_words
     table.stop[start:stop] = spared
     table.hit[start:stop] = hits & ~spared
     best = int(scores[fired].argmax()) if stop > start else None

@@ -70,12 +70,9 @@ def with_passages(step: Step, name: str) -> bool:
 def sentence_end(step: Step, number: int | None, start: int) -> int | None:
     """The character where a sentence of a step's draft ends; None (the text's end) where that is not known."""
     assert step.draft is not None
-    ends = [
-        int(step.draft.offsets[stop - 1, 1])
-        for (begin, stop), sentence in zip(step.words.spans.tolist(), step.words.sentence.tolist(), strict=True)
-        if sentence == number and stop > begin
-    ]
-    return max(ends) if ends and max(ends) > start else None
+    stops = step.words.spans[step.words.sentence == number, 1]  # one past the last token of each of its words
+    end = int(step.draft.offsets[stops - 1, 1].max(initial=0))
+    return end if end > start else None
 
 
 def cut_off(step: Step) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from dragin_lab.core.episode import Episode
-from dragin_lab.core.formulators import Gap, formulate
+from dragin_lab.core.formulators import formulate
 from dragin_lab.core.turns import PaperLoop
 from dragin_lab.trace.trace import Decision, Draft, Query, Step
 from dragin_lab.triggers.call import PASSAGES, Call, CallMade
@@ -59,7 +59,10 @@ class CallLoop(PaperLoop):
         step.decision = Decision(True, f"the model {self.call.asking} {term!r}")
         yield from self.fetch(step, self._query(step, draft, match))
         self._keep_before(step, draft, cut)
-        self._insert_passages(step)
+        if self.call.puts_in is not None:
+            lines = "".join(f"Doc {i}(Title: {p.title}) {p.text}\n" for i, p in enumerate(step.passages, 1))
+            self.insert(step, self.call.puts_in.replace(PASSAGES, lines))
+            self.passages = None
         return True
 
     def _keep_before(self, step: Step, draft: Draft, cut: int) -> None:
@@ -70,14 +73,6 @@ class CallLoop(PaperLoop):
             return
         assert step.decision is not None
         step.answer, step.discarded, step.decision.cut = self.text, draft.text, 0
-
-    def _insert_passages(self, step: Step) -> None:
-        """Write the passages into the text after the call, where the call says so."""
-        if self.call.puts_in is None:
-            return
-        lines = "".join(f"Doc {i}(Title: {p.title}) {p.text}\n" for i, p in enumerate(step.passages, 1))
-        self.insert(step, self.call.puts_in.replace(PASSAGES, lines))
-        self.passages = None
 
     def _cut(self, draft: Draft, match: re.Match[str]) -> int:
         """Where the kept part of a draft that asks ends; a call that does not stay goes with the space before it."""
@@ -96,24 +91,22 @@ class CallLoop(PaperLoop):
         if self.running:
             self.trace.ended = "length" if draft.stopped == "length" else "stalled"
 
-    # -- what to search for -------------------------------------------------------------------------------------------
-
     def _query(self, step: Step, draft: Draft, match: re.Match[str]) -> Query:
-        """What the call asks for, or what another formulator makes of the gap where it stands."""
-        query = formulate(self.method.formulator, self._gap(step, draft, match))
-        if query.text.strip():
-            return query
-        return Query(self.question, self.question, note="the question: there is nothing else to ask for")
+        """What the call asks for, or what another formulator makes of the gap where it stands.
 
-    def _gap(self, step: Step, draft: Draft, match: re.Match[str]) -> Gap:
-        """The sentence before a call that is taken out, or what a call asks; its last token counts as the hit."""
+        That is the sentence before a call that is taken out, or what a call asks; its last token counts as the hit.
+        """
         assert step.prompt is not None
         span = match.span(1)
         if not self.call.stays:
             end = self._cut(draft, match)
             span = ((self.method.pipeline.spans(draft.text[:end]) or [(0, 0)])[-1][0], end)
         answer = self.text + self.lead(draft) + draft.text[: span[1]]
-        return self.gap_at_end(draft, step.prompt, span, answer=answer, term=_read_term(match))
+        gap = self.gap_at_end(draft, step.prompt, span, answer=answer, term=_read_term(match))
+        query = formulate(self.method.formulator, gap)
+        if query.text.strip():
+            return query
+        return Query(self.question, self.question, note="the question: there is nothing else to ask for")
 
 
 def _read_term(call: re.Match[str]) -> str:

@@ -20,10 +20,6 @@ Term = tuple[str, float, float, float]
 LEAST_P = 1e-4  # how near to 0 or 1 a word's probability is taken
 
 
-def _token_rise(values: np.ndarray) -> np.ndarray:
-    return np.diff(values, prepend=values[:1])  # (n,), 0 for the first token
-
-
 def _sentence_position(draft: Draft) -> np.ndarray:
     sentence = draft.sentence_of_token  # (n,)
     return np.log1p(np.arange(len(draft)) - np.searchsorted(sentence, sentence))
@@ -58,10 +54,8 @@ FEATURES: dict[str, Callable[[Draft], np.ndarray]] = {
     "stop word": lambda draft: draft.stop_word.astype(float),
     "opens": lambda draft: _opens_sentence(draft)[draft.word_of_token].astype(float),  # its word opens a sentence
     "entropy": lambda draft: draft.entropy,
-    "entropy rise": lambda draft: _token_rise(draft.entropy),
     "doubt": lambda draft: doubts(draft.logprob),
     "margin": lambda draft: margin.function(draft),  # type: ignore[attr-defined]
-    "margin rise": lambda draft: _token_rise(margin.function(draft)),  # type: ignore[attr-defined]
     "received": lambda draft: draft.received,
     "name or number": _is_named,
     "position": _sentence_position,  # log(1 + tokens since the start of its sentence)
@@ -115,17 +109,11 @@ def define(name: str, terms: Sequence[Sequence[Any]], bias: float, threshold: fl
     used = {feature.split()[0] for feature, *_ in plain}
     theta = setting(float(threshold), label="probability of a missing fact", top=1.0)
     settings = {"threshold": theta, "terms": field(default=plain), "bias": field(default=float(bias))}
-    part = make_dataclass(
-        "Fitted",
-        [(key, Any, declared) for key, declared in settings.items()],
-        bases=(Logistic,),
-        frozen=True,
-        namespace={
-            "name": name,
-            "__doc__": f"{Logistic.__doc__} Fitted on {len(plain)} features.",
-            "needs": ("attention",) * ("paid" in used) + ("hidden",) * ("hidden" in used),
-        },
-    )
+    needs = ("attention",) * ("paid" in used) + ("hidden",) * ("hidden" in used)
+    about = f"{Logistic.__doc__} Fitted on {len(plain)} features."
+    namespace = {"name": name, "needs": needs, "__doc__": about}
+    own = [(key, Any, declared) for key, declared in settings.items()]
+    part = make_dataclass("Fitted", own, bases=(Logistic,), frozen=True, namespace=namespace)
     part.__module__ = "__main__"  # so that it counts as custom
     TRIGGERS.add(part)
     trigger: Logistic = part()
