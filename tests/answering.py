@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method
+from dragin_lab.engines import engine
 from dragin_lab.engines.engine import Watch, stream_draft
 from dragin_lab.run.benchmark import as_benchmark, open_run
 from dragin_lab.run.lab import Lab
@@ -22,32 +22,25 @@ from dragin_lab.run.rundir import RunRecord, read_run
 from dragin_lab.trace.trace import Draft, Question
 
 
-class Batch:
-    """What drivers use of ``model.batch.Batch``; one token of every draft per step."""
+class Batch(engine.Batch):
+    """One token of every draft per step."""
 
     def __init__(self, lm: Any, size: int) -> None:
-        self.lm = lm
-        self.size = size
-        self.waiting: deque[tuple[Any, Write, int | None]] = deque()
+        super().__init__(lm)
+        self.asked = self.size = size
         self.rows: list[tuple[Any, Generator[Any, None, Draft]]] = []
         self.widths: list[int] = []
         self.seeds: list[int | None] = []
         self.closed = False
 
     def __len__(self) -> int:
-        return len(self.waiting) + len(self.rows)
-
-    def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
-        self.waiting.append((key, draft, seed))
-
-    def attend(self, ids: Any) -> Any:
-        return self.lm.attend(ids)
+        return len(self._waiting) + len(self.rows)
 
     def step(self) -> list[tuple[Any, Any]]:
-        while self.waiting and len(self.rows) < self.size:
-            key, draft, seed = self.waiting.popleft()
+        while self._waiting and len(self.rows) < self.size:
+            key, draft, seed = self._waiting.pop(0)
             self.seeds.append(seed)
-            self.rows.append((key, stream_draft(self.lm, draft, seed)))
+            self.rows.append((key, stream_draft(self.engine, draft, seed)))
         if self.rows:
             self.widths.append(len(self.rows))
         ended, rows = [], self.rows
@@ -61,9 +54,6 @@ class Batch:
             except Exception as error:  # noqa: BLE001 - as the real one does
                 ended.append((key, error))
         return ended
-
-    def describe(self) -> dict[str, Any]:
-        return {"asked": self.size, "size": self.size, "notes": []}
 
     def close(self) -> None:
         self.closed = True

@@ -9,6 +9,8 @@ import numpy as np
 from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Question, Step, Trace, Words
 
 HEADS = 2
+METHOD = {"name": "dragin", "variant": "paper", "when": "rind", "what": "qfs", "threshold": 1.2, "top_n": 25}
+METHOD |= {"scale": None, "check_content_words": True}
 QUESTION = "Who is the mother of the director of film Polish-Russian War?"
 DRAFT = "The director of film Polish-Russian War is Andrzej Wajda."
 RESUMED = "The director of film Polish-Russian War is Xawery Żuławski."
@@ -32,13 +34,7 @@ def make_prompt(answer: str = "", passages: tuple[Passage, ...] = ()) -> Prompt:
         ("", "\nAnswer: "),
         ("answer", answer),
     )
-    spans: dict[str, tuple[int, int]] = {}
-    text = ""
-    for name, part in parts:
-        if name and part:
-            spans[name] = (len(text), len(text) + len(part))
-        text += part
-    return Prompt(text, spans, ("exemplar 2 was dropped to fit 2,048 tokens",) if passages else ())
+    return Prompt.join(parts, notes=("exemplar 2 was dropped to fit 2,048 tokens",) if passages else ())
 
 
 def make_continuation(
@@ -150,16 +146,7 @@ def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:
     extraction_prompt = make_prompt(f"{RESUMED} {LAST} So the answer is")
     return Trace(
         question=Question("q-1", QUESTION, ("Małgorzata Braunek", "Malgorzata Braunek")),
-        method={
-            "name": "dragin",
-            "variant": "paper",
-            "when": "rind",
-            "what": "qfs",
-            "threshold": 1.2,
-            "top_n": 25,
-            "scale": None,
-            "check_content_words": True,
-        },
+        method=dict(METHOD),
         steps=[first, second],
         text=f"{RESUMED} {LAST}",
         answer="Małgorzata Braunek 🎬",

@@ -261,12 +261,6 @@ def test_calls_that_gave_a_librarys_traceback_name_what_is_wrong(call: Callable[
         call()
 
 
-def test_what_is_plainly_meant_is_taken() -> None:
-    assert dl.Question("1", "Who?", "World's Best").golds == ("World's Best",)  # type: ignore[arg-type]
-    assert dl.Passage(np.int64(7), "a", "b").id == "7"  # type: ignore[arg-type]
-    assert len(dl.Corpus.load(pd.DataFrame({"title": ["a"], "text": ["b c"]}))) == 1
-
-
 def test_yaml_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "exemplars.yaml"
     path.write_text("[" * 100_000)

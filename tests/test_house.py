@@ -18,11 +18,11 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly", "ipywidgets"}
 #: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it has. A number may
 #: only fall.
 BUDGETS = {
-    "trace": (1254, 7),
+    "trace": (1251, 7),
     "core": (3337, 21),
-    "triggers": (655, 8),
-    "reference": (664, 3),
-    "catalog": (329, 2),
+    "triggers": (636, 8),
+    "reference": (652, 3),
+    "catalog": (320, 2),
     "almanac": (159, 2),
     "data": (1192, 8),
     "engines": (3802, 18),
@@ -44,7 +44,7 @@ LONGER = {
     "run/lab.py": 363,
 }
 #: Lines of Python beside the package.
-BESIDE = {"tests": 24062, "tools": 984, "benchmarks": 1223}
+BESIDE = {"tests": 23910, "tools": 984, "benchmarks": 1223}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

@@ -87,12 +87,6 @@ def test_version_stands_in_one_place() -> None:
     assert f"{dragin_lab.__version__} will be" in CHANGELOG or f"## [{dragin_lab.__version__}]" in CHANGELOG
 
 
-def test_the_citation_can_be_read() -> None:
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert cited["authors"] == PROJECT["authors"]
-    assert [one["year"] for one in cited["references"]] == [2024, 2023]
-
-
 def test_workflows_run_what_a_person_would() -> None:
     for path in (ROOT / ".github").rglob("*.yml"):
         text = path.read_text(encoding="utf-8")
@@ -115,9 +109,3 @@ def test_ci_uses_the_real_data_beside_the_checkout(tmp_path: Path, beside: tuple
     environment["PATH"] = f"{tmp_path}{os.pathsep}{environment['PATH']}"
     printed = subprocess.run([run], env=environment, check=True, capture_output=True, text=True).stdout.strip()
     assert printed == ",".join(str(tmp_path / "shared" / n) if n in beside else "" for n in ("data", "models"))
-
-
-def test_the_cards_have_the_headers_of_the_hub() -> None:
-    for name in ("corpora/README.md", "dragin_lab/almanac/model/README.md"):
-        head = yaml.safe_load((ROOT / name).read_text(encoding="utf-8").split("---\n")[1])
-        assert (head["license"], head["language"]) == ("apache-2.0", "en")

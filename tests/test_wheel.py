@@ -86,12 +86,6 @@ def test_it_holds_every_file_of_the_package(wheel: Path) -> None:
     assert not [name for name in held if name.startswith(("tests/", "tools/", "benchmarks/", "notebooks/"))]
 
 
-def test_it_declares_the_command(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (n for n in archive.namelist() if n.endswith("entry_points.txt"))
-        assert "dragin-lab = dragin_lab.cli:main" in archive.read(name).decode()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # installs torch
 def test_the_demo_runs_in_an_environment_of_its_own_and_the_tour_in_binders(

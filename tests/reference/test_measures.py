@@ -16,7 +16,6 @@ from dragin_lab.reference.measures import (
     drop_doubtful,
     merge_words,
     pay_words,
-    pool_doubt,
     receive_attention,
     score_words,
 )
@@ -120,22 +119,6 @@ def test_reference_attention_as_the_page_says(seed: int, heads: int, n: int, fir
     np.testing.assert_allclose(receive_attention(attention, first_is_eos=first_is_eos), expected, rtol=1e-5)
 
 
-positive = st.lists(st.floats(0.01, 5), min_size=1, max_size=8)
-
-
-@given(positive, st.data())
-def test_reference_scores_as_the_page_says(attention: list[float], data: st.DataObject) -> None:
-    w = len(attention)
-    entropy = data.draw(st.lists(st.floats(0, 4), min_size=w, max_size=w))
-    cuts = sorted(data.draw(st.lists(st.integers(0, w), max_size=3)))
-    ranges = list(zip([0, *cuts], [*cuts, w], strict=True))
-    made = score_words(np.array(attention), np.array(entropy), ranges)
-    for (start, stop), scores in zip(ranges, made, strict=True):
-        m = stop - start
-        total = sum(attention[start:stop])
-        assert scores.tolist() == pytest.approx([attention[i] / total * entropy[i] * m for i in range(start, stop)])
-
-
 def test_reference_score_of_nothing_attended_is_zero() -> None:
     (scores,) = score_words(np.zeros(2), np.ones(2), [(0, 2)])
     assert scores.tolist() == [0, 0]
@@ -172,13 +155,6 @@ def test_reference_word_attention_as_the_page_says(words: list[Word], seed: int,
 
 
 # -- FLARE ------------------------------------------------------------------------------------------------------------
-
-
-def test_solvers() -> None:
-    values = np.array([0.1, 0.5, 0.3])
-    assert [pool_doubt(values, s) for s in ("avg", "max", "min")] == pytest.approx([0.3, 0.5, 0.1])
-    assert all(math.isnan(pool_doubt(values[:0], s)) for s in ("avg", "max", "min"))
-    assert not pool_doubt(values[:0], "avg") > 0
 
 
 def ranges_literally(sentences: list[str], tokens: list[str]) -> list[tuple[int, int]]:

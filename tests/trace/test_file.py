@@ -21,10 +21,7 @@ from hypothesis.extra import numpy as hnp
 from dragin_lab.errors import TraceFileError
 from dragin_lab.trace import file as tracefile
 from dragin_lab.trace.file import save_trace
-from dragin_lab.trace.trace import (
-    Question,
-    Trace,
-)
+from dragin_lab.trace.trace import Question, Trace
 
 
 def assert_same(a: Any, b: Any, where: str = "trace") -> None:
@@ -246,22 +243,14 @@ def draft_of(stored: dict[str, Any]) -> dict[str, Any]:
     [
         (lambda t, m, s: s.pop("question"), "required field `question`"),
         (lambda t, m, s: s.update(text=3), "Expected `str`, got `int` - at `trace.text`"),
-        (lambda t, m, s: s["steps"][0]["prompt"]["spans"].update(answer=[1]), "at `trace.steps[0].prompt.spans"),
-        (lambda t, m, s: draft_of(s).update(seconds=10**400), "at `trace.steps[0].draft.seconds`"),
         (lambda t, m, s: s["method"].update(nlp={"$tuple": 5}), "not iterable"),
         (lambda t, m, s: draft_of(s).update(ids={"$array": "gone"}), "gone"),
-        (lambda t, m, s: draft_of(s).update(ids={"$array": [1]}), "unhashable"),
         (lambda t, m, s: t.pop("trace.steps.0.draft.entropy"), "trace.steps.0.draft.entropy"),
     ],
 )
 def test_a_file_that_says_nonsense_is_refused_by_name(saved: Path, change: Any, message: str) -> None:
     rewrite(saved, change)
     refusal(saved, message)
-
-
-def test_a_field_with_a_default_may_be_absent(saved: Path) -> None:
-    rewrite(saved, lambda tensors, metadata, stored: stored.pop("notes"))
-    assert Trace.load(saved).notes == []
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 100_000, "1" * 5000, "NaN"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -189,8 +188,3 @@ def test_a_custom_call_puts_passages_into_the_text() -> None:
     for wrong in ({"opens": " ", "closes": "x"}, {"opens": "x", "closes": "y", "puts_in": "no place"}):
         with pytest.raises(SettingError):
             dl.method(when=dl.Call(**wrong), what="term")
-
-
-def test_built_in_parts_can_be_sent_to_another_process() -> None:
-    method = dl.method("dragin")
-    assert pickle.loads(pickle.dumps((method.trigger, method.formulator))) == (method.trigger, method.formulator)

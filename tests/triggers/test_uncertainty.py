@@ -50,13 +50,3 @@ def test_it_decides_when_to_retrieve(when: str) -> None:
     silent = lab().ask(QUESTIONS[0], make_method(when, TRIED[when][1]))
     assert silent.retrievals_count == 0
     assert TRIGGERS.make(when).source
-
-
-@pytest.mark.parametrize("when", TRIED)
-def test_a_batch_decides_as_one_question_alone(when: str) -> None:
-    side_by_side = dl.Lab(lab().model, retriever=dl.BM25(dl.Corpus.load()))
-    method = make_method(when, TRIED[when][0])
-    place = {question.id: i for i, question in enumerate(QUESTIONS)}
-    for trace in side_by_side.ask_many(QUESTIONS, method, batch_size=4):
-        alone = answer(when)[place[trace.question.id]]
-        assert (trace.text, trace.queries) == (alone.text, alone.queries)
