@@ -14,7 +14,7 @@ import factories  # noqa: E402 - it lies beside the tests
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import view_samples as samples  # noqa: E402
-from view_states import hostile_trace  # noqa: E402
+from view_samples import hostile_trace  # noqa: E402
 
 from dragin_lab import views  # noqa: E402
 from dragin_lab.catalog.methods import method  # noqa: E402

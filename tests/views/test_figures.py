@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import view_samples as samples
 from scripted import Say, ScriptedModel, ScriptedRetriever, WordTokenizer
-from view_states import STATES, hostile_trace
+from view_samples import STATES, hostile_trace
 
 import dragin_lab as dl
 from dragin_lab import views

@@ -12,7 +12,7 @@ import pytest
 import view_samples as samples
 from factories import make_trace
 from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever, drive
-from view_states import STATES, Reader, hostile_trace
+from view_samples import STATES, Reader, hostile_trace
 
 import dragin_lab as dl
 from dragin_lab import views

@@ -22,7 +22,7 @@ from dragin_lab.trace.trace import Question, Trace
 pytest.importorskip("ipywidgets")
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 
-import view_states as states
+import view_samples as states
 
 DRAGIN = method("dragin", variant="paper", what="question", threshold=0.5)
 SCRIPT = Say("Ada was born in Elm. So the answer is Elm.", entropy={"Elm": 3.0}, received={"Elm": 0.9})
