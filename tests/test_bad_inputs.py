@@ -295,7 +295,7 @@ def commands(offline: Path) -> list[list[str]]:
         ["table", "good", "--compare", "wo-rag", "--format", "text"],
         ["table", "2", "--variant", "reference", "--as", "llama2-13b-chat"],
         ["show", "good.trace", "--html", "trace.html"],
-        ["show", "good", "--id", "1", "--method", "wo-rag"],
+        ["show", "good", "--html", "x.html"],
         ["corpus", "build", "passages.jsonl", "--output", "built", "--fields", "id=id,text=text", "--expect", "2"],
         ["corpus", "check", "built", "--full"],
         ["doctor", *model],

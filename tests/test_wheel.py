@@ -104,8 +104,6 @@ def test_the_demo_runs_in_an_environment_of_its_own_and_the_tour_in_binders(
     assert sorted(p.name for p in (tmp_path / "runs" / "demo").iterdir()) == [
         "almanac",
         "dragin.html",
-        "dragin.trace",
-        "table.txt",
     ]
     install(python, "-r", "binder/requirements.txt", "papermill", cwd=source)  # the rest: torch is there already
     out = tmp_path / "out.ipynb"

@@ -6,10 +6,7 @@ _INTERRUPTED = 130  # as app.INTERRUPTED, which is not loaded yet
 
 
 def main() -> None:
-    """Run the command line and exit with its status; Ctrl-C ends it with 130 from here to the end of the process.
-
-    What Python does before this line, in its own start, is Python's: there Ctrl-C shows a traceback.
-    """
+    """Run the command line and exit with its status; Ctrl-C ends it with 130 from here to the end of the process."""
     try:
         import signal
 

@@ -11,28 +11,24 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import rich_click as click
 
 from dragin_lab import __version__
-from dragin_lab.cli.ask import ask
-from dragin_lab.cli.corpus import corpus
-from dragin_lab.cli.data import data
-from dragin_lab.cli.doctor import doctor
-from dragin_lab.cli.options import debug_option
+from dragin_lab.cli.ask import ask, show
 from dragin_lab.cli.outputs import RunFailedError, describe_failure, echo, typed
-from dragin_lab.cli.run import demo, run, sweep
-from dragin_lab.cli.show import show
-from dragin_lab.cli.table import table
-from dragin_lab.errors import DraginLabError
+from dragin_lab.cli.run import demo, run, sweep, table
+from dragin_lab.cli.setup import corpus, data, doctor
+from dragin_lab.data.fetch import FetchError
+from dragin_lab.errors import BrokenOffError, DraginLabError, ViewError
 from dragin_lab.text import hide_typed_secrets
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 LONGEST = 1000  # characters of a line of an error, which may repeat what was given
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.rich_config(
     {
         "max_width": 100,
@@ -45,7 +41,6 @@ LONGEST = 1000  # characters of a line of an error, which may repeat what was gi
     }
 )
 @click.version_option(__version__, prog_name="dragin-lab")
-@debug_option
 def cli() -> None:
     """See, token by token, where a language model lacks information, what it looks for, and what that changes.
 
@@ -54,11 +49,14 @@ def cli() -> None:
     """
 
 
+add_debug = click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error, and libraries' warnings."
+)
+add_debug(cli)
 for command in (ask, run, sweep, demo, show, table, data, corpus, doctor):
     cli.add_command(command)
-
-
-# -- errors and exit status -------------------------------------------------------------------------------------------
+    for one in getattr(command, "commands", {"": command}).values():
+        add_debug(one)
 
 
 def main(args: list[str] | None = None) -> None:
@@ -79,31 +77,27 @@ def status(args: list[str]) -> int:
     """Run one command; errors become one or two lines, with ``--debug`` a traceback too."""
     typed.set(args)
     with warnings.catch_warnings():
-        warnings.showwarning = _show_every_warning if "--debug" in args else _show_warning
-        return _run_command(args)
-
-
-def _run_command(args: list[str]) -> int:
-    try:
-        code = cli.main(args=args, prog_name="dragin-lab", standalone_mode=False)
-    except (click.Abort, KeyboardInterrupt) as error:
-        return _print_error(error, args, INTERRUPTED, "interrupted")
-    except SystemExit as ended:  # by rich-click: no command was given, or nobody reads the output any more
-        return DONE if isinstance(ended.__context__, BrokenPipeError) else int(ended.code or DONE)
-    except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        command = "dragin-lab" if context is None else context.command_path
-        return _print_error(
-            error, args, USAGE, f"{error.format_message()}\n('{command} --help' lists what can be given)"
-        )
-    except DraginLabError as error:
-        return _print_error(error, args, USAGE)
-    except RunFailedError as error:
-        return _print_error(error, args, FAILED)
-    except BrokenPipeError:  # as in '… | head': the reader has all that it wanted
-        return DONE
-    except Exception as error:  # noqa: BLE001 - the last line of defence names the error instead of a traceback
-        return _print_error(error, args, FAILED, describe_failure(error))
+        warnings.showwarning = _show_every_warning if "--debug" in args else _show_own_warning
+        try:
+            code = cli.main(args=args, prog_name="dragin-lab", standalone_mode=False)
+        except (click.Abort, KeyboardInterrupt) as error:
+            return _print_error(error, args, INTERRUPTED)
+        except SystemExit as ended:  # by rich-click: no command was given, or nobody reads the output any more
+            return DONE if isinstance(ended.__context__, BrokenPipeError) else int(ended.code or DONE)
+        except click.ClickException as error:
+            context = getattr(error, "ctx", None)
+            name = "dragin-lab" if context is None else context.command_path
+            return _print_error(
+                error, args, USAGE, f"{error.format_message()}\n('{name} --help' lists what can be given)"
+            )
+        except (RunFailedError, FetchError, BrokenOffError, ViewError) as error:
+            return _print_error(error, args, FAILED)
+        except DraginLabError as error:
+            return _print_error(error, args, USAGE)
+        except BrokenPipeError:  # as in '… | head': the reader has all that it wanted
+            return DONE
+        except Exception as error:  # noqa: BLE001 - the last line of defence names the error instead of a traceback
+            return _print_error(error, args, FAILED, describe_failure(error))
     return code if isinstance(code, int) else DONE
 
 
@@ -116,10 +110,7 @@ def _print_error(error: BaseException, args: list[str], code: int, text: str | N
     return code
 
 
-def _show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
-    line: str | None = None,
-) -> None:  # fmt: skip
+def _show_own_warning(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
     """Show our own warnings; those of libraries are for ``--debug``."""
     if Path(filename).is_relative_to(Path(__file__).parents[1]):
         echo(f"warning: {message}", err=True)

@@ -1,124 +1,71 @@
-"""``dragin-lab ask``: one question, by ``Lab.stream``; its trace is printed, saved and written as a page."""
+"""``dragin-lab ask`` and ``show``: one question by ``Lab.stream``, and the traces that were stored."""
 
 from __future__ import annotations
 
-import difflib
+import os
+import shlex
+import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 from click.exceptions import Exit
 
-from dragin_lab.cli.methods import build_method, method_options
+import dragin_lab as dl
 from dragin_lab.cli.options import (
+    build_methods,
     check_parts,
-    corpus_option,
-    debug_option,
-    layout_option,
+    lab_options,
+    method_options,
     model_option,
     open_lab,
-    retriever_option,
+    option,
 )
-from dragin_lab.cli.outputs import (
-    RunFailedError,
-    check_apart,
-    check_writable,
-    deliver_trace,
-    describe_failure,
-    echo,
-    is_coloured,
-    warn_of_overrun,
-)
+from dragin_lab.cli.outputs import RunFailedError, echo, is_coloured
 from dragin_lab.errors import DraginLabError, SettingError
-from dragin_lab.text import compose
+from dragin_lab.files import as_path
+from dragin_lab.run.serving import check_question
 
 if TYPE_CHECKING:
-    from dragin_lab.run.benchmark import Benchmark
     from dragin_lab.run.drivers import Stream
-    from dragin_lab.trace.trace import Question
 
 
 @click.command(short_help="Answer a question and show where the method retrieved.")
-@click.argument("question", required=False)
-@click.option(
-    "--dataset", panel="Question", help="Instead of QUESTION: the benchmark or file that it is in, with --id."
-)
-@click.option("--id", "qid", metavar="ID", panel="Question", help="The id of the question in --dataset.")
-@click.option("--split", panel="Question", help="Of --dataset: Almanac's train, dev or test; default test.")
+@click.argument("question")
 @method_options
-@corpus_option
-@retriever_option
-@click.option(
-    "--exemplars",
-    panel="Prompt",
-    help="Worked examples: a YAML file (question, rationale, answer), a benchmark's name for this package's own set, "
-    "or published:NAME for the set published with the paper.",
-)
-@layout_option
+@lab_options
 @model_option
-@click.option("--seed", type=int, default=0, show_default=True, panel="Model", help="Seed of sampled decoding.")
-@click.option("--gold", multiple=True, panel="Output", help="A right answer, to score against; may be repeated.")
-@click.option("--save", panel="Output", help="Write the trace to this file; 'dragin-lab show' reads it.")
-@click.option("--html", panel="Output", help="Write the trace as a page to this file.")
-@debug_option
-def ask(
-    question: str | None,
-    dataset: str | None,
-    qid: str | None,
-    split: str | None,
-    exemplars: str | None,
-    save: str | None,
-    html: str | None,
-    gold: tuple[str, ...],
-    **options: Any,
-) -> None:
+@option("Output", "--gold", "A right answer, to score against; may be repeated.", multiple=True)
+@option("Output", "--save", "Write the trace to this file; 'dragin-lab show' reads it.")
+@option("Output", "--html", "Write the trace as a page to this file.")
+def ask(question: str, gold: tuple[str, ...], save: str | None, html: str | None, **options: Any) -> None:
     """Answer QUESTION and show where the method retrieved, what it searched for, and the passages.
-
-    With --dataset and --id it is asked as 'dragin-lab run' asks it, and answered the same.
 
     On a terminal the tokens appear as they are written. Ctrl-C ends it; what was done by then is shown and saved.
     """
-    method = build_method(options["names"], options["given"])
-    if (dataset is None) != (qid is None) or (question is None) == (qid is None):
-        raise click.UsageError("give a QUESTION between quotes, or --dataset and --id")
-    for path in (save, html):
-        check_writable(path)
-    check_apart(save, html)
+    methods, _ = build_methods(options["names"], options["given"])
+    if len(methods) > 1:
+        labels = ", ".join(method.label for method in methods)
+        raise click.UsageError(f"{labels}: this command takes one method with one value of each setting")
+    check_writable(save, html)
     check_parts(options)
-    from dragin_lab.run.benchmark import benchmark
-    from dragin_lab.run.serving import check_question
-
-    asked: str | Question = question or ""
-    prompt: Any = exemplars
-    if dataset is not None:
-        read = benchmark(dataset, exemplars=exemplars, split=split)
-        asked, prompt = find_question(read, str(qid)), read.template
-    asked = check_question(asked, gold or None)
-    lab = open_lab(options, exemplars=prompt)
-    events = lab.stream(asked, method)
+    asked = check_question(question, gold or None)
+    lab = open_lab(options, exemplars=options["exemplars"])
+    events = lab.stream(asked, methods[0])
     trace, delivered = events.trace, True
     try:
         follow_events(events)
-    except (DraginLabError, MemoryError, RuntimeError) as error:
+    except DraginLabError as error:
         if isinstance(error, SettingError) and not trace.continuations:
             raise
-        raise RunFailedError(describe_failure(error)) from error
+        raise RunFailedError(str(error)) from error
     finally:
         events.close()
         if trace.continuations or trace.ended != "error":
             delivered = deliver_trace(trace, save, html)
-            warn_of_overrun(trace, lab.model.context_window)
     if not delivered:
         raise Exit(1)
-
-
-def find_question(benchmark: Benchmark, qid: str) -> Question:
-    """The question of that id. Raises ``SettingError`` with the nearest id where there is none."""
-    questions, qid = {question.id: question for question in benchmark.questions}, compose(qid)
-    if qid not in questions:
-        near = difflib.get_close_matches(qid, questions, n=1) or list(questions)[:1]
-        raise SettingError(f"{benchmark.name} has no question {qid!r}; did you mean {near[0]!r}?")
-    return questions[qid]
 
 
 def follow_events(events: Stream) -> None:
@@ -131,15 +78,11 @@ def follow_events(events: Stream) -> None:
 
     live, dim = sys.stderr.isatty(), is_coloured(sys.stderr)
     writing: tuple[int, str] | None = None
-
-    def say(text: str, nl: bool = True) -> None:
-        echo(text, nl=nl, err=True, dim=dim)
-
     try:
         for event in events if live else ():
             if isinstance(event, TokenWritten):
                 begins = writing not in (None, (event.step, event.kind))
-                say("\n" * begins + event.text, nl=False)
+                echo("\n" * begins + event.text, nl=False, err=True, dim=dim)
                 writing = event.step, event.kind
                 continue
             if isinstance(event, Decided) and event.decision.retrieve:
@@ -150,10 +93,85 @@ def follow_events(events: Stream) -> None:
                 line = f"  kept: {event.step.kept.strip()}"
             else:
                 continue
-            say("\n" * (writing is not None) + line)
+            echo("\n" * (writing is not None) + line, err=True, dim=dim)
             writing = None
         for _ in events:  # to its end, where nobody watches
             pass
     finally:
         if live:
             echo("\n", err=True)
+
+
+# -- where a trace goes -----------------------------------------------------------------------------------------------
+
+
+def check_writable(*paths: str | None, shown: str | None = None) -> None:
+    """Refuse a file that cannot be written, or that is that of the trace, before any work is done."""
+    targets = [as_path(path) for path in paths if path is not None]
+    for target in targets:
+        if target.is_dir():
+            raise click.UsageError(f"{str(target)!r} is a folder; give the name of a file")
+        if not target.parent.is_dir():
+            raise click.UsageError(f"the folder {target.parent} does not exist; make it first")
+        if not os.access(target.parent, os.W_OK):
+            raise click.UsageError(f"the folder {target.parent} cannot be written to; choose another")
+    files = [path.resolve() for path in (*targets, *([] if shown is None else [as_path(shown)]))]
+    if len(set(files)) < len(files):
+        raise click.UsageError(f"{paths[-1]} cannot hold both the trace and its page; give --html a name of its own")
+
+
+def deliver_trace(trace: dl.Trace, save: str | None, html: str | None) -> bool:
+    """Save, write and print a trace; whether all of it could be done. One that fails does not keep the others back."""
+    done: list[str] = []
+    wrong: list[str] = []
+    for path, says, write in ((save, "trace", trace.save), (html, "page", lambda path: dl.page(path, trace))):
+        try:
+            done += [] if path is None else [f"{says} written to {write(path)}"]
+        except DraginLabError as error:
+            wrong.append(f"error: {error}")
+    try:
+        print_trace(trace)
+    finally:  # its reader may have gone
+        for line in done + wrong:
+            echo(line, err=True)
+    return not wrong
+
+
+def print_trace(trace: dl.Trace) -> None:
+    from dragin_lab.views.texts import trace_text
+
+    width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
+    # Not by ``echo``: what it says is printable, and its colours are escape sequences.
+    click.echo(trace_text(trace, width=width, color=is_coloured(sys.stdout)))
+
+
+# -- stored traces ----------------------------------------------------------------------------------------------------
+
+
+@click.command(short_help="Print a stored trace, or write it as a page.")
+@click.argument("trace")
+@click.option("--html", help="Write the trace as a page to this file instead of printing it.")
+def show(trace: str, html: str | None) -> None:
+    """Print a stored TRACE, or write it as a page that opens offline. Of a run's folder, list the traces."""
+    if (path := as_path(trace)).is_dir():
+        list_traces(path)
+    elif html is None:
+        print_trace(dl.Trace.load(path))
+    else:
+        check_writable(html, shown=trace)
+        echo(f"page written to {dl.page(html, dl.Trace.load(path))}", err=True)
+
+
+def list_traces(folder: Path) -> None:
+    """The commands that show the traces below a folder, each with its question."""
+    from dragin_lab.run.rundir import TRACES, find_runs, trace_name
+
+    rows = [
+        (shlex.join(["dragin-lab", "show", str(path)]), line["question"])
+        for record in find_runs(folder)
+        for line in record.predictions
+        if (path := record.folder / TRACES / trace_name(line["qid"])).is_file()
+    ]
+    if not rows:
+        raise click.UsageError(f"{folder} holds no traces; 'dragin-lab run --traces' saves them")
+    echo("\n".join(f"{command}  # {question}" for command, question in rows))

@@ -1,22 +1,35 @@
-"""What commands share: options, what is checked before anything is loaded, and how the parts are loaded."""
+"""What commands share: their options, and the methods and the lab that these describe."""
 
 from __future__ import annotations
 
+import ast
 import difflib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import reduce
+from itertools import product
+from types import ModuleType
+from typing import Any
 
 import rich_click as click
 
+import dragin_lab as dl
+from dragin_lab.catalog.methods import merge_settings, tables
 from dragin_lab.checks import choice, is_embedded
-from dragin_lab.core.prompts import LAYOUTS
+from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
+from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
-
-if TYPE_CHECKING:
-    from dragin_lab.run.lab import Lab
+from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
+from dragin_lab.retrieval.choose import read_spec
+from dragin_lab.retrieval.sources import open_source
+from dragin_lab.retrieval.stored import is_stored
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Given = Mapping[str, tuple[Any, ...]]  # what ``--set`` says: setting -> its values
 
 #: Settings of ``--set`` that load the model (arguments of ``Lab``), and that say how a cluster is used (``Cluster``).
 LOADING = ("device", "dtype", "device_map", "quantization", "layer", "heads", "engine", "tokenizer", "sample")
@@ -24,132 +37,194 @@ POOL = ("actors", "gpus_per_actor", "cpus_per_actor")
 ELSEWHERE = (*LOADING, *POOL)
 #: Values of ``quantization``, as arguments of transformers' ``BitsAndBytesConfig``.
 QUANTIZATIONS = {"8bit": {"load_in_8bit": True}, "4bit": {"load_in_4bit": True}}
+_PARTS = ("variant", "when", "what")
+_WORDS = {"true": True, "yes": True, "false": False, "no": False, "none": None}
+_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not within parentheses
 
 
-class Name(click.Choice):
-    """A choice of names that also says which one was probably meant, and lists them on one line."""
+# -- callbacks of options ---------------------------------------------------------------------------------------------
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return ", ".join(map(str, self.choices))  # may be folded, as the usual bars may not
 
-    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        return f"Choose one of {', '.join(str(choice) for choice in self.choices)}."
+def split_names(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in value.split(",")))
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+
+def check_count(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    if value is not None and value < 1:
+        raise click.UsageError(f"{param.opts[0]} {value}: give 1 or more" + ", or leave it out" * (not param.default))
+    return value
+
+
+def define_parts(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> None:
+    """Run Python files for the triggers and query formulators that they define."""
+    for number, name in enumerate(files):
+        path = as_path(name)
+        if not path.is_file():
+            raise click.UsageError(f"--with {name}: no such file; give a Python file with @dl.when or @dl.what in it")
+        if path.suffix == ".json":
+            from dragin_lab.study.fitting import trigger
+
+            trigger(path)
+            continue
+        private = f"_dragin_lab_with_{number}_{path.stem}"  # no module of that name can be in use
+        sys.modules[private] = module = ModuleType(private)
         try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter as error:
-            near = difflib.get_close_matches(str(value), [str(choice) for choice in self.choices], n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.BadParameter(error.message + hint, ctx=ctx, param=param) from None
+            exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+        except DraginLabError as error:
+            raise click.UsageError(f"--with {name}: {error}") from error
+        except Exception as error:  # whatever a user's own file raises
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            raise click.UsageError(f"--with {name}, line {where.lineno}: {type(error).__name__}: {error}") from error
 
 
-class Names(Name):
-    """Such names between commas."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        parts = [part.strip() for part in str(value).split(",")]
-        return tuple(dict.fromkeys(Name.convert(self, part, param, ctx) for part in parts))
-
-
-# -- options ----------------------------------------------------------------------------------------------------------
-
-
-def join_options(*options: Decorator) -> Decorator:
-    """Several options as one, in the order of the help."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+def read_settings(ctx: click.Context, param: click.Parameter, pairs: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """``KEY=VALUE,…`` as setting -> values. What is no number, list, true or false stays a text."""
+    given: dict[str, tuple[Any, ...]] = {}
+    for pair in pairs:
+        key, equals, text = (part.strip() for part in pair.partition("="))
+        parts = [part.strip() for part in _COMMA.split(text)]
+        if not (equals and key.isidentifier() and all(parts)):
+            raise click.UsageError(f"--set {pair}: write KEY=VALUE, such as threshold=1.2, or KEY=VALUE,VALUE")
+        values = tuple(dict.fromkeys(map(_read_literal, parts)))
+        if given.setdefault(key, values) != values:
+            raise click.UsageError(f"--set {key} is given twice; give all its values at once: {key}=VALUE,VALUE")
+    return given
 
 
-debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error, and libraries' warnings."
-)
-corpus_option = join_options(
-    click.option(
-        "--corpus", panel="Passages",
-        help="A built corpus; or .jsonl, .csv, .tsv (or .gz of them), .parquet, a folder of .txt and .md, a BEIR "
-        "folder, or hub:NAME. Default the embedded passages.",
-    ),
-    click.option(
-        "--corpus-fields", metavar="NAMES", panel="Passages",
-        help="Fields of --corpus: id=doc_id,text=contents.",
-    ),
-)  # fmt: skip
-retriever_option = click.option(
-    "--retriever", metavar="SPEC", panel="Passages",
-    help="bm25, tantivy, dense:MODEL. Default tantivy where built, else bm25.",
-)  # fmt: skip
-layout_option = click.option(
-    "--layout", type=Name(LAYOUTS), default="dragin", show_default=True, panel="Prompt",
-    help="The prompt's layout: the paper's, the FLARE paper's, or the model's own chat template.",
-)  # fmt: skip
+def _read_literal(text: str) -> Any:
+    try:
+        value = _WORDS[text.lower()] if text.lower() in _WORDS else ast.literal_eval(text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return text
+    return tuple(value) if isinstance(value, list) else value
 
 
 def use_one_thread(ctx: Any = None, param: Any = None, model: str | None = None) -> str | None:
-    """For the embedded model, whose threads would only wait for one another.
-
-    To be called before torch is loaded, which spaCy does too where it finds it: when options are read.
-    """
+    """For the embedded model, whose threads only wait for one another; before torch is loaded, by spaCy too."""
     if model is None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     return model
 
 
-model_option = click.option(
-    "--model", panel="Model", is_eager=True, callback=use_one_thread,
-    help="A folder, GGUF file, Hugging Face id or server's address; default the embedded model.",
-)  # fmt: skip
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+def option(panel: str, names: str, help: str, **how: Any) -> Decorator:
+    """An option in its part of the help; ``names`` are its own and, where that is another, its parameter's."""
+    return click.option(*names.split(), panel=panel, help=help, **how)
+
+
+def join_options(*options: Decorator) -> Decorator:
+    """Several options as one, in the order of the help."""
+    return lambda command: reduce(lambda made, one: one(made), reversed(options), command)
+
+
+set_option = option(
+    "Method",
+    "--set given",
+    "Any setting; several values stand between commas, and it may be repeated. Of the method: variant=reference, "
+    "when=margin@0.6, what=last-n, threshold=1.2, top_n=25, top_k=3, max_new_tokens=64 (dl.methods() lists more). Of "
+    "the model: device, dtype, device_map, quantization=4bit, layer, heads=[0,3], engine, tokenizer, sample=true.",
+    multiple=True,
+    callback=read_settings,
+)
+_WITH = "A Python file of your own triggers and query formulators, or the JSON file of a fitted trigger."
+method_options = join_options(
+    option("Method", "--method names", f"Of {', '.join(METHODS)}.", default="dragin", callback=split_names),
+    set_option,
+    option("Method", "--with", _WITH, multiple=True, is_eager=True, expose_value=False, callback=define_parts),
+)
+lab_options = join_options(
+    option("Passages", "--corpus", "A built corpus, files of passages, hub:NAME; default the embedded ones."),
+    option("Passages", "--corpus-fields", "Fields of --corpus: id=doc_id,text=contents.", metavar="NAMES"),
+    option("Passages", "--retriever", "bm25, tantivy, dense:MODEL. Default tantivy where built, else bm25."),
+    option("Prompt", "--exemplars", "A YAML file, a benchmark's name, published:NAME, or published for each its own."),
+    option("Prompt", "--layout", "dragin or flare as in the papers, or the model's own chat.", default="dragin"),
+    option("Model", "--seed", "Seed of sampled decoding, and of --sample.", default=0),
+)
+_MODEL = "A folder, GGUF file, Hugging Face id or server's address; default the embedded model."
+model_option = option("Model", "--model", _MODEL, is_eager=True, callback=use_one_thread)
 benchmark_options = join_options(
-    click.option(
-        "--dataset", "datasets", multiple=True, default=("almanac/2wikimultihopqa",), show_default=True,
-        panel="Questions", help="A benchmark (2wikimultihopqa, hotpotqa, strategyqa, iirc, almanac/2wikimultihopqa …) "
-        "or a file of questions; several between commas, or the option repeated.",
+    option(
+        "Questions",
+        "--dataset datasets",
+        "A benchmark (2wikimultihopqa, hotpotqa, strategyqa, iirc, almanac/2wikimultihopqa …) or a file of questions; "
+        "several between commas, or the option repeated.",
+        multiple=True,
+        default=("almanac/2wikimultihopqa",),
     ),
-    click.option(
-        "--fields", metavar="NAMES", panel="Questions",
-        help="Fields of a file, and the text between several answers: "
-        "question=q,answer=gold,separator=|.",
+    option("Questions", "--fields", "Fields of a file: question=q,answer=gold,separator=|.", metavar="NAMES"),
+    option("Questions", "--split", "Almanac's train, dev or test; default test."),
+    option("Questions", "--limit", "Only the first N questions of each data set.", type=int, callback=check_count),
+    option("Questions", "--sample", "N questions of each data set, drawn at random.", type=int, callback=check_count),
+    lab_options,
+    model_option,
+    option("Run", "--batch-size", "Questions side by side.", default=1, callback=check_count),
+    option("Run", "--store", "Folder of a cache, for later runs too. Default: in memory, for several runs."),
+    option("Run", "--traces/--no-traces", "Every trace in full, or none; default: slim, up to 64 MiB.", default=None),
+    option(
+        "Run",
+        "--ray",
+        "Answer on a Ray cluster: the head's HOST:PORT, auto for this machine's cluster, or local to start one here; "
+        "--set actors=4 says how many workers, gpus_per_actor and cpus_per_actor what each takes.",
     ),
-    click.option("--split", panel="Questions", help="Almanac's train, dev or test; default test."),
-    click.option("--limit", type=int, panel="Questions", help="Only the first N questions of each data set."),
-    click.option(
-        "--sample", "sampled", type=int, panel="Questions", help="N questions of each data set, drawn at random."
-    ),
-    click.option(
-        "--seed", type=int, default=0, show_default=True, panel="Questions",
-        help="Seed of --sample and of sampled decoding.",
-    ),
-    corpus_option,
-    retriever_option,
-    click.option(
-        "--exemplars", panel="Prompt",
-        help="Worked examples: a YAML file, a benchmark's name for this package's own set, published for the sets "
-        "published with the paper. Default: the data set's own.",
-    ),
-    layout_option,
-    click.option("--batch-size", type=int, default=1, show_default=True, panel="Run", help="Questions side by side."),
-    click.option(
-        "--store", "store_folder", metavar="DIR", panel="Run",
-        help="Cache what is written here, for later runs too. Default: in memory, for several runs.",
-    ),
-    click.option(
-        "--traces/--no-traces", default=None, panel="Run",
-        help="Keep every trace in full, or none. Default: slim ones, up to 64 MiB a run.",
-    ),
-)  # fmt: skip
+)
 
 
-# -- what is checked before anything is loaded ------------------------------------------------------------------------
+# -- methods ----------------------------------------------------------------------------------------------------------
 
 
-def pick_settings(given: Mapping[str, tuple[Any, ...]], names: Sequence[str]) -> dict[str, Any]:
+def list_settings(name: str, variant: str | None, when: str | None, what: str | None) -> set[str]:
+    """The settings of the method ``name``, where its parts may be others in their written form."""
+    known = variant if name in REFERENCE_METHODS and variant in VARIANTS else VARIANTS[0]
+    forms = zip(tables(str(known)), (when, what), METHODS[name], strict=True)
+    parts = [registry.read(form or own)[0] for (_, registry), form, own in forms]
+    return {*LOOP} | {f.name for part in parts for f in fields(part)}
+
+
+def build_methods(
+    names: Iterable[str], given: Given, published: Callable[[str], dict[str, Any]] = lambda name: {}
+) -> tuple[list[Method], set[str]]:
+    """Every method in every combination of the settings that it takes, each once; the settings with several values.
+
+    ``published`` gives a method's settings where ``given`` leaves them open; else they are the method's own. Raises
+    ``UsageError`` for a setting that no method takes, or that the methods do not measure alike.
+    """
+    methods: dict[Method, None] = {}
+    known: set[str] = set()
+    for name in names:
+        own = published(choice("method", name, METHODS))
+        for chosen in product(*(given.get(key, (None,)) for key in _PARTS)):
+            stated = {key: value for key, value in zip(_PARTS, chosen, strict=True) if value is not None}
+            settings = list_settings(name, *(chosen[0] or own.get("variant"), *chosen[1:]))
+            known |= settings
+            keys = [key for key in given if key in settings]
+            for values in product(*(given[key] for key in keys)):
+                merged = merge_settings(own, name, stated | dict(zip(keys, values, strict=True)))
+                methods[dl.method(name, **merged)] = None
+    for key in given.keys() - {*_PARTS, *ELSEWHERE}:
+        _check_alike(key, given[key], methods, known)
+    return list(methods), {key for key, values in given.items() if len(values) > 1 and key not in ELSEWHERE}
+
+
+def _check_alike(key: str, values: tuple[Any, ...], methods: Mapping[Method, None], known: set[str]) -> None:
+    """Refuse a setting that no method takes, and one that would mean different things to the methods."""
+    option = f"--set {key}={','.join(map(str, values))}"
+    if key not in known:
+        symbols = {"theta": "threshold", "θ": "threshold", "k": "top_k"}
+        near = symbols.get(key) or "".join(difflib.get_close_matches(key, [*known, *_PARTS, *ELSEWHERE], n=1))
+        raise click.UsageError(f"{option}: none of the methods takes it" + f"; did you mean {near!r}?" * bool(near))
+    parts = {part for method in methods for part in (method.trigger, method.formulator)}
+    meanings = {part.name for part in parts if part.settings.get(key) is not None}
+    if key in ("threshold", "top_n", "n") and len(meanings) > 1:
+        named = " and ".join(sorted(meanings))
+        raise click.UsageError(f"{option}: {named} do not measure alike; run the methods one by one")
+
+
+# -- the lab ----------------------------------------------------------------------------------------------------------
+
+
+def pick_settings(given: Given, names: Sequence[str]) -> dict[str, Any]:
     """Those of ``names`` that ``--set`` gives, which take one value each."""
     picked: dict[str, Any] = {}
     for name in names:
@@ -160,41 +235,20 @@ def pick_settings(given: Mapping[str, tuple[Any, ...]], names: Sequence[str]) ->
     return picked
 
 
-def check_corpus(corpus: str | None, fields: str | None = None) -> None:
-    """Find out by its first passage whether this is a corpus, before a model is loaded."""
-    if corpus is None or is_embedded(corpus):
-        if fields is not None:
-            raise click.UsageError(f"--corpus-fields {fields}: the embedded passages need none; give it with --corpus")
-        return
-    from dragin_lab.retrieval.sources import open_source
-    from dragin_lab.retrieval.stored import Stored, is_stored
-
-    if is_stored(path := as_path(corpus)):
-        if fields is not None:
-            raise click.UsageError(f"--corpus-fields {fields}: a built corpus has its own; give it to 'corpus build'")
-        Stored(path)
-    elif not corpus.startswith("hub:"):
-        next(open_source(corpus, fields)[1], None)
-
-
 def check_parts(options: dict[str, Any]) -> None:
-    """Refuse a model, passages or a retriever that cannot be, before any of them is loaded."""
+    """Refuse a model, passages (by the first one) or a retriever that cannot be, before any of them is loaded."""
     if {"device", "device_map"} <= pick_settings(options["given"], ELSEWHERE).keys():
         raise click.UsageError("--set device and device_map: give one of the two")
-    if options.get("ray") in (None, "local"):  # elsewhere the workers' machines have the passages
-        check_corpus(options["corpus"], options["corpus_fields"])
-    check_retriever(options["retriever"])
-
-
-def check_retriever(spec: str | None) -> None:
-    """Refuse what names no retriever, or one whose package is missing, before a model is loaded."""
-    if spec is not None:
-        from dragin_lab.retrieval.choose import read_spec
-
-        read_spec(spec)
-
-
-# -- parts ------------------------------------------------------------------------------------------------------------
+    if options["retriever"] is not None:
+        read_spec(options["retriever"])
+    source, fields_given = options["corpus"], options["corpus_fields"]
+    here = options.get("ray") in (None, "local")  # elsewhere the workers' machines have the passages
+    if is_embedded(source) or not here or source.startswith("hub:"):
+        return
+    if is_stored(as_path(source)):
+        dl.Corpus.load(source, fields=fields_given)
+    else:
+        next(open_source(source, fields_given)[1], None)
 
 
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
@@ -208,10 +262,8 @@ def load_model(options: dict[str, Any], check: bool = True) -> Any:
     return open_model(options["model"], check=check, **loading)
 
 
-def open_lab(options: dict[str, Any], **settings: Any) -> Lab:
+def open_lab(options: dict[str, Any], **settings: Any) -> dl.Lab:
     """The lab that the options describe; what is wrong with ``settings`` is said before a model is loaded."""
-    from dragin_lab.run.lab import Lab
-
     passages = {key: options[key] for key in ("corpus", "retriever")} | {"fields": options["corpus_fields"]}
-    lab = Lab(seed=options["seed"], layout=options["layout"], **passages, **settings)
+    lab = dl.Lab(seed=options["seed"], layout=options["layout"], **passages, **settings)
     return lab.replace(model=load_model(options))

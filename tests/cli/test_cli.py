@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,10 @@ from command import PATIENCE, QUESTION, ROOT, Command, interrupt_on_terminal, st
 from mounts import mounted
 
 import dragin_lab as dl
-from dragin_lab.almanac import embedded_model_path, passages, questions
+from dragin_lab.almanac import embedded_model_path, passages
 from dragin_lab.cli import app as cli
 from dragin_lab.cli.options import load_model
-from dragin_lab.data.datasets import template
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.run.lines import prediction
-from dragin_lab.run.rundir import find_runs
 from dragin_lab.trace.trace import Trace
 
 HEADER = b"id\ttext\ttitle\n"
@@ -133,19 +129,6 @@ def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path
     assert "Is ice cold?" in said.steps[0].prompt.text
 
 
-def test_ask_takes_a_layout_and_a_benchmarks_own_exemplars_with_its_instruction(
-    command: Command, tmp_path: Path
-) -> None:
-    asked = ("ask", QUESTION, "--exemplars", "hotpotqa", "--method", "sr-rag", "--set", "max_new_tokens=3", "--save")
-    for layout in ("dragin", "flare"):
-        ran = command(*asked, tmp_path / layout, "--layout", layout)
-        assert ran.code == cli.DONE, ran.err
-        trace = Trace.load(tmp_path / layout)
-        assert trace.provenance["template"]["layout"] == layout
-        rendered = replace(template("hotpotqa"), layout=layout).render(QUESTION, passages=trace.steps[0].passages)
-        assert trace.steps[0].passages_prompt.text == rendered.text  # type: ignore[union-attr]
-
-
 def test_a_model_is_spread_and_quantized_as_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
     monkeypatch.setattr("dragin_lab.engines.load.open_model", lambda source, **options: given.update(options))
@@ -157,13 +140,10 @@ def test_a_model_is_spread_and_quantized_as_the_options_say(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_a_passage_of_100_000_words_is_announced_and_does_not_eat_the_memory(
-    command: Command, tmp_path: Path, variant: str
-) -> None:
+def test_a_passage_of_100_000_words_does_not_eat_the_memory(command: Command, tmp_path: Path, variant: str) -> None:
     corpus = tmp_path / "c.tsv"
     corpus.write_bytes(HEADER + b"1\t" + b"mother director film " * 33_334 + b"\tT\n")
     ran = command("ask", QUESTION, "--corpus", corpus, "--method", "sr-rag", "--set", f"variant={variant}")
-    assert "100,002 words" in ran.err
     if variant == "paper":
         assert ran.code == cli.DONE
         assert "dropped 1 of 1 passages" in ran.out
@@ -181,8 +161,6 @@ def test_a_question_longer_than_the_window(command: Command) -> None:
     ran = command(*asked, "--set", "variant=reference")
     assert ran.code == cli.DONE
     assert f"more than the model's window of {WINDOW}" in ran.out
-    assert ran.err.startswith("warning: ")
-    assert len(ran.err.splitlines()) == 2
     longer = ("ask", long * 8, "--method", "wo-rag", "--set", "variant=reference")
     ran = command.refused(*longer, code=cli.FAILED, says=("more than 8 times", f"{WINDOW:,}"))
     assert len(ran.err) < 600
@@ -305,18 +283,6 @@ def test_ctrl_c_keeps_what_was_finished(command: Command, endless: Path, tmp_pat
     assert "cancelled" in out
 
 
-def test_a_question_of_a_benchmark_gets_the_answer_of_the_run(command: Command, tmp_path: Path) -> None:
-    asked = ("--dataset", "almanac/hotpotqa", "--method", "dragin")
-    assert command("run", *asked, "--limit", 2, "--no-traces", "--output", tmp_path / "r").code == cli.DONE
-    (record,) = find_runs(tmp_path / "r")
-    asked_alone = command("ask", *asked, "--id", record.predictions[0]["qid"]).out
-    assert f"gold: {questions('hotpotqa')[0].golds[0]}" in " ".join(asked_alone.split())
-    for line in record.predictions:
-        assert command("ask", *asked, "--id", line["qid"], "--save", tmp_path / "one.trace").code == cli.DONE
-        assert prediction(Trace.load(tmp_path / "one.trace")) == line
-    command.refused("show", tmp_path / "r", "--id", line["qid"], says=(f"no trace of {line['qid']!r} was kept",))
-
-
 @pytest.mark.parametrize("args", [("--help",), ("table", "2")])
 def test_a_reader_that_leaves_early_is_no_failure(args: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
@@ -337,29 +303,6 @@ def test_the_completion_of_the_reference_page(shell: str, command: Command, monk
     monkeypatch.setenv("COMP_WORDS", "dragin-lab de")
     monkeypatch.setenv("COMP_CWORD", "1")
     assert "demo" in command().out
-
-
-# -- words that are the same everywhere -------------------------------------------------------------------------------
-
-
-def every_option() -> dict[str, set[str]]:
-    """Option -> what it takes, over all commands."""
-    kinds: dict[str, set[str]] = {}
-    waiting: list[Any] = [cli.cli]
-    while waiting:
-        one = waiting.pop()
-        waiting += getattr(one, "commands", {}).values()
-        for param in one.params:
-            for name in param.opts if param.param_type_name == "option" else ():
-                kinds.setdefault(name, set()).add("flag" if param.is_flag else param.type.name)
-    return kinds
-
-
-def test_an_option_means_the_same_in_every_command() -> None:
-    kinds = every_option()
-    assert kinds["--sample"] == {"integer"}
-    assert "--out" not in kinds
-    assert "--output" in kinds
 
 
 def test_on_a_terminal_each_text_has_its_own_line_and_what_is_kept_is_said(

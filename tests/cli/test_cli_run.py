@@ -38,7 +38,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> AnsweringModel:
 
     monkeypatch.setattr(options, "load_model", lambda options: lm)
     monkeypatch.setattr(lab_module, "open_retriever", lambda *given: retriever)
-    monkeypatch.setattr(cli_run, "benchmark", opened)
+    monkeypatch.setattr(dl, "benchmark", opened)
     return lm
 
 
@@ -71,7 +71,7 @@ def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Pa
 def test_questions_without_gold_answers_are_run_from_a_file(
     command: Command, tmp_path: Path, scripted: AnsweringModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_run, "benchmark", open_benchmark)
+    monkeypatch.setattr(dl, "benchmark", open_benchmark)
     own = tmp_path / "asked.csv"
     own.write_text("question\nWho made thing 1?\nWho made thing 2?\n")
     assert command(*RUN, "--dataset", own, "--output", tmp_path / "runs").code == cli.DONE
@@ -84,10 +84,7 @@ def test_the_same_command_goes_on(command: Command, tmp_path: Path, scripted: An
     first = command(*RUN, "--dataset", "one", "--output", tmp_path)
     asked = len(scripted.asked)
     again = command(*RUN, "--dataset", "one", "--output", tmp_path)
-    there = [line for line in again.out.splitlines() if line.endswith("were already there")]
-    assert [line.partition(": ")[2] for line in there] == ["3 of 3 were already there"] * 2
-    assert again.code == first.code
-    assert [line for line in again.out.splitlines() if line not in there] == first.out.splitlines()
+    assert (again.code, again.out) == (first.code, first.out)
     assert len(scripted.asked) == asked
     refused = command(*RUN, "--dataset", "one", "--output", tmp_path, "--limit", 2)
     assert refused.code == cli.USAGE
@@ -144,8 +141,8 @@ def test_settings_are_combined_and_presets_give_way_to_them(
     command: Command, monkeypatch: pytest.MonkeyPatch, given: str, data: str, labels: str
 ) -> None:
     seen: list[str] = []
-    one = cli_run.benchmark(f"almanac/{data}", limit=1)
-    monkeypatch.setattr(cli_run, "execute_runs", lambda of, _, __: seen.extend(method.label for method in of(one)))
+    one = dl.benchmark(f"almanac/{data}", limit=1)
+    monkeypatch.setattr(cli_run, "execute_runs", lambda of, _: seen.extend(method.label for method in of(one)))
     ran = command("run", *shlex.split(given))
     assert ran.code == cli.DONE, ran.err
     assert seen == labels.split()
@@ -196,15 +193,10 @@ def test_show_lists_the_traces_of_a_run(command: Command, tmp_path: Path) -> Non
     assert command(*RUN, "--dataset", "one", "--output", tmp_path / "n", "--no-traces").code == cli.DONE
     command.refused("show", tmp_path, says=("holds no traces; 'dragin-lab run --traces' saves them",))
     assert command(*RUN, "--dataset", "one", "--output", tmp_path / "t").code == cli.DONE
-    one = command("show", tmp_path / "t", "--id", "q1", "--method", "dragin")
-    assert one.out.count(questions(1)[0].text) >= 1
-    assert command("show", tmp_path / "t", "--id", "q1").out.count("Question") == 2
-    command.refused("show", tmp_path / "t", "--id", "q9", says=("question 'q9' was not answered",))
-    command.refused("show", tmp_path / "t", "--id", "q1", "--html", tmp_path / "x", says=("dragin, wo-rag; give",))
-    command.refused("show", tmp_path / "t", "--method", "dragin", says=("--method goes with --id",))
     listed = [line for line in command("show", tmp_path / "t").out.splitlines() if line.startswith("dragin-lab show")]
     assert len(listed) == 6
     assert questions(1)[0].text in listed[0]
+    assert questions(1)[0].text in command(*shlex.split(listed[0].partition("  #")[0])[1:]).out
 
 
 OWN = """
@@ -247,7 +239,7 @@ def test_each_side_completes_what_the_other_began(
     def line(count: int) -> None:
         opened = Benchmark("one", tuple(questions(count)))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cli_run, "benchmark", lambda source, **_: opened)
+            patch.setattr(dl, "benchmark", lambda source, **_: opened)
             ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
         assert ran.code == cli.DONE, ran.err
 
@@ -281,7 +273,7 @@ def test_a_run_that_is_given_twice_counts_once(
 
 def test_questions_under_other_names(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(cli_run, "execute_runs", lambda _, __, options: seen.extend(cli_run.open_benchmarks(options)))
+    monkeypatch.setattr(cli_run, "execute_runs", lambda _, options: seen.extend(cli_run.open_benchmarks(options)))
     path = tmp_path / "mine.csv"
     path.write_text("nr,q,gold\n7,Who?,Ada|Ada L.\n")
     ran = command("run", "--dataset", path, "--fields", "id=nr,question=q,answer=gold,separator=|")

@@ -60,12 +60,12 @@ def test_csv_can_be_read(command: Command, runs: Path) -> None:
 
 
 def test_what_is_refused(command: Command, runs: Path) -> None:
-    command.refused("table", 10, says=("10 is not in the range",))
+    command.refused("table", 10, says=("no table 10; give a number from 1 to 9",))
     command.refused("table", "two", says=("two: no such folder",))
     command.refused("table", 2, runs / "nothing", says=(f"{runs / 'nothing'}: ",))
-    command.refused("table", 2, runs, "--as", "llama2-13b", says=("Did you mean 'llama2-13b-chat'?",))
+    command.refused("table", 2, runs, "--as", "llama2-13b", says=("did you mean 'llama2-13b-chat'?",))
     command.refused("table", 2, runs, "--compare", "drgin", says=("'drgin' does not exist; did you mean 'dragin'?",))
-    command.refused("table", 2, runs, "--format", "tex", says=("'tex' is not one of",))
+    command.refused("table", 2, runs, "--format", "tex", says=("format 'tex' does not exist",))
     command.refused(
         "table", 2, runs, "--variant", "reference", says=("none of the 2 runs is of the reference variant",)
     )

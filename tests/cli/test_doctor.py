@@ -34,15 +34,16 @@ def test_a_model_that_is_none_or_fails_its_checks(
 ) -> None:
     ran = command("doctor", "--model", tmp_path)
     assert ran.code == cli.FAILED
-    assert ran.out.splitlines()[-1].startswith(f"FAIL  {tmp_path} cannot be loaded as causal language model")
-    assert ran.err.startswith("error: 1 of the lines above is marked FAIL and needs a repair")
+    assert ran.out.splitlines()[-1].startswith("FAIL  ")
+    assert str(tmp_path) in ran.out.splitlines()[-1]
+    assert ran.err.startswith("error: this installation needs a repair: 1 of the lines above is marked FAIL")
     assert "embedded corpus" in ran.out  # the rest was looked at all the same
     bad = [Check("attention rows sum to 1", 0.5, 1e-3), Check("logits equal", float("nan"), 1e-4)]
     monkeypatch.setattr(LanguageModel, "check", lambda self: bad)
     ran = command("doctor")
     assert ran.code == cli.FAILED
     assert "FAIL  attention rows sum to 1 (0.5, limit 0.001)" in ran.out
-    assert "2 of the lines above are marked FAIL and need a repair" in ran.err
+    assert "2 of the lines above are marked FAIL" in ran.err
 
 
 def test_what_is_missing_or_breaks_does_not_hide_the_rest(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
         ("ask", "Who?", "--corpus"),
         ("ask", "Who?", "--exemplars"),
         ("ask", "Who?", "--corpus", "almanac", "--retriever"),
-        ("ask", "--id", "1", "--dataset"),
         ("run", "--dataset"),
         ("run", "--dataset", "almanac/hotpotqa", "--ray"),
         ("run", "--dataset", "almanac/hotpotqa", "--with"),
@@ -97,8 +96,8 @@ def test_whatever_is_printed_is_made_printable() -> None:
                 printed.append((file.name, ast.unparse(value)))
     raw = [one for one in printed if not one[1].startswith("printable(") and one[1] not in PRINTABLE]
     assert sorted(raw) == [
-        ("outputs.py", "click.style(shown, **style) if any(style.values()) else shown"),
-        ("outputs.py", "trace_text(trace, width=width, color=is_coloured(sys.stdout))"),
+        ("ask.py", "trace_text(trace, width=width, color=is_coloured(sys.stdout))"),
+        ("outputs.py", "click.style(shown, dim=True) if dim else shown"),
     ]
 
 
