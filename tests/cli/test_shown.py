@@ -81,7 +81,7 @@ def shown(run: Command, *args: object) -> str:
 
 
 #: Printed as it is: progress, counts and views are printable.
-PRINTABLE = {"self", "counts", "self.static().text"}
+PRINTABLE = {"self", "counts", "self.static().text", "title"}
 
 
 def test_whatever_is_printed_is_made_printable() -> None:

@@ -158,7 +158,7 @@ def test_another_address(web: Web, command: Command) -> None:
 
 
 def test_names_that_do_not_exist(web: Web, command: Command) -> None:
-    command.refused("data", "fetch", "hotpot", says=("'hotpot' is not one of", "Did you mean 'hotpotqa'?"))
+    command.refused("data", "fetch", "hotpot", says=("'hotpot' does not exist", "did you mean 'hotpotqa'?"))
     command.refused("data", "fetch", says=("Missing argument",))
     with pytest.raises(FetchError, match="nothing is known of 'squad'"):
         fetch.fetch("squad")
