@@ -126,11 +126,9 @@ def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
 def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None) -> PromptTemplate:
     """The paper's prompt for a benchmark: its instruction and how its answers are read (reference-behaviour §1, §6).
 
-    Args:
-        name: a benchmark; ``almanac/NAME`` for Almanac's; ``PLAIN`` for your own questions.
-        exemplars: worked examples, or what ``load_exemplars`` takes, or ``published`` for the published set of this
-            benchmark. By default the benchmark's own set of this package; Almanac's examples for Almanac's; none for
-            your own questions.
+    ``name`` is a benchmark, ``almanac/NAME`` for Almanac's, or ``PLAIN`` for your own questions. ``exemplars`` are
+    worked examples, or what ``load_exemplars`` takes, or ``published`` for the published set of this benchmark. By
+    default: this package's own set for it, Almanac's examples for Almanac's, none for your own questions.
 
     Raises ``DataError`` for a name that does not exist, ``SettingError`` for exemplars that cannot be read.
     """
@@ -140,9 +138,11 @@ def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None
     chosen = ""
     if isinstance(exemplars, str | Path):
         exemplars = load_exemplars(PUBLISHED + kind if exemplars == PUBLISHED.rstrip(":") else exemplars)
+    elif exemplars is None and name == PLAIN:
+        exemplars = ()
     elif exemplars is None:
-        exemplars = _default_exemplars(name, kind)
-        chosen = "" if name == PLAIN else f"the package's own set for {name}"
+        exemplars = load_exemplars(name) if name == kind else almanac.exemplars(kind)[: almanac.DEFAULT_EXEMPLARS]
+        chosen = f"the package's own set for {name}"
     examples = several(
         "exemplars", exemplars, Exemplar, "give Exemplar(question, rationale, answer) objects, or a file of them"
     )
@@ -154,14 +154,6 @@ def template_of(exemplars: Iterable[Exemplar] | str | Path) -> PromptTemplate:
     """The prompt for exemplars: that of the benchmark a set is named after, otherwise one without an instruction."""
     kind = str(exemplars).removeprefix(PUBLISHED) if isinstance(exemplars, str | Path) else PLAIN
     return template(kind if kind in BENCHMARKS else PLAIN, exemplars)
-
-
-def _default_exemplars(name: str, kind: str) -> tuple[Exemplar, ...]:
-    if name == PLAIN:
-        return ()
-    if name == kind:
-        return load_exemplars(name)
-    return almanac.exemplars(kind)[: almanac.DEFAULT_EXEMPLARS]
 
 
 # -- files --------------------------------------------------------------------------------------------------------

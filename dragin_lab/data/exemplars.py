@@ -31,11 +31,9 @@ FORM_SETS = {form: OWN_SETS / f"{form}.yaml" for form in ("search", "self-ask")}
 def load_exemplars(source: str | Path) -> tuple[Exemplar, ...]:
     """Exemplars by the name of a benchmark, or from a file.
 
-    Args:
-        source: a benchmark's name, for the set of this package (``SHOTS`` has the names and sizes);
-            ``published:NAME``, for the set of the authors' released code, which ``dragin-lab data fetch exemplars``
-            puts in the user's cache; or a YAML (or JSON) list of mappings with ``question``, ``rationale`` and
-            ``answer``, all texts.
+    By its name the set of this package; ``published:NAME`` is the set of the authors' released code, which
+    ``dragin-lab data fetch exemplars`` puts in the user's cache. A file is a YAML (or JSON) list of mappings with
+    ``question``, ``rationale`` and ``answer``, all texts.
 
     Raises ``SettingError`` naming the file, the entry and the field that is wrong.
     """

@@ -26,8 +26,6 @@ class Preset:
     """One published setting: ``settings`` are arguments of ``dragin_lab.method``, ``shots`` its number of exemplars.
 
     ``model`` is "*" where the source gives one setting for all models; ``cited`` says where the values are published.
-    Where the paper and its prompts disagree (StrategyQA: 8 exemplars in Table 8, 6 in its prompt and code), each source
-    has its own.
     """
 
     method: str

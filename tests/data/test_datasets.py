@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -219,17 +218,13 @@ def test_the_forms_of_other_data_sets_need_no_fields(row: dict[str, Any], id: st
     assert (question.id, question.text, question.golds) == (id, "Who?", golds)
 
 
-def test_a_folder_of_beir_gives_its_queries(tmp_path: Path) -> None:
-    (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "Who?"}\n')
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "9", "title": "Bo", "text": "Bo swims."}\n')
-    with pytest.warns(UserWarning, match="no question has an answer"):
-        assert [(q.id, q.text) for q in load(tmp_path)] == [("1", "Who?")]
-
-
-def test_the_queries_of_beir_are_asked_and_not_scored() -> None:
-    with pytest.warns(UserWarning, match="no question has an answer"):
-        (question,) = load([{"_id": "1", "text": "Who?", "metadata": {}}])
-    assert (question.id, question.text, question.golds) == ("1", "Who?", ())
+def test_the_queries_of_beir_are_asked_and_not_scored(tmp_path: Path) -> None:
+    row = {"_id": "1", "text": "Who?", "metadata": {}}
+    write(tmp_path, "queries.jsonl", row)
+    write(tmp_path, "corpus.jsonl", {"_id": "9", "title": "Bo", "text": "Bo swims."})
+    for source in (tmp_path, [row]):
+        with pytest.warns(UserWarning, match="no question has an answer"):
+            assert load(source) == [Question("1", "Who?")]
 
 
 def test_an_index_with_a_name_is_a_column() -> None:
@@ -282,16 +277,6 @@ def test_half_a_character_is_refused_with_its_line(tmp_path: Path, field: str) -
         load(path)
     with pytest.raises(DataError, match=r"row 2: .* holds half a character"):
         load(rows)
-
-
-def test_questions_take_little_memory(tmp_path: Path) -> None:
-    path = tmp_path / "many.jsonl"
-    path.write_text("".join(f'{{"question": "Who directed the film {i}?", "answer": "Bo {i}"}}\n' for i in range(5000)))
-    tracemalloc.start()
-    questions = load(path)
-    each = tracemalloc.get_traced_memory()[0] / len(questions)
-    tracemalloc.stop()
-    assert each < 500  # bytes
 
 
 def test_questions_of_every_usual_source(tmp_path: Path) -> None:
