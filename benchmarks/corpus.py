@@ -116,7 +116,7 @@ def bare_index(folder: Path, *, new: bool) -> Any:
     import tantivy
     from tantivy import SchemaBuilder
 
-    from dragin_lab.retrieval.analysis import build_analyzer
+    from dragin_lab.retrieval.analysis import ANALYZER
 
     fields = SchemaBuilder()
     fields.add_integer_field("row", indexed=True, fast=True)
@@ -124,7 +124,7 @@ def bare_index(folder: Path, *, new: bool) -> Any:
     for name in ("title", "text"):
         fields.add_text_field(name, stored=True, tokenizer_name="english", index_option="freq")
     index = tantivy.Index(fields.build(), path=str(folder), reuse=False) if new else tantivy.Index.open(str(folder))
-    index.register_tokenizer("english", build_analyzer())
+    index.register_tokenizer("english", ANALYZER)
     return index
 
 

@@ -59,7 +59,7 @@ def fetch(name: str, output: str | None, url: str | None, again: bool) -> None:
         source = name if folder is None else paths[0]
         echo(f"questions that can be answered: {len(datasets.load(source)):,}", err=True)
     if count := ORIGINS[name].passages:
-        built = f"dragin-lab corpus build {paths[0]} --output FOLDER --expect {count}"
+        built = f"dragin-lab corpus build {paths[0]} --output FOLDER"
         echo(f"its {count:,} passages: {built}", err=True)
 
 
@@ -80,7 +80,6 @@ def corpus() -> None:
 @click.option(
     "--fields", metavar="NAMES", help="Which fields SOURCE has them in: id=doc_id,title=headline,text=contents."
 )
-@click.option("--expect", type=int, help="Refuse to finish with another number of passages than this.")
 @click.option("--index", "spec", metavar="SPEC", help="Build an index of vectors too: dense:MODEL.")
 @click.option("--device", help="Of --index: cpu or cuda; default the first GPU, else the CPU.")
 @click.option("--force", is_flag=True, help="Replace the corpus that the folder holds, or its index.")

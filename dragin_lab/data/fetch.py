@@ -53,24 +53,12 @@ ORIGINS = {name: Origin(**facts) for name, facts in _KNOWN.items()}
 
 
 def fetch(
-    name: str,
-    folder: Path | None = None,
-    *,
-    url: str | None = None,
-    again: bool = False,
-    progress: bool = False,
+    name: str, folder: Path | None = None, *, url: str | None = None, again: bool = False, progress: bool = False
 ) -> tuple[tuple[Path, ...], str]:
-    """Fetch a benchmark or a corpus into a folder, by default ``folder_of(name)``.
+    """Fetch what ``ORIGINS`` has by a name into a folder, by default ``folder_of(name)``; ``url`` is a mirror.
 
-    Returns the files, and a line on how they were checked. Files that are there are left as they are.
-
-    Args:
-        name: a key of ``ORIGINS``.
-        url: a mirror of the same file.
-        again: download it even where it is there, and replace it.
-
-    Raises:
-        FetchError: what went wrong and what to do; nothing is left behind, and what was there is unchanged.
+    Returns the files, and a line on how they were checked. Files that are there stay as they are unless ``again``.
+    Raises ``FetchError`` with what went wrong and what to do; nothing is left behind, and what was there is unchanged.
     """
     if name not in ORIGINS:
         raise FetchError(f"nothing is known of {name!r}; what can be fetched is {', '.join(ORIGINS)}")
@@ -159,21 +147,12 @@ def _unpack_members(archive: Path, names: Sequence[str]) -> None:
 
 #: In ``src/data.py`` of oneal2000/DRAGIN every data set is a class with a list ``examplars`` of mappings: ``question``,
 #: ``cot`` (a text, or several in order), ``answer``. A prompt takes the first of them (``exemplars.SHOTS``).
-CLASSES = {
-    "2wikimultihopqa": "WikiMultiHopQA",
-    "hotpotqa": "HotpotQA",
-    "strategyqa": "StrategyQA",
-    "iirc": "IIRC",
-}
+CLASSES = {"2wikimultihopqa": "WikiMultiHopQA", "hotpotqa": "HotpotQA", "strategyqa": "StrategyQA", "iirc": "IIRC"}
 LIST = "examplars"
 
 
 def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
-    """The exemplars of each benchmark, as many as its prompt takes.
-
-    Raises:
-        FetchError: the file, class or entry that is not as described above.
-    """
+    """The exemplars of each benchmark, as many as its prompt takes; ``FetchError`` for what is not as described."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

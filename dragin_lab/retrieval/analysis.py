@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
-from typing import Any
 
 from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
@@ -20,7 +19,6 @@ from dragin_lab.text import compose
 #: Name of the analysis in fingerprints; change it whenever a text may give other terms.
 NAME = "english-3"
 
-_LONGEST = 255  # bytes of a word; longer ones, such as encoded pictures, are left out
 #: What ``fingerprint`` analyses: stems, possessives, joined words, numbers, other scripts.
 _SAMPLE = (
     "The U.S. directors' generalizations possibly sky, Wajda’s 1,000.5 re-elected O'Brien's e_mail dying technology "
@@ -36,24 +34,21 @@ _EAST_ASIAN = re.compile(
 )
 
 
-def separate_words(text: str) -> str:
-    """A text in composed form (NFC), with spaces around the words of scripts that are written without any."""
-    return text if text.isascii() else _EAST_ASIAN.sub(r" \g<0> ", compose(text))
+#: The analysis for ``prepare_text`` texts; words of more than 255 bytes, such as encoded pictures, are left out.
+ANALYZER = (
+    TextAnalyzerBuilder(Tokenizer.simple())
+    .filter(Filter.remove_long(256))
+    .filter(Filter.lowercase())
+    .filter(Filter.stopword("english"))
+    .filter(Filter.stemmer("english"))
+    .build()
+)
 
 
 def prepare_text(text: str) -> str:
-    """``separate_words`` without possessives and the plural s of acronyms, as ``build_analyzer`` needs it."""
-    return _ACRONYMS.sub("", _POSSESSIVES.sub("", separate_words(text)))
-
-
-def build_analyzer() -> Any:
-    """The analysis as a ``tantivy.TextAnalyzer``, for ``prepare_text`` texts."""
-    chain = TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(_LONGEST + 1))
-    chain = chain.filter(Filter.lowercase()).filter(Filter.stopword("english"))
-    return chain.filter(Filter.stemmer("english")).build()
-
-
-_ANALYZER = build_analyzer()
+    """A text in composed form, with spaces around East Asian words, without possessives and the plural of acronyms."""
+    text = text if text.isascii() else _EAST_ASIAN.sub(r" \g<0> ", compose(text))
+    return _ACRONYMS.sub("", _POSSESSIVES.sub("", text))
 
 
 def terms(text: str) -> list[str]:
@@ -62,7 +57,7 @@ def terms(text: str) -> list[str]:
     >>> terms("The U.S. directors' films, and Wajda's café")
     ['u', 's', 'director', 'film', 'wajda', 'café']
     """
-    index_terms: list[str] = _ANALYZER.analyze(prepare_text(text))
+    index_terms: list[str] = ANALYZER.analyze(prepare_text(text))
     return index_terms
 
 

@@ -64,9 +64,9 @@ class _Lexical:
 
 
 class BM25(_Lexical):
-    """A ``Retriever`` over rank-bm25's counts, in memory, for up to a few hundred thousand passages.
+    """A ``Retriever`` over rank-bm25's counts, in memory, for up to a few hundred thousand passages; scores in float64.
 
-    Takes a few hundred bytes per passage; scores are float64. Raises ``SettingError`` for settings outside their range.
+    Raises ``SettingError`` for settings outside their range.
     """
 
     kind, library = "bm25", "rank-bm25"
@@ -103,11 +103,7 @@ class _Field(rank_bm25.BM25):
         super().__init__(documents)
 
     def _calc_idf(self, nd: dict[str, int]) -> None:
-        """A term adds idf * tf / (tf + k1 (1 - b + b dl / avgdl)).
-
-        Like Lucene since version 8, this leaves out the constant factor k1 + 1, which does not change the order.
-        Lengths are exact; Lucene and tantivy round those above 40 to one byte.
-        """
+        """A term adds idf * tf / (tf + k1 (1 - b + b dl / avgdl)), without k1 + 1 like Lucene since version 8."""
         self.avgdl = sum(self.doc_len) / self.corpus_size
         self._column = {term: column for column, term in enumerate(nd)}
         columns, frequencies = array("i"), array("i")  # (postings,) each

@@ -157,23 +157,12 @@ class Stored:
 
 
 def build_corpus(
-    source: Any,
-    out: str | Path,
-    *,
-    fields: str | Mapping[str, str] | None = None,
-    expect: int | None = None,
-    force: bool = False,
+    source: Any, out: str | Path, *, fields: str | Mapping[str, str] | None = None, force: bool = False
 ) -> Stored:
-    """Build a corpus in the folder ``out``.
+    """Build a corpus in the folder ``out``; source and fields as for ``Corpus.load``, ``force`` replaces what is there.
 
-    Args:
-        source, fields: as for ``Corpus.load``.
-        expect: refuse to finish with another number of passages.
-        force: replace the corpus that the folder holds.
-
-    Raises:
-        DataError: what is wrong with the source, with file and row, or with the folder.
-        BrokenOffError: it could not be finished, for example because the disk is full.
+    Raises ``DataError`` for what is wrong with the source, with file and row, or with the folder, ``BrokenOffError``
+    where it could not be finished, for example because the disk is full.
     """
     folder = as_path(out, CorpusError)
     name, sourced = open_source(source, fields)
@@ -184,7 +173,7 @@ def build_corpus(
             raise CorpusError(f"{folder}: holds a corpus already; give another --output, or --force to replace it")
     try:
         with _replace_folder(folder) as new:
-            _write_corpus(name, sourced, new, expect)
+            _write_corpus(name, sourced, new)
     except OSError as error:
         raise BrokenOffError(f"{not_saved(error.filename or folder, error)}; nothing was left of it") from error
     return Stored(folder)
@@ -209,14 +198,15 @@ def _replace_folder(folder: Path) -> Iterator[Path]:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_corpus(name: str, sourced: Iterable[Sourced], folder: Path, expect: int | None) -> None:
+def _write_corpus(name: str, sourced: Iterable[Sourced], folder: Path) -> None:
     """Write the index of the passages, then the manifest."""
+    facts: dict[str, Any] = {"format": FORMAT, "analysis": analysis.NAME, "analysis_sha256": analysis.fingerprint()}
     try:
         index = _create_index(folder / INDEX)
-        index.register_tokenizer(analysis.NAME, analysis.build_analyzer())  # of ``analysis.prepare_text``
+        index.register_tokenizer(analysis.NAME, analysis.ANALYZER)  # of ``analysis.prepare_text``
         writer = index.writer(heap_size=_HEAP, num_threads=1)
         try:
-            count, fingerprint = _add_passages(writer, name, sourced, expect)
+            facts["passages"], facts["fingerprint"] = _add_passages(writer, name, sourced)
             writer.commit()
         finally:
             writer.wait_merging_threads()
@@ -224,24 +214,16 @@ def _write_corpus(name: str, sourced: Iterable[Sourced], folder: Path, expect: i
         raise BrokenOffError(
             f"{name}: tantivy cannot write its index ({str(error)[:200]}); free some space and run it again"
         ) from error
-    facts = {
-        "format": FORMAT,
-        "passages": count,
-        "fingerprint": fingerprint,
-        "analysis": analysis.NAME,
-        "analysis_sha256": analysis.fingerprint(),
-        "source": name,
-        "versions": {"dragin_lab": __version__, "tantivy": version("tantivy")},
-    }
+    facts |= {"source": name, "versions": {"dragin_lab": __version__, "tantivy": version("tantivy")}}
     write_manifest(folder / MANIFEST, facts, sorted(path for path in (folder / INDEX).iterdir() if path.is_file()))
 
 
-def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced], expect: int | None) -> tuple[int, str]:
+def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced]) -> tuple[int, str]:
     """Give the passages to a writer; returns their number and fingerprint."""
     from tantivy import Document
 
     ids, fingerprint = array("q"), hashlib.sha256()  # a hash of each id
-    with tqdm(sourced, desc=printable(name), total=expect, unit=" passages", disable=None, leave=False) as bar:
+    with tqdm(sourced, desc=printable(name), unit=" passages", disable=None, leave=False) as bar:
         for _, passage in bar:
             line, id = json_line(passage), compose(passage.id)
             fingerprint.update(line)
@@ -255,10 +237,6 @@ def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced], expect: in
             ids.append(hash(id))
     if not ids:
         raise CorpusError(f"{name}: holds no passages")
-    if expect is not None and len(ids) != expect:
-        raise CorpusError(
-            f"{name}: gives {len(ids):,} passages and not {expect:,} as expected; it may be cut off, so fetch it again"
-        )
     hashes = np.frombuffer(ids, np.int64)
     order = np.argsort(hashes, kind="stable")  # (passages,) rows, those of one id side by side
     if len(twice := np.flatnonzero(np.diff(hashes[order]) == 0)):

@@ -14,7 +14,6 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command import Command, environment
@@ -43,25 +42,21 @@ FILES = {
 }
 
 
-def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+def zipped(files: dict[str, bytes]) -> bytes:
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", method) as archive:
+    with zipfile.ZipFile(packed, "w") as archive:
         for name, data in files.items():
             archive.writestr(name, data)
     return packed.getvalue()
 
 
-def tarred(files: dict[str, bytes], links: dict[str, str] | None = None, method: str = "gz") -> bytes:
+def tarred(files: dict[str, bytes]) -> bytes:
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode=f"w:{method}") as archive:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
-        for name, target in (links or {}).items():
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = tarfile.SYMTYPE, target
-            archive.addfile(info)
     return packed.getvalue()
 
 
@@ -213,17 +208,6 @@ def test_user_and_password_go_into_a_header_alone(web: Web, command: Command) ->
     assert web.asked[-1]["Authorization"] == "Basic YW5uOnMzY3JldA=="
 
 
-@pytest.mark.parametrize("pack", [zipped, tarred])
-def test_no_name_in_an_archive_leads_out_of_the_folder(web: Web, command: Command, tmp_path: Path, pack: Any) -> None:
-    data = pack({"../../evil.json": b"x", "dev.json": json.dumps([IIRC]).encode()})
-    name = "iirc_train_dev.tgz" if pack is tarred else "a.zip"
-    web.files[name] = data
-    origin = replace(ORIGINS["iirc"], url=web.url(name), name=name, checksum=None)
-    ORIGINS["iirc"] = origin  # restored with the fixture
-    command("data", "fetch", "iirc")
-    assert not list(tmp_path.rglob("evil.json"))
-
-
 def test_archives_that_are_refused(web: Web, command: Command) -> None:
     ORIGINS["iirc"] = replace(ORIGINS["iirc"], checksum=None)  # restored with the fixture
     for data, says in (
@@ -296,9 +280,8 @@ def test_the_corpus_is_fetched_checked_and_built(web: Web, tmp_path: Path, comma
     path = tmp_path / "data" / "wikipedia-dpr" / "psgs_w100.tsv.gz"
     assert (ran.code, ran.out) == (cli.DONE, f"{path}\n")
     assert "its 21,015,324 passages" in ran.err
-    assert "--expect 21015324" in ran.err
     assert path.read_bytes() == served("wikipedia-dpr")
     asked = len(web.asked)
     assert command("data", "fetch", "wikipedia-dpr").code == cli.DONE
     assert len(web.asked) == asked, "what is there and right is not fetched twice"
-    assert command("corpus", "build", path, "--output", tmp_path / "built", "--expect", 2).code == cli.DONE
+    assert command("corpus", "build", path, "--output", tmp_path / "built").code == cli.DONE
