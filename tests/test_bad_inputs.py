@@ -31,7 +31,7 @@ from dragin_lab.retrieval.doors import Elasticsearch
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.worker import Recipe
-from dragin_lab.study.budgets import calibration, frontier
+from dragin_lab.study.fitting import calibration
 from dragin_lab.trace.trace import Prompt
 
 SEED = 41
@@ -141,7 +141,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Trace.diff", trace.diff, {"other": trace}),
         Entry("Runs", dl.Runs, {"records": runs.records, "labels": labels}),
         Entry("Runs.load", dl.Runs.load, {"paths": "good", "labels": labels}),
-        Entry("Runs.compare", runs.compare, {"a": "wo-rag", "b": "wo-rag"}),
+        Entry("Runs.tests", runs.tests, {"against": "wo-rag"}),
         Entry("Runs.where", runs.where, {"expression": "em == 0"}),
         Entry("Runs.table", runs.table, {"compare": None}),
         Entry("table", dl.table, {"number": 2, "runs": "good", "compare": None, "as_model": None}),
@@ -169,7 +169,6 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Sweep.plot", swept.plot, {"paper": None}),
         Entry("Runs.plot", runs.plot, {"cost": "retrievals", "quality": "f1"}),
         Entry("Runs.lines", runs.lines, {"dataset": "questions", "name": "wo-rag"}),
-        Entry("Runs.run_of", runs.run_of, {"dataset": "questions", "name": "wo-rag"}),
         Entry("Runs.judge", runs.judge, {"dataset": "questions"}),
         Entry("Runs.record", runs.record, {"qid": "1", "method": "wo-rag", "dataset": None}),
         Entry("Runs.cause", runs.cause, {"qid": "1", "method": "wo-rag", "dataset": None}),
@@ -187,9 +186,6 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Runs.save", runs.save, {"path": "runs.jsonl.gz"}),
         Entry("Runs.trace", runs.trace, {"qid": "1", "method": "wo-rag", "dataset": None}),
         Entry("calibration", calibration, {"lab": lab, "questions": ["Who?"], "method": method, "limit": 1}),
-        Entry("study.frontier", frontier, {
-            "lab": lab, "questions": ["Who?"], "methods": [method], "calibration_set": ["Who?"], "budgets": [1.0],
-        }),
         Entry("Recipe", lambda **given: repr(Recipe(**given).absolute()), {
             "model": None, "layer": "last", "heads": None, "sample": False, "retriever": None, "corpus": None,
             "searches": True, "dtype": None, "device": None,

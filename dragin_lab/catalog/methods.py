@@ -103,7 +103,7 @@ def method(
     and run folders call it, such as ``"mine"``.
 
     ``threshold`` may be a budget: ``"budget:1.5"`` retrievals per question, or ``"share:0.3"`` of the drafts. It is
-    found on ``calibration``: what ``study.budgets.calibration(lab, questions, method)`` gives, or traces of the method
+    found on ``calibration``: what ``study.fitting.calibration(lab, questions, method)`` gives, or traces of the method
     without a retrieval. What it was found on is recorded as ``calibrated``.
 
     Raises ``SettingError`` for names that do not exist, values out of range, parts that make no sense together, and a

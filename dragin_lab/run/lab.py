@@ -309,9 +309,9 @@ class Lab:
     def judge(self, spans: Any, *, nlp: Any = None) -> Any:
         """How well each trigger tells what is not supported in labelled texts, ``dl.Spans``, that this model reads.
 
-        ``.table`` has ROC areas and average precision, ``.frame`` every score for ``views.roc``; see ``judging.judge``.
+        ``.table`` has ROC areas and average precision, ``.frame`` every score for ``views.roc``; see ``spans.judge``.
         """
-        return import_module("dragin_lab.study.judging").judge(self, spans, nlp=nlp)
+        return import_module("dragin_lab.study.spans").judge(self, spans, nlp=nlp)
 
     # -- what if -------------------------------------------------------------------------------------------------------
 

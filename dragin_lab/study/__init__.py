@@ -1,1 +1,1 @@
-"""Results over many episodes: tables, comparisons, causes, needs, budgets."""
+"""Results over many episodes: tables, tests, causes, replays, truth, labelled spans, fitting."""

@@ -20,8 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragin_lab.almanac import AlmanacError, labels
 from dragin_lab.almanac.facts import Fact, Labelled
@@ -33,9 +32,6 @@ from dragin_lab.study.truth import StatedFact, find_facts
 from dragin_lab.text import compose
 from dragin_lab.trace.kept import arrivals, origins
 from dragin_lab.trace.trace import Passage, Trace
-
-if TYPE_CHECKING:
-    from dragin_lab.retrieval.bm25 import BM25
 
 #: What can be wrong, in the order in which it is looked for.
 CAUSES = {
@@ -54,11 +50,8 @@ CAUSES = {
 }
 #: Words of two values that are at least so alike are one word, misspelt (difflib's ratio).
 ALIKE = 0.8
-DEPTH = 100  # ranks that are looked through for a passage that was not found
 _NAME = re.compile(r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")
 _CALL = re.compile(r"\s*\[Search\([^)\]]*\)\]")
-
-Search = Callable[[str, int], Sequence[Passage]]
 
 
 @dataclass(frozen=True)
@@ -74,15 +67,10 @@ class Cause:
 
 @dataclass
 class Judge:
-    """Judges the answers of one data set.
-
-    ``labels`` and ``titles`` are what is known of its questions, by id; ``search`` finds the rank of a passage that a
-    query missed (None: not looked for).
-    """
+    """Judges the answers of one data set, by what is known of its questions, by id."""
 
     labels: Mapping[str, Labelled] = field(default_factory=dict)
     titles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    search: Search | None = None
 
     @classmethod
     def of(cls, dataset: str, config: Mapping[str, Any], known: Iterable[Labelled] = ()) -> Judge:
@@ -92,7 +80,7 @@ class Judge:
             name, split = dataset.removeprefix("almanac/"), config["dataset"].get("split") or "test"
             with suppress(AlmanacError):  # a benchmark of an earlier edition of the world
                 by_id |= {labelled.qid: labelled for labelled in labels(name.removesuffix(f"-{split}"), split)}
-            return cls(by_id, search=_open_search(config))
+            return cls(by_id)
         try:
             return cls(by_id, gold_titles(dataset))
         except DataError:  # not on this machine, or of another format
@@ -119,9 +107,9 @@ class Judge:
         if view.window_note:
             return Cause("window", view.window_note)
         if (labelled := self.label(line["qid"], line["question"])) is not None:
-            cause = _judge_by_facts(view, labelled, self.search)
+            cause = _judge_by_facts(view, labelled)
         else:
-            cause = _judge_by_answer(view, line, self.titles.get(line["qid"], ()), self.search)
+            cause = _judge_by_answer(view, line, self.titles.get(line["qid"], ()))
         if cause.kind in ("wrong conclusion", "unknown") and line["ended"] == "length":
             return Cause("cut by length", f"after {line['tokens']} tokens: …{line['text'].strip()[-40:]!r}")
         return cause
@@ -154,7 +142,7 @@ class _View:
 # -- labelled facts ---------------------------------------------------------------------------------------------------
 
 
-def _judge_by_facts(view: _View, labelled: Labelled, search: Search | None) -> Cause:
+def _judge_by_facts(view: _View, labelled: Labelled) -> Cause:
     text, in_trace = _cut_calls(view.text)
     stated, ending = find_facts(text, labelled.facts)
     if ending == "all right":
@@ -176,7 +164,7 @@ def _judge_by_facts(view: _View, labelled: Labelled, search: Search | None) -> C
         return Cause("misspelt", difference)
     if fact.passage in {passage.id for passage in in_view}:
         return Cause("value not copied", f"{difference}, {_find_source(value, fact, in_view)}")
-    return _judge_absence(view, lambda passage: passage.id == fact.passage, since, place, difference, search)
+    return _judge_absence(view, lambda passage: passage.id == fact.passage, since, place, difference)
 
 
 def _find_other_subject(text: str, since: int, fact: Fact, labelled: Labelled) -> StatedFact | None:
@@ -186,7 +174,7 @@ def _find_other_subject(text: str, since: int, fact: Fact, labelled: Labelled) -
         if name not in expected:
             stated, _ = find_facts(text[since:], [replace(fact, subject=name)])
             if stated:
-                return replace(stated[0], start=stated[0].start + since, end=stated[0].end + since)
+                return stated[0]._replace(start=stated[0].start + since, end=stated[0].end + since)
     return None
 
 
@@ -226,7 +214,7 @@ def _is_misspelt(value: str, right: str, in_view: Sequence[Passage]) -> bool:
 # -- gold titles, or the gold answer alone ----------------------------------------------------------------------------
 
 
-def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str], search: Search | None) -> Cause:
+def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str]) -> Cause:
     golds, text = [gold for gold in line["gold"] if gold] or [""], view.text
     answer, closed = view.trace.answer, {normalize_answer(gold) for gold in line["gold"]} <= {"yes", "no"}
     difference = f"{answer[:60]!r}, not {golds[0][:60]!r}"
@@ -240,7 +228,7 @@ def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str]
         return Cause("value not copied", f"{difference}; all {len(titles)} gold passages were found")
     if titles:
         what = f"{difference}; gold passage {lacking[0]!r}"
-        return _judge_absence(view, lambda passage: compose(passage.title) == lacking[0], 0, len(text), what, search)
+        return _judge_absence(view, lambda passage: compose(passage.title) == lacking[0], 0, len(text), what)
     if closed or not view.arrivals:
         searches = view.trace.provenance.get("retriever", {}) is not None  # None for a method that never does
         if not view.arrivals and searches:
@@ -257,9 +245,7 @@ def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str]
 # -- what both ask ----------------------------------------------------------------------------------------------------
 
 
-def _judge_absence(
-    view: _View, wanted: Callable[[Passage], bool], since: int, place: int, difference: str, search: Search | None
-) -> Cause:
+def _judge_absence(view: _View, wanted: Callable[[Passage], bool], since: int, place: int, difference: str) -> Cause:
     """Why a passage did not stand in the prompt at ``place``; the fact before ends at ``since``."""
     number = next((n for n, (_, step) in enumerate(view.arrivals, 1) if any(map(wanted, step.passages))), None)
     if number is not None and view.arrivals[number - 1][0] > place:
@@ -268,32 +254,9 @@ def _judge_absence(
     if not queries:
         gone = f"; retrieval {number} had found it, and it was in view no more" if number is not None else ""
         return Cause("not looked up" if view.arrivals else "never retrieved", f"{difference}{gone}")
-    rank = "its rank was not looked for"
-    if search is not None:
-        ranked = enumerate(search(queries[-1], DEPTH), 1)
-        rank = next((f"it has rank {n}" for n, p in ranked if wanted(p)), f"it is not among the first {DEPTH}")
-    return Cause("not found", f"{difference}; asked {queries[-1][:80]!r}; {rank}")
+    return Cause("not found", f"{difference}; asked {queries[-1][:80]!r}")
 
 
 def _holds_value(text: str, value: str) -> bool:
     """Whether a value stands in a text as words of its own, in normal form."""
     return bool(inner := normalize_answer(value)) and f" {inner} " in f" {normalize_answer(text)} "
-
-
-def _open_search(config: Mapping[str, Any]) -> Search | None:
-    """BM25 over the embedded passages, where that is what the run searched; opened when it is first needed."""
-    used = config.get("retriever") or {}
-    if (used.get("kind"), used.get("corpus")) != ("bm25", "almanac"):
-        return None
-    from dragin_lab.retrieval.corpus import Corpus
-
-    same = used.get("corpus_fingerprint") == Corpus.load().fingerprint  # of this edition's passages
-    return (lambda query, k: _open_index().search(query, k)) if same else None
-
-
-@cache
-def _open_index() -> BM25:
-    from dragin_lab.retrieval.bm25 import BM25
-    from dragin_lab.retrieval.corpus import Corpus
-
-    return BM25(Corpus.load())

@@ -6,7 +6,6 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 #: A run of more questions than this in which the trigger never fired is warned of.
 FEW = 20
 At = tuple[str, str]  # data set and method
-_ASKED = ("question", "gold")
 _NAMED = 3  # ids and methods that a message names
 
 
@@ -78,26 +76,24 @@ def name_runs(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 # -- what must be the same --------------------------------------------------------------------------------------------
 
 
-def check_same_questions(runs: Mapping[str, Mapping[str, Line]]) -> None:
+def check_same_questions(records: Mapping[At, RunRecord]) -> None:
     """Refuse runs that answered other questions, or were scored against other gold answers, under the same ids.
 
-    ``runs`` are prediction lines by question id, by what the run is called. Raises ``SettingError`` that names the
-    first ids.
+    Raises ``SettingError`` that names the first ids.
     """
-    first: dict[str, tuple[str, Line]] = {}
-    for name, lines in runs.items():
+    first: dict[At, tuple[str, Line]] = {}  # by data set and question
+    for (dataset, name), record in records.items():
         differing = []
-        for qid, line in lines.items():
-            other, known = first.setdefault(qid, (name, line))
-            if any(known.get(entry) != line.get(entry) for entry in _ASKED):
-                differing.append((qid, other, known, line))
+        for line in record.predictions:
+            other, known = first.setdefault((dataset, line["qid"]), (name, line))
+            if entry := next((entry for entry in ("question", "gold") if known[entry] != line[entry]), ""):
+                differing.append((line["qid"], entry, other, known[entry], line[entry]))
         if differing:
-            qid, other, known, line = differing[0]
-            entry = next(entry for entry in _ASKED if known.get(entry) != line.get(entry))
+            qid, entry, other, theirs, own = differing[0]
             raise SettingError(
                 f"{other!r} and {name!r} are not of the same questions: {_list_first([qid for qid, *_ in differing])} "
-                f"differ{'s' if len(differing) == 1 else ''}, for {qid!r} the {entry} is {known.get(entry)!r:.80} and "
-                f"{line.get(entry)!r:.80}; give runs of the same file"
+                f"differ{'s' if len(differing) == 1 else ''}, for {qid!r} the {entry} is {theirs!r:.80} and "
+                f"{own!r:.80}; give runs of the same file"
             )
 
 
@@ -105,11 +101,19 @@ def differing_conditions(records: Mapping[At, RunRecord]) -> list[str]:
     """Lines on models, passages and exemplars that are not the same in all runs of a data set."""
     lines = []
     for dataset in dict.fromkeys(dataset for dataset, _ in records):
-        configs = {name: record.config for (known, name), record in records.items() if known == dataset}
-        for kind, read in _CONDITIONS.items():
-            parts = {name: part for name, config in configs.items() if (part := read(config)) is not None}
-            lines.append(_describe_difference(kind, parts))
-    return [line for line in dict.fromkeys(lines) if line]
+        for kind, read in {"models": _model, "passages": _passages, "exemplars": _exemplars}.items():
+            groups: dict[str, tuple[str, list[str]]] = {}  # by identity: how it is called, and by which methods
+            for (known, name), record in records.items():
+                if known == dataset and (part := read(record.config)) is not None:
+                    groups.setdefault(part[1], (part[0], []))[1].append(name)
+            called = [text for text, _ in groups.values()]
+            said = [
+                f"{_list_first(names)}: {text}"
+                + (f" ({sha256(identity.encode()).hexdigest()[:6]})" if called.count(text) > 1 else "")
+                for identity, (text, names) in groups.items()
+            ]
+            lines += [f"{kind} differ: " + "; ".join(said)] if len(groups) > 1 else []
+    return list(dict.fromkeys(lines))
 
 
 def never_fired(records: Mapping[At, RunRecord]) -> list[str]:
@@ -130,22 +134,6 @@ def never_fired(records: Mapping[At, RunRecord]) -> list[str]:
             'dl.method(..., threshold="budget:1.5", calibration=...)'
         )
     return lines
-
-
-def _describe_difference(kind: str, parts: Mapping[str, tuple[str, str]]) -> str:
-    """``parts``: by method its (text, identity)."""
-    by_identity: dict[str, list[str]] = {}
-    for name, (_, identity) in parts.items():
-        by_identity.setdefault(identity, []).append(name)
-    if len(by_identity) < 2:
-        return ""
-    texts = {identity: parts[names[0]][0] for identity, names in by_identity.items()}
-    groups = []
-    for identity, names in by_identity.items():
-        same_text = list(texts.values()).count(texts[identity]) > 1
-        digest = f" ({sha256(identity.encode()).hexdigest()[:6]})" if same_text else ""
-        groups.append(f"{_list_first(names)}: {texts[identity]}{digest}")
-    return f"{kind} differ: " + "; ".join(groups)
 
 
 def _list_first(names: list[str]) -> str:
@@ -172,41 +160,25 @@ def _exemplars(config: Mapping[str, Any]) -> tuple[str, str]:
     return str(len(exemplars)), json.dumps(exemplars, sort_keys=True)
 
 
-_CONDITIONS = {"models": _model, "passages": _passages, "exemplars": _exemplars}
-
-
 # -- questions that were chosen ---------------------------------------------------------------------------------------
 
 #: The columns of ``Runs.questions`` that depend on what a comparison tests.
 ANSWER_COLUMNS = ("right", "em", "f1", "answer", "readable", "cause", "why")
 
 
-@dataclass(frozen=True)
-class Selection:
-    """How questions were chosen: in words, and by the answers of which ``methods``.
+def selection_remarks(said: Sequence[str], judged: Iterable[str], tested: Iterable[str]) -> list[str]:
+    """The lines below a table of questions that were chosen as ``said``, where ``tested`` methods would be compared.
 
-    Such a choice does not measure a method: among the questions that it got wrong it has no exact match, whatever it
-    is compared with.
+    A choice by the answers of the ``judged`` methods does not measure a method: among the questions that it got wrong
+    it has no exact match, whatever it is compared with.
     """
-
-    words: tuple[str, ...] = ()
-    methods: frozenset[str] = frozenset()
-
-    def and_by(self, words: str, methods: Iterable[str]) -> Selection:
-        """The selection, narrowed down further."""
-        return Selection((*self.words, words), self.methods.union(methods))
-
-    def remarks(self, tested: Iterable[str]) -> list[str]:
-        """The lines below a table of the questions, where the ``tested`` methods would be compared."""
-        if not self.words:
-            return []
-        lines = [f"only questions chosen by: {'; '.join(self.words)}"]
-        if own := sorted(self.methods & set(tested)):
-            lines.append(
-                f"no test: what {' and '.join(own)} answered chose the questions, so a difference here says how they "
-                "were chosen, not which method is better; test on all questions, or on those of a type"
-            )
-        return lines
+    lines = [f"only questions chosen by: {'; '.join(said)}"] if said else []
+    if own := sorted(set(judged) & set(tested)):
+        lines.append(
+            f"no test: what {' and '.join(own)} answered chose the questions, so a difference here says how they "
+            "were chosen, not which method is better; test on all questions, or on those of a type"
+        )
+    return lines
 
 
 def find_names(expression: str) -> set[str]:

@@ -1,23 +1,29 @@
-"""``dl.fit_trigger``: a trigger learned from labelled traces, by scikit-learn, and its plain JSON file."""
+"""``dl.fit_trigger``: a trigger learned from labelled traces, by scikit-learn, and its plain JSON file.
+
+``calibration`` is what a threshold by budget (``core.budget``) is found on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.catalog.methods import restore_method
+from dragin_lab.catalog.methods import exchange_settings, restore_method
 from dragin_lab.checks import choice, instance, several
+from dragin_lab.core.budget import NEVER, Calibration
+from dragin_lab.core.method import Method
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
+from dragin_lab.run.arguments import as_method
+from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.lab import Lab
-from dragin_lab.study.judging import read_texts, tokens_of
-from dragin_lab.study.spans import Spans
+from dragin_lab.study.spans import Spans, read_texts, tokens_of
 from dragin_lab.study.statistics import roc_area
 from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.study.truth import find_labels, read_truths
@@ -61,12 +67,8 @@ class TriggerFile(msgspec.Struct):
     fitted_on: FittedOn | None = None
 
 
-class LabelledDraft(NamedTuple):
-    """A draft of the answer to a question, and for its first r tokens whether they state a missing fact: (r,) bool."""
-
-    question: Question
-    draft: Draft
-    missing: np.ndarray
+#: A question, a draft of its answer, and for the draft's first r tokens whether they state a missing fact: (r,) bool.
+LabelledDraft = tuple[Question, Draft, np.ndarray]
 
 
 def fit_trigger(
@@ -97,7 +99,7 @@ def fit_trigger(
     path = None if output is None else as_path(output)  # before anything is computed
     if isinstance(traces, Spans):
         lab = instance("labels", labels, Lab, "give the lab whose model reads the spans")
-        drafts = list(_label_spans(lab, traces, nlp))
+        drafts, count = list(_label_spans(lab, traces, nlp)), len(traces.texts)
     else:
         known = several("labels", labels, Labelled, "give almanac.labels(...)")
         every = several("traces", traces, Trace, "give a list of traces")
@@ -106,16 +108,15 @@ def fit_trigger(
             raise SettingError(
                 f"{len(pairs)} traces are labelled; a trigger is fitted on {LEAST} or more: give more, or their labels"
             )
-        drafts = [draft for pair in pairs for draft in _label_trace(*pair, nlp)]
-        if not drafts:
-            raise SettingError(
-                f"none of {len(pairs)} traces states a labelled fact in a known wording; look at their texts"
-            )
-    names = _choose_features(use, [labelled.draft for labelled in drafts])
-    x = np.concatenate([_measure_features(one.draft, names, len(one.missing)) for one in drafts])  # (m, f)
-    y = np.concatenate([one.missing for one in drafts])  # (m,)
-    numbers = {question: number for number, question in enumerate(dict.fromkeys(one.question for one in drafts))}
-    groups = np.concatenate([np.full(len(one.missing), numbers[one.question]) for one in drafts])  # (m,)
+        drafts, count = [draft for pair in pairs for draft in _label_trace(*pair, nlp)], len(pairs)
+    if not drafts:
+        raise SettingError(f"none of {count} traces states a labelled fact in a known wording; look at their texts")
+    questions, texts, missing = zip(*drafts, strict=True)
+    names = _choose_features(use, texts)
+    x = np.concatenate([_measure_features(draft, names, len(of)) for _, draft, of in drafts])  # (m, f)
+    y = np.concatenate(missing)  # (m,)
+    numbers = {question: number for number, question in enumerate(dict.fromkeys(questions))}
+    groups = np.concatenate([np.full(len(of), numbers[question]) for question, _, of in drafts])  # (m,)
     if y.all() or not y.any():
         kind = "missing" if y.all() else "known"
         raise SettingError(f"all {len(y)} labelled tokens are {kind}; a trigger is fitted on tokens of both kinds")
@@ -164,7 +165,7 @@ def _label_spans(lab: Lab, spans: Spans, nlp: Any) -> Iterator[LabelledDraft]:
     pipeline = load_pipeline(nlp)
     for number, (one, own, draft, lead) in enumerate(read_texts(lab, spans)):
         values = [(span.start + lead, span.end + lead, span.missing) for span in own]
-        yield LabelledDraft(Question(str(number), one.prompt), draft.read_by(pipeline), _label_tokens(draft, values))
+        yield Question(str(number), one.prompt), draft.read_by(pipeline), _label_tokens(draft, values)
 
 
 def _label_trace(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[LabelledDraft]:
@@ -173,8 +174,7 @@ def _label_trace(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[Labelle
     for step, truth in zip(trace.steps, read_truths(trace, labelled), strict=True):
         if truth is not None and truth.stated:
             draft = as_judged(trace, step, method)
-            values = [(start, end, missing) for (start, missing), end in zip(truth.stated, truth.ends, strict=True)]
-            yield LabelledDraft(trace.question, draft, _label_tokens(draft, values))
+            yield trace.question, draft, _label_tokens(draft, truth.stated)
 
 
 def _label_tokens(draft: Draft, values: Sequence[tuple[int, int, bool]]) -> np.ndarray:
@@ -227,3 +227,31 @@ def _score_held_out(z: np.ndarray, y: np.ndarray, groups: np.ndarray) -> float |
     seen = np.isfinite(scores)
     area = roc_area(scores[seen], y[seen])
     return area if np.isfinite(area) else None
+
+
+# -- thresholds by budget ----------------------------------------------------------------------------------------------
+
+
+def calibration(
+    lab: Lab,
+    questions: Any,
+    method: Method | str,
+    *,
+    limit: int | None = None,
+    batch_size: int = 1,
+    **settings: Any,
+) -> Calibration:
+    """What a method's trigger scores on ``questions`` (as for ``Lab.run``), each answered once without a retrieval.
+
+    Give it to ``dl.method(threshold="budget:1.5", calibration=…)``. How often the method would retrieve at a threshold
+    is read off the scores: one retrieval for each sentence that fires, or for each draft of a method that judges
+    drafts. Raises ``SettingError`` for a method without a threshold, and where no question could be answered.
+    """
+    instance("lab", lab, Lab, "give a dl.Lab")
+    benchmark, own = as_benchmark(questions, limit), as_method(method, settings)
+    if own.threshold is None:
+        raise SettingError(f"method {own.name!r} with trigger {own.trigger.name!r} has no threshold to calibrate")
+    lab = lab.replace(exemplars=lab.template(own, benchmark.template))
+    traces = lab.ask_many(benchmark.questions, exchange_settings(own, threshold=NEVER), batch_size=batch_size)
+    place = {question.id: i for i, question in enumerate(benchmark.questions)}
+    return Calibration.of(sorted(traces, key=lambda trace: place[trace.question.id]), benchmark.name)

@@ -1,35 +1,49 @@
 """The paper's tables with our own values beside the paper's, from run directories.
 
-A cell has three parts: the paper's value as printed, ours, and our 95 % interval over the questions. What keeps ours
-from being comparable (Almanac's questions, a run that is not complete, another retriever) is marked at the cell and
-explained below the table.
+What keeps our value from being comparable (Almanac's questions, a run that is not complete, another retriever) is
+marked at the cell and explained below the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from dragin_lab.checks import choice, count, several, text
+from dragin_lab.core.method import METHODS
 from dragin_lab.data import paper
+from dragin_lab.data.datasets import BENCHMARKS, FILES
+from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import readable
+from dragin_lab.run.lines import SCORES, readable
 from dragin_lab.run.rundir import RunRecord, find_runs
 from dragin_lab.study.conditions import check_same_questions, differing_conditions, never_fired
-from dragin_lab.study.paper_cells import (
-    ALONE,
-    NAMES,
-    OWN_TRIGGER,
-    RESULTS,
-    Layout,
-    Line,
-    Source,
-    Want,
-    layout,
-)
-from dragin_lab.study.run_tables import INTERVALS, comparing
-from dragin_lab.study.table import Row, Table
+from dragin_lab.study.table import INTERVALS, Cell, Row, Table, comparing, mean_cell
+
+#: The columns of the tables' CSV files that label a row.
+_LABELS = ("llm", "method", "threshold", "dataset", "retriever", "part", "setting", "hyperparameter")
+#: The tables about results. The others are about settings, and no run fills them.
+RESULTS = range(2, 8)
+#: The benchmark that Tables 4 to 6 are on. The paper names none for Table 6 (paper/README.md).
+ON = {4: "iirc", 5: "hotpotqa", 6: "hotpotqa"}
+NAMES = {"2wikimultihopqa": "2WikiMultihopQA", "hotpotqa": "HotpotQA", "strategyqa": "StrategyQA", "iirc": "IIRC"}
+_SHORT = {"2wikimultihopqa": "2WMQA", "hotpotqa": "HQA", "strategyqa": "SQA", "iirc": "IIRC"}
+#: The paper's name of a measure, and the key of a prediction line that it is the mean of.
+MEASURES = {
+    "em": ("EM", "em"),
+    "f1": ("F1", "f1"),
+    "precision": ("Prec.", "precision"),
+    "recall": ("Recall", "recall"),
+    "accuracy": ("Accuracy", "em"),  # the exact match of yes or no
+    "num": ("#Num", "retrievals"),
+}
+BM25, DENSE = "bm25", "dense"
+#: The paper's model in Tables 5 and 7, which compare none.
+ALONE = "llama2-13b-chat"
+TOKENS = "tokens"  # the key of Table 3's row of tokens
 
 
 def table(
@@ -59,29 +73,171 @@ def table(
     """
     remedy = "give folders that 'dragin-lab run --output' wrote"
     items = several("runs", runs, str | Path | RunRecord, remedy, alone=True)
-    paths = [item for item in items if isinstance(item, str | Path)]
-    records = [item for item in items if isinstance(item, RunRecord)] + (find_runs(paths) if paths else [])
+    records = [item for item in items if isinstance(item, RunRecord)]
+    records += find_runs(paths) if (paths := [item for item in items if not isinstance(item, RunRecord)]) else []
     number = count("table", number)
     if number in paper.TITLES and number not in RESULTS and (records or compare or benchmark):
         raise SettingError(f"Table {number} is about settings; it takes neither runs nor compare nor benchmark")
+    if benchmark is not None and number not in ON:
+        raise SettingError(f"Table {number} is not on one benchmark; leave benchmark={benchmark!r} out")
+    if benchmark is not None and benchmark not in NAMES:
+        raise SettingError(f"benchmark {benchmark!r} does not exist; one of {', '.join(NAMES)}")
     if as_model is not None:
         choice("model of the paper", as_model, sorted(set(paper.MODELS.values())))
     every = [Source(record, as_model) for record in records]
     sources = [source for source in every if variant in (None, source.settings["variant"])]
     if every and not sources:
         raise SettingError(f"none of the {len(every)} runs is of the {variant} variant; leave variant out")
-    thetas = sorted({s.settings["threshold"] for s in sources if s.settings["when"] == OWN_TRIGGER})
-    return _Filling(layout(number, benchmark, thetas), sources, compare).table()
+    return _Filling(number, _read_rows(number, benchmark, sources), sources, compare).table()
+
+
+# -- a table before it is filled --------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Line:
+    """A row with the paper's values alone, and what fills its cells; in a table about settings nothing does.
+
+    ``run`` is what the runs are set to (``Source.fits``), ``wants`` the benchmark and the key of prediction lines of
+    each cell, ``model`` the paper's (None where the table is about one model only). ``group`` names the rows that it is
+    compared with, ``key`` itself among them.
+    """
+
+    row: Row
+    group: str = ""
+    key: str = ""
+    model: str | None = None
+    run: dict[str, Any] = field(default_factory=dict)
+    wants: list[tuple[str, str]] = field(default_factory=list)
+
+
+def _columns(number: int) -> list[tuple[str, str, str]]:
+    """The columns of values: their names, their benchmarks ("" for the table's own) and their measures."""
+    names = [name for name in paper.rows(number)[0] if name not in (*_LABELS, "best", "note")]
+    if number == 2:
+        return [(name, *name.split(".")) for name in names]  # type: ignore[misc]
+    measures = {3: "num"} | dict.fromkeys((1, 8, 9), "")
+    return [(name, name, measures[number]) if number in measures else (name, "", name) for name in names]
+
+
+def _read_rows(number: int, benchmark: str | None, sources: Sequence[Source]) -> list[_Line]:
+    """``benchmark`` replaces that of Tables 4 to 6; Table 5 gets a row for each threshold of ours that it has not."""
+    rows, lines = paper.rows(number), []
+    if number == 5:
+        known = {float(row["threshold"]) for row in rows}
+        ours = {s.settings["threshold"] for s in sources if s.settings["when"] == METHODS["dragin"][0]}
+        rows += [dict.fromkeys(rows[0], "") | {"threshold": f"{theta:g}"} for theta in ours - known]
+        rows.sort(key=lambda row: float(row["threshold"]))
+    for row in rows:
+        cells = tuple(Cell(row[name], name in row.get("best", "").split()) for name, *_ in _columns(number))
+        labels = tuple(row[name] for name in row if name in _LABELS)
+        lines.append(line := _Line(Row(labels, cells, row["note"])))
+        if number in RESULTS:
+            line.key, line.run = _run_of(number, row)
+            line.group = labels[0] if len(labels) > 1 else ""
+            line.model = paper.MODELS.get(row.get("llm", ""))
+            on = line.run.pop("benchmark", benchmark or ON.get(number))
+            line.wants = [
+                (asked or on, TOKENS if line.key == TOKENS else MEASURES[measure][1])
+                for _, asked, measure in _columns(number)
+            ]
+    return lines
+
+
+def _run_of(number: int, row: dict[str, str]) -> tuple[str, dict[str, Any]]:
+    """The key of a row, and what the runs that fill it are set to."""
+    when, what = METHODS["dragin"]
+    if number == 5:
+        return row["threshold"], {"when": when, "what": what, "threshold": float(row["threshold"])}
+    if number == 7:
+        benchmark = next(name for name, short in _SHORT.items() if short == row["dataset"])
+        retriever = BM25 if row["retriever"] == "BM25" else DENSE
+        return row["retriever"].lower(), {"when": when, "what": what, "benchmark": benchmark, "retriever": retriever}
+    if row["method"] == "Avg. Tokens":  # FL-RAG keeps all it writes, so the tokens of its runs are its responses'
+        return TOKENS, dict(zip(("when", "what"), METHODS["fl-rag"], strict=True))
+    key = row["method"].removesuffix(" (Ours)").lower().replace(" ", "-")
+    own_when, own_what = METHODS.get(key, (when, key))  # "full-context" is a row of Table 6 and a formulator
+    return key, {"when": when if number == 6 else own_when, "what": "last-sentence" if number == 4 else own_what}
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+class Source:
+    """A run that a table's cells may be filled from.
+
+    ``benchmark`` is the one whose columns it fills (None: of none), ``paper_model`` the model of the paper that it is
+    of or ``named`` to be compared with, ``retriever`` is ``BM25`` or ``DENSE`` (None where nothing is searched).
+    """
+
+    def __init__(self, record: RunRecord, named: str | None = None) -> None:
+        config, used = record.config, record.config.get("retriever") or {}
+        self.record, self.folder, self.settings = record, record.folder, config["method"]
+        self.dataset, self.asked = str(config["dataset"]["name"]), int(config["dataset"]["questions"])
+        self.almanac = self.dataset.startswith("almanac/")
+        self.benchmark = _benchmark(self.dataset)
+        self.model = str(config["model"]["model"])
+        known = plain_name(self.model) if plain_name(self.model) in paper.MODELS.values() else None
+        self.paper_model = named or known
+        kind = str(used.get("kind") or "none")
+        self.searched_with = f"{kind}:{used['model']}" if used.get("model") else kind
+        searches = config.get("retriever") is not None
+        self.retriever = (BM25 if BM25 in kind.lower() else DENSE) if searches else None
+
+    @property
+    def called(self) -> str:
+        """The model's name, with that of the paper's model that it stands beside."""
+        beside = self.paper_model
+        return self.model if beside is None or beside in self.model.lower() else f"{self.model} as {beside}"
+
+    def fits(self, run: dict[str, Any], benchmark: str) -> bool:
+        """Whether it can fill the cells of such a run, as far as everything but its model goes."""
+        own = self.settings | {"retriever": self.retriever}
+        return self.benchmark == benchmark and all(own[key] == value for key, value in run.items())
+
+    def caveats(self, wanted: str | None, n: int) -> list[str]:
+        """What keeps a value of ours, over ``n`` questions, from being comparable with the paper."""
+        remarks = []
+        if self.almanac:
+            remarks.append("on Almanac's questions: the form of this benchmark, a world and passages of their own")
+        if n < self.asked:
+            why = f"{len(self.record.failed)} failed" if self.record.failed else "the run is not complete"
+            remarks.append(f"n = {n} of {self.asked} questions ({self.folder}: {why})")
+        if wanted is None and self.retriever not in (None, BM25):
+            remarks.append(f"passages by {self.searched_with}, where the paper has BM25")
+        if wanted == DENSE and "sgpt" not in self.searched_with.lower():
+            remarks.append(f"passages by {self.searched_with}, where the paper has SGPT")
+        if self.settings["variant"] != "reference":
+            remarks.append(f"{self.settings['variant']} variant")
+        return remarks
+
+
+def _benchmark(dataset: str) -> str | None:
+    """The benchmark that a data set is, by its name or that of the file as released."""
+    splits = ("-train", "-dev", "-test")
+    name = dataset.removeprefix("almanac/")
+    for split in splits:
+        name = name.removesuffix(split)
+    stems = {Path(file).stem: kind for kind, file in FILES.items() if Path(file).stem != "dev"}
+    stems |= {stem.removesuffix(split): kind for stem, kind in stems.items() for split in splits}
+    return name if name in BENCHMARKS else stems.get(name)
+
+
+# -- filling -----------------------------------------------------------------------------------------------------------
+
+
+def _mean_of(source: Source, measure: str, base: Source | None) -> Cell:
+    """The mean per question of a run, tested against ``base`` where both were asked the same questions."""
+    theirs = base.record.predictions if base is not None and base.dataset == source.dataset else ()
+    return mean_cell(measure, source.record.predictions, theirs, 3 if measure in SCORES else 2)
 
 
 class _Filling:
-    """Fills a layout from runs, and collects the remarks that belong below it."""
+    """Fills a table from runs, and collects the remarks that belong below it."""
 
-    def __init__(self, plan: Layout, sources: Sequence[Source], compare: str | None) -> None:
-        self.plan, self.sources = plan, sources
-        for dataset in {s.dataset for s in sources}:
-            same = [s for s in sources if s.dataset == dataset]
-            check_same_questions({str(s.folder): {line["qid"]: line for line in s.record.predictions} for s in same})
+    def __init__(self, number: int, lines: list[_Line], sources: Sequence[Source], compare: str | None) -> None:
+        self.number, self.lines, self.sources = number, lines, sources
+        check_same_questions({(s.dataset, str(s.folder)): s.record for s in sources})
         self.by_model: dict[str | None, list[Source]] = {}
         for source in sources:
             if source.benchmark is not None:
@@ -92,12 +248,12 @@ class _Filling:
                 place = f"beside {beside or 'the paper’s'}"
                 raise SettingError(f"runs of {len(names)} models ({', '.join(names)}); give those of one {place}")
         self.base = "" if compare is None else self._find_row(compare)
+        self.mean_of = cache(_mean_of)  # a run may stand beside several models of the paper
         self.used: dict[Path, Source] = {}
         self.marks: dict[str, str] = {}  # remark -> its mark
 
     def table(self) -> Table:
-        rows = [self._fill_row(line) for line in self.plan.lines]
-        number, sources = self.plan.number, self.sources
+        number, sources, rows = self.number, self.sources, [self._fill_row(line) for line in self.lines]
         if sources and not self.used:
             kinds = (
                 {f"{s.settings['when']} × {s.settings['what']}" for s in sources},
@@ -108,62 +264,58 @@ class _Filling:
             raise SettingError(
                 f"Table {number} has no cell for the runs given, which are of {pairs} on {datasets} by {models}"
             )
+        headings = {"llm": "LLM", "method": "RAG Method" if number == 2 else "Method"}
+        labels = tuple(headings.get(name, name.capitalize()) for name in paper.rows(number)[0] if name in _LABELS)
+        names = _SHORT if number == 3 else NAMES
+        columns = tuple((names.get(on, on.capitalize()), MEASURES.get(of, ("",))[0]) for _, on, of in _columns(number))
         marks = {mark: remark for remark, mark in self.marks.items()}
-        return Table(
-            number, paper.TITLES[number], self.plan.labels, self.plan.columns, rows, self._about(), marks, self.base
-        )
+        return Table(number, paper.TITLES[number], labels, columns, rows, self._about(labels), marks, self.base)
 
     def _find_row(self, name: str) -> str:
-        """The key of the row that the others are compared with; a threshold may be written in any way."""
-        keys = list(dict.fromkeys(line.key for line in self.plan.lines if line.key != "tokens"))
+        """The key of a row; a threshold may be written in any way."""
+        keys = list(dict.fromkeys(line.key for line in self.lines if line.key != TOKENS))
         wanted = text("compare", name).strip().lower()
-        if self.plan.number == 5 and wanted.replace(".", "", 1).isdecimal():
+        if self.number == 5 and wanted.replace(".", "", 1).isdecimal():
             wanted = next((key for key in keys if float(key) == float(wanted)), wanted)
-        return choice(f"row of Table {self.plan.number}", wanted, keys)
+        return choice(f"row of Table {self.number}", wanted, keys)
 
-    def _fill_row(self, line: Line) -> Row:
-        base = next((other for other in self.plan.lines if (other.group, other.key) == (line.group, self.base)), None)
+    def _fill_row(self, line: _Line) -> Row:
+        base = next((other for other in self.lines if (other.group, other.key) == (line.group, self.base)), line)
         cells = list(line.row.cells)
-        for place, want in enumerate(line.wants):
-            source = self._find_source(want)
-            if source is None:
+        for place, (benchmark, measure) in enumerate(line.wants):
+            if (source := self._find_source(line, benchmark)) is None:
                 continue
-            other = self._find_source(base.wants[place]) if base is not None and base is not line else None
-            cell, marks = source.cell(want.measure, other), []
+            other = None if base is line else self._find_source(base, base.wants[place][0])
+            cell, marks = self.mean_of(source, measure, other), []
             if cell.ours is not None:
                 self.used[source.folder] = source
-                marks = [
-                    self.marks.setdefault(remark, _letters(len(self.marks)))
-                    for remark in source.caveats(want, cell.ours.n)
-                ]
+                remarks = source.caveats(line.run.get("retriever"), cell.ours.n)
+                marks = [self.marks.setdefault(remark, _letters(len(self.marks))) for remark in remarks]
             cells[place] = replace(cell, printed=cells[place].printed, best=cells[place].best, marks=tuple(marks))
         return replace(line.row, cells=tuple(cells))
 
-    def _runs_beside(self, model: str | None) -> list[Source]:
-        """The runs that stand beside a model of the paper: its own, else those of a model that the paper does not have.
+    def _find_source(self, line: _Line, benchmark: str) -> Source | None:
+        """The run for a cell. Raises ``SettingError`` where several fit.
 
-        None is for tables about one model (``ALONE``): there the runs of any other do too, when there is just one.
+        Beside a model of the paper stand its own runs, else those of a model that the paper does not have; in a table
+        about one model (``ALONE``) those of any other too, when there is just one.
         """
-        own = self.by_model.get(model or ALONE) or self.by_model.get(None)
-        if own is None and model is None and len(self.by_model) == 1:
-            own = next(iter(self.by_model.values()))
-        return own or []
-
-    def _find_source(self, want: Want) -> Source | None:
-        """The run for a cell. Raises ``SettingError`` where several fit."""
-        fitting = [source for source in self._runs_beside(want.model) if source.fits(want)]
+        beside = self.by_model.get(line.model or ALONE) or self.by_model.get(None) or []
+        if not beside and line.model is None and len(self.by_model) == 1:
+            beside = next(iter(self.by_model.values()))
+        fitting = [source for source in beside if source.fits(line.run, benchmark)]
         if len(fitting) > 1:
             folders = ", ".join(str(source.folder) for source in fitting)
             variants = len({source.settings["variant"] for source in fitting}) > 1
             raise SettingError(
-                f"{len(fitting)} runs fit {want.when} × {want.what} on {NAMES[want.benchmark]}: {folders}; "
+                f"{len(fitting)} runs fit {line.run['when']} × {line.run['what']} on {NAMES[benchmark]}: {folders}; "
                 f"give the folders of those you mean{', or variant=' if variants else ''}"
             )
         return fitting[0] if fitting else None
 
-    def _about(self) -> list[str]:
+    def _about(self, labels: Sequence[str]) -> list[str]:
         """Lines that describe our values."""
-        used, number = list(self.used.values()), self.plan.number
+        used, number = list(self.used.values()), self.number
         if not used:
             return []
         variants = " and ".join(sorted({source.settings["variant"] for source in used}))
@@ -172,7 +324,7 @@ class _Filling:
         n = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
         lines = [f"ours: {models}, {variants} variant; {n} questions a cell; {INTERVALS}"]
         beside = {source.paper_model for source in used}
-        if None in beside and self.plan.labels[0] == "LLM":
+        if None in beside and labels[0] == "LLM":
             lines.append("the model is none of the paper's and stands beside each of them; --as (as_model=) names one")
         answers = [line for source in used for line in source.record.predictions if line["ended"] != "error"]
         if unreadable := sum(not readable(line) for line in answers):

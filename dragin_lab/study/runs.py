@@ -1,4 +1,4 @@
-"""Finished runs as one object: questions as a table, means with intervals, paired comparisons, questions by outcome.
+"""Finished runs as one object: questions as a table, means with intervals, paired tests, questions by outcome.
 
 ``Runs.load("runs/bench")`` takes every run directory below a folder, of any benchmark and of your own files;
 ``runs.save("bench.jsonl.gz")`` writes them as one file, without their traces, that ``Runs.load`` reads too.
@@ -22,15 +22,15 @@ from dragin_lab.run.rundir import TABLE, RunError, RunRecord, find_runs, pack_ta
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.conditions import (
     ANSWER_COLUMNS,
-    Selection,
     check_same_questions,
     differing_conditions,
     evaluate,
     find_names,
     name_runs,
+    selection_remarks,
 )
-from dragin_lab.study.run_tables import Comparison, means_table
 from dragin_lab.study.statistics import paired
+from dragin_lab.study.table import means_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
 
 _RIGHT = 1.0  # an exact match below this is wrong
 
-Key = tuple[str, str]  # data set and question id
-
 
 class Runs:
-    """Runs of any benchmarks, by method. ``names`` are the methods' names, ``datasets`` the data sets they answered.
+    """Runs of any benchmarks, by method, in the order of their folders.
+
+    ``names`` are the methods, with the settings in which they differ, ``datasets`` the data sets that they answered,
+    ``metrics`` the custom metrics that some answer was scored by.
 
     Args:
         records: run directories as they were read; a copy of another one counts once.
@@ -61,11 +62,13 @@ class Runs:
             if (other := self._by.setdefault((record.config["dataset"]["name"], name), record)) is not record:
                 raise SettingError(f"{other.folder} and {record.folder} are of the same settings; give one of the two")
         self._lines = {at: {line["qid"]: line for line in record.predictions} for at, record in self._by.items()}
-        for dataset in self.datasets:
-            check_same_questions({name: lines for (d, name), lines in self._lines.items() if d == dataset})
-        self._chosen: frozenset[Key] | None = None
-        self._selection = Selection()
-        self._last: tuple[Any, Trace | None] = (None, None)
+        check_same_questions(self._by)
+        self.names = tuple(dict.fromkeys(name for _, name in self._by))
+        self.datasets = tuple(dict.fromkeys(dataset for dataset, _ in self._by))
+        self.metrics = own_metrics(line for record in self.records for line in record.predictions)
+        self._chosen: frozenset[tuple[str, str]] | None = None  # data sets and question ids; None: all of them
+        self._said: tuple[str, ...] = ()  # how they were chosen, and by the answers of which methods
+        self._judged: frozenset[str] = frozenset()
         self._judges: dict[str, Judge] = {}
         self._causes: dict[tuple[Path, str], Cause | None] = {}
 
@@ -77,31 +80,10 @@ class Runs:
         """
         return cls(find_runs(paths), labels=labels)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The methods, in the order of their folders, with the settings in which they differ."""
-        return tuple(dict.fromkeys(name for _, name in self._by))
-
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """The data sets, in the order of their folders."""
-        return tuple(dict.fromkeys(dataset for dataset, _ in self._by))
-
     def lines(self, dataset: str, name: str) -> dict[str, Line]:
         """The lines of a method by question id; none where it has not answered the data set."""
         known = self._lines.get((text("dataset", dataset), text("name", name)), {})
         return {qid: x for qid, x in known.items() if self._chosen is None or (dataset, qid) in self._chosen}
-
-    def run_of(self, dataset: str, name: str) -> RunRecord:
-        """The run directory of a method on a data set."""
-        choice("data set", dataset, self.datasets)
-        choice("method", name, [known for at, known in self._by if at == dataset])
-        return self._by[dataset, name]
-
-    @cached_property
-    def metrics(self) -> tuple[str, ...]:
-        """The custom metrics that some answer was scored by."""
-        return own_metrics(line for lines in self._lines.values() for line in lines.values())
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
@@ -150,79 +132,61 @@ class Runs:
         """One row per method (``Table``): exact match, F1, retrievals and tokens a question with 95 % intervals.
 
         Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be read from the text.
-        ``compare`` names a method that the others are tested against on the same questions (``comparisons.paired``);
+        ``compare`` names a method that the others are tested against on the same questions (``statistics.paired``);
         not where ``where`` chose the questions by their answers. ``latex`` gives its text for the package booktabs.
         """
         base = "" if compare is None else self._method(compare)
         lines = {at: self.lines(*at) for at in self._by}
-        table = means_table(self._by, lines, "" if self._selection.methods else base)
-        table.about += self._selection.remarks(self.names if base else ())
-        return table.latex() if latex else table
+        table = means_table(self._by, lines, "" if self._judged else base)
+        table.about += selection_remarks(self._said, self._judged, self.names if base else ())
+        return table.show("latex") if latex else table
 
     def plot(self, cost: str = "retrievals", quality: str = "em") -> Any:
         """Quality against cost, a point for each method over all data sets (plotly); see ``views.frontier``."""
         return import_module("dragin_lab.views").runs_plot(self, cost, quality)
 
-    def compare(self, a: str, b: str, *, causes: bool = True) -> Comparison:
-        """Method ``a`` against method ``b``, on all data sets together; without ``causes`` no trace is read.
-
-        Nothing is tested where ``where`` chose the questions by what one of the two answered: the comparison lists the
-        questions instead.
-        """
-        a, b = self._method(a), self._method(b)
-        frame = self.outcomes
-        frame = frame[frame["right"].notna() & (frame["ended"] != "error") & frame["method"].isin([a, b])]
-        frame = frame.set_index(["dataset", "qid"])
-        first, second = (frame[frame["method"] == name] for name in (a, b))
-        both = first.index.intersection(second.index)
-        if not len(both):
-            raise SettingError(
-                f"{a!r} and {b!r} have no question with a gold answer in common; run them on the same ones"
-            )
-        first, second = first.loc[both], second.loc[both]
-        won, lost = first["right"] & ~second["right"], second["right"] & ~first["right"]
-        leads: dict[str, dict[str, int]] = {}
-        for name, other, alone in ((a, b, won), (b, a, lost)):
-            lost_by = [self.cause(qid, other, d) for d, qid in both[alone]] if causes else []
-            kinds = [cause.kind for cause in lost_by if cause is not None]
-            leads[name] = {kind: kinds.count(kind) for kind in CAUSES if kind in kinds}
-        tests, answers = {}, None
-        if self._selection.methods & {a, b}:  # which chose the questions
-            answers = first[["question", "gold"]].assign(
-                a=first["answer"], b=second["answer"], right_a=first["right"], right_b=second["right"]
-            )
-        else:
-            for key in ("em", "f1", *self.metrics):
-                scored = (first[key].notna() & second[key].notna()).to_numpy()
-                if scored.any():
-                    pair = (values[key][scored].to_numpy() for values in (first, second))
-                    tests[key] = paired(*pair, scores=key in SCORES)
-        about = self._selection.remarks((a, b))
-        about += differing_conditions({at: record for at, record in self._by.items() if at[1] in (a, b)})
-        counts = int(won.sum()), int(lost.sum()), len(both) - int(won.sum()) - int(lost.sum())
-        left_out = frame.index.nunique() - len(both)
-        return Comparison(a, b, tests, *counts, leads, left_out, answers, tuple(about))
-
     def tests(self, against: str) -> pd.DataFrame:
-        """Every other method against one, in pairs (pandas.DataFrame): a row per method and measure, with the mean
-        difference, its interval (low, high), p_value and n; as ``compare``, which says more of one pair."""
+        """Every other method against one, in pairs (pandas.DataFrame): a row per method and measure.
+
+        The mean difference on the questions that both answered, its 95 % interval (low, high), p_value (em: McNemar's
+        exact test, else by permutation) and n; then on how many of them the method was better (won), worse (lost), and
+        neither (tied). ``attrs["notes"]`` says what is not the same in all runs, and how questions were chosen.
+        A method is left out where ``where`` chose the questions by its answers or those of ``against``. Raises
+        ``SettingError`` where none is left, and where no question with a gold answer is in common.
+        """
         import pandas as pd
 
-        base, parts = self._method(against), ("difference", "low", "high", "p_value", "n")
-        others = {name: self.compare(name, base, causes=False) for name in self.names if name != base}
-        return pd.DataFrame(
-            {"method": name, "measure": measure, **{key: getattr(test, key) for key in parts}}
-            for name, comparison in others.items()
-            for measure, test in comparison.tests.items()
-        )
+        base, rows, parts = self._method(against), [], ("difference", "low", "high", "p_value", "n")
+        notes = selection_remarks(self._said, self._judged, self.names) + differing_conditions(self._by)
+        frame = self.outcomes[self.outcomes["right"].notna() & (self.outcomes["ended"] != "error")]
+        frame = frame.set_index(["dataset", "qid"])
+        theirs = frame[frame["method"] == base]
+        for name in self.names:
+            own = frame[frame["method"] == name]
+            both = own.index.intersection(theirs.index)
+            for key in ("em", "f1", *self.metrics) if name != base and not self._judged & {name, base} else ():
+                first, second = own.loc[both, key], theirs.loc[both, key]
+                scored = (first.notna() & second.notna()).to_numpy()
+                if not scored.any():
+                    continue
+                first, second = first[scored].to_numpy(), second[scored].to_numpy()
+                test = paired(first, second, scores=key in SCORES)
+                row = {"method": name, "measure": key} | {part: getattr(test, part) for part in parts}
+                won, lost = int((first > second).sum()), int((first < second).sum())
+                rows.append(row | {"won": won, "lost": lost, "tied": test.n - won - lost})
+        if not rows:
+            none = f"no other method has a question with a gold answer in common with {base!r}; run them on the same"
+            raise SettingError("; ".join(notes) if self._judged else none)
+        table = pd.DataFrame(rows)
+        table.attrs["notes"] = notes
+        return table
 
     @cached_property
     def causes(self) -> pd.DataFrame:
         """How many answers of each method are wrong by each cause (pandas.DataFrame): one row per cause."""
         import pandas as pd
 
-        wrong = self.questions.dropna(subset="cause")
-        counted = pd.crosstab(wrong["cause"], wrong["method"])
+        counted = pd.crosstab(self.questions["cause"], self.questions["method"])
         kinds = [kind for kind in CAUSES if kind in counted.index]
         return counted.reindex(index=kinds, columns=list(self.names), fill_value=0)
 
@@ -241,7 +205,7 @@ class Runs:
         runs = Runs(self.records, labels=self._labels)
         runs._chosen = frozenset(zip(rows["dataset"], rows["qid"], strict=True))
         judged = rows["method"] if find_names(expression) & {*ANSWER_COLUMNS, *self.metrics} else ()
-        runs._selection = self._selection.and_by(expression, judged)
+        runs._said, runs._judged = (*self._said, expression), self._judged.union(judged)
         runs._judges, runs._causes = self._judges, self._causes
         return runs
 
@@ -269,19 +233,13 @@ class Runs:
         return trace
 
     def kept_trace(self, record: RunRecord, qid: str) -> Trace | None:
-        """A trace as the run kept it; None where it kept none, or one that is damaged, which a warning names.
-
-        The last one read is cached.
-        """
-        at = (record.folder, qid)
-        if self._last[0] != at:
-            try:
-                self._last = (at, record.trace(qid))
-            except TraceFileError as error:
-                if record.has_trace(qid):
-                    warnings.warn(f"{error}: left out", stacklevel=3)
-                self._last = (at, None)
-        return self._last[1]
+        """A trace as the run kept it; None where it kept none, or one that is damaged, which a warning names."""
+        try:
+            return record.trace(qid)
+        except TraceFileError as error:
+            if record.has_trace(qid):
+                warnings.warn(f"{error}: left out", stacklevel=3)
+            return None
 
     def judge(self, dataset: str) -> Judge:
         """The judge of a data set's wrong answers."""
@@ -308,9 +266,7 @@ class Runs:
         """Write the runs as one file (.jsonl.gz) that ``Runs.load`` reads; returns its path.
 
         They are written whole but for their traces: each has its settings, and a line for each question, with its
-        cause where that is known from a trace. ``questions.to_csv`` and ``table().show`` write the rest.
-
-        Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
+        cause. Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
         """
         target = as_path(path)
         if not target.name.endswith(TABLE):
@@ -329,8 +285,7 @@ class Runs:
                 timing = timings.get(qid, {})
                 row = {"run": number, **line, **{key: timing[key] for key in ("seconds", PEAK) if key in timing}}
                 cause = self.cause(qid, name, dataset)
-                judged = record.causes is not None or self.kept_trace(record, qid) is not None
-                yield row | ({"cause": [cause.kind, cause.why]} if cause is not None and judged else {})
+                yield row | ({} if cause is None else {"cause": [cause.kind, cause.why]})
 
     def __repr__(self) -> str:
         asked = len(self.outcomes.groupby(["dataset", "qid"]))

@@ -1,26 +1,36 @@
 """``dl.Spans``: texts of a model, in which people or programs have labelled what is supported and what is not.
 
-``lab.judge(spans)`` (``judging``) says how well each trigger tells the two kinds apart. The gold reasonings of labelled
-questions are such texts (``Spans.of_labels``).
+``lab.judge(spans)`` forces each text on the lab's model and says how well each trigger tells the two kinds apart. The
+gold reasonings of labelled questions are such texts (``Spans.of_labels``).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from dragin_lab.almanac.facts import Labelled
+from dragin_lab.catalog.methods import method
 from dragin_lab.checks import flag, instance, shown
 from dragin_lab.checks import text as as_text
+from dragin_lab.core.needs import find_missing
 from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
+from dragin_lab.run.lab import Lab
+from dragin_lab.study.statistics import bootstrap_groups, roc_area
+from dragin_lab.trace.trace import Draft, Prompt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +46,7 @@ _FORMS = (
     "prompt, text, start, end, label; or those of LongFact++ (conversation, annotations), RAGTruth (response, labels, "
     "with prompt or source_info.jsonl beside it) or PsiloQA (question, llm_answer, labels)"
 )
+PLACE = ["text", "start", "end", "words", "missing"]  # of a span, before its scores
 COLUMNS = ["prompt", "text", "start", "end", "label", "chat"]
 
 
@@ -141,6 +152,106 @@ class Spans:
 
     def _repr_html_(self) -> str:
         return str(self.frame.to_html(max_rows=10, index=False))
+
+
+# -- judging ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Judged:
+    """Every trigger's score of every span.
+
+    ``frame`` has one row per span (pandas.DataFrame): text (its number), start, end, words, missing, and a column for
+    each trigger. ``views.roc(judged.frame, triggers=[...])`` draws it.
+    """
+
+    frame: pd.DataFrame
+
+    @property
+    def triggers(self) -> list[str]:
+        """What the spans were scored by, custom triggers included."""
+        return list(self.frame.columns[len(PLACE) :])
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row per trigger, the best first: ROC area with its 95 % interval over texts, and average precision."""
+        import pandas as pd
+        from sklearn.metrics import average_precision_score
+
+        missing, texts = self.frame["missing"].to_numpy(bool), self.frame["text"].tolist()
+
+        def rate(name: str) -> tuple[str, float, float, float, float]:
+            scores = self.frame[name].to_numpy(float)  # (m,)
+            low, high = bootstrap_groups(lambda at: roc_area(scores[at], missing[at]), texts)
+            average = float(average_precision_score(missing, scores)) if missing.any() else float("nan")
+            return name, roc_area(scores, missing), low, high, average
+
+        rows = pd.DataFrame(map(rate, self.triggers), columns=["trigger", "area", "low", "high", "average_precision"])
+        return rows.sort_values("area", ascending=False, ignore_index=True)
+
+    def __repr__(self) -> str:
+        missing = self.frame["missing"].sum()
+        return f"Judged({len(self.frame)} spans, {missing} not supported, by {len(self.triggers)} triggers)"
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html(index=False, float_format="{:.3f}".format))
+
+
+def judge(lab: Lab, spans: Spans, *, nlp: Any = None) -> Judged:
+    """Score every span by every trigger, with each text forced on the lab's model after its prompt.
+
+    A span's score is the largest over its tokens. ``nlp`` is a spaCy pipeline (None: the default); with one that finds
+    entities ``entity`` is scored, too. Raises ``SettingError`` for an engine that cannot be given a text to read.
+    """
+    import pandas as pd
+
+    pipeline, rows = method("wo-rag", nlp=nlp).pipeline, []
+    for number, (one, own, draft, lead) in enumerate(read_texts(lab, spans)):
+        scores = score_tokens(draft, pipeline)
+        for span in own:
+            inside = tokens_of(draft, span.start + lead, span.end + lead)
+            if not len(inside):
+                raise SettingError(
+                    f"characters {span.start} to {span.end} of {one.text[:40]!r} hold no token; leave them out"
+                )
+            place = (number, span.start, span.end, one.text[span.start : span.end], span.missing)
+            highest = {name: float(of[inside].max()) for name, of in scores.items()}
+            rows.append(dict(zip(PLACE, place, strict=True)) | highest)
+    return Judged(pd.DataFrame(rows))
+
+
+def read_texts(lab: Lab, spans: Spans) -> Iterator[tuple[Text, list[Span], Draft, int]]:
+    """Each text as the model reads it after its prompt, and how many characters further its spans stand there."""
+    instance("spans", spans, Spans, "give dl.Spans.load(...)")
+    lm = lab.model
+    if not callable(getattr(lm, "score", None)):
+        raise SettingError(f"{lm!r} cannot be given a text to read; open the model by name to judge spans")
+    for one, own in spans.texts.items():
+        chats = one.chat and lm.tokenizer.chats
+        prompt = Prompt(lm.tokenizer.chat([("user", one.prompt)]), special=False) if chats else Prompt(one.prompt)
+        draft = lm.score(prompt, one.text)
+        body = one.text.strip()
+        if body not in draft.text:
+            raise SettingError(f"the tokenizer does not give {one.text[:40]!r} back as it was written")
+        yield one, own, draft, draft.text.find(body) - one.text.find(body)
+
+
+def tokens_of(draft: Draft, start: int, end: int) -> np.ndarray:
+    """The tokens that hold some of the characters [start, end) of the text; (m,) int."""
+    return np.flatnonzero((draft.offsets[:, 0] < end) & (draft.offsets[:, 1] > start))
+
+
+def score_tokens(draft: Draft, pipeline: Pipeline) -> dict[str, np.ndarray]:
+    """What each registered trigger scores every token of a text, (n,) float64, if what it reads was captured.
+
+    Scores of words and sentences stand on each of their tokens.
+    """
+    as_read, scores = draft.read_by(pipeline), {}
+    for part in map(TRIGGERS.named, TRIGGERS.names()):
+        readable = pipeline.finds_entities or "entities" not in part.needs
+        if part.judges_drafts() and readable and not find_missing(part.needs, draft):
+            scores[part.name] = TRIGGERS.make(part, threshold=0.0).score_tokens(as_read)
+    return scores
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Tests of a difference between two methods, and how well a score separates two kinds of things.
+"""Tests of a difference between two methods, intervals over groups, and the area of a score.
 
 Two methods on the same questions are compared by randomisation: if they were equal, the difference on each question
 could as well have had the other sign. p values are scipy's; the intervals are drawn as in ``run.intervals``.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap, bracket, check_numbers
+from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap, check_numbers
 
 SAMPLES = 10_000  # random signs of a test
 DRAWS = 1_000  # of the groups, for an interval of a statistic
@@ -37,9 +37,6 @@ class PairedTest:
     def p(self) -> str:
         """The p value as text: "= 0.023", or "< 0.0001" where no random draw was as uneven as the data."""
         return f"< {self.floor:.2g}" if self.p_value <= self.floor else f"= {self.p_value:.2g}"
-
-    def __str__(self) -> str:
-        return f"{self.difference:+.3f} {bracket(self.low, self.high, sign=True)}, p {self.p}"
 
 
 def paired(a: Numbers, b: Numbers, *, scores: bool = False, samples: int = SAMPLES) -> PairedTest:

@@ -5,20 +5,31 @@ A table is read as numbers (``Table.frame``) or written as text, HTML, Markdown,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import choice
-from dragin_lab.run.intervals import Interval, bracket
-from dragin_lab.study.statistics import PairedTest
+from dragin_lab.run.intervals import Interval, bracket, interval_of
+from dragin_lab.run.lines import SCORES, Line, own_metrics, readable, value_of
+from dragin_lab.run.rundir import RunRecord
+from dragin_lab.study.conditions import At, differing_conditions, never_fired
+from dragin_lab.study.statistics import PairedTest, paired
 from dragin_lab.text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = ("text", "html", "markdown", "latex", "csv")
+#: What the brackets of a table hold; a line below it.
+INTERVALS = (
+    "brackets: 95 % intervals over the questions (Wilson where values are 0 or 1, else bootstrap; "
+    "– where all are equal)"
+)
+#: What a table has of each data set: heading, entry of a prediction line, decimals.
+_SCORED = (("EM", "em", 3), ("F1", "f1", 3))
+_COUNTS = (("retrievals", "retrievals", 2), ("tokens", "tokens", 1))
 #: What LaTeX would not print as it is. A bracket or a star after the end of a row would be read as its option.
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -57,10 +68,10 @@ class Cell:
         return {
             "paper": self.printed or None,
             own: self.setting or (ours.mean if ours else None),
-            **{name: getattr(ours, name) if ours else None for name in ("low", "high", "n")},
-            base: test.difference if test else None,
-            **{f"{base} {name}": getattr(test, name) if test else None for name in ("low", "high", "n")},
-            "p": test.p_value if test else None,
+            **{name: getattr(ours, name, None) for name in ("low", "high", "n")},
+            base: getattr(test, "difference", None),
+            **{f"{base} {name}": getattr(test, name, None) for name in ("low", "high", "n")},
+            "p": getattr(test, "p_value", None),
         }
 
 
@@ -112,16 +123,11 @@ class Table:
         frame.attrs = {"title": self.title, "notes": self._notes()}
         return frame
 
-    def latex(self) -> str:
-        """The table for LaTeX, with the package booktabs."""
-        return self.show("latex")
-
-    def markdown(self) -> str:
-        """The table in Markdown."""
-        return self.show("markdown")
-
     def show(self, form: str = "text", *, width: int | None = None) -> str:
-        """The table in one of ``FORMATS``; as text it is folded between columns to at most ``width`` characters."""
+        """The table in one of ``FORMATS``; as text it is folded between columns to at most ``width`` characters.
+
+        LaTeX needs the package booktabs.
+        """
         import pandas as pd
 
         if choice("format", form, FORMATS) == "csv":
@@ -133,8 +139,8 @@ class Table:
         if form == "latex":
             return _to_latex(sheet, heading, notes)
         if form == "html":
-            parts = [f"<p><b>{escape(heading)}</b></p>", sheet.to_html(border=0)]
-            return "\n".join([*parts, *(f"<p>{escape(note)}</p>" for note in notes)])
+            below = (f"<p>{escape(note)}</p>" for note in notes)
+            return "\n".join([f"<p><b>{escape(heading)}</b></p>", sheet.to_html(border=0), *below])
         if form == "markdown":
             names = [" ".join(filter(None, column)) for column in sheet.columns]
             rows = [[*labels, *cells] for labels, cells in zip(sheet.index, sheet.to_numpy(), strict=True)]
@@ -150,19 +156,14 @@ class Table:
         import pandas as pd
 
         own = "ours" if self.number else "mean"
-        rows = [[parts(cell, own, self.compared_with) for cell in row.cells] for row in self.rows]
         columns = [
-            (at, part)
+            pd.DataFrame([parts(row.cells[at], own, self.compared_with) for row in self.rows], dtype=object)
             for at in range(len(self.columns))
-            for part in dict.fromkeys(part for row in rows for part in row[at])
         ]
-        names = [name or f"label {at}" for at, name in enumerate(self.labels, 1)]
-        index = pd.MultiIndex.from_tuples([row.labels for row in self.rows], names=names)
-        header = pd.MultiIndex.from_tuples(
-            [(*self.columns[at], part) for at, part in columns], names=["", "measure", "part"]
-        )
-        values = [[row[at].get(part) for at, part in columns] for row in rows]
-        return pd.DataFrame(values, index, header, dtype=object).dropna(axis="columns", how="all")
+        frame = pd.concat(columns, axis="columns", keys=self.columns, names=["", "measure", "part"])
+        labels = [name or f"label {at}" for at, name in enumerate(self.labels, 1)]
+        frame.index = pd.MultiIndex.from_tuples([row.labels for row in self.rows], names=labels)
+        return frame.dropna(axis="columns", how="all")
 
     def _sheet(self) -> pd.DataFrame:
         """Every cell as text; without a row of headings where all are empty."""
@@ -225,3 +226,100 @@ def _to_latex(sheet: pd.DataFrame, heading: str, notes: list[str]) -> str:
     below = " \\\\\n".join(escape_latex(note).replace("{*}: the best", "bold: the best") for note in notes)
     note = rf"\par\medskip\begin{{minipage}}{{\linewidth}}\footnotesize\raggedright {below}\end{{minipage}}"
     return table.replace(r"\end{table}", f"{note}\n\\end{{table}}") if notes else table
+
+
+# -- means ------------------------------------------------------------------------------------------------------------
+
+
+def mean_cell(
+    measure: str, own: Iterable[Mapping[str, Any]], base: Iterable[Mapping[str, Any]] = (), places: int = 3
+) -> Cell:
+    """The mean of an entry of prediction lines, and its difference to ``base`` on the questions of both.
+
+    Lines of failed episodes and lines without the entry are left out; the cell is empty where none is left.
+    """
+    values, others = _values(measure, own), _values(measure, base)
+    if not values:
+        return Cell()
+    both = [qid for qid in values if qid in others]
+    pairs = [values[qid] for qid in both], [others[qid] for qid in both]
+    test = paired(*pairs, scores=measure in SCORES) if both else None
+    return Cell(ours=interval_of(measure, list(values.values())), test=test, places=places)
+
+
+def _values(measure: str, lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    values = {line["qid"]: value_of(line, measure) for line in lines if line["ended"] != "error"}
+    return {qid: value for qid, value in values.items() if value is not None}
+
+
+def comparing(base: str, test: str) -> str:
+    """The line below a table whose rows are tested against one."""
+    return (
+        f"− {base}: difference to that row on the same questions, with the p value of a two-sided {test}, not "
+        "corrected for how many there are"
+    )
+
+
+def means_table(records: Mapping[At, RunRecord], lines: Mapping[At, Mapping[str, Line]], base: str = "") -> Table:
+    """Exact match, F1, custom metrics, retrievals and tokens per question, and how many answers are unreadable.
+
+    ``lines`` are those that count, by question id; the methods are tested against ``base`` on the same questions.
+    """
+    datasets, names = (tuple(dict.fromkeys(level)) for level in zip(*records, strict=True))
+    columns: list[tuple[str, str]] = []
+    cells: dict[str, list[Cell]] = {name: [] for name in names}
+    for dataset in datasets:
+        heading = "" if len(datasets) == 1 else dataset  # the title names it
+        answers = {name: list(lines.get((dataset, name), {}).values()) for name in names}
+        every = [line for of_method in answers.values() for line in of_method]
+        scores = _SCORED if any(line["em"] is not None for line in every) else ()
+        measures = (*scores, *((name, name, 3) for name in own_metrics(every)), *_COUNTS)
+        columns += [(heading, label) for label, *_ in measures] + [(heading, "unreadable")]
+        for name, own in answers.items():
+            others = answers.get(base, []) if name != base else []
+            cells[name] += [mean_cell(key, own, others, places) for _, key, places in measures]
+            count = sum(not readable(line) for line in own)
+            cells[name].append(Cell(setting=f"{count} of {len(own)}" if own else ""))
+    rows = []
+    for name in names:
+        runs = [record for (_, method), record in records.items() if method == name]
+        rows.append(Row((name + _incomplete(runs),), tuple(cells[name])))
+    title = ", ".join(datasets) if len(datasets) < 4 else f"{len(datasets)} data sets"
+    about = _about(records.values(), [list(answered.values()) for answered in lines.values()])
+    about += [comparing(base, "test (EM: McNemar, exact; else by permutation)")] if base else []
+    about += differing_conditions(records) + never_fired(records)
+    return Table(0, f"{title}: means per question", ("method",), tuple(columns), rows, about, compared_with=base)
+
+
+def _incomplete(records: list[RunRecord]) -> str:
+    """What keeps a method's means from being those of all questions, in brackets; "" for nothing."""
+    asked = sum(record.config["dataset"]["questions"] for record in records)
+    answered = sum(len(record.predictions) for record in records)
+    failed = sum(len(record.failed) for record in records)
+    small = sum("window" in line for record in records for line in record.predictions)
+    remarks = [f"{answered} of {asked}"] * (answered < asked) + [f"{failed} failed"] * (failed > 0)
+    remarks += [f"window too small for {small}"] * (small > 0)
+    return f" ({', '.join(remarks)})" if remarks else ""
+
+
+def _about(records: Collection[RunRecord], answers: Sequence[Sequence[Line]]) -> list[str]:
+    n = _span([len(lines) for lines in answers])
+    scored = _span([sum(line["em"] is not None for line in lines) for lines in answers])
+    part = "" if scored in (n, "0") else f", {scored} of them scored"
+    lines = [f"n = {n} question{'' if n == '1' else 's'}{part}; {INTERVALS}"]
+    if "strategyqa" in [record.config["template"].get("answer_rule") for record in records]:
+        lines.append("unreadable answers to yes-or-no questions count as no, as in the released code")
+    answered = [(record, one) for record in records for one in record.predictions if one["ended"] != "error"]
+    if silent := [record for record, one in answered if not one["text"].strip()]:
+        hint = '; an instruct model may need layout="chat"'
+        lines.append(
+            f"{len(silent)} of {len(answered)} texts are empty: the model ended before it wrote anything, and the "
+            "answer was asked for" + hint * any(record.config["template"].get("layout") != "chat" for record in silent)
+        )
+    return lines
+
+
+def _span(counts: Sequence[int]) -> str:
+    """The smallest and the largest count, as text."""
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -69,12 +69,6 @@ class Outcome:
     turns: tuple[Turn, ...]
     since: int | None  # position of the step from whose decision on the stored text no longer tells; None: it tells all
     why: str  # what happens there
-    answered: Trace | None = None  # the episode under these settings, where it is known beyond the stored one
-
-    @property
-    def known(self) -> Trace | None:
-        """The episode under these settings: the stored one where ``whole``, else ``answered``."""
-        return self.trace if self.whole else self.answered
 
     @property
     def whole(self) -> bool:
@@ -130,8 +124,7 @@ class Outcome:
         return f"<p>{escape(repr(self))}</p>" + str(self.table.to_html(index=False))
 
 
-@dataclass(frozen=True)
-class _Verdict:
+class _Verdict(NamedTuple):
     draft: Draft
     words: Words
     decision: Decision
@@ -199,8 +192,6 @@ class Replay:
             turns.append(turn)
         return Outcome(self.trace, method, tuple(turns), since, why)
 
-    # -- one step ------------------------------------------------------------------------------------------------------
-
     def _replay_step(self, method: Method, place: int, step: Step, *, reached: bool) -> Turn:
         if step.draft is None or step.decision is None or not len(step.draft) or not method.trigger.judges_drafts():
             return Turn(place, reached, "", step.words, step.decision, step.query, step.draft)
@@ -256,8 +247,6 @@ class Replay:
         guessed = stored.guessed and served is not draft and decision.retrieve
         return _Verdict(served, judged.words, decision, gap, not guessed)
 
-    # -- what ----------------------------------------------------------------------------------------------------------
-
     def _formulate(
         self, method: Method, step: Step, verdict: _Verdict, place: Gap | ReleasedGap
     ) -> tuple[Query | None, str]:
@@ -270,7 +259,7 @@ class Replay:
                 return formulate(method.formulator, place), ""
             query = _returned(method.formulator.query(place))
         except NotStoredError as error:
-            if _same_place(step, verdict.decision) and method.top_n == self.method.top_n and _same_hits(step, verdict):
+            if method.top_n == self.method.top_n and _fires_alike(step, verdict):
                 return step.query, ""
             return None, f"the query cannot be told: {error}"
         if step.query is not None and step.query.text == query.text:
@@ -288,15 +277,10 @@ def _unjudged(words: Words) -> Words:
     return replace(words, hit=np.zeros_like(words.hit), judged=np.zeros(len(words), bool))
 
 
-def _rereads(method: Method) -> bool:
-    """Whether the trigger reads the attention of the generated ids by themselves, which a trace holds by word only."""
-    return bool(getattr(method.trigger, "rereads", False))
-
-
 def _find_lacking(method: Method, step: Step) -> str:
     """What the trigger reads of a step and the trace does not hold; "" where it holds everything."""
     assert step.draft is not None
-    if _rereads(method) and not np.isfinite(step.words.attention).all():
+    if getattr(method.trigger, "rereads", False) and not np.isfinite(step.words.attention).all():
         return "the attention that the trigger compared with θ was"
     missing = next(iter(find_missing(method.trigger.needs, step.draft)), "")
     kinds = {"attention": "attention rows", "hidden": "hidden states", "": ""}
@@ -317,7 +301,7 @@ def _returned(episode: Generator[Any, Any, T]) -> T:
 def _chosen_again(method: Method, step: Step, verdict: _Verdict) -> tuple[Query | None, str]:
     """QFS without rows of attention: the recorded weights, where they are those of the same flagged words."""
     query = step.query
-    if query is None or not _same_place(step, verdict.decision) or not _same_hits(step, verdict):
+    if query is None or not _fires_alike(step, verdict):
         return None, "the query cannot be told: it is weighed by the attention at another word, which was not kept"
     assert method.top_n is not None
     eligible = np.array([bool(word) for word in query.words], dtype=bool)  # (candidates,)
@@ -325,14 +309,11 @@ def _chosen_again(method: Method, step: Step, verdict: _Verdict) -> tuple[Query 
     return (replace(again, sent=query.sent) if again.text == query.text else again), ""
 
 
-def _same_place(step: Step, decision: Decision) -> bool:
-    """Whether a decision that retrieves does so where the recorded one did."""
-    old = step.decision
-    return old is not None and (old.retrieve, old.cut, old.token) == (True, decision.cut, decision.token)
-
-
-def _same_hits(step: Step, verdict: _Verdict) -> bool:
-    return np.array_equal(step.words.hit, verdict.words.hit)
+def _fires_alike(step: Step, verdict: _Verdict) -> bool:
+    """Whether a decision that retrieves does so where the recorded one did, for the same flagged words."""
+    old, new = step.decision, verdict.decision
+    alike = old is not None and old.retrieve and (old.cut, old.token) == (new.cut, new.token)
+    return alike and np.array_equal(step.words.hit, verdict.words.hit)
 
 
 def _change(step: Step, decision: Decision, query: Query | None) -> str:

@@ -188,7 +188,7 @@ def sum_up(outcomes: Sequence[Outcome], *, table: bool) -> str:
         {
             "question": clip(one.trace.question.text, 90)[0],
             "answer was": facts.judge_answer(one.trace)[1],
-            "is now": "not known" if one.known is None else facts.judge_answer(one.known)[1],
+            "is now": facts.judge_answer(one.trace)[1] if one.whole else "not known",
             "retrievals": f"{'' if one.whole else '≥ '}{one.retrievals}",
             "was": one.trace.retrievals_count,
             "known": known_until(one),
@@ -224,7 +224,7 @@ def summary_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
         ("retrievals", f"{least}{total:,} (was {before:,})"),
         ("follows the stored text", known),
     ]
-    scored = [(o.known.scores["em"], o.trace.scores["em"]) for o in outcomes if o.known is not None and o.trace.scores]
+    scored = [(o.trace.scores["em"],) * 2 for o in outcomes if o.whole and o.trace.scores]
     if scored:
         now, then = (num(sum(of) / len(scored)) for of in zip(*scored, strict=True))
         rows.append(("exact match", f"{now} (was {then}), of the {len(scored)} whose answer is known"))

@@ -1,39 +1,21 @@
-"""Thresholds by budget, and the timing of retrievals."""
+"""Thresholds by budget."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from factories import make_continuation
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.catalog.methods import exchange_settings, restore_method
 from dragin_lab.core.budget import NEVER, Budget, Calibration, peaks, threshold_for
 from dragin_lab.errors import SettingError
-from dragin_lab.study.budgets import calibration, frontier
-from dragin_lab.study.truth import Timing, Truth, count_timing, time_step, timing_table
-from dragin_lab.trace.trace import Decision, Prompt, Step, Words
+from dragin_lab.study.fitting import calibration
 
 ANSWER = " Li. So the answer is Li.\nHe"
-QUESTION = "Who directed Ma?"
-REASONING = "The film Ma was directed by Li."
-LABELLED = Labelled(
-    qid="1",
-    benchmark="b",
-    split="dev",
-    type="t",
-    question=QUESTION,
-    knowledge="unknown",
-    reasoning=REASONING,
-    answer="Li",
-    facts=(Fact("f", "Ma", "director", "Li", 28, 30, "unknown", "never", None, "p"),),
-)
 DRAFTS = [[np.array([0.5, 3.0])], [np.array([2.0]), np.array([1.0, 0.2])]]  # two questions, three drafts
 
 
@@ -119,103 +101,3 @@ def test_scores_of_something_else_are_refused() -> None:
         made(asked(threshold=NEVER), asked(threshold=NEVER, top_k=1))
     with pytest.raises(SettingError, match="scores are of when='entropy', the method has when='margin'; calibrate it"):
         made(asked(threshold=NEVER), when="margin")
-
-
-def test_a_frontier_has_a_row_for_each_method_and_budget_that_a_threshold_reaches() -> None:
-    loud: dict[str, Any] = {"entropy": {"Bo": 9.0, "far": 4.0}}
-    text = " It was far. It is by Bo. So the answer is Li.\nHe"
-    lab = dl.Lab(ScriptedModel([Say(text, **loud), Say(text, **loud)]), retriever=ScriptedRetriever(), cache=False)
-    method = dl.method(when="entropy", what="question")
-    table = frontier(lab, ["Who?"], [method], ["What?"], budgets=[0.0, 9.0])
-    assert table[["budget", "retrievals", "transfer"]].to_numpy().tolist() == [[0.0, 0.0, 0.0]]
-    assert table["threshold"].tolist() == [9.0]
-    assert "budget:9 cannot be reached" in table.attrs["unreached"][0]
-
-
-# -- in time ----------------------------------------------------------------------------------------------------------
-
-
-def fired(sentence: int | None, token: int = 0) -> Step:
-    """A draft of two sentences with two tokens each: characters 0 to 3, 4 to 8."""
-    made = make_continuation(Prompt(""), "a b. c d.")
-    made.text, made.offsets = "a b. c d.", np.array([(0, 1), (1, 4), (4, 6), (6, 9)], np.int32)
-    spans = np.array([(i, i + 1) for i in range(4)], np.int32)
-    words = Words(("a", "b.", "c", "d."), spans, np.array([0, 0, 1, 1], np.int32))
-    return Step(0, draft=made, words=words, decision=Decision(sentence is not None, "", token=token, sentence=sentence))
-
-
-@pytest.mark.parametrize(
-    ("sentence", "token", "stated", "expected"),
-    [
-        (None, 0, ((2, True), (7, False)), Timing(missing=1)),
-        (0, 0, ((2, True),), Timing(in_time=1)),
-        (0, 1, ((0, True),), Timing(delayed=1)),
-        (1, 2, ((2, True),), Timing(delayed=1)),
-        (1, 2, ((2, True), (6, True)), Timing(in_time=1, missing=1)),
-        (1, 2, ((2, False), (6, False)), Timing(redundant=1)),
-        (1, 2, (), Timing(redundant=1)),
-    ],
-)
-def test_retrievals_in_time(sentence: int | None, token: int, stated: Any, expected: Timing) -> None:
-    assert time_step(fired(sentence, token), Truth(stated, None)) == expected
-
-
-def test_retrievals_by_the_clock_are_held_against_what_is_written_with_them() -> None:
-    """The first sentence states a fact that was never taught, the second one none."""
-    said = [Say(" The film Ma was directed by Li. He"), Say(" So the answer is Li.\nHe")]
-    trace = dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever()).ask(QUESTION, "fs-rag", variant="paper")
-    assert trace.retrievals_count == 2
-    assert count_timing([trace], [LABELLED]) == Timing(in_time=1, redundant=1)
-    assert count_timing([trace], []) == Timing()
-
-
-def test_within_a_value_is_in_time_and_after_it_is_not() -> None:
-    """The second sentence begins at character 4, and its second word, which fires, at 6."""
-    assert time_step(fired(1, 3), Truth(((4, True),), None, (8,))) == Timing(in_time=1)
-    assert time_step(fired(1, 3), Truth(((4, True),), None, (6,))) == Timing(delayed=1)
-
-
-def test_the_models_own_calls_are_held_against_the_fact_that_comes_next() -> None:
-    """Of four calls one comes before a missing fact, one after everything was stated, one after a missing value."""
-
-    def timed(*said: str, method: str = "flare-instruct") -> Timing:
-        lab = dl.Lab(ScriptedModel([Say(text) for text in said]), retriever=ScriptedRetriever())
-        return count_timing([lab.ask(QUESTION, method)], [LABELLED])
-
-    ends = " So the answer is Li.\nThen he"
-    assert timed(" The film Ma was directed by [Search(director)]", f" Li.{ends}") == Timing(in_time=1)
-    assert timed(" The film Ma was directed by Li [Search(Ma)]", f".{ends}") == Timing(delayed=1)
-    assert timed(" The film Ma was directed by Li. It is [Search(Ma)]", f" old.{ends}") == Timing(
-        redundant=1, missing=1
-    )
-    assert timed(f" The film Ma was directed by Li.{ends}") == Timing(missing=1)
-    # After a wrong value nobody knows whether a call was needed, and the fact itself was missing.
-    assert timed(" The film Ma was directed by Bo. It is [Search(Ma)]", f" old.{ends}") == Timing(missing=1)
-    asks = " Yes.\nFollow up: Who directed Ma?\nIntermediate answer:"
-    again = " The film Ma was directed by Li.\nFollow up: Is Ma old?\nIntermediate answer:"
-    ended = " It is.\nSo the final answer is: Li.\nQuestion: Who"
-    assert timed(asks, again, ended, method="self-ask") == Timing(in_time=1, redundant=1)
-
-
-def test_passages_that_a_call_puts_into_the_answer_are_in_view_and_not_the_models_words() -> None:
-    call = dl.Call(opens="<find>", closes="</find>", puts_in="<p>{passages}</p>")
-    known = replace(LABELLED, facts=(replace(LABELLED.facts[0], passage="0"),))
-    said = [
-        Say(" <find>Ma</find>"),
-        Say(" Well. <find>Ma</find>"),
-        Say(" The film Ma was directed by Li. <find>Li</find>"),
-        Say(" So the answer is Li.\nHe"),
-    ]
-    lab = dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever(REASONING))
-    trace = lab.ask(QUESTION, when=call, what="term")
-    assert REASONING in trace.steps[0].answer
-    # The first call is needed. What it found is in view of the others.
-    assert count_timing([trace], [known]) == Timing(in_time=1, redundant=2)
-
-
-def test_over_and_under_search_by_hand() -> None:
-    timings = {"asks": Timing(in_time=4, delayed=1, redundant=5, missing=3), "never": Timing(missing=2)}
-    table = timing_table(timings).set_index("method")
-    assert table.loc["asks", ["retrievals", "over_search", "under_search"]].tolist() == [10, 0.5, 3 / 8]
-    assert np.isnan(table.loc["never", "over_search"])
-    assert table.loc["never", "under_search"] == 1

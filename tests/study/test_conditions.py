@@ -42,7 +42,7 @@ def test_other_questions_or_golds_under_the_same_ids_are_refused(
 def test_runs_of_some_of_the_questions_are_of_the_same(tmp_path: Path) -> None:
     write_run(tmp_path, "dragin", "mine", EM)
     write_run(tmp_path, "flare", "mine", EM[:2], limit=2)
-    assert dl.Runs.load(tmp_path).compare("dragin", "flare").left_out == 2
+    assert set(dl.Runs.load(tmp_path).tests("flare")["n"]) == {2}
 
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -59,7 +59,7 @@ def test_what_is_not_the_same_in_all_rows_is_announced_under_the_table(tmp_path:
 
     def announced() -> list[list[str]]:
         runs = dl.Runs.load(tmp_path)
-        about = [runs.table().about, runs.compare("dragin", "flare").table.attrs["notes"], table(2, tmp_path).about]
+        about = [runs.table().about, runs.tests("flare").attrs["notes"], table(2, tmp_path).about]
         return [[line for line in of if " differ: " in line] for of in about]
 
     assert announced() == [[], [], []]

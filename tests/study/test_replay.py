@@ -325,7 +325,7 @@ def labelled(question: str) -> Labelled:
 def test_counting_decisions() -> None:
     words = Words(("a", "b"), np.array([[0, 1], [1, 2]], np.int32), np.array([0, 1], np.int32))
     made = type("Made", (), {"offsets": np.array([[0, 10], [10, 20]]), "text": "x" * 20})()
-    truth = Truth(((4, False), (14, True)), None)
+    truth = Truth(((4, 6, False), (14, 16, True)), None)
     assert truth.count(made, words, Decision(True, "", sentence=0)) == Count(wrong=1)
     assert truth.count(made, words, Decision(True, "", sentence=1)) == Count(right=1)
     assert truth.count(made, words, Decision(False, "")) == Count(missed=1)
@@ -350,9 +350,9 @@ def test_what_a_draft_states() -> None:
     director, born = "The film Elm Road was directed by Ada Orleth.", "Ada Orleth was born in 1938."
     [whole] = read_truths(trace(f"{director} {born}"), known)
     assert whole is not None
-    assert [missing for _, missing in whole.stated] == [False, True]
+    assert [missing for *_, missing in whole.stated] == [False, True]
     [cut] = read_truths(trace(f"{director} Ada Orleth was"), known)
-    assert cut == Truth(((34, False),), True, (44,))
+    assert cut == Truth(((34, 44, False),), True)
     _, after = read_truths(trace(director.replace("Ada Orleth", "Bo Lind"), born), known)
     assert after is None, "behind a wrong value nobody knows what would be right"
     with pytest.raises(SettingError, match="take those of that question"):

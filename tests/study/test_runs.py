@@ -1,7 +1,8 @@
-"""``Runs``: questions, tables, comparisons and selections of any run directories."""
+"""``Runs``: questions, tables, tests and selections of any run directories."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -107,57 +108,46 @@ def test_runs_without_golds_have_no_exact_match(tmp_path: Path) -> None:
     runs = dl.Runs.load(tmp_path)
     assert [measure for _, measure in runs.table().columns] == ["retrievals", "tokens", "unreadable"]
     assert runs.questions["right"].isna().all()
-    with pytest.raises(SettingError, match="no question with a gold answer in common"):
-        runs.compare("dragin", "dragin")
+    with pytest.raises(SettingError, match="no other method has a question with a gold answer in common"):
+        runs.tests("dragin")
 
 
-def test_compare_counts_and_tests_in_pairs(runs: dl.Runs) -> None:
-    found = runs.compare("dragin", "flare")
-    assert (found.won, found.lost, found.tied, found.left_out) == (2, 1, 1, 0)
-    assert found.em == paired(A, B, scores=True)
-    assert found.f1 == paired([(em + 1) / 2 for em in A], [(em + 1) / 2 for em in B])
-    assert {name: sum(of.values()) for name, of in found.leads.items()} == {"dragin": 2, "flare": 1}
-    assert "McNemar, exact" in str(found)
-    assert runs.compare("flare", "dragin").won == found.lost
+def test_methods_are_tested_in_pairs(runs: dl.Runs) -> None:
+    tests = runs.tests(against="flare").set_index("measure")
+    parts = ["difference", "low", "high", "p_value", "n", "won", "lost", "tied"]
+    for key, a, b in (("em", A, B), ("f1", [(em + 1) / 2 for em in A], [(em + 1) / 2 for em in B])):
+        test = paired(a, b, scores=True)
+        expected = (test.difference, test.low, test.high, test.p_value, 4, 2, 1, 1)
+        assert tests.loc[key, ["method", *parts]].tolist() == ["dragin", *expected]
     with pytest.raises(SettingError, match="did you mean 'flare'"):
-        runs.compare("dragin", "flair")
-    tests = runs.tests(against="flare").set_index(["method", "measure"])
-    assert tests.loc[("dragin", "em"), "difference"] == found.em.difference
-    assert tests.loc[("dragin", "f1"), "p_value"] == found.f1.p_value
+        runs.tests("flair")
 
 
 @pytest.mark.parametrize(
     "said",
     ["method == 'flare' and not right", "em < 1", "right and method == 'dragin'", "not readable", "cause == cause"],
 )
-def test_questions_chosen_by_their_answers_are_listed_and_not_tested(runs: dl.Runs, said: str) -> None:
+def test_questions_chosen_by_their_answers_are_not_tested(runs: dl.Runs, said: str) -> None:
     chosen = runs.where(said)
-    found = chosen.compare("dragin", "flare")
-    assert found.tests == {}
-    assert found.answers is not None
-    assert sorted(qid for _, qid in found.answers.index) == sorted(set(chosen.outcomes["qid"]))
-    shown = str(found)
-    assert f"only questions chosen by: {said}" in shown
-    assert "no test: what" in shown
-    assert " p " not in shown.splitlines()[2]
-    assert all(qid in shown for qid in chosen.outcomes["qid"])
-    with pytest.raises(SettingError, match="no test"):
-        _ = found.em
+    for narrowed in (chosen, chosen.where("tokens > 0")):
+        with pytest.raises(SettingError, match=re.escape(f"only questions chosen by: {said}") + ".*no test: what"):
+            narrowed.tests("flare")
     made = chosen.table(compare="flare")
     assert not any(cell.test for row in made.rows for cell in row.cells)
     assert any(line.startswith("no test: what") for line in made.about)
-    assert chosen.where("tokens > 0").compare("dragin", "flare").tests == {}
 
 
 def test_questions_chosen_by_something_else_are_tested(runs: dl.Runs, tmp_path: Path) -> None:
     for said in ("qid != 'q0'", "question == 'right' or tokens > 0", "retrievals > 0"):
-        found = runs.where(said).compare("dragin", "flare")
-        assert "em" in found.tests
-        assert f"only questions chosen by: {said}" in str(found)
+        found = runs.where(said).tests("flare")
+        assert found["measure"].tolist() == ["em", "f1"]
+        assert f"only questions chosen by: {said}" in found.attrs["notes"]
     write_run(tmp_path, "sr-rag", "mine", (1.0, 0.0, 0.0, 0.0))
     third = dl.Runs.load(tmp_path).where("method == 'sr-rag' and not right")  # a method that is not compared
-    assert third.compare("dragin", "flare").em.n == 3
-    assert third.compare("dragin", "sr-rag").tests == {}
+    found = third.tests("flare")
+    assert set(found["method"]) == {"dragin"}
+    assert set(found["n"]) == {3}
+    assert "no test: what sr-rag answered" in found.attrs["notes"][1]
 
 
 def test_where_takes_an_expression_over_the_questions_and_refuses_nonsense(runs: dl.Runs) -> None:
@@ -215,7 +205,7 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
     assert [measure for _, measure in made.columns] == ["EM", "F1", "brief", "retrievals", "tokens", "unreadable"]
     assert made.rows[0].cells[2].ours is not None
     assert made.rows[0].cells[2].ours.mean == 1 / 4
-    assert runs.compare("dragin", "wo-rag").tests["brief"].difference == 0
+    assert runs.tests("wo-rag").set_index("measure").loc["brief", "difference"] == 0
     answer(tmp_path / "dragin", 4, how=DRAGIN, **answering)  # the failed question alone is asked again
     assert dl.Runs.load(tmp_path).questions["brief"].notna().all()
     folder = tmp_path / "wo-rag"

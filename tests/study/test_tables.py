@@ -273,6 +273,3 @@ def test_rows_that_do_not_exist_are_refused(tmp_path: Path) -> None:
         table(11)
     with pytest.raises(DraginLabError, match="nothing"):
         table(2, tmp_path / "nothing")
-
-
-# -- runs that fill nothing -------------------------------------------------------------------------------------------
