@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dragin_lab as dl
-from dragin_lab.run.lines import Line, Prediction, decode, encode
-from dragin_lab.run.rundir import FORMAT, config_sum
+from dragin_lab.run.rundir import FORMAT, Line, encode
 
 
 def write_run(
@@ -56,6 +55,7 @@ def write_run(
                 "question": "Who?",
                 "text": " It is.",
                 "answer": "",
+                "readable": False,
                 "gold": ["Bo"],
                 "em": right,
                 "f1": None if right is None else (right + 1) / 2,
@@ -75,20 +75,19 @@ def write_run(
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
-    """``run.json`` with its checksum."""
-    (folder / "run.json").write_text(json.dumps(config | {"sum": config_sum(config)}), encoding="utf-8")
+    """``run.json``, as it is not written by a run."""
+    (folder / "run.json").write_text(json.dumps(config), encoding="utf-8")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """``run.json`` as plain data, without its checksum."""
+    """``run.json`` as plain data."""
     config: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    config.pop("sum")
     return config
 
 
 def change_line(folder: Path, at: int, **entries: Any) -> None:
-    """Change entries of a prediction line of a run."""
+    """Change entries of a prediction line of a run; ``...`` takes one out."""
     path = folder / "predictions.jsonl"
-    lines = [decode(raw, Prediction) for raw in path.read_bytes().splitlines()]
-    lines[at] |= entries
-    path.write_bytes(encode(lines))
+    lines = [json.loads(raw) for raw in path.read_bytes().splitlines()]
+    lines[at] = {key: value for key, value in (lines[at] | entries).items() if value is not ...}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -18,8 +18,6 @@ import dragin_lab as dl
 from dragin_lab.data.datasets import load
 from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.errors import DraginLabError
-from dragin_lab.run.lines import checksum
-from dragin_lab.run.rundir import config_sum
 from dragin_lab.study.fitting import trigger
 
 SEED = 1041
@@ -47,27 +45,16 @@ def odd_json(value: Any, draw: random.Random) -> Any:
     return changed
 
 
-def sealed(value: Any, draw: random.Random) -> bytes:
-    """JSON in a line, mostly with the checksum that fits what it says now, where it had one."""
-    if not isinstance(value, dict) or "sum" not in value or draw.random() < 0.1:
-        return json.dumps(value).encode() + b"\n"
-    body = {key: part for key, part in value.items() if key != "sum"}
-    if "qid" not in body:
-        return json.dumps(body | {"sum": config_sum(body)}).encode()
-    text = json.dumps(body)[:-1]
-    return f'{text}, "sum": "{checksum(text + "}")}"}}\n'.encode()
-
-
 def damaged(data: bytes, suffix: str, draw: random.Random) -> bytes:
     """The file with a flipped bit, cut, or with an entry of another type where it holds JSON or YAML."""
     how = draw.choice(["flip", "cut", "type", "type"]) if suffix in (".json", ".jsonl", ".yaml") else "flip"
     if how == "type" and suffix == ".jsonl":
         rows = data.splitlines(keepends=True)
         at = draw.randrange(len(rows))
-        rows[at] = sealed(odd_json(json.loads(rows[at]), draw), draw)
+        rows[at] = json.dumps(odd_json(json.loads(rows[at]), draw)).encode() + b"\n"
         return b"".join(rows)
     if how == "type":
-        return sealed(odd_json(yaml.safe_load(data), draw), draw)  # JSON is YAML too
+        return json.dumps(odd_json(yaml.safe_load(data), draw)).encode()  # JSON is YAML too
     at = draw.randrange(len(data))
     if how == "cut" or draw.random() < 0.3:
         return data[:at]

@@ -23,9 +23,8 @@ from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
 from dragin_lab.run.drivers import ask_many
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.lines import Finished, Line, record_of, search_error
-from dragin_lab.run.rundir import CONFIG, FORMAT, RunStoppedError
-from dragin_lab.run.runwriter import RunFolder, RunInMemory, check_settings
+from dragin_lab.run.rundir import CONFIG, FORMAT, Line, RunStoppedError
+from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record_of
 from dragin_lab.run.serving import describe_error, describe_model, describe_retriever, render_chat
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Passage, Question
@@ -155,11 +154,8 @@ def open_run(
         run.finish()
         return [run.done[qid] for qid in qids if qid in run.done]
 
-    run = RunInMemory(qids)
-    if folder is not None:
-        config = run_config(lab, method, asked, traces=traces)
-        run = RunFolder(folder, config, qids, traces=traces, grown=asked.fingerprint_of)
-    with run:
+    config = {} if folder is None else run_config(lab, method, asked, traces=traces)
+    with RunFolder(folder, config, qids, traces=traces, grown=asked.fingerprint_of) as run:
         try:
             yield answer
         except KeyboardInterrupt as interrupt:
@@ -176,9 +172,9 @@ def _while_servers_answer(ended: Iterable[Finished], count: int, server: str | N
     alike, before = 0, None
     for number, one in enumerate(ended, 1):
         yield one
-        error = search_error(one.line)
-        if error is None and server is not None and server in one.line.get("error", ""):
-            error = one.line["error"]
+        passages, error = one.line["passages"], one.line.get("error")
+        if not (passages and not passages[-1]) and not (server and server in (error or "")):
+            error = None  # the question's own, not a server's
         alike = 0 if error is None else alike + 1 if error == before else 1
         before = error
         if alike >= EQUAL_FAILURES and number < count:

@@ -24,7 +24,7 @@ from typing import Any
 from dragin_lab.checks import count, instance, number, shown, text
 from dragin_lab.core.method import Method
 from dragin_lab.errors import MissingPackageError, SettingError
-from dragin_lab.run.lines import Finished, record_of
+from dragin_lab.run.runwriter import Finished, record_of
 from dragin_lab.run.serving import describe_error, refuse_question
 from dragin_lab.run.worker import ClusterError, Identity, Recipe, Worker, describe_library
 from dragin_lab.trace.frames import differences

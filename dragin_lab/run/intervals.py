@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import SCORES
+from dragin_lab.run.rundir import SCORES
 
 LEVEL = 0.95
 RESAMPLES = 2_000

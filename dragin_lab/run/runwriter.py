@@ -7,37 +7,41 @@ import os
 import socket
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, NamedTuple, Self
 
 from filelock import FileLock, Timeout
 
+from dragin_lab.core.budget import peaks
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import LOCK, as_path, clear_drafts, not_saved, remedy, write_whole
-from dragin_lab.run.lines import Line, Prediction, Timing, encode
 from dragin_lab.run.rundir import (
     CONFIG,
+    PEAK,
     PREDICTIONS,
+    SCORES,
     TIMINGS,
     TRACES,
+    Line,
+    Prediction,
     RunError,
-    config_sum,
+    Timing,
+    encode,
     file_of,
     read_config,
     read_lines,
+    trace_file,
     trace_name,
 )
-from dragin_lab.trace.file import LARGEST as LARGEST_TRACE
 from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.frames import differences
-
-if TYPE_CHECKING:
-    from dragin_lab.trace.trace import Trace
+from dragin_lab.trace.trace import Trace
 
 #: Bytes of slim traces that a run keeps where nobody says otherwise: those of some thousand questions.
 TRACE_SPACE = 64 * 2**20
+#: What decides answers, of ``run.json``: two runs that are one have the same.
+_DECIDES = ("method", "model", "retriever", "template", "dataset", "seed")
 #: May change between two commands of one run: it is announced and recorded, as it can change what rounding decides.
 _CIRCUMSTANCES = ("versions", "device")
 
@@ -46,227 +50,225 @@ class NotWrittenError(RunError):
     """A run directory that could not be written to; what was finished before is in it."""
 
 
-class RunInMemory:
-    """A run that no folder records: its lines by question id, in ``done``."""
+class Finished(NamedTuple):
+    """What is recorded of an episode: the lines of a run directory, and its trace where that is wanted."""
 
-    def __init__(self, qids: Sequence[str]) -> None:
-        self.qids, self.done = list(qids), dict[str, Line]()
-        refuse_duplicates(self.qids)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
-        """An episode has ended."""
-        self.done[line["qid"]] = line
-
-    def finish(self) -> None:
-        """All questions asked for have a line."""
-
-    def lacks_trace(self, qid: str) -> bool:
-        """Whether a question that was answered is to be answered again for its trace."""
-        return False
+    line: Line
+    timing: Line
+    trace: Trace | None
 
 
-class RunFolder(RunInMemory):
+def record_of(trace: Trace, traces: bool | None = False) -> Finished:
+    """What is recorded of a trace: its lines, and itself unless ``traces`` is False."""
+    return Finished(prediction(trace), timing(trace), None if traces is False else trace)
+
+
+def prediction(trace: Trace) -> Line:
+    """The line of ``predictions.jsonl``: what was answered and what it took, and nothing that changes from run to run.
+
+    ``passages`` holds the ids found by each retrieval, ``tokens`` counts all that were generated. The scores are None
+    without a gold answer and where the episode failed; ``error`` is there only then, ``metrics`` only where the prompt
+    has any of your own, and ``window`` only where the model's window cost something (``Trace.lost``).
+    """
+    count = trace.counters
+    line: Line = {
+        "qid": trace.question.id,
+        "question": trace.question.text,
+        "text": trace.text,
+        "answer": trace.answer,
+        "readable": trace.readable,
+        "gold": list(trace.question.golds),
+        **{name: trace.scores.get(name) for name in SCORES},
+        "retrievals": count["retrievals"],
+        "queries": trace.queries,
+        "passages": [[p.id for p in step.passages] for step in trace.steps if step.query is not None],
+        "drafts": count["drafts"],
+        "tokens": count["generated"],
+        "ended": trace.ended,
+    }
+    own = {name: value for name, value in trace.scores.items() if name not in SCORES}
+    line |= {name: value for name, value in (("metrics", own), ("window", trace.lost)) if value}
+    return line | ({"error": trace.error} if trace.ended == "error" else {})
+
+
+def timing(trace: Trace) -> Line:
+    """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have to be computed.
+
+    ``reused`` counts prompt tokens; ``stored_drafts`` and ``stored_tokens`` count what a cache served. ``peak`` is the
+    highest score that was compared with θ, None without one; rounding moves it from run to run.
+    """
+    spent = {kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps) for kind in ("draft", "attend", "search")}
+    stored = {f"stored_{name}": count for name, count in trace.stored.items()}
+    peak = max((float(score) for of_draft in peaks(trace) for score in of_draft), default=None)
+    line = {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"]}
+    return line | stored | {PEAK: peak}
+
+
+class RunFolder:
     """A run directory under way, locked against a second writer; a context manager.
 
     Entering makes the folder or reads the run in it, drops lines that are torn or damaged and those that failed, so
-    that their questions are asked again, and leaves the rest in ``done`` by question id. A complete run is also entered
-    where nothing can be written. ``traces`` as for ``Lab.run``; ``grown`` gives the fingerprint of the
-    first n questions, by which a run of fewer is known and goes on. Raises ``RunError`` where the folder holds
-    another run or another process writes it, ``NotWrittenError`` where it cannot be written.
+    that their questions are asked again, and leaves the rest in ``done`` by question id. ``folder`` None keeps the
+    lines there alone. ``traces`` as for ``Lab.run``; ``grown`` gives the fingerprint of the first n questions, by which
+    a run of fewer is known and goes on. Raises ``RunError`` where two questions have one id, the folder holds another
+    run or another process writes it, ``NotWrittenError`` where it cannot be written.
     """
 
     def __init__(
         self,
-        folder: str | Path,
+        folder: str | Path | None,
         config: Mapping[str, Any],
         qids: Sequence[str],
         *,
         traces: bool | None = None,
         grown: Callable[[int], str] | None = None,
     ) -> None:
-        super().__init__(qids)
-        self.folder = as_path(folder, RunError)
-        self.config: dict[str, Any] = json.loads(json.dumps(config))
+        self.qids, self.done = list(qids), dict[str, Line]()
+        if twice := [qid for qid, count in Counter(self.qids).items() if count > 1]:
+            places = [i for i, qid in enumerate(self.qids, 1) if qid == twice[0]]
+            raise RunError(
+                f"the id {twice[0]!r} stands for {len(places)} questions, number {places[0]} and {places[1]} among "
+                "them; give every question an id of its own"
+            )
+        self.folder = None if folder is None else as_path(folder, RunError)
+        self.config = dict(config)
         self._timings: dict[str, Line] = {}
         self._traces, self._grown = traces, grown
         self._room = 0  # bytes that slim traces may still take
-        self._lock = FileLock(self.folder / LOCK, timeout=0)
 
     def __enter__(self) -> Self:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
-        except OSError as error:
-            if not self._complete():
-                raise NotWrittenError(f"{self.folder}: cannot be written: {error.strerror}; {remedy(error)}") from None
+        if self.folder is None:
             return self
         try:
-            self._open()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path = file_of(self.folder, LOCK)
+            self._lock = FileLock(path, timeout=0)
+            self._lock.acquire()
+            path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
+        except Timeout:
+            holder = path.read_text(errors="replace").strip() or "it says not which"
+            raise RunError(
+                f"{self.folder}: another run is writing it ({holder}); wait for it, end it, or give another folder"
+            ) from None
+        except OSError as error:
+            raise NotWrittenError(f"{self.folder}: cannot be written: {error.strerror}; {remedy(error)}") from None
+        try:
+            self._open(self.folder)
         except BaseException:
             self._lock.release()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        if self.folder is not None:
+            self._lock.release()
 
-    def _take_lock(self) -> None:
-        path = file_of(self.folder, LOCK)
-        try:
-            self._lock.acquire()
-        except Timeout:
-            holder = path.read_text(errors="replace").strip()
-            raise RunError(
-                f"{self.folder}: another run is writing it{f' ({holder})' if holder else ''}; wait for it, end it, "
-                "or give another folder"
-            ) from None
-        path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
-
-    def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
-        """Its trace is written first, then how long it took, then its line, which says that it is done."""
-        if trace is not None:
-            self._keep(line, trace)
-        if line["qid"] in self.done:
+    def _open(self, folder: Path) -> None:
+        kept = os.listdir(folder / TRACES) if file_of(folder, TRACES).is_dir() else []
+        self._room = TRACE_SPACE - sum(trace_file(folder, name).stat().st_size for name in kept)
+        clear_drafts(folder)
+        if not (folder / CONFIG).exists():
+            if (folder / PREDICTIONS).exists():
+                raise RunError(f"{folder}: holds {PREDICTIONS} but no {CONFIG}; give another folder")
+            self._rewrite(CONFIG, _write_config(self.config))
             return
-        for name, record, known in ((TIMINGS, timing, self._timings), (PREDICTIONS, line, self.done)):
-            _append_line(file_of(self.folder, name), encode([record]))
-            known[record["qid"]] = record
-
-    def lacks_trace(self, qid: str) -> bool:
-        return self._traces is True and self._lock.is_locked and not (self._kept / trace_name(qid)).exists()
-
-    @property
-    def _kept(self) -> Path:
-        return self.folder / TRACES
-
-    def _keep(self, line: Line, trace: Trace) -> None:
-        """Save a trace, as far as there is room; not that of an answer again that is not the recorded one."""
-        before = self.done.get(line["qid"], line)
-        if changes := differences(before, line):
-            warnings.warn(
-                f"{line['qid']}: answered otherwise than before ({changes[0]}); no trace is kept", stacklevel=3
-            )
-            return
-        path = file_of(self.folder, TRACES, trace_name(line["qid"]), most=LARGEST_TRACE)
-        if not self._traces and self._room <= 0:
-            return
-        why = f"traces take {TRACE_SPACE // 2**20} MiB"
-        try:
-            _write_or_explain(self._kept, lambda: self._kept.mkdir(exist_ok=True))
-            save_trace(trace, path, slim=not self._traces)
-            self._room -= path.stat().st_size
-        except (NotWrittenError, TraceFileError) as error:
-            if self._traces:
-                raise
-            why, self._room = str(error), 0  # nobody asked for it, and the answers matter more
-        if not self._traces and self._room <= 0:
-            warnings.warn(f"{self.folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
-
-    def finish(self) -> None:
-        """Put the lines into the order of the questions, once every question has one."""
-        if self._lock.is_locked:
-            for name, lines in ((PREDICTIONS, self.done), (TIMINGS, self._timings)):
-                self._rewrite(name, (lines[qid] for qid in self.qids if qid in lines))
-
-    def _complete(self) -> bool:
-        """Whether the folder holds the whole run, so that nothing has to be written; then its lines are read."""
-        if not (self.folder / CONFIG).exists():
-            return False
-        check_settings(self.folder, self.config, self._grown)
-        self._read()
-        return self.done.keys() == set(self.qids)
-
-    def _read(self) -> list[str]:
-        """Have what was answered in ``done``, all but what failed; what is wrong with damaged lines."""
-        lines, damaged = read_lines(self.folder / PREDICTIONS, Prediction)
+        there = check_settings(folder, self.config, self._grown)
+        lines = read_lines(folder / PREDICTIONS, Prediction)
         if strange := lines.keys() - set(self.qids):
-            where = self.folder / PREDICTIONS
+            where = folder / PREDICTIONS
             raise RunError(f"{where}: the id {min(strange)!r} is not one of this run's questions; delete its line")
         self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
-        return damaged
-
-    def _open(self) -> None:
-        traces = list(os.scandir(self._kept)) if file_of(self.folder, TRACES).is_dir() else []
-        for entry in traces:
-            if entry.is_symlink() or not entry.is_file():  # the question of a bad one may come late in the run
-                file_of(self.folder, TRACES, entry.name)
-        self._room = TRACE_SPACE - sum(entry.stat(follow_symlinks=False).st_size for entry in traces)
-        if not (self.folder / CONFIG).exists():
-            if (self.folder / PREDICTIONS).exists():
-                raise RunError(f"{self.folder}: holds {PREDICTIONS} but no {CONFIG}; give another folder")
-            self._write_config()
-            return
-        there = check_settings(self.folder, self.config, self._grown)
-        clear_drafts(self.folder)
-        for one in self._read():
-            warnings.warn(f"{one}; its question is asked again", stacklevel=3)
-        timings, damaged = read_lines(self.folder / TIMINGS, Timing)
-        for one in damaged:
-            warnings.warn(f"{one}; how long that question took is no longer known", stacklevel=3)
+        timings = read_lines(folder / TIMINGS, Timing)
         self._timings = {qid: line for qid, line in timings.items() if qid in self.done}
         self._note_circumstances(there)
-        self._rewrite(PREDICTIONS, self.done.values())
-        self._rewrite(TIMINGS, self._timings.values())
+        self._rewrite(CONFIG, _write_config(self.config))
+        self._rewrite(PREDICTIONS, encode(self.done.values()))
+        self._rewrite(TIMINGS, encode(self._timings.values()))
 
     def _note_circumstances(self, there: dict[str, Any]) -> None:
         """Say, and record, where a run is completed under another version or on another device than it was started."""
-        now = _find_circumstances(self.config)
-        before = _find_circumstances(there)
-        changed = there["dataset"] != self.config["dataset"]
-        self.config = there | {key: self.config[key] for key in ("dataset", "limit")}
+        before, now = ({key: config.get(key) for key in _CIRCUMSTANCES} for config in (there, self.config))
         if changes := differences(before, now):
             warnings.warn(
                 f"{self.folder}: this run was started otherwise ({'; '.join(changes)}); answers may differ in what "
                 "rounding decides",
                 stacklevel=2,
             )
-            resumed = self.config.setdefault("resumed", [])
-            if now not in resumed:
-                resumed.append(now)
-                changed = True
-        if changed:
-            self._write_config()
+            resumed = there.setdefault("resumed", [])
+            resumed += [now] * (now not in resumed)
+        self.config = there | {key: self.config[key] for key in ("dataset", "limit") if key in self.config}
 
-    def _write_config(self) -> None:
-        written = self.config | {"sum": config_sum(self.config)}
-        text = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
-        path = file_of(self.folder, CONFIG)
-        _write_or_explain(path, lambda: write_whole(path, text.encode("utf-8", errors="backslashreplace")))
+    # -- as episodes end ----------------------------------------------------------------------------------------------
 
-    def _rewrite(self, name: str, lines: Iterable[Line]) -> None:
-        """Replace a file whole by these lines; not where it holds them already."""
-        path, data = file_of(self.folder, name), encode(lines)
-        with suppress(OSError):
-            if path.read_bytes() == data:
-                return
-        if data or path.exists():
-            _write_or_explain(path, lambda: write_whole(path, data))
+    def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
+        """Its trace is written first, then how long it took, then its line, which says that it is done."""
+        qid = line["qid"]
+        if self.folder is not None and trace is not None:
+            self._keep(self.folder, line, trace)
+        if qid in self.done:
+            return
+        if self.folder is not None:
+            _append_line(file_of(self.folder, TIMINGS), encode([timing]))
+            _append_line(file_of(self.folder, PREDICTIONS), encode([line]))
+        self._timings[qid], self.done[qid] = timing, line
+
+    def lacks_trace(self, qid: str) -> bool:
+        """Whether a question that was answered is to be answered again for its trace."""
+        return self.folder is not None and bool(self._traces) and not (self.folder / TRACES / trace_name(qid)).exists()
+
+    def _keep(self, folder: Path, line: Line, trace: Trace) -> None:
+        """Save a trace, as far as there is room; not that of an answer again that is not the recorded one."""
+        if changes := differences(self.done.get(line["qid"], line), line):
+            warnings.warn(
+                f"{line['qid']}: answered otherwise than before ({changes[0]}); no trace is kept", stacklevel=3
+            )
+            return
+        if not self._traces and self._room <= 0:
+            return
+        path, why = trace_file(folder, trace_name(line["qid"])), f"traces take {TRACE_SPACE // 2**20} MiB"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            save_trace(trace, path, slim=not self._traces)
+            self._room -= path.stat().st_size
+        except (OSError, TraceFileError) as error:
+            if self._traces:
+                raise NotWrittenError(str(error)) from error
+            why, self._room = str(error), 0  # nobody asked for it, and the answers matter more
+        if not self._traces and self._room <= 0:
+            warnings.warn(f"{folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
+
+    def finish(self) -> None:
+        """Put the lines into the order of the questions, once every question has one."""
+        for name, lines in ((PREDICTIONS, self.done), (TIMINGS, self._timings)):
+            self._rewrite(name, encode(lines[qid] for qid in self.qids if qid in lines))
+
+    def _rewrite(self, name: str, data: bytes) -> None:
+        """Replace a file whole; not where it holds this already."""
+        if self.folder is None:
+            return
+        path = file_of(self.folder, name)
+        if data != (path.read_bytes() if path.exists() else b""):
+            try:
+                write_whole(path, data)
+            except OSError as error:
+                raise NotWrittenError(not_saved(path, error)) from error
 
 
 def check_settings(
     folder: str | Path, config: Mapping[str, Any], grown: Callable[[int], str] | None = None
 ) -> dict[str, Any]:
-    """The ``run.json`` of a folder, which must say the same as ``config`` but for versions and device.
+    """The ``run.json`` of a folder, which must say the same as ``config`` of what decides answers.
 
     It may be of fewer questions, where ``grown`` gives the same fingerprint for as many of those asked for now.
 
     Raises ``RunError`` naming every setting that differs, with both values.
     """
-    there = read_config(Path(folder) / CONFIG)
-    now = json.loads(json.dumps(config))
-    before, fewer = _compared_settings(there), there["dataset"]["questions"]
-    sampled = there.get("sample") or now.get("sample")
-    more = fewer < now["dataset"]["questions"] and not sampled
-    if grown and more and grown(fewer) == there["dataset"].get("fingerprint"):
-        before |= {"dataset": now["dataset"], "limit": now["limit"]}
-    changes = differences(before, _compared_settings(now))
-    if changes:
+    there = read_config(as_path(folder))
+    before, now = (_compared_settings(one) for one in (there, json.loads(_write_config(config))))
+    fewer, fingerprint = before["dataset"]["questions"], before["dataset"].get("fingerprint")
+    if grown and fewer < now["dataset"]["questions"] and grown(fewer) == fingerprint:
+        before["dataset"] = now["dataset"]
+    if changes := differences(before, now):
         more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
         raise RunError(
             f"{folder}: holds a run of other settings (there → asked for now): {'; '.join(changes[:5])}{more}.\n"
@@ -275,27 +277,16 @@ def check_settings(
     return there
 
 
-def refuse_duplicates(qids: Sequence[str]) -> None:
-    """Raise ``RunError`` where two questions have one id, by which their answers could not be told apart."""
-    twice = [qid for qid, count in Counter(qids).items() if count > 1]
-    if twice:
-        places = [i for i, qid in enumerate(qids, 1) if qid == twice[0]]
-        raise RunError(
-            f"the id {twice[0]!r} stands for {len(places)} questions, number {places[0]} and {places[1]} among them; "
-            "give every question an id of its own"
-        )
-
-
 def _compared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in config.items() if key not in (*_CIRCUMSTANCES, "resumed", "format", "traces")}
+    kept = {key: config[key] for key in _DECIDES}
     for part in ("retriever", "template"):  # who chose it changes nothing of what it finds, or of the prompt
-        if kept.get(part):
+        if kept[part]:
             kept[part] = {key: value for key, value in kept[part].items() if key != "chosen"}
     return kept
 
 
-def _find_circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: config[key] for key in _CIRCUMSTANCES if key in config}
+def _write_config(config: Mapping[str, Any]) -> bytes:
+    return (json.dumps(config, indent=1) + "\n").encode()
 
 
 def _append_line(path: Path, data: bytes) -> None:
@@ -308,10 +299,3 @@ def _append_line(path: Path, data: bytes) -> None:
         raise NotWrittenError(
             f"{path}: a line was not written: {error.strerror or error}; {remedy(error)}; the lines before it are sound"
         ) from error
-
-
-def _write_or_explain(path: Path, write: Callable[[], object]) -> None:
-    try:
-        write()
-    except OSError as error:
-        raise NotWrittenError(not_saved(path, error)) from error

@@ -21,8 +21,7 @@ from dragin_lab.run.benchmark import Benchmark, as_benchmark, check_run, finds_n
 from dragin_lab.run.cache import Cache, Counts
 from dragin_lab.run.intervals import summary
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.lines import Line, window_lost
-from dragin_lab.run.rundir import RunRecord, read_run
+from dragin_lab.run.rundir import Line, RunRecord, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,9 +149,30 @@ def run_together(
                     under_way[i] = stack.enter_context(open_run(lab, method, asked, folder, title=title, **options))
                 predictions[i] = under_way[i](upto)
     for (method, _, _), lines in zip(runs, predictions, strict=True):
-        if lost := window_lost(lines):
+        if lost := _window_lost(lines):
             warnings.warn(f"{asked.name} {method.label}: {lost}", stacklevel=3)
     return predictions
+
+
+def _window_lost(predictions: Iterable[Mapping[str, Any]]) -> str:
+    """What the model's window cost a run, and what to do; empty where nothing."""
+    lost = [line["window"] for line in predictions if "window" in line]
+    if not lost:
+        return ""
+    total = {name: sum(one.get(name, 0) for one in lost) for name in _LOST}
+    losses = ", ".join(f"{total[name]:,} {words}" for name, words in _LOST.items() if total[name])
+    return (
+        f"the model's window was too small for {len(lost):,} answers: {losses}. Lower top_k or max_new_tokens, shorten "
+        "the passages, give fewer exemplars, or take a model with a larger window"
+    )
+
+
+#: Entries of ``window``, and what they count.
+_LOST = {
+    "beyond": "prompts with what was written after them outgrew it",
+    "passages": "passages were dropped",
+    "exemplars": "exemplars were dropped",
+}
 
 
 def _question_blocks(questions: int, cache: Cache | None) -> Iterator[int]:

@@ -18,7 +18,7 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import record_episodes
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.lines import Finished
+from dragin_lab.run.runwriter import Finished
 from dragin_lab.run.serving import describe_error, describe_model, describe_retriever, render_chat
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.trace import Question

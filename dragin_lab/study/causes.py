@@ -27,7 +27,6 @@ from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.answers import normalize_answer
 from dragin_lab.data.datasets import gold_titles
 from dragin_lab.errors import DataError
-from dragin_lab.run.lines import readable
 from dragin_lab.study.truth import StatedFact, find_facts
 from dragin_lab.text import compose
 from dragin_lab.trace.kept import arrivals, origins
@@ -95,7 +94,7 @@ class Judge:
         """Why the answer of a prediction line is wrong; what needs its ``trace`` is "unknown" without one."""
         if line["ended"] == "error":
             return Cause("failed", str(line.get("error", "")).partition("\n")[0][:200])
-        if not readable(line):
+        if not line["readable"]:
             if line["ended"] == "length":
                 return Cause("cut by length", f"after {line['tokens']} tokens, with no answer")
             return Cause("no readable answer", f"the text ends with {line['text'].strip()[-60:]!r}")

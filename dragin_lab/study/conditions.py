@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dragin_lab.catalog.methods import METHODS, VARIANTS, method
 from dragin_lab.checks import choice, shown
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import PEAK, Line
-from dragin_lab.run.rundir import RunRecord
+from dragin_lab.run.rundir import PEAK, Line, RunRecord
 from dragin_lab.text import write_compared
 
 if TYPE_CHECKING:
@@ -124,8 +123,7 @@ def never_fired(records: Mapping[At, RunRecord]) -> list[str]:
         sound = [line for line in record.predictions if line["ended"] != "error"]
         if theta is None or len(sound) <= FEW or any(line["retrievals"] for line in sound):
             continue
-        timings = record.read_timings()[0].values()
-        peaks = [line[PEAK] for line in timings if line.get(PEAK) is not None]
+        peaks = [line[PEAK] for line in record.timings.values() if line.get(PEAK) is not None]
         peak, limit = write_compared(max(peaks, default=theta), theta)
         highest = f"; the highest was {peak}" if peaks else ""
         lines.append(

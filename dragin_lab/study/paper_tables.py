@@ -18,8 +18,7 @@ from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS, FILES
 from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import SCORES, readable
-from dragin_lab.run.rundir import RunRecord, find_runs
+from dragin_lab.run.rundir import SCORES, RunRecord, find_runs
 from dragin_lab.study.conditions import check_same_questions, differing_conditions, never_fired
 from dragin_lab.study.table import INTERVALS, Cell, Row, Table, comparing, mean_cell
 
@@ -327,7 +326,7 @@ class _Filling:
         if None in beside and labels[0] == "LLM":
             lines.append("the model is none of the paper's and stands beside each of them; --as (as_model=) names one")
         answers = [line for source in used for line in source.record.predictions if line["ended"] != "error"]
-        if unreadable := sum(not readable(line) for line in answers):
+        if unreadable := sum(not line["readable"] for line in answers):
             yes_or_no = any(source.benchmark == "strategyqa" for source in used)
             counts_as = "; on StrategyQA they count as no, as in the released code" if yes_or_no else ""
             lines.append(f"{unreadable:,} of {len(answers):,} answers could not be read{counts_as}")

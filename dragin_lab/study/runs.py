@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, text
 from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.files import as_path, not_saved, write_whole
-from dragin_lab.run.lines import PEAK, SCORES, Line, own_metrics, readable, value_of
-from dragin_lab.run.rundir import TABLE, RunError, RunRecord, find_runs, pack_table, warn_of_damage
+from dragin_lab.run.rundir import SCORES, Line, RunError, RunRecord, find_runs, own_metrics, save_table, value_of
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.conditions import (
     ANSWER_COLUMNS,
@@ -92,8 +90,6 @@ class Runs:
 
         rows = []
         for (dataset, name), record in self._by.items():
-            timings, damaged = record.read_timings()
-            warn_of_damage(damaged, "left out, so the seconds of its question are not known")
             for qid, line in self.lines(dataset, name).items():
                 rows.append(
                     {
@@ -101,8 +97,8 @@ class Runs:
                         "gold": " | ".join(line["gold"]), "answer": line["answer"],
                         "right": None if line["em"] is None else line["em"] >= _RIGHT,
                         **{key: line[key] for key in ("em", "f1", "retrievals", "tokens")},
-                        "seconds": timings.get(qid, {}).get("seconds"),
-                        "ended": line["ended"], "readable": readable(line),
+                        "seconds": record.timings.get(qid, {}).get("seconds"),
+                        "ended": line["ended"], "readable": line["readable"],
                         **{metric: value_of(line, metric) for metric in self.metrics},
                     }
                 )  # fmt: skip
@@ -255,7 +251,7 @@ class Runs:
         if at not in self._causes:
             wrong = line["ended"] == "error" or (line["em"] is not None and line["em"] < _RIGHT)
             judge = self.judge(record.config["dataset"]["name"])
-            known = (record.causes or {}).get(qid)
+            known = record.causes.get(qid)
             judged = Cause(*known) if known else judge.cause(line, self.kept_trace(record, qid)) if wrong else None
             self._causes[at] = judged
         return self._causes[at]
@@ -268,22 +264,18 @@ class Runs:
         They are written whole but for their traces: each has its settings, and a line for each question, with its
         cause. Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
         """
-        target = as_path(path)
-        if not target.name.endswith(TABLE):
-            raise SettingError(f"{path}: runs are saved as {TABLE}; .questions and .table() are DataFrames to write")
-        try:
-            write_whole(target, pack_table([record.config for record in self._by.values()], list(self._rows())))
-        except OSError as error:
-            raise RunError(not_saved(target, error)) from error
-        return target
+        return save_table(path, [record.config for record in self._by.values()], self._rows())
 
     def _rows(self) -> Iterator[Line]:
         """The lines of a table of these runs."""
         for number, ((dataset, name), record) in enumerate(self._by.items()):
-            timings = record.read_timings()[0]
             for qid, line in self.lines(dataset, name).items():
-                timing = timings.get(qid, {})
-                row = {"run": number, **line, **{key: timing[key] for key in ("seconds", PEAK) if key in timing}}
+                timing = record.timings.get(qid, {})
+                row: Line = {
+                    "run": number,
+                    **line,
+                    **{key: timing[key] for key in ("seconds", "peak") if key in timing},
+                }
                 cause = self.cause(qid, name, dataset)
                 yield row | ({} if cause is None else {"cause": [cause.kind, cause.why]})
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import choice
 from dragin_lab.run.intervals import Interval, bracket, interval_of
-from dragin_lab.run.lines import SCORES, Line, own_metrics, readable, value_of
-from dragin_lab.run.rundir import RunRecord
+from dragin_lab.run.rundir import SCORES, Line, RunRecord, own_metrics, value_of
 from dragin_lab.study.conditions import At, differing_conditions, never_fired
 from dragin_lab.study.statistics import PairedTest, paired
 from dragin_lab.text import csv_text
@@ -278,7 +277,7 @@ def means_table(records: Mapping[At, RunRecord], lines: Mapping[At, Mapping[str,
         for name, own in answers.items():
             others = answers.get(base, []) if name != base else []
             cells[name] += [mean_cell(key, own, others, places) for _, key, places in measures]
-            count = sum(not readable(line) for line in own)
+            count = sum(not line["readable"] for line in own)
             cells[name].append(Cell(setting=f"{count} of {len(own)}" if own else ""))
     rows = []
     for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from command import Command
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import MissingPackageError
 from dragin_lab.run.cluster import Cluster
-from dragin_lab.run.lines import Prediction, decode
 from dragin_lab.run.worker import ClusterError, Recipe, Worker
 
 
@@ -33,7 +33,7 @@ def test_a_worker_gives_what_a_run_writes(tmp_path: Path) -> None:
     assert recorded["retriever"] == {"kind": "ScriptedRetriever"}
     options = {"batch_size": 1, "traces": False}
     answers = list(worker.answer(questions(2), DRAGIN, {"exemplars": PromptTemplate()}, options))
-    assert [one.line for one in answers] == [decode(line, Prediction) for line in written.splitlines()]
+    assert [one.line for one in answers] == [json.loads(line) for line in written.splitlines()]
     assert answers[0].trace is None
     assert Worker(ScriptedRecipe(searches=False)).load().recorded["retriever"] is None
 

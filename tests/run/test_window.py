@@ -11,7 +11,6 @@ import dragin_lab as dl
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import Prediction, decode, encode
 
 LONG = "Ann Lee was born in the city of Ulm. " * 4
 
@@ -54,10 +53,6 @@ def test_a_run_counts_it_and_says_so_once_with_the_remedy(lab: dl.Lab, tmp_path:
     record = runs.records[0]
     assert all(line["window"]["exemplars"] for line in record.predictions)
     assert "sr-rag (window too small for 2)" in str(runs.table())
-    line = record.predictions[0]
-    for window in ({"beyond": -1}, {"other": 1}, [1], "x"):
-        with pytest.raises(ValueError, match="window"):
-            decode(encode([line | {"window": window}]).strip(), Prediction)
 
 
 def test_a_preamble_that_does_not_fit_is_named(lab: dl.Lab) -> None:

@@ -237,5 +237,5 @@ def test_no_text_in_a_csv_is_a_formula_and_numbers_stay(tmp_path: Path) -> None:
 def test_a_damaged_timing_is_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     (folder / "timings.jsonl").write_text("damaged\n")
-    with pytest.warns(UserWarning, match=r"timings\.jsonl, line 1: .* the seconds of its question are not known"):
+    with pytest.warns(UserWarning, match=r"timings\.jsonl, line 1: .*left out"):
         assert len(dl.Runs.load(folder).outcomes) == 4
