@@ -30,7 +30,7 @@ from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.doors import Elasticsearch
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.cache import Cache
-from dragin_lab.run.worker import Recipe
+from dragin_lab.run.cluster import Recipe
 from dragin_lab.study.fitting import calibration
 from dragin_lab.trace.trace import Prompt
 

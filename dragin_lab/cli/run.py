@@ -31,10 +31,9 @@ from dragin_lab.data.presets import find_preset
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import Benchmark, check_run, run_folder
-from dragin_lab.run.cluster import prepare_ray
+from dragin_lab.run.cluster import ClusterError, Recipe, prepare_ray
 from dragin_lab.run.rundir import RunError, RunStoppedError, read_run
 from dragin_lab.run.runwriter import NotWrittenError
-from dragin_lab.run.worker import ClusterError, Recipe
 from dragin_lab.study.table import FORMATS
 
 #: Questions of the demo side by side: a forward of many costs a small model little more than one of one.

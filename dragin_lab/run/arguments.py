@@ -8,8 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.checks import EMBEDDED, choice, is_embedded, shown
@@ -26,13 +24,12 @@ def check_arguments(
     model: Any,
     corpus: Any,
     retriever: Any,
-    seed: Any,
     layout: str | None,
     fields: Any,
 ) -> None:
     """Raise ``SettingError`` for arguments of ``Lab`` that cannot be, alone or together; its ``names`` are those."""
-    for key in loading:
-        choice("argument", key, (*names, *_loading_arguments()))
+    for key in loading:  # only now, as it brings torch
+        choice("argument", key, (*names, *import_module("dragin_lab.engines.load").loading_arguments()))
     named = model is None or isinstance(model, str | Path)
     if not (named or hasattr(model, "write") or hasattr(model, "finish")):
         raise SettingError(f"model {shown(model)} is {type(model).__name__}; give a folder, an id or a LanguageModel")
@@ -42,26 +39,15 @@ def check_arguments(
         )
     if hasattr(model, "finish") and not (corpus is None and retriever is None):
         raise SettingError("a cluster searches its own passages; name them in its Recipe, and leave them out here")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise SettingError(f"seed={shown(seed)}: give a whole number of at least 0")
+    if layout is not None:
+        choice("layout", layout, LAYOUTS)
     own = not (retriever is None or isinstance(retriever, str))
     if own and corpus is not None:
         raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
-    if fields is not None and (own or is_embedded(corpus) or _is_open(corpus)):
-        raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
-    if layout is not None:
-        choice("layout", layout, LAYOUTS)
-
-
-def _is_open(corpus: Any) -> bool:
-    """Whether passages are a ``Corpus`` already; its module is not imported before, as reading traces does without."""
-    return isinstance(corpus, import_module("dragin_lab.retrieval.corpus").Corpus)
-
-
-def _loading_arguments() -> list[str]:
-    """What ``open_model`` takes beside the model; looked up where something is given, as it brings torch."""
-    names: list[str] = import_module("dragin_lab.engines.load").loading_arguments()
-    return names
+    if fields is not None:
+        corpora = import_module("dragin_lab.retrieval.corpus")  # only now, as reading traces does without
+        if own or is_embedded(corpus) or isinstance(corpus, corpora.Corpus):
+            raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
 
 
 def as_prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) -> PromptTemplate | None:

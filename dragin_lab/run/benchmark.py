@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -40,8 +39,7 @@ class Benchmark:
     """Questions with a name and the prompt they are asked with.
 
     The name is part of the path of a run, so it may hold "/" and may not lead out of a folder. ``template`` None is the
-    model's own default. ``split``, ``limit`` and ``sample`` say how the questions were chosen, ``kind`` which
-    benchmark's format they have (``datasets.BENCHMARKS``, or "plain").
+    model's own default. ``kind`` is which benchmark's format they have (``datasets.BENCHMARKS``, or "plain").
     """
 
     name: str
@@ -57,13 +55,8 @@ class Benchmark:
         if not self.name.strip("./ ") or path.is_absolute() or ".." in path.parts or set(self.name) & set("\\\0"):
             raise SettingError(f"a benchmark cannot be called {self.name!r}; the name is part of the path of its runs")
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 (hex) over ids, texts and gold answers, in order."""
-        return self.fingerprint_of(len(self.questions))
-
-    def fingerprint_of(self, first: int) -> str:
-        """The fingerprint of the first so many questions."""
+    def fingerprint(self, first: int | None = None) -> str:
+        """SHA-256 (hex) over ids, texts and gold answers, in order, of the first questions or all."""
         return fingerprint(self.questions[:first])
 
     def __repr__(self) -> str:
@@ -134,8 +127,7 @@ def open_run(
     """A run under way: call what this yields with n to answer the first n questions, with None for all.
 
     It returns the predictions so far, in the order of the questions. ``folder`` None records them in memory alone.
-    Progress is shown under ``title``, and not without one. ``RunStoppedError`` where every search fails. For the rest
-    see ``Lab.run``.
+    Progress is shown under ``title``, and not without one. ``RunStoppedError`` where every search fails.
     """
     asking = lab.replace(exemplars=lab.template(method, asked.template))
     qids = [q.id for q in asked.questions]
@@ -155,7 +147,7 @@ def open_run(
         return [run.done[qid] for qid in qids if qid in run.done]
 
     config = {} if folder is None else run_config(lab, method, asked, traces=traces)
-    with RunFolder(folder, config, qids, traces=traces, grown=asked.fingerprint_of) as run:
+    with RunFolder(folder, config, qids, traces=traces, grown=asked.fingerprint) as run:
         try:
             yield answer
         except KeyboardInterrupt as interrupt:
@@ -192,7 +184,7 @@ def run_folder(lab: Lab, method: Method, asked: Benchmark, output: str | Path) -
 def check_run(lab: Lab, method: Method, asked: Benchmark, folder: str | Path, *, traces: bool | None = None) -> None:
     """Raise ``RunError`` where the folder holds a run of other settings; nothing is written."""
     if (as_path(folder) / CONFIG).exists():
-        check_settings(folder, run_config(lab, method, asked, traces=traces), asked.fingerprint_of)
+        check_settings(folder, run_config(lab, method, asked, traces=traces), asked.fingerprint)
 
 
 def finds_nothing(lab: Lab, asked: Benchmark) -> bool:
@@ -225,7 +217,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
             "name": asked.name,
             "split": asked.split,
             "questions": len(asked.questions),
-            "fingerprint": asked.fingerprint,
+            "fingerprint": asked.fingerprint(),
         },
         "seed": lab.seed,
         "limit": asked.limit,
@@ -259,9 +251,6 @@ def record_episodes(
         asking = {"exemplars": lab.prompt, "layout": lab.layout, "seed": lab.seed}
         return lab.model.finish(questions, method, asking, options)
     return (record_of(trace, traces) for trace in ask_many(lab, questions, method, batch_size))
-
-
-# -- small things -----------------------------------------------------------------------------------------------------
 
 
 def _name_source(source: str, split: str | None) -> tuple[str, str | None]:

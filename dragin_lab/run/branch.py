@@ -15,13 +15,12 @@ import numpy as np
 from dragin_lab.catalog.methods import restore_method
 from dragin_lab.checks import instance
 from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
-from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.run.change import JUDGING, Change, find_text, read_change
 from dragin_lab.run.drivers import Stream, begin_stream, finish_stream, kind_of
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.serving import Running, open_episode
+from dragin_lab.run.serving import open_episode
 from dragin_lab.text import write_compared
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Draft, Passage, Query, Trace
@@ -29,56 +28,41 @@ from dragin_lab.trace.trace import Draft, Passage, Query, Trace
 #: Of a trace's provenance, what may differ from the lab's: versions of programs, and how drafts were shared out.
 _FREE = frozenset({"dragin_lab", "torch", "transformers", "python", "device", "batch", "seed"})
 
-#: What of a draft a trace may lack, and its model gives again.
-_CAPTURED = ("rows", "states")
-
 
 class BranchError(DraginLabError):
     """A trace that its own method does not write again, as far as it is recorded."""
 
 
-def branch(lab: Lab, trace: Trace, *, nlp: Any = None, **change: Any) -> Trace:
+def branch(lab: Lab, trace: Trace, **options: Any) -> Trace:
     """``Lab.branch``."""
-    return finish_stream(stream_branch(lab, trace, nlp=nlp, watched=False, **change))
+    return finish_stream(stream_branch(lab, trace, watched=False, **options))
 
 
 def stream_branch(lab: Lab, trace: Trace, *, nlp: Any = None, watched: bool = True, **change: Any) -> Stream:
     """A branch token by token, with arguments and errors as for ``Lab.branch``."""
-    method, lab = method_of(lab, trace, nlp), lab_of(lab, trace)
-    running = open_branch(lab, method, trace, read_change(lab.model.tokenizer, method, trace, **change))
-    return begin_stream(lab, running, method, watched=watched)
-
-
-def method_of(lab: Lab, trace: Trace, nlp: Any = None) -> Method:
-    """The method that wrote a trace. Raises ``SettingError`` as ``restore_method``, and where no branch can be made."""
     instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
     if lab.elsewhere:
         raise SettingError("a cluster answers questions elsewhere; to branch, open its model here: dl.Lab(model)")
-    return restore_method(trace.method, nlp)
-
-
-def lab_of(lab: Lab, trace: Trace) -> Lab:
-    """The lab with the trace's seed."""
-    return lab.replace(seed=trace.provenance.get("seed", lab.seed))
-
-
-def open_branch(lab: Lab, method: Method, parent: Trace, change: Change) -> Running:
-    """The branch's episode, not started. Raises ``SettingError`` where the lab is not the one that made the trace."""
-    branching = _Branching(parent, change)
+    method, lab = restore_method(trace.method, nlp), lab.replace(seed=trace.provenance.get("seed", lab.seed))
+    branching = _Branching(trace, read_change(lab.model.tokenizer, method, trace, **change))
     judges = getattr(method.trigger, "loop", "") in JUDGING
-    if change.rules or (parent.parting is not None and judges):  # a decision of the parent may itself be forced
-        method = replace(method, trigger=overrule(method.trigger, branching))
-    running = open_episode(lab, method, parent.question)
-    trace = branching.trace = running.trace
-    trace.method, trace.parting = dict(parent.method), change.parting
-    then, now = ({k: v for k, v in one.provenance.items() if k not in _FREE} for one in (parent, trace))
+    if branching.change.rules or (
+        trace.parting is not None and judges
+    ):  # a decision of the parent may itself be forced
+        own = method.trigger
+        kind = type(type(own).__name__, (_Overruled, type(own)), {"branching": branching})
+        method = replace(method, trigger=kind(**{f.name: getattr(own, f.name) for f in fields(own)}))
+    running = open_episode(lab, method, trace.question)
+    branching.trace = running.trace
+    running.trace.method, running.trace.parting = dict(trace.method), branching.change.parting
+    then, now = ({k: v for k, v in one.provenance.items() if k not in _FREE} for one in (trace, running.trace))
     if changes := differences(then, now):
         raise SettingError(
             f"the trace was made otherwise than this lab asks ({changes[0]}); branch it with a lab that has the "
             "model, passages and exemplars it was made with"
         )
     running.episode = branching.around(running.episode)
-    return running
+    return begin_stream(lab, running, method, watched=watched)
 
 
 @dataclass
@@ -98,10 +82,16 @@ class _Branching:
     def around(self, episode: Episode[None]) -> Episode[None]:
         """The episode with what it asks for before the parting answered."""
         try:
-            request = next(episode)
+            request: Request = next(episode)
+            answer: Any
             while True:
                 try:
-                    answer = yield from self._answer(request)
+                    if self.parted or isinstance(request, Attend):
+                        answer = yield request
+                    elif isinstance(request, Write):
+                        answer = yield from self._write(request)
+                    else:
+                        answer = yield from self._search(request)
                 except Exception as error:  # noqa: BLE001 - a request that failed belongs to the episode
                     request = episode.throw(error)
                 else:
@@ -112,17 +102,9 @@ class _Branching:
         finally:
             episode.close()
 
-    def _answer(self, request: Request) -> Episode[Any]:
-        if self.parted or isinstance(request, Attend):
-            return (yield request)
-        if isinstance(request, Write):
-            return (yield from self._write(request))
-        return (yield from self._search(request))
-
     def _write(self, request: Write) -> Episode[Draft]:
         kind = kind_of(request, self.trace)
-        source = "extraction" if kind == "answer" else kind
-        step = None if source == "extraction" else self.step
+        source, step = ("extraction", None) if kind == "answer" else (kind, self.step)
         recorded, prompt = find_text(self.parent, step, source)
         if recorded is None or prompt is None or prompt.text != request.prompt.text:
             raise self._strayed(f"writes its {source} after another prompt", step)
@@ -133,13 +115,15 @@ class _Branching:
             if change.ids:
                 return (yield replace(request, prefix=change.ids))
             queried = True  # another decision on what was written
-        if not _lacks(request, recorded, queried=queried):
+        # What a slim trace, or a saved one, does not hold: rows are read where the draft is queried, states in all.
+        without_states = request.hidden is not None and recorded.states is None and len(recorded) > 0
+        if not (request.attention and queried and recorded.rows is None) and not without_states:
             return recorded
         ids = tuple(recorded.ids.tolist())
         draft: Draft = yield replace(request, prefix=ids, max_new_tokens=len(ids))
         if len(draft) < len(ids):
             raise self._strayed(f"ends its {source} after {len(draft)} of {len(ids)} tokens", step)
-        return replace(recorded, **{name: getattr(draft, name) for name in _CAPTURED})
+        return replace(recorded, rows=draft.rows, states=draft.states)
 
     def _search(self, request: Search) -> Episode[list[Passage]]:
         step = self.step
@@ -152,10 +136,9 @@ class _Branching:
         change = self.change
         if change.parting.step == step and change.parting.kind == "query":
             self._part()
-            if change.query != recorded.query.text:
-                note = f"in place of {recorded.query.text!r}"
-                self.trace.steps[step].query = Query(change.query, change.query, note=note)
-                request = replace(request, query=change.query)
+            if (query := change.parting.after) != recorded.query.text:
+                self.trace.steps[step].query = Query(query, query, note=f"in place of {recorded.query.text!r}")
+                request = replace(request, query=query)
             return (yield request)
         if change.parting.step == step and change.parting.kind == "passages":
             self._part()
@@ -173,16 +156,6 @@ class _Branching:
             f"the episode of {self.parent.question.text[:60]!r} {how}{where}, which the trace does not say; ask the "
             "question again with this lab, and branch that trace"
         )
-
-
-def _lacks(request: Write, recorded: Draft, *, queried: bool) -> bool:
-    """Whether something is asked for that the record does not hold: that of a slim trace, or of a saved one.
-
-    The rows of the captured layer are read where the draft is ``queried``; all else by the trigger, in every draft.
-    """
-    attention = request.attention and queried and recorded.rows is None
-    hidden = request.hidden is not None and recorded.states is None and len(recorded) > 0
-    return attention or hidden
 
 
 # -- another decision -------------------------------------------------------------------------------------------------
@@ -206,7 +179,7 @@ class _Overruled(Trigger):
         if not self.branching.parted:
             recorded = self.branching.parent.steps[self.branching.step].words.hit
             hit = recorded if written and len(recorded) == len(verdict.hit) else np.zeros_like(verdict.hit)
-        elif self._flipped is not None and self._flipped.retrieve and written:
+        elif self._flipped is not None and self._flipped.retrieves and written:
             hit = self._find_hit(verdict, self._flipped.parting.token)
         else:
             return verdict
@@ -215,8 +188,8 @@ class _Overruled(Trigger):
     @staticmethod
     def _find_hit(verdict: Verdict, token: int | None) -> np.ndarray:
         """(w,) bool: the word of a token; without one the words that fire, or else the highest that may."""
-        spans = verdict.draft.spans
         if token is not None:
+            spans = verdict.draft.spans  # (w, 2)
             hit: np.ndarray = (spans[:, 0] <= token) & (token < spans[:, 1])
             return hit
         if verdict.fires:
@@ -226,17 +199,15 @@ class _Overruled(Trigger):
 
     def _may_fire(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
         judged = super()._may_fire(draft, resumed, until)  # (w,)
-        if self._flipped is None or self._flipped.retrieve:
+        if (change := self._flipped) is None or change.retrieves:
             return judged
-        sentence = self._flipped.sentence
-        if sentence is None:
+        if change.sentence is None:
             return np.zeros_like(judged)
-        return judged & (draft.sentence_of_word > sentence) & (draft.settled > sentence)
+        return judged & (draft.sentence_of_word > change.sentence) & (draft.settled > change.sentence)
 
     def describe_hit(self, verdict: Verdict) -> str:
-        reason = super().describe_hit(verdict)
-        if self._flipped is None or not self._flipped.retrieve:
-            return reason
+        if self._flipped is None or not self._flipped.retrieves:
+            return super().describe_hit(verdict)
         word = verdict.words.text[verdict.word]
         score, theta = write_compared(float(verdict.score[verdict.word]), float(self.theta or 0.0))
         return f"the branch retrieves here, at {word!r}, which {self.describe_score(score)}; θ is {theta}"
@@ -244,10 +215,3 @@ class _Overruled(Trigger):
     def describe_silence(self, peak: float) -> str:
         reason = super().describe_silence(peak) if np.isfinite(peak) else "nothing else is judged"
         return reason if self._flipped is None else f"the branch does not retrieve here; {reason}"
-
-
-def overrule(trigger: Trigger, branching: _Branching) -> Trigger:
-    """The trigger with the branch's decisions in place of its own."""
-    kind = type(type(trigger).__name__, (_Overruled, type(trigger)), {"branching": branching})
-    overruled: Trigger = kind(**{f.name: getattr(trigger, f.name) for f in fields(trigger)})
-    return overruled

@@ -1,16 +1,25 @@
-"""A cache of arrays, in memory or in a folder for several processes; ``cached`` puts one before a model."""
+"""A cache of what models wrote, in memory or in a folder for several processes, and a model with one before it.
+
+A draft is cached as its tokens, what was measured on them and the attention among them. To serve it, its ``Stop`` is
+asked about those tokens in order, so it ends where it would have ended. A draft that needs more tokens than are cached
+is written from its beginning and replaces them. A key holds all that can change what is written: the model's
+``identity``, the prompt, the bias on its tokens and the ids it begins with.
+"""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import warnings
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, fields, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import diskcache
 import numpy as np
@@ -18,8 +27,14 @@ import safetensors
 import safetensors.numpy
 
 from dragin_lab.checks import count, shown
+from dragin_lab.core.episode import Write
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.files import as_path, remedy
+from dragin_lab.trace.file import pack_record, unpack_record
+from dragin_lab.trace.trace import Draft
+
+if TYPE_CHECKING:
+    from dragin_lab.engines.engine import Engine, Watch
 
 LIMIT, DISK_LIMIT = 2**30, 8 * 2**30  # bytes in memory, and in a folder
 _DAMAGED = (
@@ -62,20 +77,17 @@ class Counts:
         )
 
 
-class Cache:
+class Cache(AbstractContextManager["Cache"]):
     """Arrays under keys, bounded in bytes; the least recently used are deleted first.
 
     Threads may share a cache, and processes its folder. ``counts`` says what was served. A damaged entry counts as
-    missing. Where a folder takes no more (a full disk), a warning says so, what is in it is still served, and nothing
-    more is cached.
+    missing. Where a folder takes no more (a full disk), a warning says so, and nothing more is cached.
 
     Args:
         folder: keep the entries there (diskcache), for later processes too; None is in memory.
         limit: bytes; by default ``LIMIT`` in memory and ``DISK_LIMIT`` in a folder.
 
-    Raises:
-        CacheError: a folder that cannot be written, or holds a damaged cache.
-        SettingError: a limit below 0.
+    Raises ``CacheError`` for a folder that cannot be written or holds a damaged cache.
     """
 
     def __init__(self, folder: str | Path | None = None, *, limit: int | None = None) -> None:
@@ -93,14 +105,14 @@ class Cache:
         """Bytes of all entries; in a folder, what they take on the disk."""
         return int(self._store.volume())
 
-    def get(self, key: str) -> Arrays | None:
-        """The arrays under a key; None where there are none, and for a damaged entry, with a warning."""
+    def get(self, key: str, read: Callable[[Arrays], Any] = dict) -> Any:
+        """What ``read`` makes of a key's arrays; None where there are none or, with a warning, damaged ones."""
         try:
             if (data := self._store.get(key)) is None:
                 return None
             if zlib.crc32(data[4:]) != int.from_bytes(data[:4]):
                 raise ValueError("another checksum")
-            return safetensors.numpy.load(data[4:])
+            return read(safetensors.numpy.load(data[4:]))
         except _DAMAGED as error:
             where = self.folder or "the cache"
             warnings.warn(f"{where}: an entry is damaged ({error}); it is generated again", stacklevel=3)
@@ -112,9 +124,8 @@ class Cache:
         if len(data) > self.limit or self._failed:
             return
         try:
-            self._store.set(key, zlib.crc32(data).to_bytes(4) + data)
-        except diskcache.Timeout:  # another process holds it for long: only this one is not cached
-            return
+            with suppress(diskcache.Timeout):  # another process holds it for long: only this one is not cached
+                self._store.set(key, zlib.crc32(data).to_bytes(4) + data)
         except (sqlite3.Error, OSError) as error:
             self._failed = True
             warnings.warn(
@@ -123,17 +134,11 @@ class Cache:
                 stacklevel=3,
             )
 
-    def clear(self) -> None:
-        """Drop all entries."""
-        self._store.clear()
-
     def close(self) -> None:
         """Close the folder; it is then an empty cache in memory."""
-        self._store.close()
+        if self.folder is not None:
+            self._store.close()
         self._store = _Memory(self.limit)
-
-    def __enter__(self) -> Cache:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -162,24 +167,12 @@ class _Memory(OrderedDict[str, bytes]):
             while self.bytes > self.limit:
                 self.bytes -= len(self.popitem(last=False)[1])
 
-    def clear(self) -> None:
-        super().clear()
-        self.bytes = 0
-
-    def close(self) -> None:
-        self.clear()
-
     def volume(self) -> int:
         return self.bytes
 
 
 class _Plain(diskcache.Disk):
-    """Keys are texts and values bytes, so that nothing in a file that may be someone else's is unpickled."""
-
-    def get(self, key: Any, raw: bool) -> Any:
-        if not raw:
-            raise ValueError("a key that is no text")
-        return super().get(key, raw)
+    """Values are bytes, so that nothing in a file that may be someone else's is unpickled; no key is ever read."""
 
     def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
         if mode not in (diskcache.core.MODE_RAW, diskcache.core.MODE_BINARY):
@@ -188,7 +181,6 @@ class _Plain(diskcache.Disk):
 
 
 def _open_folder(folder: Path, limit: int) -> Any:
-    """The cache of a folder, both made where they are missing. Raises ``CacheError``."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return diskcache.Cache(folder, disk=_Plain, size_limit=limit, eviction_policy="least-recently-used")
@@ -201,10 +193,7 @@ def _open_folder(folder: Path, limit: int) -> Any:
 
 
 def as_cache(given: Cache | str | Path | bool | None) -> Cache | None:
-    """The cache that is asked for; True stands for a new one in memory, None or False for none.
-
-    Raises ``SettingError`` for anything else; otherwise as ``Cache``.
-    """
+    """The cache that is asked for; True stands for a new one in memory, None or False for none."""
     if given is None or isinstance(given, bool):
         return Cache() if given else None
     if isinstance(given, str | Path):
@@ -212,3 +201,150 @@ def as_cache(given: Cache | str | Path | bool | None) -> Cache | None:
     if isinstance(given, Cache):
         return given
     raise SettingError(f"cache={shown(given)}: give a Cache, a folder, True for one in memory, or None for none")
+
+
+# -- a model with a cache before it -----------------------------------------------------------------------------------
+
+
+def cached(lm: Engine, cache: Cache | None) -> Any:
+    """The model, with its drafts served from ``cache`` and added to it.
+
+    It is the model itself without a cache, under sampling, and where it does not say what decides its text.
+    """
+    return lm if cache is None or lm.sample or lm.identity() is None else CachedModel(lm, cache)
+
+
+class CachedModel:
+    """An ``Engine`` whose drafts are served where they are cached; all else is the model's own."""
+
+    def __init__(self, lm: Engine, cache: Cache) -> None:
+        self.lm, self.cache = lm, cache
+        self._identity = json.dumps(lm.identity(), sort_keys=True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lm, name)
+
+    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+        """As ``Engine.write``."""
+        if (served := self.find_draft(request, watch)) is not None:
+            return served
+        return self.keep(request, self.lm.write(replace(request, among=True), seed, watch=watch))
+
+    def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
+        """As ``Engine.attend``, which ``attend`` may stand in for."""
+        key = self._key("attention", [int(i) for i in ids])
+        served: np.ndarray | None = self.cache.get(key, lambda entry: entry["map"])
+        if served is not None:
+            self.cache.counts.maps_served += 1
+            return served
+        attention: np.ndarray = (attend or self.lm.attend)(ids)
+        self.cache.counts.maps_made += 1
+        self.cache.put(key, {"map": attention})
+        return attention
+
+    def batch(self, size: int) -> CachedBatch:
+        """As ``Engine.batch``."""
+        return CachedBatch(self, self.lm.batch(size))
+
+    def find_draft(self, request: Write, watch: Watch | None = None) -> Draft | None:
+        """A draft from what was cached; None: write it."""
+        counts, outgrown = self.cache.counts, False
+        for attention in (True,) if request.attention else (False, True):
+            stored = self.cache.get(self._draft_key(request, attention), lambda entry: unpack_record(Draft, entry))
+            if stored is None:
+                continue
+            outgrown = True
+            if (served := replay(stored, request, self.lm.tokenizer, watch)) is not None:
+                counts.drafts_served += 1
+                counts.tokens_served += len(served)
+                return served
+        counts.drafts_outgrown += outgrown
+        counts.drafts_made += not outgrown
+        return None
+
+    def keep(self, request: Write, draft: Draft) -> Draft:
+        """Cache what was written with attention among its tokens; the draft with what the request asks for."""
+        self.cache.counts.tokens_made += len(draft)
+        self.cache.put(self._draft_key(request, request.attention), pack_record(draft))
+        return draft if request.among else replace(draft, among=None)
+
+    def _draft_key(self, request: Write, attention: bool) -> str:
+        prompt = request.prompt
+        bias = [[b.opening, repr(b.value), b.first, b.stop] for b in request.bias]
+        return self._key("draft", [prompt.text, prompt.special, bias, attention, request.hidden, request.prefix])
+
+    def _key(self, kind: str, request: Any) -> str:
+        return sha256(json.dumps([self._identity, kind, request], sort_keys=True).encode()).hexdigest()
+
+
+def replay(stored: Draft, request: Write, tokenizer: Any, watch: Watch | None = None) -> Draft | None:
+    """What a request's stop makes of a draft that was written after the same prompt; None where it needs more of it.
+
+    It is asked after each token, as while the draft was written; ``watch`` hears of a draft that is served alone.
+    """
+    earlier: list[Draft] = []
+    for n in range(1, min(len(stored), request.max_new_tokens) + 1):
+        early = stored[:n]
+        reason = request.stop.reached(early)
+        earlier.append(early)
+        if n == len(stored) and stored.stopped == "eos":
+            reason = "eos"
+        if reason := reason or "length" * (n == request.max_new_tokens):
+            break
+    else:
+        return None
+    draft = stored.ended_at(n, reason)
+    if n < len(stored) and stored.offsets[n, 0] < stored.offsets[n - 1, 1]:
+        # It ends inside a character, and its own bytes spell something else.
+        if not hasattr(tokenizer, "spans"):
+            return None
+        draft.text, spans = tokenizer.spans().all(draft.ids.tolist())
+        draft.offsets = np.array(spans, np.int32).reshape(-1, 2)
+    if watch is not None:
+        for early in earlier:
+            watch(early)
+    return replace(
+        draft,
+        raw_text=tokenizer.decode(draft.ids.tolist(), special=True),
+        stored=True,
+        reused=len(draft.prompt_ids),
+        among=draft.among if request.among else None,
+        rows=draft.rows if request.attention else None,
+    )
+
+
+class CachedBatch:
+    """A ``Batch`` whose drafts are served where they are cached; all else is the batch's own."""
+
+    def __init__(self, model: CachedModel, batch: Any) -> None:
+        self._model, self._batch = model, batch
+        self._served: list[tuple[Any, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __len__(self) -> int:
+        return len(self._served) + len(self._batch)
+
+    def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
+        """As ``Batch.ask``; a draft that is served takes no place in the batch."""
+        try:
+            served = self._model.find_draft(request)
+        except DraginLabError:  # the batch tells its episode
+            served = None
+        if served is None:
+            self._batch.ask((key, request), replace(request, among=True), seed)
+        else:
+            self._served.append((key, served))
+
+    def step(self) -> list[tuple[Any, Any]]:
+        """What was served, else as ``Batch.step``."""
+        served, self._served = self._served, []
+        if not served:
+            for (key, request), draft in self._batch.step():
+                served.append((key, draft if isinstance(draft, Exception) else self._model.keep(request, draft)))
+        return served
+
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        """As ``Batch.attend``."""
+        return self._model.attend(ids, self._batch.attend)

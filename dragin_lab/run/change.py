@@ -13,6 +13,7 @@ from dragin_lab.trace.trace import Draft, Parting, Passage, Prompt, Trace
 
 #: Loops whose trigger judges drafts (``Trigger.loop``).
 JUDGING = ("look-ahead", "flare", "prefix")
+RETRIEVE, _GO_ON = "retrieve", "go on"
 _SOURCES = ("draft", "continuation", "extraction")
 #: Before a text that is encoded to stand after another, so that no tokenizer takes it for the beginning.
 _ANCHOR = "\n"
@@ -20,18 +21,17 @@ _ANCHOR = "\n"
 
 @dataclass(frozen=True)
 class Change:
-    """What a branch is to have in the place of what was written, asked, found or decided.
-
-    ``parting`` says where; one of the other fields says what: the ids that the text begins with, a query, passages,
-    whether to retrieve.
-    """
+    """What a branch is to have in the place of what was written, asked, found or decided: ``parting`` says where."""
 
     parting: Parting
-    ids: tuple[int, ...] = ()
-    query: str = ""
+    ids: tuple[int, ...] = ()  # that the text begins with
     passages: tuple[Passage, ...] = ()
-    retrieve: bool = False
     sentence: int | None = None  # up to whose end nothing fires, where a draft is written on instead of retrieving
+
+    @property
+    def retrieves(self) -> bool:
+        """Whether another decision is to retrieve."""
+        return self.parting.after == RETRIEVE
 
     @property
     def rules(self) -> bool:
@@ -83,14 +83,12 @@ def read_change(
     asked_step, parent = trace.steps[number], trace.fingerprint
     if asked_step.query is None:
         searching = [str(one.index + 1) for one in trace.steps if one.query is not None]
-        raise SettingError(
-            f"step={step}: nothing was searched for there; "
-            + (f"steps with a query: {', '.join(searching)}" if searching else "this trace has no retrieval")
-        )
+        there = ", ".join(searching) or "none"
+        raise SettingError(f"step={step}: nothing was searched for there; steps with a query: {there}")
     if query is not None:
         if not text("query", query).strip():
             raise SettingError(f"query={query!r} is empty; give a text to search for")
-        return Change(Parting(parent, "query", number, asked_step.query.text, query), query=query)
+        return Change(Parting(parent, "query", number, asked_step.query.text, query))
     read = tuple(as_passages(passages, method.top_k, "passages=", asked_step.query.sent))
     before, after = (", ".join(passage.id for passage in several) for several in (asked_step.passages, read))
     return Change(Parting(parent, "passages", number, before, after), passages=read)
@@ -110,17 +108,17 @@ def _change_token(
     if written is None:
         raise SettingError(f"{whose} does not exist: nothing was written there; choose another step or source")
     at = position("token", token, len(written), whose)
-    put_in = read_tokens(tokenizer, written, at, to)
+    put_in = _read_tokens(tokenizer, written, at, to)
     before, after = (tokenizer.decode(ids, special=True) for ids in (written.ids[at : at + 1].tolist(), put_in))
     parting = Parting(trace.fingerprint, "token", number, before, after, source, at)
     return Change(parting, (*written.ids[:at].tolist(), *put_in))
 
 
-def read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> tuple[int, ...]:
+def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> tuple[int, ...]:
     """The ids that ``to`` stands for in the place of a token: an id, or a text, which may be several tokens.
 
-    A text that an alternative of this place has, with or without the space before it, is that alternative. Any other
-    stands where the token stood: after a space where the token had one.
+    A text that an alternative has, with or without the space before it, is that alternative. Any other stands after a
+    space where the token had one.
     """
     if not isinstance(to, str):
         return (position("to", to, len(tokenizer), "the vocabulary", things="ids", first=0),)
@@ -156,10 +154,8 @@ def _change_decision(method: Method, trace: Trace, number: int, token: int | Non
     if retrieve and not (len(spans) if at is None else ((spans[:, 0] <= at) & (at < spans[:, 1])).any()):
         place = f"step {number + 1} has no judged word" + ("" if at is None else f" at token {token}")
         raise SettingError(f"retrieve=True: the draft of {place}, so nothing says what to search for")
-    names = ["retrieve" if yes else "go on" for yes in (step.decision.retrieve, retrieve)]
-    parting = Parting(trace.fingerprint, "decision", number, names[0], names[1], "draft", at)
-    change = Change(parting, retrieve=retrieve)
+    before, after = (RETRIEVE if yes else _GO_ON for yes in (step.decision.retrieve, retrieve))
+    change = Change(Parting(trace.fingerprint, "decision", number, before, after, "draft", at))
     if not retrieve and step.decision.retrieve and method.trigger.span == "word":
-        ids = tuple(step.draft.ids.tolist())
-        return replace(change, ids=ids, sentence=step.decision.sentence)
+        return replace(change, ids=tuple(step.draft.ids.tolist()), sentence=step.decision.sentence)
     return change

@@ -1,64 +1,142 @@
-"""Questions answered on a Ray cluster: a pool of workers that load the model once each, and one process that writes.
+"""Questions answered on a Ray cluster: workers that open a lab once each, and one process that writes.
 
     with dl.Cluster("10.0.0.5:6379", Recipe(model="meta-llama/Llama-2-7b-chat-hf", corpus="/data/wiki")) as cluster:
         dl.Lab(cluster).run("hotpotqa", "dragin", output="runs/hotpotqa")
 
 A cluster stands in the model's place. A worker gets a recipe, not objects; what it has loaded is compared before it is
-asked anything. Ray's own ``max_restarts`` and ``max_task_retries`` are not used: they tie a question to its worker, and
-after the loss of a machine that worker may never find room again.
+asked anything. Ray's ``max_restarts`` and ``max_task_retries`` would tie a question to its worker, which after the loss
+of a machine may never find room again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import socket
 import sys
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from dragin_lab import __version__
 from dragin_lab.checks import count, instance, number, shown, text
 from dragin_lab.core.method import Method
-from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
+from dragin_lab.files import as_path
+from dragin_lab.run.benchmark import record_episodes
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.runwriter import Finished, record_of
-from dragin_lab.run.serving import describe_error, refuse_question
-from dragin_lab.run.worker import ClusterError, Identity, Recipe, Worker, describe_library
+from dragin_lab.run.serving import describe_error, describe_model, describe_retriever, refuse_question, render_chat
+from dragin_lab.text import without_secrets
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question
 
 #: How often a question is asked whose worker was lost; how many workers in a row may be lost while they load.
-TRIES = 3
+TRIES = 2
 #: Batches that a worker is given at once, so that the next question is there when an episode ends.
 AHEAD = 4
 
 
-@dataclass(eq=False)
-class _Actor:
-    """A worker of the pool."""
-
-    handle: Any
-    task: Any  # what it is doing; None where it waits for questions
-    identity: Identity | None = None  # None while it loads
-    questions: dict[str, Question] = field(default_factory=dict)  # sent to it and not answered
+class ClusterError(DraginLabError):
+    """A cluster that cannot be reached, or whose workers are not what they should be."""
 
 
-@dataclass(frozen=True)
-class RemoteRetriever:
-    """Stands for the retriever of a cluster's workers, which search for themselves."""
+@dataclass(frozen=True, repr=False)
+class Recipe:
+    """Arguments of every worker's ``Lab``; ``searches`` False opens no passages.
 
-    recorded: dict[str, Any]
-    shown: str
+    A path is looked up on the worker's machine. A subclass may open another lab, if workers can import it.
+    """
+
+    model: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    layer: int | str = "last"
+    heads: tuple[int, ...] | None = None
+    sample: bool = False
+    retriever: str | None = None
+    corpus: str | None = None
+    searches: bool = True
+    fields: str | None = None
+    engine: str | None = None
+    tokenizer: str | None = None
+
+    def __repr__(self) -> str:
+        shown = {key: without_secrets(of) if isinstance(of, str) else of for key, of in asdict(self).items()}
+        return f"{type(self).__name__}({', '.join(f'{key}={of!r}' for key, of in shown.items())})"
+
+    def open(self) -> Lab:
+        """A lab of them, which opens each when it is first needed."""
+        return Lab(**{key: getattr(self, key) for key in Recipe.__dataclass_fields__ if key != "searches"})
+
+    def absolute(self) -> Recipe:
+        """The same with absolute paths where a relative one exists here: a worker has another working folder."""
+        names = ("model", "corpus", "tokenizer")
+        paths = {key: as_path(name) for key in names if (name := getattr(self, key)) is not None}
+        return replace(self, **{key: str(path.absolute()) for key, path in paths.items() if path.exists()})  # type: ignore[arg-type]
+
+
+class Identity(NamedTuple):
+    """What a worker has loaded: all of it that ``run.json`` records, and how it is shown to people.
+
+    It stands for the retriever of the workers, which search for themselves.
+    """
+
+    worker: str
+    recorded: dict[str, Any]  # library, model, retriever; the same for all workers
+    embedded: bool
+    model: str
+    retriever: str
+    chat: str = ""  # ``render_chat``
 
     def provenance(self) -> dict[str, Any]:
         """As the workers' retriever."""
-        return self.recorded
+        return dict(self.recorded["retriever"])
 
     def __repr__(self) -> str:
-        return self.shown
+        return self.retriever
+
+
+class Worker:
+    """A model and a retriever, and who answers with them, without Ray; ``threads`` of torch on a CPU."""
+
+    def __init__(self, recipe: Recipe, threads: int = 1) -> None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is loaded, so that all workers sum alike
+        self.recipe = recipe
+
+    def load(self) -> Identity:
+        """Load the model and the retriever. Raises ``ClusterError``, which names this worker."""
+        worker = f"the worker on {socket.gethostname()}, process {os.getpid()}"
+        try:
+            self.lab = self.recipe.open()
+            lm, retriever = self.lab.model, self.lab.retriever if self.recipe.searches else None
+        except Exception as error:
+            raise ClusterError(f"{worker}: {describe_error(error)}") from error
+        model = describe_model(lm) | {package: version(package) for package in ("numpy", "spacy")}
+        recorded = {"library": describe_library(), "model": model, "retriever": describe_retriever(retriever)}
+        return Identity(worker, recorded, lm.embedded, repr(lm), repr(retriever), render_chat(lm))
+
+    def answer(
+        self, questions: Sequence[Question], method: Method, asking: dict[str, Any], options: dict[str, Any]
+    ) -> Iterator[Finished]:
+        """``benchmark.record_episodes`` over these questions, by its lab with the arguments ``asking``."""
+        yield from record_episodes(self.lab.replace(**asking), method, questions, **options)
+
+
+@cache
+def describe_library() -> dict[str, str]:
+    """The version of this package, and the SHA-256 (hex) of its source, which an unreleased change has too."""
+    digest, root = hashlib.sha256(), Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+    return {"version": __version__, "source": digest.hexdigest()}
 
 
 class Cluster(AbstractContextManager["Cluster"]):
@@ -73,10 +151,8 @@ class Cluster(AbstractContextManager["Cluster"]):
             not say "cpu", else 0.
         cpus_per_actor: also how many threads torch computes with on a CPU.
 
-    Raises:
-        SettingError: an address or number that cannot be; a cluster without room for one worker.
-        MissingPackageError: ray is not installed.
-        ClusterError: no answer from there; workers that differ from one another, or fail to load.
+    Raises ``SettingError`` for what cannot be and a cluster without room for one worker, ``MissingPackageError``
+    without ray, ``ClusterError`` where nothing answers, workers differ from one another, or fail to load.
     """
 
     def __init__(
@@ -92,7 +168,9 @@ class Cluster(AbstractContextManager["Cluster"]):
         instance("recipe", recipe, Recipe, "give a Recipe, such as Recipe(model='almanac')")
         self._ray = prepare_ray(address, actors, gpus_per_actor, cpus_per_actor)
         self.address, self.recipe = address, recipe.absolute()
-        self._actors: list[_Actor] = []
+        self._idle: list[Any] = []
+        #: By what a worker does: the worker, and the questions that it has not answered, or None where it loads.
+        self._tasks: dict[Any, tuple[Any, dict[str, Question] | None]] = {}
         self._first: Identity | None = None
         self._lost_loading = 0  # workers in a row
         self._connected_here = not self._ray.is_initialized()
@@ -105,8 +183,7 @@ class Cluster(AbstractContextManager["Cluster"]):
                 self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
             except Exception as error:  # whatever Ray raises here, it has no class of its own
                 self.close()
-                why = " ".join(str(error).split())[:600]
-                raise ClusterError(f"no connection to Ray at {address!r}: {why}") from error
+                raise ClusterError(f"no connection to Ray at {address!r}: {' '.join(str(error).split())}") from error
         total = self._ray.cluster_resources()
         if gpus_per_actor is None:
             gpus_per_actor = 0.0 if self.recipe.device == "cpu" else min(1.0, total.get("GPU", 0.0))
@@ -114,24 +191,16 @@ class Cluster(AbstractContextManager["Cluster"]):
         room = min(int(total.get(name, 0) // amount) for name, amount in self._need.items() if amount)
         if not room:
             self.close()
-            raise SettingError(
-                f"a worker takes {_write_resources(self._need)}, and the cluster has {_write_resources(total)}"
-            )
+            raise SettingError(f"a worker takes {_write_parts(self._need)}, and the cluster has {_write_parts(total)}")
         self._wanted = actors or room
         self._new = self._ray.remote(Worker).options(num_cpus=cpus_per_actor, num_gpus=gpus_per_actor)
-
-    # -- what stands in a model's place -------------------------------------------------------------------------------
 
     @property
     def identity(self) -> Identity:
         """What the workers have loaded; waits for the first of them."""
         while self._first is None:
             self._start_workers(self._wanted)
-            for actor in self._wait():
-                try:
-                    self._admit(actor)
-                except self._ray.exceptions.RayError as error:
-                    self._drop(actor, error)
+            self._next()
         return self._first
 
     @property
@@ -140,65 +209,56 @@ class Cluster(AbstractContextManager["Cluster"]):
         return self.identity.embedded
 
     @property
-    def retriever(self) -> RemoteRetriever:
+    def retriever(self) -> Identity:
         """What the workers search with. Raises ``SettingError`` where the recipe opens none."""
-        if (recorded := self.identity.recorded["retriever"]) is None:
+        if self.identity.recorded["retriever"] is None:
             raise SettingError("the cluster's Recipe opens no passages; give it searches=True")
-        return RemoteRetriever(recorded, self.identity.shown[1])
+        return self.identity
 
     def provenance(self) -> dict[str, Any]:
         """As the workers' model."""
-        model: dict[str, Any] = self.identity.recorded["model"]
-        return model
+        return dict(self.identity.recorded["model"])
 
     def finish(
         self, questions: Iterable[Question], method: Method, asking: dict[str, Any], options: dict[str, Any]
     ) -> Iterator[Finished]:
-        """What is recorded of each episode, as they end.
+        """What is recorded of each episode, as they end; of a question that lost its worker ``TRIES`` times, an error.
 
         ``asking`` are arguments of the workers' ``Lab``, ``options`` those of ``benchmark.record_episodes``.
-
-        A question whose worker was lost ``TRIES`` times ends as an error. Whatever is under way when this ends is lost.
         """
         for module in {type(part).__module__ for part in (method.trigger, method.formulator) if part.fingerprint}:
             if module != "__main__":  # which Ray sends whole as it is
                 self._ray.cloudpickle.register_pickle_by_value(sys.modules[module])
         waiting, losses = deque(questions), Counter[str]()
         try:
-            while waiting or any(actor.questions for actor in self._actors):
-                self._start_workers(len(waiting) + sum(len(actor.questions) for actor in self._actors))
-                for actor in self._actors:
-                    if waiting and actor.task is None:
-                        share = self._take_share(waiting, losses, options["batch_size"])
-                        actor.questions = {question.id: question for question in share}
-                        actor.task = actor.handle.answer.remote(share, method, asking, options)
-                for actor in self._wait():
-                    try:
-                        if actor.identity is None:
-                            self._admit(actor)
-                        elif (reference := next(actor.task, None)) is None:  # it has sent all of them
-                            actor.task = None
-                        else:
-                            answer: Finished = self._get(reference)
-                            del actor.questions[answer.line["qid"]]
-                            yield answer
-                    except self._ray.exceptions.RayError as error:
-                        reason = self._drop(actor, error)
-                        losses.update(actor.questions.keys())
-                        for question in reversed(actor.questions.values()):
-                            if losses[question.id] < TRIES:
-                                waiting.appendleft(question)
-                            else:
-                                why = f"the worker that answered it was lost {TRIES} times: {reason}"
-                                yield record_of(refuse_question(question, method, ClusterError(why)))
+            while asked := len(waiting) + sum(len(share or ()) for _, share in self._tasks.values()):
+                self._start_workers(asked)
+                while waiting and self._idle:  # one that lost its worker is asked alone, as it may be to blame
+                    alone = options["batch_size"] == 1 or losses[waiting[0].id]
+                    size = min(AHEAD * options["batch_size"], math.ceil(len(waiting) / self._wanted))
+                    share = [waiting.popleft() for _ in range(1 if alone else size)]
+                    worker = self._idle.pop()
+                    task = worker.answer.remote(share, method, asking, options)
+                    self._tasks[task] = worker, {question.id: question for question in share}
+                answer, lost, why = self._next()
+                if answer is not None:
+                    yield answer
+                losses.update(question.id for question in lost)
+                for question in reversed(lost):
+                    if losses[question.id] < TRIES:
+                        waiting.appendleft(question)
+                    else:
+                        error = ClusterError(f"the worker that answered it was lost {TRIES} times: {why}")
+                        yield record_of(refuse_question(question, method, error))
         finally:
-            for actor in [actor for actor in self._actors if actor.questions]:
-                self._end(actor)
+            for task in [task for task, (_, share) in self._tasks.items() if share]:
+                self._ray.kill(self._tasks.pop(task)[0])
 
     def close(self) -> None:
         """End all workers, and leave the cluster."""
-        for actor in list(self._actors):
-            self._end(actor)
+        for worker in (*self._idle, *(worker for worker, _ in self._tasks.values())):
+            self._ray.kill(worker)
+        self._idle, self._tasks = [], {}
         if self._connected_here:
             self._ray.shutdown()
 
@@ -206,40 +266,38 @@ class Cluster(AbstractContextManager["Cluster"]):
         self.close()
 
     def __repr__(self) -> str:
-        model = self._first.shown[0] if self._first else "not loaded yet"
-        return f"Cluster({self.address}, {self._wanted} × {_write_resources(self._need)}, {model})"
-
-    # -- workers ------------------------------------------------------------------------------------------------------
+        model = self._first.model if self._first else "not loaded yet"
+        return f"Cluster({self.address}, {self._wanted} × {_write_parts(self._need)}, {model})"
 
     def _start_workers(self, questions: int) -> None:
         """Start the workers that are missing, no more than there are questions."""
-        while len(self._actors) < min(self._wanted, questions):
-            handle = self._new.remote(self.recipe, max(1, int(self._need["CPU"])))
-            self._actors.append(_Actor(handle, handle.load.remote()))
+        while len(self._idle) + len(self._tasks) < min(self._wanted, questions):
+            worker = self._new.remote(self.recipe, max(1, int(self._need["CPU"])))
+            self._tasks[worker.load.remote()] = worker, None
 
-    def _take_share(self, waiting: deque[Question], losses: Counter[str], batch_size: int) -> list[Question]:
-        """The next questions for one worker. One that lost its worker is asked alone, as it may be to blame."""
-        alone = batch_size == 1 or losses[waiting[0].id]
-        count = 1 if alone else min(AHEAD * batch_size, math.ceil(len(waiting) / len(self._actors)))
-        return [waiting.popleft() for _ in range(count)]
-
-    def _wait(self) -> list[_Actor]:
-        """The workers that have something to report, at most one second later."""
-        tasks = {actor.task: actor for actor in self._actors if actor.task is not None}
-        ready, _ = self._ray.wait(list(tasks), num_returns=1, timeout=1.0)
-        return [tasks[task] for task in ready]
-
-    def _get(self, reference: Any) -> Any:
-        """The value of a reference. Raises ``ClusterError`` where the worker failed, ``RayError`` where it is gone."""
+    def _next(self) -> tuple[Finished | None, list[Question], str]:
+        """Wait for a worker: an answer, or the questions of a worker that was lost and why, or neither."""
+        (task, *_), _ = self._ray.wait(list(self._tasks))
+        share = self._tasks[task][1]
         try:
-            return self._ray.get(reference)
+            reference = task if share is None else next(task, None)  # None: it has sent all of them
+            result: Any = None if reference is None else self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            failed = isinstance(error.cause, ClusterError)
-            raise error.cause if failed else ClusterError(f"a worker failed: {describe_error(error.cause)}") from error
+            own = isinstance(error.cause, ClusterError)
+            raise error.cause if own else ClusterError(f"a worker failed: {describe_error(error.cause)}") from error
+        except self._ray.exceptions.RayError as error:
+            self._ray.kill(self._tasks.pop(task)[0])
+            return None, list((share or {}).values()), self._warn_of_loss(error, loading=share is None)
+        if share is not None and reference is not None:
+            del share[result.line["qid"]]
+            return result, [], ""
+        if share is None:
+            self._admit(result)
+        self._idle.append(self._tasks.pop(task)[0])
+        return None, [], ""
 
-    def _admit(self, actor: _Actor) -> None:
+    def _admit(self, identity: Identity) -> None:
         """A worker has loaded: it must have this process's library and the first worker's model and passages."""
-        identity: Identity = self._get(actor.task)
         expected = (self._first or identity).recorded | {"library": describe_library()}
         if unlike := differences(expected, identity.recorded):
             raise ClusterError(
@@ -247,32 +305,16 @@ class Cluster(AbstractContextManager["Cluster"]):
                 "All machines need the same model, passages and libraries"
             )
         self._first, self._lost_loading = self._first or identity, 0
-        actor.identity, actor.task = identity, None
 
-    def _drop(self, actor: _Actor, error: Exception) -> str:
-        """Let a lost worker go, with a warning; the sentence of Ray's pages on it that says what happened.
-
-        Raises ``ClusterError`` where ``TRIES`` in a row were lost while they loaded.
-        """
-        self._end(actor)
-        reason = (
-            str(error).rpartition("The actor is dead because ")[2].partition(" Some common causes")[0].strip()[:300]
-        )
-        if actor.identity is not None:
-            warnings.warn(f"{actor.identity.worker} was lost ({reason}); its questions are asked again", stacklevel=3)
-            return reason
-        self._lost_loading += 1
+    def _warn_of_loss(self, error: Exception, *, loading: bool) -> str:
+        """The sentence of Ray's pages that says what happened. Raises where ``TRIES`` in a row were lost loading."""
+        why = str(error).rpartition("The actor is dead because ")[2].partition(" Some common causes")[0].strip()[:300]
+        self._lost_loading += loading
         if self._lost_loading == TRIES:
-            raise ClusterError(f"{TRIES} workers in a row were lost before they were ready: {reason}") from error
-        warnings.warn(f"a worker was lost before it was ready ({reason})", stacklevel=3)
-        return reason
-
-    def _end(self, actor: _Actor) -> None:
-        self._actors.remove(actor)
-        self._ray.kill(actor.handle)
-
-
-# -- checks -----------------------------------------------------------------------------------------------------------
+            raise ClusterError(f"{TRIES} workers in a row were lost before they were ready: {why}") from error
+        then = "before it was ready" if loading else "and its questions are asked again"
+        warnings.warn(f"a worker was lost ({why}), {then}", stacklevel=4)
+        return why
 
 
 def prepare_ray(
@@ -281,9 +323,8 @@ def prepare_ray(
     """Check what a cluster is described by, and import ray; raises as ``Cluster``, before anything is started."""
     text("address", address)
     count("actors", 1 if actors is None else actors)
-    for name, amount, least in (("gpus_per_actor", gpus_per_actor or 0, 0), ("cpus_per_actor", cpus_per_actor, 0.01)):
-        if number(name, amount, least) > 1 and amount % 1:
-            raise SettingError(f"{name}={amount:g}: give a whole number, or a fraction below 1")
+    number("gpus_per_actor", gpus_per_actor or 0, 0)
+    number("cpus_per_actor", cpus_per_actor, 0.01)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
     if address == "local":  # Ray then listens on 127.0.0.1 alone; it reads this when it is imported
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -304,5 +345,5 @@ def prepare_ray(
     return ray
 
 
-def _write_resources(resources: dict[str, float]) -> str:
+def _write_parts(resources: dict[str, float]) -> str:
     return f"{resources.get('CPU', 0.0):g} CPU and {resources.get('GPU', 0.0):g} GPU"

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from dragin_lab.checks import several, shown
+from dragin_lab.checks import count, several
 from dragin_lab.core.episode import Attend, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.engines.engine import stream_draft
-from dragin_lab.errors import SettingError, explain
+from dragin_lab.errors import explain
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import Answer, Running, Server, open_episode, refuse_question, search_all
 from dragin_lab.trace.trace import Decision, Draft, Passage, Question, Step, Trace
@@ -68,14 +67,11 @@ class Ended:
 Event = TokenWritten | Decided | Retrieved | StepDone | Ended
 
 
-class Stream:
+class Stream(Iterator[Event], AbstractContextManager["Stream"]):
     """An episode under way: iterate for its events; ``trace`` is valid at any moment; ``close()`` cancels it."""
 
     def __init__(self, events: Generator[Event, None, None], trace: Trace) -> None:
         self.trace, self._events = trace, events
-
-    def __iter__(self) -> Iterator[Event]:
-        return self
 
     def __next__(self) -> Event:
         return next(self._events)
@@ -85,9 +81,6 @@ class Stream:
         self._events.close()
         if self.trace.ended == "running":  # its first event was never asked for
             self.trace.ended = "cancelled"
-
-    def __enter__(self) -> Stream:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -202,9 +195,7 @@ def ask_many(lab: Lab, questions: Iterable[str | Question], method: Method, batc
     if not isinstance(questions, Iterator):  # a list is checked before anything is asked
         remedy = "give a list of texts or of Question; Lab.run takes dictionaries and tables"
         questions = iter(several("questions", questions, str | Question, remedy))
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise SettingError(f"batch_size={shown(batch_size)}: give a whole number of at least 1 (1: one after another)")
-    return _answer_many(lab, questions, method, int(batch_size))
+    return _answer_many(lab, questions, method, count("batch_size", batch_size))
 
 
 def _answer_many(lab: Lab, questions: Iterator[str | Question], method: Method, batch_size: int) -> Iterator[Trace]:

@@ -1,7 +1,6 @@
 """Intervals of a mean over questions: Wilson's (1927) of a proportion, percentile bootstrap (Efron 1979) of the rest.
 
-A bootstrap of five wrong answers gives [0, 0], as if 0 were certain; Wilson's gives [0, 0.43]. Draws come from a fixed
-seed, so the same numbers give the same interval.
+A bootstrap of five wrong answers gives [0, 0], as if 0 were certain; Wilson's gives [0, 0.43]. The seed is fixed.
 """
 
 from __future__ import annotations
@@ -52,10 +51,9 @@ def proportion(values: Numbers) -> Interval:
 def bootstrap(values: Numbers, *, within: tuple[float, float] | None = None) -> Interval:
     """The mean of ``values`` (n,) with its percentile bootstrap interval, questions drawn with replacement.
 
-    Values that are all equal, or just one, show no spread, so draws from them would give an interval of no width. With
-    ``within``, the lowest and the highest value that there can be, the interval then holds what a share of unseen
-    other values, as large as Wilson's interval of 0 of n allows, could make of the mean. Without it there is none
-    (NaN): nothing says how far another question could lie.
+    Values that are all equal would give an interval of no width. With ``within``, the lowest and the highest value that
+    there can be, it then holds what a share of unseen other values, as large as Wilson's interval of 0 of n allows,
+    could make of the mean; without, there is none (NaN).
     """
     from scipy import stats
 

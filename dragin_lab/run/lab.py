@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.checks import several, shown
+from dragin_lab.checks import count, several, shown
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
@@ -24,8 +24,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.doors import as_retriever
 from dragin_lab.run.arguments import as_method, as_prompt, check_arguments, check_needs, warn_of_almanac
-from dragin_lab.run.cache import Cache, as_cache
-from dragin_lab.run.cached import cached
+from dragin_lab.run.cache import Cache, as_cache, cached
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.trace import Question, Trace
 
@@ -40,14 +39,14 @@ class Lab:
             model is another, or the cluster's.
         exemplars: worked examples: a ``PromptTemplate``, a list of ``Exemplar``, a YAML file, a benchmark's name for
             this package's own set, or "published:NAME". None is the benchmark's own, else the model's default.
-        retriever: "bm25", "tantivy" or "dense:MODEL" over ``corpus``; or an object
-            with ``search(query, k)``, or a function of both, in place of a corpus.
+        retriever: "bm25", "tantivy" or "dense:MODEL" over ``corpus``; or an object with ``search(query, k)``, or a
+            function of both, in place of a corpus.
         seed: of sampled decoding, at least 0.
-        cache: serves what was written before, and the answers stay the same: a ``Cache``, a folder, or True for one in
-            memory. A sweep makes its own where there is none; False forbids that too.
+        cache: serves what was written before: a ``Cache``, a folder, or True for one in memory. A sweep makes its own
+            where there is none; False forbids that too.
         layout: "dragin", "flare" or "chat" (the model's own chat template); None is that of the prompt.
         fields: columns of ``corpus``, where they are not id, title and text: "id=doc_id,text=contents" or a mapping.
-        loading: as for ``opening.open_model``, where ``model`` is not an object: ``dtype``, ``device``, ``layer``,
+        loading: as for ``load.open_model``, where ``model`` is not an object: ``dtype``, ``device``, ``layer``,
             ``tokenizer``, ``engine="llama.cpp"`` …
 
     A model or passages given by name are opened when they are first needed. ``close``, or leaving a ``with``, frees
@@ -71,34 +70,25 @@ class Lab:
     ) -> None:
         self._given = {"model": model, "corpus": corpus, "retriever": retriever, "fields": fields}
         names = [name for name in inspect.signature(Lab).parameters if name != "loading"]
-        check_arguments(names, loading, seed=seed, layout=layout, **self._given)
-        self.seed, self.layout = int(seed), layout
+        check_arguments(names, loading, layout=layout, **self._given)
+        self.seed, self.layout = count("seed", seed, 0), layout
         self.cache, self.uncached = as_cache(cache), cache is False
         self.prompt = as_prompt(exemplars)
         self._given["retriever"] = retriever if isinstance(retriever, str | None) else as_retriever(retriever)
         self._loading = loading
 
     def replace(self, **changes: Any) -> Lab:
-        """The same lab with other arguments; what is not named is shared, a loaded model and an open index too.
-
-        Raises ``SettingError`` as ``Lab`` does.
-        """
-        arguments = {
-            "seed": self.seed,
-            "cache": not self.uncached and self.cache,
-            "exemplars": self.prompt,
-            "layout": self.layout,
-        }
-        arguments |= self._given | self._loading
+        """The same lab with other arguments; what is not named is shared, a loaded model and an open index too."""
+        own = {"seed": self.seed, "cache": not self.uncached and self.cache, "exemplars": self.prompt}
+        arguments: dict[str, Any] = own | {"layout": self.layout} | self._given | self._loading
         opened: dict[str, Any] = {key: self.__dict__[key] for key in ("model", "retriever") if key in self.__dict__}
         if "model" in changes or self._loading.keys() & changes.keys():
             opened.pop("model", None)
         if changes.keys() & {"model", "corpus", "retriever", "fields"}:  # a cluster brings its own retriever
             opened.pop("retriever", None)
         if "corpus" in changes:
-            arguments["fields"] = None
-            if not isinstance(arguments["retriever"], str):
-                arguments["retriever"] = None
+            own = arguments["retriever"]
+            arguments |= {"fields": None, "retriever": own if isinstance(own, str) else None}
         if "retriever" in changes and not isinstance(changes["retriever"], str | None):
             arguments["corpus"] = arguments["fields"] = None
         if not isinstance(changes.get("model"), str | Path | None):
@@ -157,8 +147,7 @@ class Lab:
     def template(self, method: Method | str, asked: PromptTemplate | None = None) -> PromptTemplate:
         """The prompt in the form that a method answers in: the lab's, else ``asked``, else the model's default.
 
-        Raises ``SettingError`` where the method needs a model with attention, a pipeline that finds entities or a
-        retriever that counts, and has none.
+        Raises ``SettingError`` where the method needs something that model or pipeline does not give.
         """
         method = as_method(method, {})
         check_needs(method, self)
@@ -174,8 +163,7 @@ class Lab:
         return {key: value for key, value in vars(self).items() if key not in ("model", "retriever")}
 
     def __repr__(self) -> str:
-        parts = {key: self.__dict__.get(key, self._given[key]) for key in ("model", "retriever")}
-        parts["corpus"] = self._given["corpus"]
+        parts = {key: self.__dict__.get(key, self._given[key]) for key in ("model", "retriever", "corpus")}
         bare = {key: without_secrets(value) if isinstance(value, str) else value for key, value in parts.items()}
         shown = [f"{key}={value!r}" for key, value in bare.items() if value is not None]
         shown += [] if self.prompt is None else [f"exemplars={len(self.prompt.exemplars)}"]
@@ -198,10 +186,8 @@ class Lab:
         ``method`` is a name or a ``Method``, and ``settings`` are those of ``dl.method``: ``when``, ``what``,
         ``variant``, ``threshold`` … ``gold`` is the right answer, or several, to score against.
 
-        Raises ``SettingError`` for an empty question, a method that cannot be, and for the chat layout where the model
-        has no chat template, before anything is generated. What fails later ends the episode with
-        ``trace.ended == "error"`` and is raised; that exception, and a ``KeyboardInterrupt``, carry the trace so far
-        as ``.trace``.
+        Raises ``SettingError`` for an empty question or a method that cannot be. What fails later ends the episode with
+        ``trace.ended == "error"`` and is raised; it, and a ``KeyboardInterrupt``, carry the trace so far as ``.trace``.
         """
         return import_module("dragin_lab.run.drivers").ask(self, question, as_method(method, settings), gold)
 
@@ -213,10 +199,9 @@ class Lab:
         gold: str | Iterable[str] | None = None,
         **settings: Any,
     ) -> Any:
-        """Answer one question, yielding an event for each token, retrieval and step as it happens.
+        """Answer one question as a ``Stream``: iterate for an event for each token, retrieval and step as it happens.
 
-        Returns a ``Stream``: iterate for its events, ``.trace`` is valid at any moment, ``.close()`` cancels. Arguments
-        and errors as for ``ask``.
+        ``.trace`` is valid at any moment, ``.close()`` cancels. Arguments and errors as for ``ask``.
         """
         return import_module("dragin_lab.run.drivers").stream(self, question, as_method(method, settings), gold)
 
@@ -231,15 +216,13 @@ class Lab:
         """Answer many questions, yielding each trace as it ends; one that fails says so, the rest are still answered.
 
         With ``batch_size`` above 1 that many episodes run side by side in one batch, and traces come in the order in
-        which they end: ``trace.question`` says which is which. Each gives the text that it gives alone, except where
-        two tokens are equally likely to rounding.
+        which they end. Each gives the text that it gives alone, except where two tokens are equally likely to rounding.
 
         Raises ``SettingError`` for a method or ``batch_size`` that cannot be. A ``KeyboardInterrupt`` carries the
         cancelled episodes as ``traces``.
         """
-        return import_module("dragin_lab.run.drivers").ask_many(
-            self, questions, as_method(method, settings), batch_size
-        )
+        drivers = import_module("dragin_lab.run.drivers")
+        return drivers.ask_many(self, questions, as_method(method, settings), batch_size)
 
     def run(
         self,
@@ -259,8 +242,8 @@ class Lab:
             questions: a benchmark's name or file, a ``Benchmark``, a list of texts or of ``Question``, rows of
                 questions (a file, a DataFrame, a Hugging Face data set, dictionaries).
             methods: names or ``Method`` objects.
-            output: each method has a folder of its own below it, ``OUTPUT/<questions>/<label>``, the same as that of
-                'dragin-lab run'. <questions> is the benchmark's or file's name, and "questions" for lists and tables.
+            output: each method has a folder below it, ``OUTPUT/<questions>/<label>``, as of 'dragin-lab run'.
+                <questions> is the benchmark's or file's name, and "questions" for lists and tables.
             limit: take only the first ``limit`` questions.
             traces: None keeps slim traces up to ``runwriter.TRACE_SPACE`` bytes a run; True keeps every one, in full,
                 those of a finished run too, which are then answered again; False keeps none.
@@ -268,8 +251,7 @@ class Lab:
             fields: the columns of rows of questions, where they are not id, question and answer: "question=q,answer=a".
 
         Returns the ``Runs``. A folder that holds a part of this very run, of fewer questions too, is completed; what
-        failed is tried again. An interrupt loses the episodes under way and nothing else. Methods share what they write
-        through the lab's cache, where it has one.
+        failed is tried again. An interrupt loses the episodes under way and nothing else.
 
         Raises ``RunError`` where a folder holds another run, ``SettingError`` for what cannot be run.
         """
@@ -296,10 +278,9 @@ class Lab:
     ) -> Any:
         """Answer the questions once for each value of one setting: ``lab.sweep(questions, threshold=[1.0, 1.2])``.
 
-        Exactly one of ``settings``, the one that is swept, has a list of values; the others stay. It may be any setting
-        of the method, a trigger's own too. Each value has a run directory below ``output``, as ``run`` has it; None
-        writes nothing. Values share what they write in the lab's cache, or in one made for this sweep. ``fields`` is as
-        for ``run``. Returns a ``Sweep`` with ``.table``.
+        Exactly one of ``settings``, a trigger's own too, has a list of values; the others stay. Each value has a run
+        directory below ``output``, as ``run`` has it; None writes nothing. Values share what they write in the lab's
+        cache, or in one made for this sweep. ``fields`` is as for ``run``. Returns a ``Sweep`` with ``.table``.
 
         Raises ``SettingError`` unless one setting has values that the method takes; otherwise as ``run``.
         """
@@ -334,9 +315,8 @@ class Lab:
 
         Args:
             trace: of this lab's model, passages and exemplars; one that was saved or kept by a run will do.
-            step: number of the step, from 1, as in views and tables.
-            token: number of the token in the step's text, from 1, in whose place ``to`` stands.
-            to: an id, or a text: that of an alternative, or any other, of one token or several.
+            step, token: their numbers, from 1, as in views and tables.
+            to: what stands in the token's place: an id, or a text, of an alternative or any other.
             source: the text that has the token: "draft", "continuation", or "extraction", which belongs to no step;
                 None is the step's draft, where it has one, else its continuation.
             query: what is searched for in place of the step's query.
@@ -354,7 +334,7 @@ class Lab:
     def explore(self, question: str | Question = "", method: str = "dragin", **settings: Any) -> Any:
         """Type a question in the notebook and watch the answer token by token; a button stops it.
 
-        The trace is in ``.trace`` at any moment. Without a front end: ``ask`` and ``stream``.
+        The trace is in ``.trace`` at any moment.
         """
         return import_module("dragin_lab.widgets.exploring").live(self, question, method, **settings)
 

@@ -213,10 +213,9 @@ def describe_model(lm: Any) -> dict[str, Any]:
 def render_chat(lm: Any) -> str:
     """A short talk as the model's chat template writes it; "" where it has none or refuses the turns."""
     tokenizer: Any = getattr(lm, "tokenizer", None)
-    if not getattr(tokenizer, "chats", False):
-        return ""
     with suppress(SettingError):
-        return str(tokenizer.chat([("user", "Who?"), ("assistant", "Bo."), ("user", "When?")]))
+        if getattr(tokenizer, "chats", False):
+            return str(tokenizer.chat([("user", "Who?"), ("assistant", "Bo."), ("user", "When?")]))
     return ""
 
 

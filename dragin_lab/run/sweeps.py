@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +18,7 @@ from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.arguments import as_method
 from dragin_lab.run.benchmark import Benchmark, as_benchmark, check_run, finds_nothing, open_run, run_folder
-from dragin_lab.run.cache import Cache, Counts
+from dragin_lab.run.cache import Counts
 from dragin_lab.run.intervals import summary
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import Line, RunRecord, read_run
@@ -138,11 +138,14 @@ def run_together(
     With a cache all of them answer a block of questions before any starts the next, so that it can be small.
     ``options`` are those of ``open_run``.
     """
-    order = range(len(runs)) if lab.cache is None else _longest_first([method for method, _, _ in runs])
+    order, blocks, count = list(range(len(runs))), range(0), len(asked.questions)
+    if lab.cache is not None:  # a higher θ ends drafts later, and a longer draft serves the shorter ones
+        order.sort(key=lambda i: runs[i][0].threshold or 0.0, reverse=True)
+        blocks = range(BLOCK, count, BLOCK)
     predictions: list[list[Line]] = [[] for _ in runs]
     with ExitStack() as stack:
         under_way: dict[int, Any] = {}
-        for upto in _question_blocks(len(asked.questions), lab.cache):
+        for upto in (*blocks, count):
             for i in order:
                 method, folder, title = runs[i]
                 if i not in under_way:
@@ -157,11 +160,9 @@ def run_together(
 def _window_lost(predictions: Iterable[Mapping[str, Any]]) -> str:
     """What the model's window cost a run, and what to do; empty where nothing."""
     lost = [line["window"] for line in predictions if "window" in line]
-    if not lost:
-        return ""
-    total = {name: sum(one.get(name, 0) for one in lost) for name in _LOST}
-    losses = ", ".join(f"{total[name]:,} {words}" for name, words in _LOST.items() if total[name])
-    return (
+    total = {words: sum(one.get(name, 0) for one in lost) for name, words in _LOST.items()}
+    losses = ", ".join(f"{count:,} {words}" for words, count in total.items() if count)
+    return losses and (
         f"the model's window was too small for {len(lost):,} answers: {losses}. Lower top_k or max_new_tokens, shorten "
         "the passages, give fewer exemplars, or take a model with a larger window"
     )
@@ -173,17 +174,6 @@ _LOST = {
     "passages": "passages were dropped",
     "exemplars": "exemplars were dropped",
 }
-
-
-def _question_blocks(questions: int, cache: Cache | None) -> Iterator[int]:
-    """How many questions to have answered with every value before going on; all at once where nothing is shared."""
-    yield from range(BLOCK, questions, BLOCK) if cache is not None else ()
-    yield questions
-
-
-def _longest_first(methods: Sequence[Method]) -> list[int]:
-    """The order to run them in: a higher θ ends drafts later, and a longer draft serves the shorter ones."""
-    return sorted(range(len(methods)), key=lambda i: methods[i].threshold or 0.0, reverse=True)
 
 
 def read_sweep(method: Method | str, settings: Mapping[str, Any]) -> tuple[str, tuple[Method, ...]]:

@@ -67,7 +67,7 @@ def test_a_benchmark_of_almanac_brings_its_prompt() -> None:
 def test_a_sample_is_recorded_with_its_seed(tmp_path: Path) -> None:
     one = open_benchmark("almanac/iirc", sample=3, seed=7)
     assert [q.id for q in one.questions] == [q.id for q in open_benchmark("almanac/iirc", sample=3, seed=7).questions]
-    assert one.fingerprint != open_benchmark("almanac/iirc", sample=3, seed=8).fingerprint
+    assert one.fingerprint() != open_benchmark("almanac/iirc", sample=3, seed=8).fingerprint()
     assert one.sample == 3
 
 
@@ -114,9 +114,9 @@ def test_a_file_is_called_by_its_name(tmp_path: Path, name: str, called: str, sp
 
 def test_the_fingerprint_is_of_the_questions() -> None:
     one = Benchmark("a", tuple(questions(3)))
-    assert one.fingerprint == Benchmark("b", tuple(questions(3))).fingerprint
+    assert one.fingerprint() == Benchmark("b", tuple(questions(3))).fingerprint()
     for other in (questions(2), questions(3)[::-1], questions(3, golds=("Bo",))):
-        assert one.fingerprint != Benchmark("a", tuple(other)).fingerprint
+        assert one.fingerprint() != Benchmark("a", tuple(other)).fingerprint()
 
 
 # -- where a run is kept -----------------------------------------------------------------------------------------------

@@ -96,12 +96,6 @@ def same_episode(branch: Trace, trace: Trace) -> None:
     assert (branch.queries, branch.answer, branch.scores) == (trace.queries, trace.answer, trace.scores)
 
 
-def test_traces_of_a_batch() -> None:
-    for trace in lab().ask_many(demo_questions()[:2], "dragin", batch_size=2):
-        for change in unchanged(trace):
-            same_episode(lab().branch(trace, **change), trace)
-
-
 @pytest.mark.parametrize("slim", [False, True])
 def test_saved_and_slim_traces(tmp_path: Any, slim: bool) -> None:
     trace = question("dragin", lab())

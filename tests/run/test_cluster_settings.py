@@ -13,8 +13,7 @@ from command import Command
 
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import MissingPackageError
-from dragin_lab.run.cluster import Cluster
-from dragin_lab.run.worker import ClusterError, Recipe, Worker
+from dragin_lab.run.cluster import Cluster, ClusterError, Recipe, Worker
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path) -> None:

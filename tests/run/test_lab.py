@@ -14,7 +14,7 @@ from command import Command
 from scripted import ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab.almanac import default_exemplars, embedded_model_path
+from dragin_lab.almanac import default_exemplars
 from dragin_lab.almanac import questions as of_almanac
 from dragin_lab.cli import app as cli
 from dragin_lab.data.datasets import template
@@ -131,13 +131,6 @@ def test_another_model_does_not_search_the_invented_world_in_silence() -> None:
         dl.Lab(),
     ):
         assert warnings_of(lab) == []
-
-
-def test_a_command_says_once_that_the_world_is_invented(command: Command, tmp_path: Path) -> None:
-    brief = ("--model", embedded_model_path(), "--set", "max_new_tokens=4")
-    asked = ("run", "--method", "sr-rag,fl-rag", "--limit", 1, *brief)
-    assert command(*asked, "--output", tmp_path / "a").err.count("INVENTED") == 1
-    assert "INVENTED" not in command(*asked, "--output", tmp_path / "b", "--corpus", "almanac").err
 
 
 def test_exemplars_that_were_chosen_are_named_and_only_those(command: Command, tmp_path: Path) -> None:

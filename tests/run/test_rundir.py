@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from answering import DRAGIN, AnsweringModel, answer, questions, recorded
 from command import environment
-from run_folders import change_line, read_config, write_config, write_run
+from run_folders import change_line, read_config, write_config
 from scripted import ScriptedRetriever
 
 from dragin_lab.catalog.methods import exchange_settings, method
@@ -25,7 +25,7 @@ from dragin_lab.run import runwriter
 from dragin_lab.run.benchmark import Benchmark, run_config
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import FORMAT, RunError, RunStoppedError, read_run, trace_name
-from dragin_lab.run.runwriter import RunFolder, check_settings
+from dragin_lab.run.runwriter import check_settings
 from dragin_lab.trace.trace import Passage, Question
 
 KEYS = [
@@ -220,21 +220,6 @@ def test_a_run_cut_at_any_byte_ends_with_the_same_bytes(whole: Path, tmp_path: P
         lm = answer(folder, 4)
         assert lm.asked == list(range(1 + data[:place].count(b"\n"), 5))  # what was whole is not asked again
         assert (folder / "predictions.jsonl").read_bytes() == data
-
-
-def test_to_resume_takes_the_same_work_for_each_recorded_line(tmp_path: Path) -> None:
-    class Counted(str):
-        hashed = 0
-
-        def __hash__(self) -> int:
-            Counted.hashed += 1
-            return super().__hash__()
-
-    folder = write_run(tmp_path, em=[1.0] * 100, asked=1000)
-    asked = [Counted(f"q{i}") for i in range(1000)]
-    with RunFolder(folder, read_config(folder), asked) as run:
-        assert len(run.done) == 100
-    assert Counted.hashed < 10 * len(asked)
 
 
 def test_what_was_finished_out_of_order_is_put_in_order(whole: Path, tmp_path: Path) -> None:
