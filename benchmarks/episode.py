@@ -36,7 +36,7 @@ from transformers import AutoModelForCausalLM
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.core.episode import Never, Write
+from dragin_lab.core.episode import Stop, Write
 from dragin_lab.core.scores import entropy
 from dragin_lab.data import datasets
 from dragin_lab.engines.load import LanguageModel
@@ -94,7 +94,7 @@ class Naive:
         rows: Any = None
         if request.attention:
             rows = self._map(out.sequences[0].tolist())[0, :, p - 1 :].cpu().numpy()  # (h, n + 1, p + n)
-        writing = Writing(lm, replace(request, stop=Never(), among=True), prompt=(prompt_ids, prompt_offsets))
+        writing = Writing(lm, replace(request, stop=Stop(), among=True), prompt=(prompt_ids, prompt_offsets))
         for r in range(len(ids) + 1):
             if rows is not None:
                 writing.look_back(rows[:, r, : p + r].mean(0), rows[:, r, : p + r])

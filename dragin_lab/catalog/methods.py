@@ -9,7 +9,6 @@ from typing import Any
 
 from dragin_lab.checks import choice, count
 from dragin_lab.core.budget import NEVER, Budget, Calibrated, Calibration
-from dragin_lab.core.custom import when
 from dragin_lab.core.episode import Episode, Tokenizer
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
 from dragin_lab.core.loop import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
@@ -27,8 +26,8 @@ from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.registry import Entry, Registry
 from dragin_lab.core.sentences import BY_LINES, load_pipeline
 from dragin_lab.core.settings import Part
-from dragin_lab.core.steps import Loop
-from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.core.trigger import TRIGGERS, Trigger, when
+from dragin_lab.core.turns import Loop
 from dragin_lab.errors import SettingError
 from dragin_lab.reference import released
 from dragin_lab.trace.trace import Trace
@@ -188,13 +187,13 @@ def _check_settings(trigger: type[Part], formulator: type[Part], settings: Mappi
     for key, value in settings.items():
         if key in of_trigger or key in of_formulator:
             continue
-        having = {kind for kind in VARIANTS if any(table.any_has(key) for table in _TABLES[kind])}
+        if key == "top_n":  # how much a query holds may stay in a preset while the formulator is exchanged
+            count(key, 1 if value is None else value)
+            continue
+        having = {v for v in VARIANTS for table in _TABLES[v] for n in table if key in setting_names(table.named(n))}
         if not having:
             choice("setting", key, (*of_trigger, *of_formulator, *LOOP))
-        # How much a query holds may stay in a preset while the formulator is exchanged.
-        if value is not None and any(table.has_shorthand(key) for table in _TABLES[variant]):
-            count(key, value)
-        elif value is not None:
+        if value is not None:
             where = f"when={trigger.name!r} and what={formulator.name!r}"
             kind = f" of the {variant} variant" if having - {variant} else ""
             raise SettingError(f"{key}={value!r} has no meaning for {where}{kind}")
@@ -231,7 +230,7 @@ def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, A
     """``before`` with ``changes`` over it, both arguments of the method ``name``.
 
     A trigger or formulator among the changes brings its own settings: those that it states, and those of its kind where
-    it is of another kind, as θ is on another scale there. What ``n`` is short for stays, as it means the same for all.
+    it is of another kind, as θ is on another scale there. ``top_n`` stays, as it means the same for all.
     """
     merged = dict(before)
     variant = changes.get("variant") or before.get("variant") or VARIANTS[0]
@@ -240,7 +239,7 @@ def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, A
             continue
         part, stated = registry.read(changes[kind])
         old, _ = registry.read(before.get(kind) or usual)
-        gone = set(stated) | (set() if part is old else set(setting_names(old)) - {old.shorthand})
+        gone = set(stated) | (set() if part is old else set(setting_names(old)) - {"top_n"})
         merged = {key: value for key, value in merged.items() if key not in gone}
     return {**merged, **changes}
 

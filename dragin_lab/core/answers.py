@@ -1,4 +1,7 @@
-"""Answer extraction and scores (DRAGIN Appendix B; reference-behaviour §6)."""
+"""How answers are written, read from a text, and scored (DRAGIN Appendix B; FLARE, Prompts D.2, D.3).
+
+What the released code reads and scores is in reference-behaviour §6.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from dragin_lab.checks import text as check_text
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import WORD
 
@@ -28,10 +33,6 @@ _STRIPPED = {
 }
 #: Benchmarks that an answer can be extracted for; each has its own rule.
 ANSWER_RULES = tuple(_STRIPPED)
-_PARTS = ("em", "f1", "precision", "recall")
-#: What is reported on each benchmark (paper, Table 8). StrategyQA's accuracy is the exact match of its yes or no.
-MEASURES = {"2wikimultihopqa": _PARTS, "hotpotqa": _PARTS, "iirc": _PARTS, "strategyqa": ("accuracy",)}
-
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 #: Marks of Chinese and Japanese: of their own, wide forms of ASCII's, and others beside an ideograph or kana.
 _WIDE_MARKS = re.compile(
@@ -149,20 +150,12 @@ def normalize_answer(text: str, *, released: bool = False) -> str:
     return " ".join(words.split() if released else WORD.findall(words or plain or text))
 
 
-def exact_match(prediction: str, golds: Sequence[str], *, released: bool = False) -> float:
-    """1.0 where the normal form equals that of some gold, else 0.0."""
-    form, *forms = (normalize_answer(text, released=released) for text in (prediction, *golds))
-    return float(form in forms)
-
-
-def _overlap_scores(prediction: str, gold: str, released: bool) -> tuple[float, float, float]:
-    p, g = normalize_answer(prediction, released=released), normalize_answer(gold, released=released)
+def _overlap_scores(p: str, g: str) -> tuple[float, float, float]:
+    """F1, precision and recall of two texts in normal form."""
     closed = {"yes", "no", "noanswer"}
-    if p != g and (p in closed or g in closed):
-        return 0.0, 0.0, 0.0
     p_tokens, g_tokens = p.split(), g.split()
     same = sum((Counter(p_tokens) & Counter(g_tokens)).values())
-    if same == 0:
+    if same == 0 or (p != g and (p in closed or g in closed)):
         return 0.0, 0.0, 0.0
     precision, recall = same / len(p_tokens), same / len(g_tokens)
     return 2 * precision * recall / (precision + recall), precision, recall
@@ -176,6 +169,100 @@ def score_answer(prediction: str, golds: Sequence[str], *, released: bool = Fals
     """
     if not golds:
         raise SettingError("a question without gold answers cannot be scored")
-    overlaps = zip(*(_overlap_scores(prediction, gold, released) for gold in golds), strict=True)
-    f1, precision, recall = map(max, overlaps)
-    return {"em": exact_match(prediction, golds, released=released), "f1": f1, "precision": precision, "recall": recall}
+    given, *forms = (normalize_answer(text, released=released) for text in (prediction, *golds))
+    f1, precision, recall = map(max, zip(*(_overlap_scores(given, form) for form in forms), strict=True))
+    return {"em": float(given in forms), "f1": f1, "precision": precision, "recall": recall}
+
+
+# -- how answers are written ------------------------------------------------------------------------------------------
+
+#: What opens and closes a search call, and what stands around a follow-up question.
+CALL_OPENS, CALL_CLOSES = "[Search(", ")]"
+FOLLOW_UP, INTERMEDIATE = "Follow up:", "Intermediate answer:"
+#: Search-R1's task (github.com/PeterGriffinJin/Search-R1, infer.py).
+SEARCH_R1 = (
+    "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
+    "information. After reasoning, if you find you lack some knowledge, you can call a search engine by <search> query "
+    "</search> and it will return the top searched results between <information> and </information>. You can search as "
+    "many times as your want. If you find no further external knowledge needed, you can directly provide the answer "
+    "inside <answer> and </answer>, without detailed illustrations. For example, <answer> Beijing </answer>. "
+    "Question: {question}\n"
+)
+
+
+@dataclass(frozen=True)
+class Exemplar:
+    """A worked example: question, reasoning in sentences, final answer."""
+
+    question: str
+    rationale: str
+    answer: str
+
+    def __post_init__(self) -> None:
+        for label in ("question", "rationale", "answer"):
+            check_text(f"{label} of an Exemplar", getattr(self, label))
+
+
+@dataclass(frozen=True)
+class Form:
+    """The fixed words of one way to answer.
+
+    ``label`` stands after the question, ``closing`` before an exemplar's final answer. ``phrase`` is what extraction
+    looks for (the final answer begins one character after it) and ``request`` what asks a text without it for one.
+    ``shown_by`` is what exemplars of this form hold ("" where any will do); those without it get ``plain_label``.
+    ``closes`` ends the final answer, where its sentence does not. ``task`` is the whole prompt with ``{question}`` in
+    it, for models that were trained on one: exemplars and layout then have no say.
+    """
+
+    label: str
+    closing: str
+    phrase: str
+    request: str
+    shown_by: str = ""
+    plain_label: str = ""
+    closes: str = ""
+    task: str = ""
+
+    def label_of(self, exemplar: Exemplar) -> str:
+        """What stands after an exemplar's question."""
+        return self.label if self.shown_by in exemplar.rationale else self.plain_label or self.label
+
+    def worked(self, exemplar: Exemplar) -> str:
+        """An exemplar's reasoning and final answer, as they stand after its label."""
+        reasoning = exemplar.rationale.removeprefix(self.label).lstrip()
+        return f"{reasoning}{self.closing}{exemplar.answer}."
+
+    def exemplar(self, exemplar: Exemplar) -> str:
+        """An exemplar as it stands in a prompt."""
+        return f"Question: {exemplar.question}\n{self.label_of(exemplar)} {self.worked(exemplar)}\n"
+
+    def told(self, text: str) -> str:
+        """The last phrase and what stands between its marks, where the form has any: a model may name them before."""
+        if not self.closes:
+            return text
+        inside = text.rpartition(self.phrase)[2].partition(self.closes)[0]
+        return f"{self.phrase} {inside}" if self.phrase in text else ""
+
+    def shown(self, exemplars: Sequence[Exemplar]) -> bool:
+        """Whether exemplars teach this form."""
+        return not self.shown_by or any(self.shown_by in exemplar.rationale for exemplar in exemplars)
+
+
+_REASONED = (" So the answer is ", ANSWER_PHRASE, ANSWER_PROMPT)
+FORMS = {
+    "reasoning": Form("Answer:", *_REASONED),
+    "search": Form(
+        "Answer (with step-by-step & Search):",
+        *_REASONED,
+        shown_by=CALL_OPENS,
+        plain_label="Answer (with step-by-step):",
+    ),
+    "self-ask": Form(
+        "Are follow up questions needed here:",
+        "\nSo the final answer is: ",
+        "So the final answer is",
+        "\nSo the final answer is:",
+        shown_by=FOLLOW_UP,
+    ),
+    "search-r1": Form("", " ", "<answer>", "\n<answer>", closes="</answer>", task=SEARCH_R1),
+}

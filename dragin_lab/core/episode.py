@@ -10,33 +10,23 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from dragin_lab.trace.trace import Draft, Passage, Prompt
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
 class Stop:
-    """Ends a draft before its length limit, by its tokens so far alone.
+    """Ends a draft before its length limit, by its tokens so far alone; this one leaves it to its end.
 
-    Implementations are frozen dataclasses: data that can be compared, hashed and replayed on stored text. A driver
-    asks after every token, in order, whatever it generates ahead. ``measured`` says whether it looks at more of a
-    draft than its ids and its text.
+    Others are frozen dataclasses too: data that can be compared, hashed and replayed on stored text. A driver asks
+    after every token, in order. ``measured`` says whether it looks at more of a draft than its ids and its text.
     """
 
     measured = False
 
     def reached(self, draft: Draft) -> str | None:
         """The reason to stop here, or None to go on."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Never(Stop):
-    """Only the end-of-sequence token and the length limit end the draft."""
-
-    def reached(self, draft: Draft) -> str | None:
         return None
 
 
@@ -61,7 +51,7 @@ class Write:
     kind = "draft"  # what its seconds are recorded as
     prompt: Prompt
     max_new_tokens: int
-    stop: Stop = Never()
+    stop: Stop = Stop()
     attention: bool = False  # keep ``Draft.rows``
     among: bool = False  # keep ``Draft.among``
     hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
@@ -88,12 +78,6 @@ class Search:
 
 Request = Write | Attend | Search
 Episode = Generator[Request, Any, T]
-
-
-def attend(ids: Sequence[int]) -> Episode[np.ndarray]:
-    """``attention = yield from attend(ids)``: (h, n, n) float32, queries on the middle axis, keys on the last."""
-    answer: np.ndarray = yield Attend(tuple(int(i) for i in ids))
-    return answer
 
 
 class Tokenizer(Protocol):
@@ -125,9 +109,9 @@ class Tokenizer(Protocol):
         ...
 
     def chat(self, turns: Sequence[tuple[str, str]]) -> str:
-        """(role, text) turns as the model's own chat template writes them, up to where the assistant begins to speak.
+        """(role, text) turns as the chat template writes them, up to where the assistant begins to speak.
 
-        Raises ``SettingError`` where there is no chat template or where it refuses the turns.
+        Raises ``SettingError`` where there is none or where it refuses the turns.
         """
         ...
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -14,9 +15,10 @@ import numpy as np
 from dragin_lab.checks import shown
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.registry import Registry
+from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, setting
-from dragin_lab.errors import SettingError, TriggerError
+from dragin_lab.errors import TriggerError
 from dragin_lab.trace.draft import Word, character_words
 from dragin_lab.trace.trace import Draft, Prompt, Query
 
@@ -29,25 +31,19 @@ DEFAULT_TOP_N = 25
 class Gap:
     """Where a draft lacks information, and what stands around it. w words and m tokens in the sentence.
 
-    ``words`` and ``hits`` have the same length, and so have ``tokens`` and ``doubt``. A method that searches by the
-    clock has no hits: the last word stands in for them, and ``note`` says so.
+    A method that searches by the clock has no hits: the last word stands in for them, and ``note`` says so.
     """
 
     question: str
     answer: str  # the answer so far, with what is kept of the draft
-    sentence: str  # the sentence that lacks information, as far as it was written
-    words: tuple[str, ...]  # of the sentence
-    hits: np.ndarray  # (w,) bool, the words that were flagged
-    tokens: tuple[str, ...]  # of the sentence, decoded one by one
-    doubt: np.ndarray  # (m,) float64, 1 - p of each token
     draft: Draft = field(repr=False)  # what was written
     prompt: Prompt = field(repr=False)  # what it was written after
     pipeline: Pipeline = field(repr=False)
     tokenizer: Tokenizer = field(repr=False)
-    token: int = 0  # t_i, the token that fired
-    cut: int = 0  # character of the draft's text where the word of t_i begins
-    span: tuple[int, int] = (0, 0)  # the sentence's characters in the draft's text
-    hit_spans: tuple[tuple[int, int], ...] = ()  # the flagged words' characters in the draft's text
+    token: int  # t_i, the token that fired
+    cut: int  # character of the draft's text where the word of t_i begins
+    span: tuple[int, int]  # the sentence's characters in the draft's text
+    hit_spans: tuple[tuple[int, int], ...]  # the flagged words' characters in the draft's text
     term: str = ""  # what the model itself asked for, where it did
     chunk_tokens: int | None = None  # how many tokens a method that searches by the clock writes between searches
     note: str = ""  # what stands in for hits, where the trigger gives none
@@ -56,6 +52,47 @@ class Gap:
     def context(self) -> str:
         """Question and answer so far."""
         return f"{self.question}{self.answer}" if self.answer.startswith(" ") else f"{self.question} {self.answer}"
+
+    @property
+    def sentence(self) -> str:
+        """The sentence that lacks information, as far as it was written."""
+        return self.draft.text[slice(*self.span)]
+
+    @cached_property
+    def inside(self) -> np.ndarray:
+        """(m,) int, the places of the sentence's tokens in the draft."""
+        start, end = self.span
+        return np.flatnonzero((self.draft.offsets[:, 1] > start) & (self.draft.offsets[:, 0] < end))
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """(m, 2) int, the characters of these tokens that are the sentence's, in the draft's text."""
+        return np.clip(self.draft.offsets[self.inside], *self.span)
+
+    @cached_property
+    def _words(self) -> list[Word]:
+        return character_words(self.draft.text, self.offsets)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """w texts."""
+        return tuple(word.text for word in self._words)
+
+    @property
+    def hits(self) -> np.ndarray:
+        """(w,) bool, the words that were flagged."""
+        spans = [(self.offsets[word.start, 0], self.offsets[word.stop - 1, 1]) for word in self._words]
+        return np.array([any(a < d and c < b for c, d in self.hit_spans) for a, b in spans], dtype=bool)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """m texts."""
+        return tuple(self.draft.tokens[i] for i in self.inside)
+
+    @property
+    def doubt(self) -> np.ndarray:
+        """(m,) float64, 1 - p of each token."""
+        return doubts(self.draft.logprob[self.inside])
 
 
 @dataclass(frozen=True)
@@ -68,7 +105,8 @@ class Formulator(Part):
 
     def text(self, gap: Gap) -> str:
         """The query for a gap, as a text."""
-        raise SettingError(f"query formulator {self.name!r} defines no text; write one that gives a query for a gap")
+        text: str = self._call(gap)
+        return text
 
     def query(self, gap: Gap) -> Query:
         """The query for a gap."""
@@ -108,48 +146,34 @@ def what(name: str, *, source: str = "") -> Callable[[Callable[..., str]], type[
     The function gives the query, a text that is not empty. Its further parameters, each with a default, become
     settings. Raises ``SettingError`` for a built-in name and for a parameter without a default.
     """
-
-    return FORMULATORS.define(Written, name, source=source)
-
-
-@dataclass(frozen=True)
-class Written(Formulator):
-    """A formulator around a function of a gap."""
-
-    function = staticmethod(lambda gap: gap.sentence)
-    parameters: ClassVar[tuple[str, ...]] = ()
-
-    def text(self, gap: Gap) -> str:
-        return self.function(gap, **{key: getattr(self, key) for key in self.parameters})
+    return FORMULATORS.define(name, source=source)
 
 
-@FORMULATORS.define(Written, "question", source="DRAGIN Table 1 (SR-RAG)", needs=frozenset())
+@FORMULATORS.define("question", source="DRAGIN Table 1 (SR-RAG)", needs=frozenset())
 def question(gap: Gap) -> str:
     """The question."""
     return gap.question
 
 
-@FORMULATORS.define(Written, "last-sentence", source="DRAGIN Table 6")
+@FORMULATORS.define("last-sentence", source="DRAGIN Table 6")
 def last_sentence(gap: Gap) -> str:
     """The sentence written last."""
     return (gap.pipeline.split(gap.answer) or [gap.question])[-1]
 
 
-@FORMULATORS.define(Written, "full-context", source="DRAGIN Table 6")
+@FORMULATORS.define("full-context", source="DRAGIN Table 6")
 def full_context(gap: Gap) -> str:
     """Question and answer so far."""
     return gap.context
 
 
-@FORMULATORS.define(Written, "current", source="DRAGIN Table 6")
+@FORMULATORS.define("current", source="DRAGIN Table 6")
 def current(gap: Gap) -> str:
     """The sentence that lacks information, as far as it was written."""
     return gap.sentence
 
 
-@FORMULATORS.define(
-    Written, "current-without-hits", source="DRAGIN's released code (reference-behaviour §3)", reads_hits=True
-)
+@FORMULATORS.define("current-without-hits", source="DRAGIN's released code (reference-behaviour §3)", reads_hits=True)
 def current_without_hits(gap: Gap) -> str:
     """The same sentence without the words that were flagged."""
     text, start = gap.sentence, gap.span[0]
@@ -158,7 +182,7 @@ def current_without_hits(gap: Gap) -> str:
     return " ".join(text.split())
 
 
-@FORMULATORS.define(Written, "term", source="FLARE Prompts D.2, D.3", needs=frozenset({"text", "call"}))
+@FORMULATORS.define("term", source="FLARE Prompts D.2, D.3", needs=frozenset({"text", "call"}))
 def term(gap: Gap) -> str:
     """What the model itself asked for."""
     return gap.term
@@ -169,7 +193,7 @@ def term(gap: Gap) -> str:
 class LastN(Formulator):
     """The last n tokens of question and answer."""
 
-    name, source, shorthand = "last-n", "DRAGIN Table 6 (Last 25 Tokens)", "top_n"
+    name, source = "last-n", "DRAGIN Table 6 (Last 25 Tokens)"
     #: None: as many as the clock writes between searches, else 25.
     top_n: int | None = setting(None, kind=int, label="tokens in the query", unit="tokens")
 
@@ -188,10 +212,8 @@ class ConfidentSentence(Formulator):
     doubt_limit: float = setting(0.6, label="1 − probability above which a token is left out", top=1.0)  # 1 - β
 
     def text(self, gap: Gap) -> str:
-        written, (start, end) = gap.draft, gap.span
-        inside = (written.offsets[:, 1] > start) & (written.offsets[:, 0] < end)  # (n,)
-        spans = np.clip(written.offsets[inside], start, end) - start  # (m, 2)
-        return keep_confident(gap.sentence, spans, np.exp(written.logprob[inside]), 1 - self.doubt_limit)
+        spans = gap.offsets - gap.span[0]  # (m, 2)
+        return keep_confident(gap.sentence, spans, np.exp(gap.draft.logprob[gap.inside]), 1 - self.doubt_limit)
 
 
 @FORMULATORS.add
@@ -199,7 +221,7 @@ class ConfidentSentence(Formulator):
 class Qfs(Formulator):
     """QFS: the words of question and answer that t_i attends to most, in text order (DRAGIN §3.2)."""
 
-    name, source, shorthand, reads_attention = "qfs", "DRAGIN §3.2", "top_n", True
+    name, source, reads_attention = "qfs", "DRAGIN §3.2", True
     top_n: int = setting(DEFAULT_TOP_N, label="words in the query", unit="words")
 
     def query(self, gap: Gap) -> Query:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dragin_lab.core.clock import Clock
 from dragin_lab.core.episode import Episode
 from dragin_lab.core.formulators import formulate
 from dragin_lab.core.stops import FirstSentence
+from dragin_lab.core.triggers import Clock
 from dragin_lab.core.turns import PaperLoop
-from dragin_lab.trace.trace import Decision, Query, Step
+from dragin_lab.trace.trace import Decision, Draft, Query, Step
 
 
 @dataclass
@@ -25,15 +25,14 @@ class DraginLoop(PaperLoop):
             step = self.new_step()
             stop = self.watch(resumed) if self.trigger.span == "word" else None
             draft = yield from self.write_draft(step, stop)
-            assert step.prompt is not None
-            verdict, step.decision, gap = self.judge(draft, step.prompt, resumed)
-            step.words, resumed = verdict.words, gap is not None
+            gap = self.judge(step, draft, resumed)
+            resumed = gap is not None
             if gap is None:
                 self.keep(step, draft, len(draft.text))
                 continue
             yield from self.fetch(step, formulate(self.method.formulator, gap))
-            assert step.decision.cut is not None
-            self.keep(step, draft, step.decision.cut, ended=False)  # Eq. 6
+            assert step.decision is not None
+            self.keep(step, draft, step.decision.cut or 0, ended=False)  # Eq. 6
 
 
 @dataclass
@@ -44,20 +43,16 @@ class SentenceLoop(PaperLoop):
         while self.running:
             step = self.new_step()
             draft = yield from self.write_draft(step, self._sentence)
-            assert step.prompt is not None
-            verdict, step.decision, gap = self.judge(draft, step.prompt, resumed=False)
-            step.words = verdict.words
+            gap = self.judge(step, draft)
             if gap is None:
-                self.keep(step, draft, self.first_sentence(draft.text)[1] or len(draft.text))
+                self._keep_sentence(step, draft)
                 continue
             yield from self.fetch(step, formulate(self.method.formulator, gap))
             step.discarded = draft.text
-            yield from self.write_sentence(step)
+            self._keep_sentence(step, (yield from self.write_on(step, self._sentence)))
 
-    def write_sentence(self, step: Step) -> Episode[None]:
-        """Write one sentence with the passages in view, and keep it."""
-        continuation = yield from self.write_on(step, self._sentence)
-        self.keep(step, continuation, self.first_sentence(continuation.text)[1] or len(continuation.text))
+    def _keep_sentence(self, step: Step, written: Draft) -> None:
+        self.keep(step, written, self.first_sentence(written.text)[1] or len(written.text))
 
     @property
     def _sentence(self) -> FirstSentence:
@@ -90,36 +85,28 @@ class ClockLoop(SentenceLoop):
         return self.clock.searches == "always"
 
     def run(self) -> Episode[None]:
-        step = self.new_step()
-        if self.clock.searches == "once":
-            self.schedule(step, "once, before anything is written")
-            yield from self.fetch(step, Query(self.question, self.question))
+        clock = self.clock
         while self.running:
-            yield from self._turn(step)
-            if self.running and self.clock.searches != "once":
-                step = self.new_step()
-
-    def _turn(self, step: Step) -> Episode[None]:
-        if self.clock.searches == "never":
-            step.decision = Decision(False, self.clock.reason)
-            draft = yield from self.write_draft(step, None)
-            self.keep(step, draft, len(draft.text))
-            return
-        if self.clock.searches == "always":
-            self.schedule(step, self.clock.reason)
+            step = self.new_step()
+            if not clock.retrieves:
+                step.decision = Decision(False, clock.reason)
+                draft = yield from self.write_draft(step, None)
+                self.keep(step, draft, len(draft.text))
+                continue
+            self.schedule(step, clock.reason)
             yield from self.fetch(step, self._query())
-        if self.clock.sentences:
-            yield from self.write_sentence(step)
-            return
-        continuation = yield from self.write_on(step, None, self.clock.tokens)
-        self.keep(step, continuation, len(continuation.text))
+            if clock.sentences:
+                self._keep_sentence(step, (yield from self.write_on(step, self._sentence)))
+            else:
+                continuation = yield from self.write_on(step, None, clock.tokens)
+                self.keep(step, continuation, len(continuation.text))
 
     def _query(self) -> Query:
         """The query of a turn: from what the last turn wrote, at the start from the question."""
-        step = self.trace.steps[-2] if len(self.trace.steps) > 1 else None
-        if step is None or step.continuation is None or step.passages_prompt is None:
+        if len(self.trace.steps) == 1:
             return self.first_query()
-        written = step.continuation
-        end = len(written.text) if step.continuation_kept is None else step.continuation_kept
-        gap = self.gap_at_end(written, step.passages_prompt, (0, end), answer=self.text)
+        last = self.trace.steps[-2]
+        assert last.continuation is not None
+        span, tokens = (0, last.continuation_kept or 0), self.clock.tokens
+        gap = self.gap_at_end(last.continuation, last.passages_prompt, span, answer=self.text, chunk_tokens=tokens)
         return formulate(self.method.formulator, gap)

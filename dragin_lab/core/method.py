@@ -9,6 +9,7 @@ from typing import Any
 
 from dragin_lab.checks import shown, text
 from dragin_lab.core.sentences import Pipeline, load_pipeline
+from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
 from dragin_lab.text import without_secrets
 
@@ -53,7 +54,7 @@ class Method:
 
     name: str
     variant: str
-    trigger: Any
+    trigger: Trigger
     formulator: Any
     max_new_tokens: int  # bounds a draft, and the answer
     top_k: int  # passages per retrieval
@@ -76,8 +77,7 @@ class Method:
     @property
     def threshold(self) -> float | None:
         """θ; None for a trigger without a threshold."""
-        theta: float | None = self.trigger.theta
-        return theta
+        return self.trigger.theta
 
     @property
     def top_n(self) -> int | None:
@@ -88,14 +88,12 @@ class Method:
     @property
     def form(self) -> str:
         """The form in which the model is to write its answer (``forms.FORMS``)."""
-        form: str = self.trigger.form
-        return form
+        return self.trigger.form
 
     @property
     def retrieves(self) -> bool:
         """Whether it ever searches."""
-        retrieves: bool = self.trigger.retrieves
-        return retrieves
+        return self.trigger.retrieves
 
     @property
     def keeps_attention(self) -> bool:

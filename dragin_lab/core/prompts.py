@@ -13,9 +13,17 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.checks import choice, number, several, shown, text
-from dragin_lab.core.answers import ANSWER_RULES, score_answer
+from dragin_lab.core.answers import (
+    ANSWER_RULES,
+    FORMS,
+    Exemplar,
+    Form,
+    extract_answer,
+    is_readable,
+    read_answer,
+    score_answer,
+)
 from dragin_lab.core.episode import Tokenizer
-from dragin_lab.core.forms import FORMS, Exemplar, Form
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Passage, Prompt
 
@@ -148,7 +156,8 @@ class PromptTemplate:
     def read(self, text: str, *, released: bool = False) -> str:
         """The answer that a whole text gives. Raises ``SettingError`` where a custom function gives none."""
         if not callable(self.answer_rule):
-            return self.shape.read(text, self.answer_rule, released=released)
+            read = extract_answer if released else read_answer
+            return read(self.shape.told(text), self.answer_rule, self.shape.phrase)
         answer = self.answer_rule(text)
         if not isinstance(answer, str):
             raise SettingError(f"the answer rule {named(self.answer_rule)} gave {answer!r}; give a text, '' for none")
@@ -158,12 +167,15 @@ class PromptTemplate:
         """Whether the whole text states an answer (``answers.is_readable``); for an own rule, whether it reads one."""
         if callable(self.answer_rule):
             return bool(self.read(text).strip())
-        return self.shape.readable(text, self.answer_rule)
+        return is_readable(self.shape.told(text), self.answer_rule, self.shape.phrase)
 
     def score(self, answer: str, golds: Sequence[str], *, released: bool = False) -> dict[str, float]:
         """Exact match, F1, precision, recall and the ``metrics``. ``SettingError`` for a value that is not a number."""
         scores = score_answer(answer, golds, released=released)
-        return scores | {named(metric): _measure_answer(metric, answer, golds) for metric in self.metrics}
+        for metric in self.metrics:
+            value = metric(answer, golds)  # right or wrong count as 1 and 0
+            scores[named(metric)] = number(named(metric), int(value) if isinstance(value, bool | np.bool_) else value)
+        return scores
 
     @property
     def described(self) -> dict[str, Any]:
@@ -183,31 +195,30 @@ class PromptTemplate:
 
     def fit(
         self,
-        build: Callable[[PromptTemplate, Sequence[Passage] | None], Prompt],
+        question: str,
+        tail: str,
         passages: Sequence[Passage] | None,
         fits: Callable[[Prompt], bool],
         limit: str = "the context window",
     ) -> Prompt:
         """The prompt with as little dropped as needed: exemplars from the first, then passages from the last rank up.
 
-        A passage goes only where it does not fit without any exemplar either.
-
-        ``build(template, passages)`` makes the prompt, ``fits`` says whether it goes into the context window, ``limit``
-        names that window for people; what was dropped stands in the prompt's notes. Raises ``SettingError`` when the
-        question alone is too long.
+        A passage goes only where it does not fit without any exemplar either. ``fits`` says whether a prompt goes into
+        the context window, ``limit`` names that for people; what was dropped stands in the prompt's notes. Raises
+        ``SettingError`` when the question alone is too long.
         """
-        all_passages, all_exemplars = list(passages or ()), list(self.exemplars)
+        all_passages, all_exemplars = list(passages or ()), self.exemplars
         for n, m in product(range(len(all_passages), -1, -1), range(len(all_exemplars), -1, -1)):
-            template = replace(self, exemplars=tuple(all_exemplars[len(all_exemplars) - m :]))
-            prompt = build(template, all_passages[:n] or None)
+            template = replace(self, exemplars=all_exemplars[len(all_exemplars) - m :])
+            prompt = template.render(question, tail, all_passages[:n] or None)
             if fits(prompt):
                 parts = {"passages": (n, len(all_passages)), "exemplars": (m, len(all_exemplars))}
                 dropped = {name: count - left for name, (left, count) in parts.items() if left < count}
                 notes = [f"dropped {d} of {parts[name][1]} {name} to fit the window" for name, d in dropped.items()]
                 return replace(prompt, notes=tuple(notes), dropped=dropped)
         bare = replace(self, exemplars=(), preamble="", instruction="")
-        alone = len(build(bare, None).text)
-        given = len(build(replace(self, exemplars=()), None).text) - alone
+        alone = len(bare.render(question, tail).text)
+        given = len(replace(self, exemplars=()).render(question, tail).text) - alone
         what = "the template's preamble and instruction" if given > alone else "the question with the answer so far"
         raise SettingError(
             f"{what}, {max(given, alone):,} characters, does not fit into {limit} "
@@ -218,12 +229,6 @@ class PromptTemplate:
 def named(given: Any) -> str:
     """A text as it is, a function by its name."""
     return given if isinstance(given, str) else str(getattr(given, "__name__", given))
-
-
-def _measure_answer(metric: Metric, answer: str, golds: Sequence[str]) -> float:
-    """The value of a custom metric; right or wrong count as 1 and 0."""
-    value = metric(answer, golds)
-    return number(named(metric), int(value) if isinstance(value, bool | np.bool_) else value)
 
 
 # -- a model's own chat template --------------------------------------------------------------------------------------
@@ -262,41 +267,33 @@ def chat_prompt(
 
     ``tail``, the answer so far, stands directly after what the template writes where the assistant begins, exactly as
     the model wrote it, so that every prompt of an episode begins alike. White space that would double the one there is
-    dropped.
-
-    Raises:
-        SettingError: no ``chat``, or a template that leaves out or repeats a part of the turns.
+    dropped. Raises ``SettingError`` without ``chat``, and for a template that leaves out or repeats a part.
     """
     if chat is None:
         raise SettingError("layout 'chat' needs a tokenizer: use template.bound(lm.tokenizer)")
     plain = FORMS["reasoning"].label
-    turns: list[tuple[str, list[tuple[str, str]]]] = []  # role, parts of its text with their names
+    turns: list[tuple[str, str]] = []
     for exemplar in exemplars:
         label = form.label_of(exemplar)
         opening = "" if label == plain else f"{label} "
-        turns.append(("user", [("", f"Question: {exemplar.question}")]))
-        turns.append(("assistant", [("", f"{opening}{form.worked(exemplar)}")]))
-    turns.append(("user", list(asked)))
-    if preamble:
-        turns[0][1].insert(0, ("", preamble))
-    mark = next(m for m in _MARKS if not any(m in text for _, part in turns for _, text in part))
-    written, names = [], []
-    for place, (role, part) in enumerate(turns):
-        text = ""
-        for name, words in part:
-            words = words.strip() if name == "question" else words
-            text += f"{mark}{words}{mark}" if name else words
-        names += [name for name, _ in part if name]
-        first, last = place == 0 and exemplars, place == len(turns) - 2 and exemplars
-        written.append((role, f"{mark if first else ''}{text.strip()}{mark if last else ''}"))
-    names = ["exemplars"] * bool(exemplars) + names
-    tokens = chat(written).split(mark)
-    if len(tokens) != 2 * len(names) + 1:
+        turns += [("user", f"Question: {exemplar.question}"), ("assistant", opening + form.worked(exemplar))]
+    texts = [preamble, *(text for _, text in turns), *(text for _, text in asked)]
+    mark = next(m for m in _MARKS if not any(m in text for text in texts))
+    last = [(name, text.strip() if name == "question" else text) for name, text in asked]
+    turns.append(("user", "".join(f"{mark}{text}{mark}" if name else text for name, text in last)))
+    turns[0] = ("user", preamble + turns[0][1])
+    turns = [(role, text.strip()) for role, text in turns]
+    names = [name for name, _ in asked if name]
+    if exemplars:
+        names.insert(0, "exemplars")
+        turns[0], turns[-2] = ("user", mark + turns[0][1]), ("assistant", turns[-2][1] + mark)
+    pieces = chat(turns).split(mark)
+    if len(pieces) != 2 * len(names) + 1:
         raise SettingError("the chat template leaves out or repeats a part of the prompt; use layout='dragin'")
-    parts = [("", tokens[0])]
-    for name, inside, after in zip(names, tokens[1::2], tokens[2::2], strict=True):
+    parts = [("", pieces[0])]
+    for name, inside, after in zip(names, pieces[1::2], pieces[2::2], strict=True):
         parts += [(name, inside), ("", after)]
-    end = "".join(text for _, text in parts)[-1:]
+    end = "".join(pieces)[-1:]
     if form.label != plain:
         parts.append(("", form.label if end.isspace() else f" {form.label}"))
         end = form.label[-1:]

@@ -7,13 +7,12 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import Field, dataclass, fields
 from importlib.metadata import entry_points
 from typing import Any, Generic
 
 from dragin_lab.checks import choice, instance, number, shown
-from dragin_lab.core.fingerprints import is_built_in
-from dragin_lab.core.settings import P, Part, check_setting, part_of_function
+from dragin_lab.core.settings import P, Part, check_setting, is_built_in, part_of_function
 from dragin_lab.errors import SettingError
 
 _FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*(?:@\s*(\S+))?\s*", re.DOTALL)
@@ -73,11 +72,11 @@ class Registry(Generic[P]):
                 check_setting(f"the setting {f.name!r} of {where}", f.name, f.default, self.base)
 
     def define(
-        self, base: type[P], name: str, *, settings: dict[str, Field[Any]] | None = None, **attributes: Any
+        self, name: str, *, settings: dict[str, Field[Any]] | None = None, **attributes: Any
     ) -> Callable[[Callable[..., Any]], type[P]]:
-        """Enter what a function makes: a subclass of ``base`` (``part_of_function``)."""
+        """Enter what a function makes (``part_of_function``)."""
         instance("name", name, str, f"write @dl.{self.kind}('margin') above the function, with a name of your own")
-        return lambda function: self.add(part_of_function(function, base, name, settings=settings, **attributes))
+        return lambda function: self.add(part_of_function(function, self.base, name, settings=settings, **attributes))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -114,10 +113,7 @@ class Registry(Generic[P]):
             name, own = read_form(given)
             if self.closed and name not in self.names():
                 raise SettingError(f"{self.kind}={given!r}: {self.closed}; it has {', '.join(self.names())}")
-            part = self.named(name)
-            if "n" in own and part.shorthand:
-                own[part.shorthand] = own.pop("n")
-            return part, own
+            return self.named(name), own
         own_class = given if isinstance(given, type) else type(given)
         if self.closed and issubclass(own_class, Part) and own_class not in self._parts.values():
             raise SettingError(f"{self.kind}={own_class.name!r}: {self.closed}")
@@ -135,45 +131,31 @@ class Registry(Generic[P]):
         They replace those of a part. Raises ``SettingError`` where they contradict a written form, which None does not.
         """
         part, own = self.read(given)
-        if isinstance(given, str):
-            for key, value in own.items():
-                if settings.get(key) not in (None, value):
-                    raise SettingError(
-                        f"{key}={shown(settings[key])} contradicts {self.kind}={given!r}, which has {key}={value!r}; "
-                        "give one of the two"
-                    )
-            settings = settings | own
-        else:
-            settings = own | settings
-        declared = part.declared()
-        settings = {
-            key: value for key, value in settings.items()
-            if value is not None or key not in declared or declared[key].optional or declared[key].kind is bool
-        }  # fmt: skip
-        every = fields(part)
-        known = [f.name for f in every]
-        for name in settings:
-            if name not in known:
-                has = f"its settings are {', '.join(known)}" if known else "it has no settings"
+        for key, value in own.items():
+            if isinstance(given, str) and settings.get(key) not in (None, value):
+                raise SettingError(
+                    f"{key}={shown(settings[key])} contradicts {self.kind}={given!r}, which has {key}={value!r}; "
+                    "give one of the two"
+                )
+        settings = settings | own if isinstance(given, str) else own | settings
+        declared, defaults = part.declared(), part.defaults()
+        for name, value in list(settings.items()):
+            if name not in declared:
+                has = f"its settings are {', '.join(declared)}" if declared else "it has no settings"
                 raise SettingError(f"{name} has no meaning for {self.noun} {part.name!r}: {has}")
-        for f in every:
-            if f.default is MISSING and f.default_factory is MISSING and f.name not in settings:
-                raise SettingError(f"{self.noun} {part.name!r} needs {f.name}; write {part.name}({f.name}=…)")
+            if value is None and not declared[name].optional:
+                del settings[name]
+        if missing := [name for name in declared if name not in settings and name not in defaults]:
+            raise SettingError(f"{self.noun} {part.name!r} needs {missing[0]}; write {part.name}({missing[0]}=…)")
         return part(**settings)
 
     def listing(self) -> list[Entry]:
         """One entry per part, in the order of ``names``."""
-        parts = {name: self.named(name) for name in self.names()}
-        line = {name: (inspect.getdoc(part) or "").partition("\n")[0] for name, part in parts.items()}
-        return [Entry(name, part.defaults(), part.source, line[name]) for name, part in parts.items()]
-
-    def any_has(self, setting: str) -> bool:
-        """Whether some part has a setting of that name."""
-        return any(setting in {f.name for f in fields(part)} for part in self._parts.values())
-
-    def has_shorthand(self, setting: str) -> bool:
-        """Whether a setting is ``n``, or what ``n`` is short for in some part."""
-        return setting in {"n", *(part.shorthand for part in self._parts.values())}
+        parts = [(name, self.named(name)) for name in self.names()]
+        return [
+            Entry(name, part.defaults(), part.source, (inspect.getdoc(part) or "").partition("\n")[0])
+            for name, part in parts
+        ]
 
 
 def read_form(form: str) -> tuple[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Settings: declared once, as the fields of a frozen dataclass; checked, and written.
+"""Settings: declared once, as the fields of a frozen dataclass; checked, written, and made from a function.
 
 The written form is ``name(setting=value, ...)@threshold``: ``rind@0.25``, ``margin(beta=2.0)@0.6``, ``qfs(top_n=25)``.
 Settings that have their default are left out, and ``registry.read_form`` reads it back.
@@ -6,15 +6,20 @@ Settings that have their default are left out, and ``registry.read_form`` reads 
 
 from __future__ import annotations
 
+import ast
+import functools
 import inspect
 import math
 import re
-from collections.abc import Callable
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
-from typing import Any, TypeVar
+from hashlib import sha256
+from typing import Any, ClassVar, TypeVar
 
 from dragin_lab.checks import choice, count, flag, number, shown
-from dragin_lab.core.fingerprints import fingerprint_class, is_built_in
 from dragin_lab.errors import SettingError
 
 P = TypeVar("P", bound="Part")
@@ -22,6 +27,8 @@ P = TypeVar("P", bound="Part")
 #: What a method and its record call something of their own, beside the attributes of a part's base.
 _RESERVED = ("variant", "when", "what", "max_new_tokens", "top_k", "nlp", "calibration", "label", "measure", "unit",
              "defined", "pipeline", "calibrated")  # fmt: skip
+_INSTALLED = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")})
+_WRITTEN = ("__call__", "__post_init__")  # of a class, what neither the interpreter nor ``dataclass`` writes
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,18 @@ class Declaration:
     unit: str = ""  # what it counts: "words"
     top: float | None = None  # the largest value that makes a difference, where there is one: 1 of a probability
 
+    @staticmethod
+    def of(f: Field[Any]) -> Declaration:
+        """That of a field: what ``setting`` says, and by its default the rest. Of a plain one θ and flags are checked.
+
+        The least whole number is 1, the least other number 0, or any where the default is below 0.
+        """
+        kind = float if f.name == "threshold" else bool if isinstance(f.default, bool) else object
+        kind = f.metadata.get("kind", kind)
+        below = isinstance(f.default, int | float) and f.default < 0
+        least = 1 if kind is int else -math.inf if below else 0.0
+        return Declaration(**{"kind": kind, "ge": least, "optional": f.default is None} | f.metadata)
+
     def check(self, name: str, value: Any) -> Any:
         """The value in the setting's own type. Raises ``SettingError`` for any other."""
         if value is None and self.optional:
@@ -49,40 +68,18 @@ class Declaration:
         return number(name, value, self.ge) if self.kind is float else value
 
 
-def setting(
-    default: Any = None, *, kind: type | None = None, ge: float | None = None, choices: tuple[str, ...] = (),
-    label: str = "", unit: str = "", top: float | None = None,
-) -> Any:  # fmt: skip
+def setting(default: Any = None, **declared: Any) -> Any:
     """A field of a ``Part``: its default, and what it may be (``Declaration``). None is a value where it is default.
 
-    ``kind`` is the default's own type where it is not given. The least whole number is 1, the least other number 0,
-    or any where the default is below 0.
+    ``kind`` is the default's own type where it is not given.
     """
-    kind = (object if default is None else type(default)) if kind is None else kind
-    least = _find_least(kind, default) if ge is None else ge
-    return field(
-        default=default,
-        metadata={"declaration": Declaration(kind, least, choices, default is None, label, unit, top)},
-    )
-
-
-def _find_least(kind: type, default: Any) -> float:
-    if kind is int:
-        return 1
-    return -math.inf if isinstance(default, int | float) and default < 0 else 0.0
+    kind = object if default is None else type(default)
+    return field(default=default, metadata={"kind": kind} | declared)
 
 
 def title_setting(name: str) -> str:
     """What a setting is called for people: ``θ``, ``top n``."""
     return "θ" if name == "threshold" else name.replace("_", " ")
-
-
-def _declaration_of(f: Field[Any]) -> Declaration:
-    """The declaration of a field; of a custom class's plain one, θ and flags alone are checked."""
-    kind = float if f.name == "threshold" else bool if isinstance(f.default, bool) else object
-    own = Declaration(kind, _find_least(kind, f.default), optional=f.default is None)
-    declared: Declaration = f.metadata.get("declaration", own)
-    return declared
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class Part:
 
     name = ""  # how it is called everywhere
     source = ""  # where it is from: a paper's section or equation
-    shorthand = ""  # the setting that the written form may call ``n``
+    parameters: ClassVar[tuple[str, ...]] = ()  # the settings that the function takes, of a part that is made from one
 
     def __post_init__(self) -> None:
         for name, declared in self.declared().items():
@@ -100,7 +97,7 @@ class Part:
     @classmethod
     def declared(cls) -> dict[str, Declaration]:
         """Setting -> what it may be and what it is called."""
-        return {f.name: _declaration_of(f) for f in fields(cls)}
+        return {f.name: Declaration.of(f) for f in fields(cls)}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -124,15 +121,29 @@ class Part:
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits over a custom definition and what it closes over; "" for what is built in."""
-        return "" if self.built_in else fingerprint_class(type(self))
+        """Sixteen hexadecimal digits over a custom class: its source, and what it closes over or reads outside.
+
+        Your own functions and classes are followed wherever they are used. Of any other object its ``repr`` counts, or
+        its class where that does not say what it holds. Comments, docstrings and layout do not count. "" for what is
+        built in.
+        """
+        seen: dict[int, Any] = {}
+        own = [base for base in type(self).__mro__ if base is not object and not is_built_in(base)]
+        described = [_describe(base, seen) for base in own]
+        return sha256(repr(described).encode()).hexdigest()[:16] if own else ""
+
+    def _call(self, given: Any) -> Any:
+        """What the function gives that it was made from."""
+        function = getattr(self, "function", None)
+        if function is None:
+            raise SettingError(f"{self.name!r} says nothing; write score(self, draft) or text(self, gap) in its class")
+        return function(given, **{key: getattr(self, key) for key in self.parameters})
 
     def __str__(self) -> str:
-        changed = {key: value for key, value in self.changed.items() if key != "threshold"}
-        inside = ", ".join(f"{key}={value!r}" for key, value in changed.items())
-        threshold = getattr(self, "threshold", None)
-        at = "" if threshold is None else f"@{threshold:.12g}"
-        return self.name + (f"({inside})" if inside else "") + at
+        changed = self.changed
+        theta = f"@{self.settings['threshold']:.12g}" if self.settings.get("threshold") is not None else ""
+        inside = ", ".join(f"{key}={value!r}" for key, value in changed.items() if key != "threshold")
+        return self.name + (f"({inside})" if inside else "") + theta
 
 
 def part_of_function(
@@ -156,12 +167,8 @@ def part_of_function(
     if not parameters:
         raise SettingError(f"the function {where} takes no argument; its first one is what it looks at")
     for parameter in parameters[1:]:
-        if parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL):
-            raise SettingError(f"the parameter {parameter} of {where} cannot be a setting; name each, with a default")
         if parameter.default is inspect.Parameter.empty:
-            raise SettingError(
-                f"the parameter {parameter.name!r} of {where} has no default; write {parameter.name}=..."
-            )
+            raise SettingError(f"the parameter {str(parameter)!r} of {where} has no default; write each as name=value")
         if parameter.name in settings:
             raise SettingError(f"the parameter {parameter.name!r} of {where} is called like a setting; rename it")
         check_setting(f"the parameter {parameter.name!r} of {where}", parameter.name, parameter.default, base)
@@ -197,3 +204,79 @@ def _is_savable(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_savable, value))
     return value is None or type(value) in (bool, int, float, str)
+
+
+# -- what a custom definition is beside its settings: a trace is replayed by the one that made it ---------------------
+
+
+def is_built_in(thing: Any) -> bool:
+    """Whether a class or a function comes with the package."""
+    return (thing.__module__ or "").startswith("dragin_lab.")
+
+
+def _is_own(thing: Any) -> bool:
+    """Whether a class or a function is the user's, and not an installed package's."""
+    name = thing.__module__ or "__main__"
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    installed = name in sys.builtin_module_names or is_built_in(thing) or file.startswith(_INSTALLED)
+    return name == "__main__" or not installed
+
+
+def _describe(value: Any, seen: dict[int, Any]) -> Any:
+    """What a value holds, as plain data; ``seen`` has what was described before, as a function may call itself."""
+    value = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+    value = value.fget if isinstance(value, property) else value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if id(value) in seen:
+        return f"<{list(seen).index(id(value))}>"
+    seen[id(value)] = value  # and so kept: nothing else gets its id
+    is_class, is_function = isinstance(value, type), inspect.isfunction(value)
+    if isinstance(value, Mapping):
+        holds: Iterable[Any] = [(str(key), one) for key, one in sorted(value.items(), key=str)]
+    elif isinstance(value, list | tuple):
+        holds = value
+    elif inspect.ismethod(value):
+        holds = value.__func__, value.__self__
+    elif isinstance(value, functools.partial):
+        holds = value.func, value.args, value.keywords
+    elif inspect.ismodule(value) or ((is_class or is_function) and not _is_own(value)):
+        return f"{getattr(value, '__module__', '')}.{value.__name__}"
+    elif is_class:
+        settings = getattr(value, "__dataclass_fields__", {})  # which are recorded by themselves
+        members = {name: member for name, member in vars(value).items() if name not in settings}
+        holds = [{name: one for name, one in members.items() if not name.startswith("__") or name in _WRITTEN}]
+    elif is_function:
+        source, names = _read_source(value)
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        outside = {name: getattr(cell, "cell_contents", None) for name, cell in cells}
+        outside |= {name: value.__globals__[name] for name in names if name in value.__globals__}
+        holds = source, value.__defaults__, value.__kwdefaults__, outside
+    elif hasattr(value, "tobytes"):  # an array
+        return sha256(value.tobytes()).hexdigest()
+    elif _is_own(type(value)) and hasattr(value, "__dict__"):
+        holds = type(value), vars(value)
+    else:
+        text = type(value).__qualname__ if type(value).__repr__ is object.__repr__ else repr(value)
+        return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+    return [_describe(one, seen) for one in holds]
+
+
+def _read_source(function: Any) -> tuple[str, set[str]]:
+    """The source without comments, docstrings and layout, and the names that it reads.
+
+    Without a source, as of code that was executed from a text, the compiled code stands in for it: another version of
+    Python then gives another fingerprint.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):  # SyntaxError: a lambda in the middle of a statement
+        code = function.__code__
+        constants = [one for one in code.co_consts if isinstance(one, bool | int | float | str | None)]
+        return repr((code.co_code, constants)), set(code.co_names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list = []  # what they decide are attributes of the class that they make
+            if ast.get_docstring(node) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree), {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

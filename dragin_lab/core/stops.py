@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from dragin_lab.core.answers import fold_phrase, thoughts
+from dragin_lab.core.answers import FORMS, Form, fold_phrase, thoughts
 from dragin_lab.core.episode import Stop, Tokenizer
-from dragin_lab.core.forms import FORMS, Form
-from dragin_lab.core.scores import pool_values
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.trace.draft import Draft
@@ -63,48 +59,6 @@ class Watch(Stop):
     def read(self, draft: Draft) -> Draft:
         """What the trigger looks at."""
         return draft.read_by(self.pipeline, self.question, self.answer, ended=False)
-
-
-@dataclass(frozen=True)
-class Certainty:
-    """Which entropies have to be exact so that a trigger decides as it would on the whole distributions.
-
-    For a model that gives bounds of entropy (``served``). A trigger that does not read entropy needs none of them; one
-    whose scores are the entropies, times a factor that is at least 0, needs those whose bounds give scores on both
-    sides of θ; any other needs all.
-    """
-
-    trigger: Trigger
-    pipeline: Pipeline
-    question: str = field(default="", compare=False)
-    answer: str = field(default="", compare=False)
-
-    def lacking(self, draft: Draft, low: np.ndarray, high: np.ndarray, *, ended: bool) -> np.ndarray:
-        """The tokens whose entropy has to be exact, of those with bounds from ``low`` to ``high`` (n,), nats.
-
-        ``ended``: nothing is added to the draft. Before that, only a trigger that judges while it is written needs any.
-        """
-        if not ended and self.trigger.span != "word":
-            return np.zeros(0, int)
-        trigger = self.trigger
-        least, greatest = self._scores(draft, low, ended), self._scores(draft, high, ended)
-        factor = self._scores(draft, np.ones(len(low)), ended)
-        theta, open_ = trigger.theta, high > low  # (n,)
-        assert theta is not None
-        if (least == greatest).all():  # its scores do not depend on entropies
-            open_ &= type(trigger).judge is not Trigger.judge  # it may read more than its score does
-        elif not ((factor >= 0).all() and (least == factor * low).all() and (greatest == factor * high).all()):
-            return np.flatnonzero(open_)
-        elif (trigger.unit, trigger.pool) == ("word", "max"):
-            open_ &= (least <= theta) & (greatest > theta)
-        elif trigger.unit == "draft":
-            open_ &= pool_values(least, trigger.pool) <= theta < pool_values(greatest, trigger.pool)
-        return np.flatnonzero(open_)
-
-    def _scores(self, draft: Draft, entropy: np.ndarray, ended: bool) -> np.ndarray:
-        """(n,) the scores with these entropies (n,)."""
-        draft = replace(draft, entropy=entropy).read_by(self.pipeline, self.question, self.answer, ended=ended)
-        return self.trigger.check_score(draft)
 
 
 @dataclass(frozen=True)

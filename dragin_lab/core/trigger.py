@@ -1,4 +1,4 @@
-"""What a trigger is: a score for each token of a draft, a threshold θ, and one place that compares them; and RIND.
+"""What a trigger is: a score for each token of a draft, a threshold θ, and one place that compares them.
 
 A draft is judged while it is written, token by token (``stops.Watch``), once it has ended, and again in a replay. All
 three call ``Trigger.judge``.
@@ -6,22 +6,26 @@ three call ``Trigger.judge``.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
+from dragin_lab.checks import choice, number, several
 from dragin_lab.core.answers import thoughts
-from dragin_lab.core.needs import hidden_in, read_needs
 from dragin_lab.core.registry import Registry
-from dragin_lab.core.scores import doubts, pool_values, pool_words, scale_by_sentence
+from dragin_lab.core.scores import pool_values, pool_words
 from dragin_lab.core.settings import Part, setting
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.text import write_compared
 from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.trace import Words
 
+_NEED = re.compile(r"attention|received|entities|thoughts|hidden(:-?\d+)?")
+_REMEDY = "give a tuple of 'attention', 'received', 'entities', 'thoughts', 'hidden' or 'hidden:12'"
 UNITS, POOLS = ("word", "sentence", "step", "draft"), ("max", "mean", "min", "sum")
 
 
@@ -80,7 +84,7 @@ class Trigger(Part):
     """
 
     unit = "word"  # what is compared with θ: each word, sentence or step (a line), or the draft as a whole
-    needs: ClassVar[tuple[str, ...]] = ()  # what it reads beside probabilities (``core.needs``)
+    needs: ClassVar[tuple[str, ...]] = ()  # what it reads beside probabilities (``read_needs``)
     form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)
     length = 64  # tokens of a draft and of the answer, by default
     pool = "max"  # how the tokens' scores make a unit's
@@ -107,7 +111,8 @@ class Trigger(Part):
     @property
     def hidden(self) -> int | str | None:
         """The layer whose hidden states it needs, "last" or an index; None where it needs none."""
-        return hidden_in(self.needs)
+        need = next((need for need in self.needs if need.startswith("hidden")), "")
+        return int(need.partition(":")[2]) if ":" in need else "last" if need else None
 
     @property
     def retrieves(self) -> bool:
@@ -131,7 +136,8 @@ class Trigger(Part):
 
     def score(self, draft: Draft) -> np.ndarray:
         """(n,) one number for each token of the draft, larger where the model is less sure."""
-        raise SettingError(f"trigger {self.name!r} defines no score; write one that gives (n,) numbers for a draft")
+        values: np.ndarray = self._call(draft)
+        return values
 
     def check_score(self, draft: Draft) -> np.ndarray:
         """``score`` as (n,) float64. Raises ``TriggerError`` where it fails or is not one finite number per token."""
@@ -140,7 +146,11 @@ class Trigger(Part):
         except (MemoryError, TriggerError):
             raise
         except Exception as error:
-            raise TriggerError(_describe_failure(self.name, draft, error)) from error
+            said = f"{type(error).__name__}: {error}"
+            if isinstance(error, ValueError) and "read-only" in str(error):
+                said = "it writes to an array of the draft, which is read-only; copy it first: draft.entropy.copy()"
+            where = f"trigger {self.name!r} failed on a draft of {len(draft)} tokens ({draft.text[:60]!r})"
+            raise TriggerError(f"{where}: {said}") from error
         if values.dtype.kind not in "biuf" or values.shape != (len(draft),):
             raise TriggerError(
                 f"trigger {self.name!r} gave an array of shape {values.shape} and type {values.dtype} for a draft of "
@@ -252,67 +262,74 @@ class Trigger(Part):
         return f"{word!r} {self.describe_score(score)}, above θ {theta}"
 
 
-def _describe_failure(name: str, draft: Draft, error: Exception) -> str:
-    where = f"trigger {name!r} failed on a draft of {len(draft)} tokens ({draft.text[:60]!r}): "
-    if isinstance(error, ValueError) and "read-only" in str(error):
-        return where + "it writes to an array of the draft, which is read-only; copy it first: draft.entropy.copy()"
-    return f"{where}{type(error).__name__}: {error}"
-
-
 TRIGGERS: Registry[Trigger] = Registry("when", Trigger, group="dragin_lab.whens")
 
-# -- the two of the paper ----------------------------------------------------------------------------------------------
+
+# -- a trigger from a function ----------------------------------------------------------------------------------------
 
 
-@TRIGGERS.add
-@dataclass(frozen=True)
-class Rind(Trigger):
-    """RIND: entropy x attention from later tokens x not a stop word (DRAGIN §3.1)."""
+def when(
+    name: str,
+    *,
+    threshold: float | None = None,
+    unit: str = "word",
+    pool: str = "max",
+    cut: str | None = None,
+    skip_stop_words: bool = False,
+    needs: Sequence[str] = (),
+    source: str = "",
+) -> Callable[[Callable[..., np.ndarray]], type[Trigger]]:
+    """Make a trigger from a function that scores the tokens of a draft, and enter it under ``name``.
 
-    name, source, skip_stop_words, needs = "rind", "DRAGIN Eq. 1-5", True, ("received",)
-    #: Measured on development questions of Almanac and SmolLM2 (docs/results/thresholds.md). Table 9's values are
-    #: on the released code's scale, which ``scale="sentence"`` gives.
-    threshold: float = setting(0.25, label="RIND score")
-    scale: str | None = setting(None, choices=("sentence",), label="scale of attention")
+    The function takes a ``Draft`` of n tokens and returns (n,) finite numbers, larger where the model is less sure. Its
+    further parameters, each with a default, become settings.
 
-    def __init__(self, threshold: Any = MISSING, scale: str | None = None) -> None:
-        usual = type(self).threshold if scale is None else 1.2
-        object.__setattr__(self, "threshold", usual if threshold is MISSING else threshold)
-        object.__setattr__(self, "scale", scale)
-        self.__post_init__()
+    Args:
+        name: how it is called in ``when="margin"``, labels, tables and files.
+        threshold: θ where none is given. Where it is below 0, θ may be any number, else it is at least 0.
+        unit: what is compared with θ: each "word", "sentence" or "step" of a chain of thought (a line), or the "draft".
+        pool: how the tokens' scores make a unit's: "max", "mean", "min" or "sum".
+        cut: where a draft that fires is cut, before its "word", "sentence" or "step", or all of the "draft"; default
+            the unit.
+        skip_stop_words: stop words score 0.
+        needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``; "received"
+            where it reads ``draft.received``, so that models without attention are refused; "thoughts" to fire in what
+            a thinking model thinks, too.
+        source: where the idea is from.
 
-    @property
-    def judges_ended_sentences(self) -> bool:
-        return self.scale is not None
+    Raises ``SettingError`` for values that do not exist, a built-in name, and a parameter without default.
+    """
+    cut = unit if cut is None else cut
+    for label, value, known in (("unit", unit, UNITS), ("pool", pool, POOLS), ("cut", cut, UNITS)):
+        choice(f"trigger {name!r}: {label}", value, known)
+    if UNITS.index(cut) < UNITS.index(unit):
+        raise SettingError(f"trigger {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
+    needs = read_needs(name, needs)
+    theta = None if threshold is None else number("threshold", threshold, -np.inf)
 
-    def score(self, draft: Draft) -> np.ndarray:
-        return draft.entropy * self._attention(draft)  # (n,) Eq. 5; s_i is 0 for stop words by ``skip_stop_words``
+    return TRIGGERS.define(
+        name,
+        settings={"threshold": setting(theta, kind=float, label=f"{name} score")},
+        unit=unit,
+        pool=pool,
+        cut=cut,
+        skip_stop_words=skip_stop_words,
+        needs=needs,
+        source=source,
+    )
 
-    def _attention(self, draft: Draft) -> np.ndarray:
-        if self.scale is None:
-            return draft.received  # (n,) Eq. 3
-        return scale_by_sentence(draft.received, draft.sentence_of_token)  # (n,)
 
-    def measure_words(self, draft: Draft, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self._attention(draft)[highest], draft.entropy[highest]
+def read_needs(name: str, needs: Sequence[str]) -> tuple[str, ...]:
+    """The needs of the trigger ``name``. Raises ``SettingError`` for what cannot be captured."""
+    read = several(f"trigger {name!r}: needs", needs, str, _REMEDY)
+    if wrong := [need for need in read if not _NEED.fullmatch(need)]:
+        raise SettingError(f"needs={wrong!r} of trigger {name!r}: {_REMEDY}")
+    return tuple(read)
 
 
-@TRIGGERS.add
-@dataclass(frozen=True)
-class Probability(Trigger):
-    """A token of the sentence written ahead is improbable: 1 - p above θ (FLARE)."""
-
-    name, source, loop, cut = "probability", "FLARE §3.2", "flare", "sentence"
-    threshold: float = setting(0.2, label="1 − probability", top=1.0)
-
-    def score(self, draft: Draft) -> np.ndarray:
-        return doubts(draft.logprob)  # (n,)
-
-    def measure_words(self, draft: Draft, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.full(len(highest), np.nan), pool_words(draft.entropy, draft.word_list, "max")
-
-    def describe_score(self, score: str) -> str:
-        return f"has 1 - p = {score}"
-
-    def describe_silence(self, peak: float) -> str:
-        return f"every token has 1 - p of at most θ {self.theta:g}"
+def find_missing(needs: Sequence[str], written: Draft) -> list[str]:
+    """Those of some needs that were not captured with what was written."""
+    held = {"received", "entities", "thoughts"}
+    held |= {"attention"} if written.rows is not None else set()
+    held |= {need for need in needs if need.startswith("hidden") and written.states is not None}
+    return [need for need in needs if need not in held]

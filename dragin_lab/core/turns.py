@@ -1,40 +1,125 @@
-"""``variant="paper"``: writing, judging and keeping, as the papers' equations and texts describe them.
+"""What the loops are made of (``loop`` has them): writing, judging, searching, keeping, and how an episode ends.
 
-The answer so far is kept to the character, passages stay in the prompt until the next retrieval, and a draft ends as
-soon as its outcome is known (DRAGIN §3; FLARE, "Active Retrieval Augmented Generation"). ``core.loop`` has the loops.
+``PaperLoop`` does it as the papers' equations and texts describe it: the answer so far is kept to the character,
+passages stay in the prompt until the next retrieval, and a draft ends as soon as its outcome is known (DRAGIN §3;
+FLARE, "Active Retrieval Augmented Generation").
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, fold_phrase
-from dragin_lab.core.episode import Episode, Stop
+from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, fold_phrase, without_end_marks, without_thoughts
+from dragin_lab.core.episode import Episode, Search, Stop, Tokenizer, Write
 from dragin_lab.core.formulators import Gap
+from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.scores import doubts
-from dragin_lab.core.steps import Loop
-from dragin_lab.core.stops import (
-    AnswerLine,
-    AnyOf,
-    Certainty,
-    NextExample,
-    Watch,
-    find_answer_end,
-    find_next_example,
-    lead,
-)
+from dragin_lab.core.stops import AnswerLine, AnyOf, NextExample, Watch, find_answer_end, find_next_example, lead
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.text import write_compared
-from dragin_lab.trace.draft import character_words
-from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Step
+from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Step, Trace
 
 #: The note of a query whose trigger flags no words.
 STANDS_IN = "the last token stands in for the hits that this trigger does not give"
+
+
+@dataclass
+class Loop:
+    """One episode: a method at work on ``trace.question``."""
+
+    method: Method
+    trace: Trace
+    template: PromptTemplate
+    tokenizer: Tokenizer
+    window: int | None = None
+    released: ClassVar[bool] = False  # whether answers are read and scored as a released code does
+
+    @property
+    def question(self) -> str:
+        """What is asked."""
+        return self.trace.question.text
+
+    def run(self) -> Episode[None]:
+        """All turns, until ``trace.ended`` says how the episode ended; the answer is then read from ``trace.text``."""
+        raise NotImplementedError
+
+    def new_step(self) -> Step:
+        step = Step(len(self.trace.steps))
+        self.trace.steps.append(step)
+        return step
+
+    def write(
+        self, step: Step, most: int, stop: Stop | None = None, *, with_passages: bool = False, **options: Any
+    ) -> Episode[Draft]:
+        """Write after the step's prompt (or its prompt with passages), and note a window that was overrun."""
+        prompt = step.passages_prompt if with_passages else step.prompt
+        assert prompt is not None
+        return (yield from self._write(Write(prompt, most, stop or Stop(), **options), step.notes))
+
+    def _write(self, request: Write, notes: list[str]) -> Episode[Draft]:
+        written: Draft = yield request
+        total = len(written.prompt_ids) + len(written)
+        if self.window is not None and total > self.window:
+            notes.append(f"prompt and text have {total} tokens, more than the model's window of {self.window}")
+        return written
+
+    def schedule(self, step: Step, reason: str) -> None:
+        """Record the decision of a trigger that reads no draft."""
+        step.decision = Decision(retrieve=True, reason=reason)
+
+    def first_query(self) -> Query:
+        """The query of a loop that searches before anything is written."""
+        note = "the question: nothing is written yet" if self.method.formulator.needs else ""
+        return Query(self.question, self.question, note=note)
+
+    def retrieve(self, step: Step, query: Query) -> Episode[None]:
+        """Search for a query, and record both."""
+        query.sent = self.sendable(query.text)
+        step.query = query
+        step.passages = tuple((yield Search(query.sent, self.method.top_k)))
+        if len(step.passages) < self.method.top_k:
+            step.notes.append(f"asked for {self.method.top_k} passages, found {len(step.passages)}")
+
+    def sendable(self, text: str) -> str:
+        """What of a query's text is sent to the retriever."""
+        return text
+
+    def finish(self) -> Episode[None]:
+        """Read the answer from the text; ask for one where the text has none (Appendix B; reference-behaviour §6)."""
+        form = self.template.shape
+        text = without_thoughts(self.trace.text).strip()
+        text = text if form.closes else cut_prediction(text)  # passages that were put in may hold the marks of a cut
+        if form.phrase not in (text if self.released else fold_phrase(text, form.phrase)):
+            text = yield from self.request_answer(text + form.request)
+        text = without_end_marks(text, self._end_marks_in(text))
+        self.trace.answer = self.template.read(text, released=self.released)
+        self.trace.readable = self.template.readable(text)
+        if golds := self.trace.question.golds:
+            self.trace.scores = self.template.score(self.trace.answer, golds, released=self.released)
+
+    def request_answer(self, text: str) -> Episode[str]:
+        """Have the model complete ``text``, which ends by asking for the answer (§6.2)."""
+        continuation = yield from self.extract(text, Stop())
+        text += continuation.raw_text.strip()
+        return text if self.template.shape.closes else cut_prediction(text, at_start=True)
+
+    def extract(self, text: str, stop: Stop) -> Episode[Draft]:
+        """What the model writes after ``text``, recorded as the trace's extraction."""
+        prompt = self.trace.extraction_prompt = self.extraction_prompt(text)
+        request = Write(prompt, ANSWER_TOKENS, stop)
+        continuation = self.trace.extraction = yield from self._write(request, self.trace.notes)
+        return continuation
+
+    def extraction_prompt(self, text: str) -> Prompt:
+        """The prompt that asks for the answer with ``text``, where the answer's text has none."""
+        return self.template.render(self.question, " " + text)
+
+    def _end_marks_in(self, text: str) -> list[str]:
+        """The model's end marks that a text holds; the answer is read without them."""
+        return [mark for mark in self.tokenizer.end_marks if mark in text]
 
 
 @dataclass
@@ -50,8 +135,7 @@ class PaperLoop(Loop):
     @property
     def trigger(self) -> Trigger:
         """When to retrieve."""
-        trigger: Trigger = self.method.trigger
-        return trigger
+        return self.method.trigger
 
     @property
     def running(self) -> bool:
@@ -67,7 +151,7 @@ class PaperLoop(Loop):
 
     def write_draft(self, step: Step, stop: Stop | None, limit: int | None = None, **options: Any) -> Episode[Draft]:
         """Write what the trigger judges."""
-        step.prompt = self._prompt(step)
+        step.prompt = self._fit_prompt(self.text, self.method.max_new_tokens - self.written, step.notes)
         among = "received" in self.trigger.needs or not self.trigger.built_in  # a custom one may not say what it reads
         options |= {"hidden": self.trigger.hidden, "among": among}
         draft = step.draft = yield from self._write_until(step, stop, limit, **options)
@@ -75,7 +159,7 @@ class PaperLoop(Loop):
 
     def write_on(self, step: Step, stop: Stop | None, limit: int | None = None) -> Episode[Draft]:
         """Write with the step's passages in view, without a judgement."""
-        step.passages_prompt = self._prompt(step)
+        step.passages_prompt = self._fit_prompt(self.text, self.method.max_new_tokens - self.written, step.notes)
         continuation = step.continuation = yield from self._write_until(step, stop, limit, with_passages=True)
         return continuation
 
@@ -83,23 +167,18 @@ class PaperLoop(Loop):
         left = self.method.max_new_tokens - self.written
         answer = AnswerLine(self.tokenizer, self.text, self.template.shape)
         example = NextExample(self.template.example_marks, bool(self.text.strip()))
-        continuation = yield from self.write(
-            step,
-            min(left, limit or left),
-            AnyOf(tuple(one for one in (example, stop, answer) if one is not None)),
-            attention=self.method.keeps_attention,
-            **options,
-        )
-        m = min(len(self.kept_ids), len(continuation.prompt_ids))
-        encoded = continuation.prompt_ids[len(continuation.prompt_ids) - m :].tolist()
-        if encoded != self.kept_ids[len(self.kept_ids) - m :]:
+        stops = AnyOf(tuple(one for one in (example, stop, answer) if one is not None))
+        attention = self.method.keeps_attention
+        written = yield from self.write(step, min(left, limit or left), stops, attention=attention, **options)
+        m = min(len(self.kept_ids), len(written.prompt_ids))
+        if m and written.prompt_ids[-m:].tolist() != self.kept_ids[-m:]:
             step.notes.append("the answer so far, encoded again, gives other ids than were generated")
-        end = find_next_example(continuation.text, example.marks, example.begun)
+        end = find_next_example(written.text, example.marks, example.begun)
         if end is None:
-            return continuation
-        if cut := continuation.text[end:].strip():
+            return written
+        if cut := written.text[end:].strip():
             step.notes.append(f"the model began another example, which was cut: {cut!r}")
-        return continuation.before(end)
+        return written.before(end)
 
     def insert(self, step: Step, text: str) -> None:
         """Add a text to the answer that the model did not write."""
@@ -127,31 +206,17 @@ class PaperLoop(Loop):
         if not self.text.strip():
             how = "began another example" if self.trace.continuations[-1].stopped == "example" else "ended"
             self.trace.notes.append(f"the model {how} before it wrote anything; the answer was asked for")
-        text = text.rstrip()
-        stop = AnswerLine(self.tokenizer, text, self.template.shape)
-        continuation = yield from self.extract(text, stop)
+        text, form = text.rstrip(), self.template.shape
+        continuation = yield from self.extract(text, AnswerLine(self.tokenizer, text, form))
         text += self.lead(continuation) + continuation.text.rstrip()
-        text = text[: find_answer_end(text, self.template.shape, ended=True)]
-        return text if self.template.shape.closes else cut_prediction(text, at_start=True)
-
-    # -- prompts ------------------------------------------------------------------------------------------------------
-
-    def _prompt(self, step: Step) -> Prompt:
-        prompt = self._fit_prompt(self.text, self.passages, self.method.max_new_tokens - self.written)
-        step.notes.extend(prompt.notes)
-        return prompt
+        text = text[: find_answer_end(text, form, ended=True)]
+        return text if form.closes else cut_prediction(text, at_start=True)
 
     def extraction_prompt(self, text: str) -> Prompt:
-        tail = text if text[:1].isspace() else f" {text}"
-        prompt = self._fit_prompt(tail, self.passages, ANSWER_TOKENS)
-        self.trace.notes.extend(prompt.notes)
-        return prompt
+        return self._fit_prompt(text if text[:1].isspace() else f" {text}", ANSWER_TOKENS, self.trace.notes)
 
-    def _fit_prompt(self, tail: str, passages: Sequence[Passage] | None, room: int) -> Prompt:
+    def _fit_prompt(self, tail: str, room: int, notes: list[str]) -> Prompt:
         """The prompt, with as little dropped as leaves room for ``room`` tokens in the window."""
-
-        def build(template: PromptTemplate, passages: Sequence[Passage] | None) -> Prompt:
-            return template.render(self.question, tail, passages or None)
 
         def fits(prompt: Prompt) -> bool:
             if self.window is None:
@@ -159,23 +224,15 @@ class PaperLoop(Loop):
             return len(self.tokenizer.encode(prompt.text, special=prompt.special)) + room <= self.window
 
         limit = f"the model's window of {self.window} tokens, {room} of them for what is to be written"
-        return self.template.fit(build, passages, fits, limit)
+        prompt = self.template.fit(self.question, tail, self.passages, fits, limit)
+        notes.extend(prompt.notes)
+        return prompt
 
     # -- judging ------------------------------------------------------------------------------------------------------
 
     def watch(self, resumed: bool) -> Watch:
         """What ends a draft where the trigger fires; ``resumed`` where the draft resumes what was cut."""
         return Watch(self.trigger, self.method.pipeline, resumed, self.question, self.text)
-
-    def view(self, draft: Draft) -> Draft:
-        """What the trigger looks at of a draft: its first sentence, or all of it."""
-        trigger, written, ended = self.trigger, draft, True
-        if trigger.span == "sentence":
-            _, end = self.first_sentence(draft.text)
-            written = draft.first(int((draft.offsets[:, 0] < end).sum()))
-        elif trigger.span == "word":
-            ended = draft.closed or draft.stopped == "length"
-        return written.read_by(self.method.pipeline, self.question, self.text, ended=ended)
 
     def first_sentence(self, text: str) -> tuple[int, int]:
         """Half-open characters of a draft's first sentence; one that states the answer takes the rest of its line."""
@@ -184,114 +241,82 @@ class PaperLoop(Loop):
         states = form.phrase in fold_phrase(text[:end], form.phrase)
         return start, (find_answer_end(text, form, ended=True) if states else None) or end
 
-    def judge(self, draft: Draft, prompt: Prompt, resumed: bool) -> tuple[Verdict, Decision, Gap | None]:
-        """The trigger's verdict on a draft, the decision, and the gap where it fires."""
-        trigger, seen = self.trigger, self.view(draft)
-        if trigger.span == "sentence":
-            sentence = self.first_sentence(draft.text)
-            verdict = trigger.judge(seen)
-        else:
-            sentence = (0, len(draft.text))
-            verdict = trigger.judge(seen, resumed=resumed, until=self._answer_end(draft))
-        peaks = () if trigger.unit == "word" else (verdict.peak,)
-        certain = self._is_certain(draft)
+    def judge(self, step: Step, draft: Draft, resumed: bool = False) -> Gap | None:
+        """Judge a draft and record the words and the decision; the gap where the trigger fires."""
+        trigger, verdict, certain = self.trigger, self._verdict(draft, resumed), True
+        if draft.entropy_width is not None:  # of a server, which may say bounds of entropy: do both fire alike?
+            bounds = (draft.entropy + sign * draft.entropy_width / 2 for sign in (-1, 1))
+            low, high = (self._verdict(replace(draft, entropy=entropy), resumed) for entropy in bounds)
+            certain = np.array_equal(low.hit, high.hit)
+        step.words, peaks = verdict.words, () if trigger.unit == "word" else (verdict.peak,)
         if not verdict.fires:
             certain &= trigger.span == "sentence" or draft.stopped != "length"
-            return verdict, Decision(False, _explain_silence(verdict, resumed), peaks=peaks, certain=certain), None
-        hits = tuple(_character_span(draft, a, b) for a, b in verdict.draft.spans[verdict.hit].tolist())
+            step.decision = Decision(False, _explain_silence(verdict, resumed), peaks=peaks, certain=certain)
+            return None
+        words = verdict.draft.spans[verdict.hit]
+        hits = tuple((int(draft.offsets[a, 0]), int(draft.offsets[b - 1, 1])) for a, b in words)
+        sentence = self.first_sentence(draft.text) if trigger.span == "sentence" else (0, len(draft.text))
         cut = hits[0][0]
         if trigger.span == "word":
             sentence = self.method.pipeline.around(draft.text, cut)
-        start = _token_start(draft.offsets, sentence[0])
+        start = int(draft.offsets[draft.offsets[:, 1] > sentence[0]][0, 0])  # with the space before it
         ends = {"word": cut, "sentence": start, "step": start, "draft": 0}
-        decision = Decision(
+        step.decision = Decision(
             True,
             trigger.describe_hit(verdict),
             cut=0 if trigger.span == "sentence" else ends[trigger.cut],
             token=verdict.token,
-            sentence=int(verdict.words.sentence[verdict.word]),
+            sentence=int(step.words.sentence[verdict.word]),
             peaks=peaks,
             certain=certain,
         )
         answer = self.text + self.lead(draft) + draft.text[:cut]
-        return verdict, decision, self.gap(draft, prompt, verdict.token, cut, sentence, hits, answer=answer)
+        return self.gap(step.prompt, draft, answer, token=verdict.token, cut=cut, span=sentence, hit_spans=hits)
 
-    def _is_certain(self, draft: Draft) -> bool:
-        """Whether the trigger decides alike wherever entropies lie between their bounds, which a server may give."""
-        if draft.entropy_width is None:
-            return True
-        low, high = (draft.entropy + sign * draft.entropy_width / 2 for sign in (-1, 1))
-        certainty = Certainty(self.trigger, self.method.pipeline, self.question, self.text)
-        return not len(certainty.lacking(draft, low, high, ended=True))
+    def _verdict(self, draft: Draft, resumed: bool) -> Verdict:
+        """The trigger's verdict on what it looks at of a draft: its first sentence, or all of it."""
+        trigger, seen, ended, until = self.trigger, draft, True, None
+        if trigger.span == "sentence":
+            resumed, end = False, self.first_sentence(draft.text)[1]
+            seen = draft.first(int((draft.offsets[:, 0] < end).sum()))
+        else:
+            before = self.text + self.lead(draft)
+            close = find_answer_end(before + draft.text, self.template.shape, ended=True)
+            until = None if close is None else max(close - len(before), 0)  # nothing fires after the final answer
+            ended = trigger.span != "word" or draft.closed or draft.stopped == "length"
+        seen = seen.read_by(self.method.pipeline, self.question, self.text, ended=ended)
+        return trigger.judge(seen, resumed=resumed, until=until)
 
-    def _answer_end(self, draft: Draft) -> int | None:
-        """The character of what was written at which the final answer ends; None while it has not."""
-        before = self.text + self.lead(draft)
-        close = find_answer_end(before + draft.text, self.template.shape, ended=True)
-        return None if close is None else max(close - len(before), 0)
+    def gap(self, prompt: Prompt | None, draft: Draft, answer: str, **place: Any) -> Gap:
+        """The gap at a ``place`` of a draft."""
+        assert prompt is not None
+        return Gap(self.question, answer, draft, prompt, self.method.pipeline, self.tokenizer, **place)
 
-    def gap(
-        self,
-        written: Draft,
-        prompt: Prompt,
-        token: int,
-        cut: int,
-        span: tuple[int, int],
-        hits: tuple[tuple[int, int], ...],
-        *,
-        answer: str,
-        term: str = "",
-        note: str = "",
+    def gap_at_end(
+        self, written: Draft, prompt: Prompt | None, span: tuple[int, int], *, answer: str, **more: Any
     ) -> Gap:
-        """The gap in a written text: t_i, the character where its word begins, its sentence, the flagged words."""
-        start, end = span
-        inside = np.flatnonzero((written.offsets[:, 1] > start) & (written.offsets[:, 0] < end))
-        words = character_words(written.text, np.clip(written.offsets[inside], start, end))
-        spans = [_character_span(written, inside[w.start], inside[w.stop - 1] + 1) for w in words]
-        return Gap(
-            question=self.question,
-            answer=answer,
-            sentence=written.text[start:end],
-            words=tuple(word.text for word in words),
-            hits=np.array([any(a < d and c < b for c, d in hits) for a, b in spans], dtype=bool),
-            tokens=tuple(written.text[a:b] for a, b in written.offsets[inside]),
-            doubt=doubts(written.logprob)[inside],
-            draft=written,
-            prompt=prompt,
-            pipeline=self.method.pipeline,
-            tokenizer=self.tokenizer,
-            token=token,
-            cut=cut,
-            span=span,
-            hit_spans=hits,
-            term=term,
-            chunk_tokens=getattr(self.trigger, "tokens", None) if self.trigger.loop == "clock" else None,
-            note=note,
-        )
-
-    def gap_at_end(self, written: Draft, prompt: Prompt, span: tuple[int, int], *, answer: str, term: str = "") -> Gap:
         """The gap of a text whose trigger flags no words: its last visible token stands in for them."""
         starts, stops = written.offsets.T  # (n,), (n,)
         visible = np.flatnonzero((starts < span[1]) & (stops > starts))
         token = int(visible[-1]) if len(visible) else 0
         last = (int(starts[token]), min(int(stops[token]), span[1])) if len(visible) else (0, 0)
-        return self.gap(written, prompt, token, span[1], span, (last,), answer=answer, term=term, note=STANDS_IN)
+        place = {"token": token, "cut": span[1], "span": span, "hit_spans": (last,), "note": STANDS_IN}
+        return self.gap(prompt, written, answer, **place, **more)
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
     def keep(self, step: Step, written: Draft, end: int, *, ended: bool = True) -> None:
         """Add the first ``end`` characters of what was written to the answer; with ``ended``, see if it ends there."""
         start = self.lead(written) if end else ""  # the space goes with the word after it
-        whole = (written.closed or written.stopped == "length") and not written.text[end:].strip()
+        more = bool(written.text[end:].strip())
         new = self.text + start + written.text[:end]
         if ended:
-            over = bool(written.text[end:].strip()) or written.closed or written.stopped == "answer"
+            over = more or written.closed or written.stopped == "answer"
             close = find_answer_end(new, self.template.shape, ended=over)
             if close is not None:
                 end = max(end - (len(new) - close), 0)
                 new = new[:close]
                 self.trace.ended = "answered"
-        tokens = int((written.offsets[:, 0] < end).sum())
         step.kept, step.answer = new[len(self.text) :], new
         if step.continuation is None:
             step.discarded = (step.draft.text if step.draft is not None else written.text)[end:]
@@ -301,12 +326,14 @@ class PaperLoop(Loop):
             step.continuation_kept = end
         grew = len(new) > len(self.text)
         self.text = self.trace.text = new
-        self.kept_ids += written.ids[:tokens].tolist()
+        self.kept_ids += written.ids[written.offsets[:, 0] < end].tolist()
         if not ended or not self.running:
             return
-        if whole and written.closed:
+        if written.closed and not more:
             self.trace.ended = "answered" if new.strip() else "stalled"
-        elif self.written >= self.method.max_new_tokens or (whole and not self.writes_on):
+        elif self.written >= self.method.max_new_tokens or (
+            written.stopped == "length" and not more and not self.writes_on
+        ):
             self.trace.ended = "length"
         elif not grew:
             self.trace.ended = "stalled"
@@ -328,13 +355,3 @@ def _explain_silence(verdict: Verdict, resumed: bool) -> str:
         resuming = f"the sentence being resumed is not judged (the highest: {highest}, {word!r})"
         reason += f"; {resuming}" if resumed else f"; {word!r} scores {highest}, but may not fire"
     return reason
-
-
-def _character_span(written: Draft, start: int, stop: int) -> tuple[int, int]:
-    """The characters of the tokens ``start`` to ``stop - 1``."""
-    return int(written.offsets[start, 0]), int(written.offsets[stop - 1, 1])
-
-
-def _token_start(offsets: np.ndarray, character: int) -> int:
-    """The first character of the token that holds ``character``, its leading space included."""
-    return int(offsets[int(np.flatnonzero(offsets[:, 1] > character)[0]), 0])

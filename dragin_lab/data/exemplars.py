@@ -10,7 +10,7 @@ import msgspec
 
 from dragin_lab.almanac import default_exemplars
 from dragin_lab.checks import Filled, convert_record
-from dragin_lab.core.forms import FORMS
+from dragin_lab.core.answers import FORMS
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, user_cache

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dragin_lab.core.episode import Never, Write
+from dragin_lab.core.episode import Stop, Write
 from dragin_lab.core.scores import entropy
 from dragin_lab.engines.engine import Watch
 from dragin_lab.errors import ModelError
@@ -46,7 +46,7 @@ class Writing:
             self.generator.seed() if seed is None else self.generator.manual_seed(seed)
         self.cache: Any = None  # of its text so far, between forwards
         self.spans = lm.tokenizer.spans()
-        self.followed = watch is not None or not isinstance(request.stop, Never)
+        self.followed = watch is not None or request.stop != Stop()
         n, k = request.max_new_tokens, lm.alternatives
         self._entropy, self._logprob, self._processed = np.zeros((3, n), np.float32)
         self._likeliest, self._probs = np.zeros((n, k), np.int32), np.zeros((n, k), np.float32)

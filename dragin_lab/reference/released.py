@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dragin_lab.core.answers import ANSWER_PHRASE, RELEASED_ENDS
-from dragin_lab.core.clock import Clock, EveryN, EverySentence, Never, Once
-from dragin_lab.core.episode import Episode, Stop, Tokenizer, attend
+from dragin_lab.core.episode import Attend, Episode, Stop, Tokenizer
 from dragin_lab.core.formulators import DEFAULT_TOP_N, choose_top
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, part_of_function, setting
-from dragin_lab.core.steps import Loop
 from dragin_lab.core.stops import FirstSentence
+from dragin_lab.core.triggers import Clock, EveryN, EverySentence, Never, Once
+from dragin_lab.core.turns import Loop
 from dragin_lab.reference import measures
 from dragin_lab.reference.measures import Probability, Reader, ReleasedDraft, Rind
 from dragin_lab.trace.draft import contain_any
@@ -62,11 +62,10 @@ class Formulation(Part):
     reads_attention: ClassVar[bool] = False
     reads_hits: ClassVar[bool] = False
 
-    function = staticmethod(lambda gap: gap.sentence)
-
     def text(self, gap: ReleasedGap) -> str:
         """The query for a gap, as a text."""
-        return self.function(gap)
+        text: str = self._call(gap)
+        return text
 
     def query(self, gap: ReleasedGap) -> Episode[Query]:
         """The query for a gap, as an episode: a formulation may ask for an attention map."""
@@ -113,7 +112,7 @@ def current_without_hits(gap: ReleasedGap) -> str:
 class LastN(Formulation):
     """The last n tokens of question and answer, as raw vocabulary strings; or the whole chunk of a schedule."""
 
-    name, source, shorthand = "last-n", "last_n_tokens", "top_n"
+    name, source = "last-n", "last_n_tokens"
     top_n: int | None = setting(None, kind=int, label="tokens in the query", unit="tokens")
 
     def text(self, gap: ReleasedGap) -> str:
@@ -141,7 +140,7 @@ class ConfidentSentence(Formulation):
 class Qfs(Formulation):
     """The words that the flagged ones were predicted from (``real_words``, reference-behaviour §3)."""
 
-    name, source, shorthand, reads_attention = "qfs", "real_words", "top_n", True
+    name, source, reads_attention = "qfs", "real_words", True
     top_n: int = setting(DEFAULT_TOP_N, label="words in the query", unit="words")
 
     def query(self, gap: ReleasedGap) -> Episode[Query]:
@@ -149,7 +148,7 @@ class Qfs(Formulation):
         ids = gap.tokenizer.encode(text, special=True)
         words = measures.merge_words(gap.tokenizer.tokens(ids), ids, gap.tokenizer.marker, eos=None)
         texts = [word.text for word in words]
-        paid = measures.pay_words((yield from attend(ids)), words)  # (w, w)
+        paid = measures.pay_words((yield Attend(tuple(ids))), words)  # (w, w)
         first = len(words) - len(gap.words)
         flagged = [first + i for i in np.flatnonzero(gap.hits) if first + i >= 0]
         weights = paid[flagged].mean(axis=0) if flagged else np.full(len(words), np.nan)  # (w,)
@@ -187,7 +186,7 @@ class ReferenceLoop(Loop):
         return marks
 
     def run(self) -> Episode[None]:
-        trigger = self.method.trigger
+        trigger: Any = self.method.trigger
         if not isinstance(trigger, Clock):
             yield from self._look_ahead(trigger)
         elif trigger.searches == "always":
@@ -239,7 +238,7 @@ class ReferenceLoop(Loop):
             step = self.new_step()
             step.prompt = self.template.render(self.question, f" {text}" if rest else measures.lead_parts(text))
             step.draft = yield from self.write(step, self.method.max_new_tokens)
-            reread = (yield from attend(step.draft.ids.tolist())) if trigger.rereads else None  # (h, n, n)
+            reread = (yield Attend(tuple(step.draft.ids.tolist()))) if trigger.rereads else None  # (h, n, n)
             draft = measures.cut_draft(step.draft, self.method.pipeline, self.tokenizer, reread)
             step.words, step.decision, gap = self.judge(draft, text)
             if gap is None:
@@ -291,7 +290,7 @@ class ReferenceLoop(Loop):
 
     def judge(self, draft: ReleasedDraft, text: str) -> tuple[Words, Decision, ReleasedGap | None]:
         """The words and the decision on a draft after the answer ``text``, and the gap where it fires."""
-        trigger: Reader = self.method.trigger
+        trigger: Any = self.method.trigger
         words, decision = measures.judge_draft(trigger, draft, self.method.pipeline)
         number = decision.sentence
         if not decision.retrieve or number is None:

@@ -20,10 +20,9 @@ from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import method
 from dragin_lab.checks import flag, instance, shown
 from dragin_lab.checks import text as as_text
-from dragin_lab.core.needs import find_missing
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.trigger import TRIGGERS
+from dragin_lab.core.trigger import TRIGGERS, find_missing
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
 from dragin_lab.errors import DataError, SettingError

@@ -20,9 +20,9 @@ from dragin_lab.checks import instance, shown
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.formulators import Gap, choose_top, formulate
 from dragin_lab.core.method import Method
-from dragin_lab.core.needs import find_missing
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.stops import AnswerLine, AnyOf, FirstSentence
+from dragin_lab.core.trigger import find_missing
 from dragin_lab.core.turns import PaperLoop
 from dragin_lab.errors import SettingError
 from dragin_lab.reference import measures
@@ -235,7 +235,6 @@ class Replay:
         stored = self._drafts[place]
         form = self._template.shape
         answer = AnswerLine(self._tokenizer, before, form)
-        assert step.prompt is not None
         watch = loop.watch(resumed) if method.trigger.span == "word" else None
         sentence = FirstSentence(method.pipeline, phrase=form.phrase)
         stop = AnyOf((sentence, answer)) if method.trigger.span == "sentence" else answer
@@ -243,9 +242,11 @@ class Replay:
         if served is None:  # nothing fires in what is stored, as the trigger saw it while its last token was written
             seen = None if watch is None else watch.read(draft[:])
             return _unjudged(step.words) if seen is None else method.trigger.judge(seen, resumed=resumed).words
-        judged, decision, gap = loop.judge(served, step.prompt, resumed)
-        guessed = stored.guessed and served is not draft and decision.retrieve
-        return _Verdict(served, judged.words, decision, gap, not guessed)
+        judged = replace(step)
+        gap = loop.judge(judged, served, resumed)
+        guessed = stored.guessed and served is not draft and gap is not None
+        assert judged.decision is not None
+        return _Verdict(served, judged.words, judged.decision, gap, not guessed)
 
     def _formulate(
         self, method: Method, step: Step, verdict: _Verdict, place: Gap | ReleasedGap

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.checks import text
-from dragin_lab.core.answers import thoughts
-from dragin_lab.core.custom import when
+from dragin_lab.core.answers import CALL_CLOSES, CALL_OPENS, FOLLOW_UP, INTERMEDIATE, thoughts
 from dragin_lab.core.episode import Bias, Stop
-from dragin_lab.core.forms import CALL_CLOSES, CALL_OPENS, FOLLOW_UP, INTERMEDIATE
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.settings import setting
-from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.core.trigger import TRIGGERS, Trigger, when
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Draft
 

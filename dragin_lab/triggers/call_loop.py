@@ -96,7 +96,6 @@ class CallLoop(PaperLoop):
 
         That is the sentence before a call that is taken out, or what a call asks; its last token counts as the hit.
         """
-        assert step.prompt is not None
         span = match.span(1)
         if not self.call.stays:
             end = self._cut(draft, match)

@@ -11,7 +11,7 @@ import hashlib
 
 import numpy as np
 
-from dragin_lab.core.custom import when
+from dragin_lab.core.trigger import when
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import Draft
 

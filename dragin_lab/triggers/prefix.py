@@ -41,16 +41,13 @@ class PrefixLoop(PaperLoop):
     Above θ they are thrown away, and the answer is written with passages; else the model goes on after them.
     """
 
-    writes_on = True
-
     def run(self) -> Episode[None]:
         trigger, step = self.trigger, self.new_step()
         assert isinstance(trigger, PrefixMargin)
         draft = yield from self.write_draft(step, None, trigger.first)
-        assert step.prompt is not None
-        verdict, step.decision, gap = self.judge(draft, step.prompt, resumed=False)
-        step.words = verdict.words
+        gap = self.judge(step, draft)
         if gap is None:
+            assert step.decision is not None
             step.decision.certain = True  # no longer draft would be looked at
             self.keep(step, draft, len(draft.text))
         else:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import dragin_lab as dl
+from dragin_lab.core.answers import CALL_OPENS
 from dragin_lab.core.episode import Bias, Write
-from dragin_lab.core.forms import CALL_OPENS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.data.exemplars import default_template
 from dragin_lab.engines.load import LanguageModel

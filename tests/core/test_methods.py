@@ -14,7 +14,8 @@ import dragin_lab as dl
 from dragin_lab.catalog.methods import find_conflict, method, tables
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import METHODS, VARIANTS
-from dragin_lab.core.trigger import TRIGGERS, Rind
+from dragin_lab.core.trigger import TRIGGERS
+from dragin_lab.core.triggers import Rind
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 

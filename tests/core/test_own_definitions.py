@@ -61,6 +61,12 @@ def test_helpers_partials_and_globals_count_and_comments_do_not() -> None:
     text = "def half(x): return x / 2\ndef score(draft): return half(draft.entropy) * SCALE"
     assert define(text, SCALE=1) != define(text, SCALE=2)
     assert define(text, SCALE=1) != define(text.replace("/ 2", "/ 3"), SCALE=1)
+    chain = (
+        "\n".join(f"def f{i}(x): return x * G{i}" for i in range(4)) + "\ndef score(draft): return f0(f1(f2(f3(1))))"
+    )
+    first = {f"G{i}": [1] for i in range(4)}
+    for name in first:  # however many values were described before it
+        assert define(chain, **first) != define(chain, **first | {name: [2]})
     one, other = (dl.when("own")(partial(_weighted, weight=w))(threshold=1.0).fingerprint for w in (1, 2))
     assert one != other
 

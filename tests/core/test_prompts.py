@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.trace import Passage, Prompt
+from dragin_lab.trace.trace import Passage
 
 SKY = Exemplar("Is the sky blue?", "It is.", "yes")
 SEA = Exemplar("Is the sea red?", "It is blue.", "no")
@@ -59,10 +57,6 @@ def test_unknown_names_are_refused() -> None:
         PromptTemplate(answer_rule="x")
 
 
-def build(template: PromptTemplate, passages: Sequence[Passage] | None) -> Prompt:
-    return template.render("Who?", "", passages)
-
-
 @pytest.mark.parametrize(
     ("drop", "notes"),
     [
@@ -81,16 +75,16 @@ def build(template: PromptTemplate, passages: Sequence[Passage] | None) -> Promp
 )
 def test_what_cannot_fit_is_dropped_from_the_far_end(drop: tuple[str, ...], notes: tuple[str, ...]) -> None:
     parts = ("A film.", "A book.", "Context:", "sky", "sea")
-    prompt = PromptTemplate((SKY, SEA)).fit(build, FOUND, lambda p: not any(part in p.text for part in drop))
+    prompt = PromptTemplate((SKY, SEA)).fit("Who?", "", FOUND, lambda p: not any(part in p.text for part in drop))
     assert prompt.notes == notes
     assert [part in prompt.text for part in parts] == [part not in drop for part in parts]
 
 
 def test_without_passages_only_exemplars_are_dropped() -> None:
-    prompt = PromptTemplate((SKY, SEA)).fit(build, None, lambda p: "sky" not in p.text)
+    prompt = PromptTemplate((SKY, SEA)).fit("Who?", "", None, lambda p: "sky" not in p.text)
     assert prompt.notes == ("dropped 1 of 2 exemplars to fit the window",)
 
 
 def test_a_question_that_never_fits_is_refused() -> None:
     with pytest.raises(SettingError, match="does not fit"):
-        PromptTemplate((SKY,)).fit(build, FOUND, lambda _: False)
+        PromptTemplate((SKY,)).fit("Who?", "", FOUND, lambda _: False)

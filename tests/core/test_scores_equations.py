@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from dragin_lab.core import scores
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.trigger import Rind
+from dragin_lab.core.triggers import Rind
 from dragin_lab.trace.draft import Draft, Word
 
 finite = st.floats(-30, 30, width=32)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragin_lab.core.answers import ANSWER_PHRASE, extract_answer
+from dragin_lab.core.answers import ANSWER_PHRASE, FORMS, extract_answer
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.data.exemplars import SHOTS, load_exemplars
 from dragin_lab.errors import SettingError
@@ -84,7 +84,7 @@ def test_an_exemplar_reasons_in_sentences_to_its_answer(exemplar: Exemplar) -> N
     assert exemplar.answer == exemplar.answer.strip(" .")
     assert exemplar.answer in ("yes", "no") or exemplar.answer in exemplar.rationale
     rule = "strategyqa" if exemplar.answer in ("yes", "no") else "iirc"
-    assert extract_answer(exemplar.text.strip(), rule) == exemplar.answer
+    assert extract_answer(FORMS["reasoning"].exemplar(exemplar).strip(), rule) == exemplar.answer
 
 
 def test_a_file_of_a_sets_name_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

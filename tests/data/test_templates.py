@@ -9,8 +9,7 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab.almanac import default_exemplars
-from dragin_lab.core.answers import extract_answer
-from dragin_lab.core.forms import FORMS
+from dragin_lab.core.answers import FORMS, extract_answer
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data.exemplars import FORM_SETS, default_template, load_template, template_for

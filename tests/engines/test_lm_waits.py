@@ -10,7 +10,7 @@ import lm_tiny
 import pytest
 import torch
 
-from dragin_lab.core.episode import Never, Stop, Write
+from dragin_lab.core.episode import Stop, Write
 from dragin_lab.trace.trace import Draft, Prompt
 
 #: What fetches values from a device; ``numpy`` is only possible behind ``cpu``.
@@ -53,7 +53,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return called
 
 
-@pytest.mark.parametrize("stop", [Never(), Scores()])
+@pytest.mark.parametrize("stop", [Stop(), Scores()])
 @pytest.mark.parametrize(("sample", "beside"), [(False, 1), (True, 1), (False, 2), (False, 5)])
 def test_drafts_wait_a_few_times_a_token(waits: list[str], stop: Stop, sample: bool, beside: int) -> None:
     lm = lm_tiny.tiny(sample=sample)

@@ -16,7 +16,7 @@ from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Episode
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.steps import Loop
+from dragin_lab.core.turns import Loop
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.trace.trace import Decision, Query
 

@@ -10,8 +10,7 @@ from scripted import QUESTION, Driven, Say, WordTokenizer, drive
 
 from dragin_lab import views
 from dragin_lab.catalog.methods import method
-from dragin_lab.core.answers import thoughts, without_thoughts
-from dragin_lab.core.forms import SEARCH_R1
+from dragin_lab.core.answers import SEARCH_R1, thoughts, without_thoughts
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import SettingError
 from dragin_lab.triggers.call import Call
