@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from dragin_lab.checks import choice, count
-from dragin_lab.core.budget import NEVER, Budget, Calibrated, Calibration
+from dragin_lab.core.budget import NEVER, Calibration, read_budget
 from dragin_lab.core.episode import Episode, Tokenizer
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
 from dragin_lab.core.loop import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
@@ -20,7 +20,6 @@ from dragin_lab.core.method import (
     Method,
     check_label,
     default_top_k,
-    required_settings,
 )
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.registry import Entry, Registry
@@ -149,7 +148,7 @@ def _make_trigger(
     stated: dict[str, Any],
     variant: str,
     calibration: Calibration | Iterable[Trace] | None,
-) -> tuple[Any, Calibrated | None]:
+) -> tuple[Any, dict[str, Any] | None]:
     """The trigger, with the threshold that a budget asks for, and where that is from."""
     asked = stated.get("threshold") if isinstance(when, str) and "threshold" in stated else settings.get("threshold")
     if not (isinstance(asked, str) and ":" in asked):
@@ -158,7 +157,7 @@ def _make_trigger(
         return table.make(when, **settings), None
     if settings.get("threshold") not in (None, asked):
         raise SettingError(f"threshold={settings['threshold']!r} contradicts when={when!r}; give one of the two")
-    budget = Budget.read(asked)
+    read_budget(asked)
     if calibration is None:
         raise SettingError(
             f"threshold={asked!r} is found on a calibration set; give calibration=traces of lab.ask_many(questions, "
@@ -167,7 +166,7 @@ def _make_trigger(
     scores = calibration if isinstance(calibration, Calibration) else Calibration.of(calibration)
     part, _ = table.read(when)
     trigger = table.make(part, **{**stated, **settings, "threshold": 0.0})
-    theta, calibrated = scores.threshold(trigger, variant, budget)
+    theta, calibrated = scores.threshold(trigger, variant, asked)
     return replace(trigger, threshold=theta), calibrated
 
 
@@ -202,8 +201,7 @@ def _check_settings(trigger: type[Part], formulator: type[Part], settings: Mappi
 def methods(of: str = "method") -> list[Entry]:
     """Every method, with the settings of its trigger and its formulator (DRAGIN, Table 1).
 
-    ``of="when"`` gives every trigger and ``"what"`` every query formulator: the built-in ones, your own, and those of
-    installed packages.
+    ``of="when"`` gives every trigger and ``"what"`` every query formulator, your own among them.
     """
     if choice("of", of, ("method", "when", "what")) != "method":
         return (TRIGGERS if of == "when" else FORMULATORS).listing()
@@ -216,9 +214,8 @@ def methods(of: str = "method") -> list[Entry]:
 
 def exchange_settings(old: Method, **settings: Any) -> Method:
     """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
-    required = required_settings(old.trigger) + required_settings(old.formulator)
-    before = {key: old.settings[key] for key in required} | old.changed
-    before |= {"when": type(old.trigger), "what": type(old.formulator), "variant": old.variant, "nlp": old.pipeline}
+    before = old.changed | {"when": type(old.trigger), "what": type(old.formulator)}
+    before |= {"variant": old.variant, "nlp": old.pipeline}
     if old.own_label:  # what is exchanged tells it from the method that the label is of
         changes = "".join(f" {key}={value}" for key, value in settings.items() if value != old.settings.get(key))
         before["label"] = re.sub(r"[^\w .=+-]+", "_", old.own_label + changes)[:60].strip()
@@ -281,8 +278,7 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     loop = {key: settings[key] for key in LOOP if key in settings}
     label = settings.get("label", "")
     restored = method(settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop)
-    calibrated = settings.get("calibrated")
-    return restored if calibrated is None else replace(restored, calibrated=Calibrated.read(calibrated))
+    return replace(restored, calibrated=settings.get("calibrated"))
 
 
 # -- how a method runs ------------------------------------------------------------------------------------------------
@@ -305,7 +301,7 @@ def start_episode(
     ``window`` is the model's context length in tokens; None where it has no limit. Raises ``SettingError`` for a
     template in the chat layout where the tokenizer has no chat template.
     """
-    bound = replace(template, form=method.form).bound(tokenizer)
+    bound = replace(template, form=method.trigger.form).bound(tokenizer)
     return run_loop(find_loop(method)(method, trace, bound, tokenizer, window))
 
 

@@ -137,7 +137,7 @@ def formulate(formulator: Formulator, gap: Gap) -> Query:
     return query
 
 
-FORMULATORS: Registry[Formulator] = Registry("what", Formulator, group="dragin_lab.whats")
+FORMULATORS: Registry[Formulator] = Registry("what", Formulator)
 
 
 def what(name: str, *, source: str = "") -> Callable[[Callable[..., str]], type[Formulator]]:
@@ -250,10 +250,9 @@ def _attended_words(gap: Gap) -> Iterator[tuple[list[Word], np.ndarray]]:
 
 
 def weigh_words(row: np.ndarray, words: Sequence[Word]) -> np.ndarray:
-    """The attention one position pays to each word: the largest over the word's tokens; (w,) float32.
+    """(w,) float32, what t_i pays to each word: the most that it pays to a token of it. ``row`` is (n,), head-mean.
 
-    ``row`` is (n,), the head-mean attention of t_i over the tokens before it. The paper ranks tokens and then takes
-    their words, so a word stands where its best token stands.
+    The paper ranks tokens and then takes their words, so a word stands where its best token stands.
     """
     return np.array([row[w.start : w.stop].max(initial=0.0) for w in words], dtype=np.float32)  # (w,)
 

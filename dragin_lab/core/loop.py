@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dragin_lab.core.episode import Episode
+from dragin_lab.core.episode import Episode, FirstSentence
 from dragin_lab.core.formulators import formulate
-from dragin_lab.core.stops import FirstSentence
 from dragin_lab.core.triggers import Clock
 from dragin_lab.core.turns import PaperLoop
 from dragin_lab.trace.trace import Decision, Draft, Query, Step
@@ -65,7 +64,7 @@ class FlareLoop(SentenceLoop):
 
     def run(self) -> Episode[None]:
         step = self.new_step()
-        self.schedule(step, "once, before anything is written")
+        step.decision = Decision(True, "once, before anything is written")
         yield from self.fetch(step, Query(self.question, self.question))
         yield from super().run()
 
@@ -93,7 +92,7 @@ class ClockLoop(SentenceLoop):
                 draft = yield from self.write_draft(step, None)
                 self.keep(step, draft, len(draft.text))
                 continue
-            self.schedule(step, clock.reason)
+            step.decision = Decision(True, clock.reason)
             yield from self.fetch(step, self._query())
             if clock.sentences:
                 self._keep_sentence(step, (yield from self.write_on(step, self._sentence)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -60,7 +60,8 @@ class Method:
     top_k: int  # passages per retrieval
     pipeline: Pipeline = field(default_factory=load_pipeline)
     own_label: str = ""  # how its user calls it, in tables and in the names of run folders
-    calibrated: Any = field(default=None, compare=False)  # a ``budget.Calibrated``: where θ is from, if from a budget
+    #: Where θ is from, if from a budget: ``budget``, ``reached``, ``benchmark``, ``questions``, ``fingerprint``.
+    calibrated: dict[str, Any] | None = field(default=None, compare=False)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -70,9 +71,9 @@ class Method:
         loop |= {"measure": self.trigger.measure, "unit": self.trigger.unit}
         own = {part.name: part.fingerprint for part in (self.trigger, self.formulator) if part.fingerprint}
         parts = self.trigger.settings | self.formulator.settings
-        calibrated = {"calibrated": self.calibrated.record} if self.calibrated is not None else {}
-        calibrated |= {"label": self.own_label} if self.own_label else {}
-        return loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name} | calibrated
+        settings = loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name}
+        settings |= {"calibrated": self.calibrated} if self.calibrated else {}
+        return settings | ({"label": self.own_label} if self.own_label else {})
 
     @property
     def threshold(self) -> float | None:
@@ -84,11 +85,6 @@ class Method:
         """How many words or tokens a query has; None for a formulator without such a setting."""
         top_n: int | None = getattr(self.formulator, "top_n", None)
         return top_n
-
-    @property
-    def form(self) -> str:
-        """The form in which the model is to write its answer (``forms.FORMS``)."""
-        return self.trigger.form
 
     @property
     def retrieves(self) -> bool:
@@ -141,11 +137,6 @@ def check_label(label: str) -> str:
             f"label={shown(label)} cannot name a method; use up to 60 letters, digits, spaces and . - = +"
         )
     return label
-
-
-def required_settings(part: Any) -> list[str]:
-    """The names of the settings that have no default."""
-    return [f.name for f in fields(part) if f.default is MISSING and f.default_factory is MISSING]
 
 
 def _shorten_setting(written: str) -> str:

@@ -70,8 +70,8 @@ class PromptTemplate:
 
     def __post_init__(self) -> None:
         for kind, given, known in (("layout", self.layout, LAYOUTS), ("answer rule", self.answer_rule, ANSWER_RULES)):
-            named_one = isinstance(given, str) and given in known
-            if not named_one and not (callable(given) and not isinstance(given, type)):
+            own = callable(given) and not isinstance(given, type)
+            if not own and not (isinstance(given, str) and given in known):
                 raise SettingError(f"{kind} {shown(given)} does not exist; one of {', '.join(known)}, or a function")
         choice("form", self.form, FORMS)
         for label in ("instruction", "preamble"):
@@ -126,7 +126,7 @@ class PromptTemplate:
         if self.shape.task:
             return task_prompt(self.chat, self.shape.task, question, tail)
         if callable(self.layout):
-            return self._own(self.layout, question, passages, tail)
+            return self._own(question, passages, tail)
         turn: list[tuple[str, str]] = []
         if passages is not None:
             texts = [p.text for p in passages] + [""] * max(0, slots - len(passages))
@@ -141,14 +141,14 @@ class PromptTemplate:
         exemplars = self.preamble + "".join(map(self.shape.exemplar, self.exemplars))
         return Prompt.join([("exemplars", exemplars), *turn, ("", f"\n{self.shape.label}"), ("answer", tail)])
 
-    @staticmethod
-    def _own(layout: Layout, question: str, passages: Sequence[Passage] | None, tail: str) -> Prompt:
+    def _own(self, question: str, passages: Sequence[Passage] | None, tail: str) -> Prompt:
         """The prompt of a custom layout. Raises ``SettingError`` where it cannot be one."""
-        text = layout(question, passages, tail)
+        assert callable(self.layout)
+        text = self.layout(question, passages, tail)
         if not isinstance(text, str) or not text.strip() or not text.endswith(tail):
             raise SettingError(
-                f"the layout {named(layout)} gave {str(text)[-60:]!r}; give a text that ends with the answer so far, "
-                f"{tail[-60:]!r}"
+                f"the layout {named(self.layout)} gave {str(text)[-60:]!r}; give a text that ends with the answer so "
+                f"far, {tail[-60:]!r}"
             )
         before, asked, after = text.removesuffix(tail).rpartition(question or "\0")
         return Prompt.join([("", before), ("question", asked), ("", after), ("answer", tail)])
@@ -187,11 +187,8 @@ class PromptTemplate:
             "answer_rule": named(self.answer_rule),
             "form": self.form,
         }
-        if self.until is not None:
-            described["until"] = self.until
-        if self.metrics:
-            described["metrics"] = [named(metric) for metric in self.metrics]
-        return described
+        described |= {} if self.until is None else {"until": self.until}
+        return described | ({"metrics": [named(metric) for metric in self.metrics]} if self.metrics else {})
 
     def fit(
         self,
@@ -235,19 +232,14 @@ def named(given: Any) -> str:
 
 
 def task_prompt(chat: Chat | None, task: str, question: str, tail: str) -> Prompt:
-    """A prompt of one user turn, ``task`` with the question in it; without a chat template the task by itself.
-
-    Raises ``SettingError`` for a template that leaves out or repeats the question.
-    """
+    """A prompt of one user turn, ``task`` with the question in it; without a chat template the task by itself."""
     asked = question.strip() if question.strip().endswith("?") else f"{question.strip()}?"
-    mark = next(m for m in _MARKS if m not in asked)
-    text = task.format(question=f"{mark}{asked}{mark}")
-    parts = (text if chat is None else chat([("user", text)])).split(mark)
+    text = task.format(question=f"{_MARKS[0]}{asked}{_MARKS[0]}")
+    parts = (text if chat is None else chat([("user", text)])).split(_MARKS[0])
     if len(parts) != 3:
         raise SettingError("the chat template leaves out or repeats the question; this model cannot be asked in tags")
-    before, _, after = parts
-    parts_of_prompt = [("", before), ("question", asked), ("", after), ("answer" if tail.strip() else "", tail)]
-    return Prompt.join(parts_of_prompt, special=chat is None)
+    named_parts = [("", parts[0]), ("question", asked), ("", parts[2]), ("answer" if tail.strip() else "", tail)]
+    return Prompt.join(named_parts, special=chat is None)
 
 
 def chat_prompt(

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import Field, dataclass, fields
-from importlib.metadata import entry_points
 from typing import Any, Generic
 
 from dragin_lab.checks import choice, instance, number, shown
@@ -33,16 +32,14 @@ class Entry:
 
 
 class Registry(Generic[P]):
-    """The table of triggers or of formulators. Names that are not in it are looked up in installed packages.
+    """The table of triggers or of formulators.
 
-    ``kind`` is the argument that names one ("when", "what"), ``noun`` what messages call it, ``group`` the entry points
-    of installed packages ("": none). A ``closed`` table takes no other ``parts``, and says why.
+    ``kind`` is the argument that names one ("when", "what"), ``noun`` what messages call it. A ``closed`` table takes
+    no other ``parts``, and says why.
     """
 
-    def __init__(
-        self, kind: str, base: type[P], parts: Iterable[type[P]] = (), *, group: str = "", closed: str = ""
-    ) -> None:
-        self.kind, self.base, self.group, self.closed = kind, base, group, closed
+    def __init__(self, kind: str, base: type[P], parts: Iterable[type[P]] = (), *, closed: str = "") -> None:
+        self.kind, self.base, self.closed = kind, base, closed
         self.noun = {"when": "trigger", "what": "query formulator"}[kind]
         self._parts = {part.name: part for part in parts}
 
@@ -79,33 +76,15 @@ class Registry(Generic[P]):
         return lambda function: self.add(part_of_function(function, self.base, name, settings=settings, **attributes))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names())
+        return iter(self._parts)
 
     def names(self) -> tuple[str, ...]:
-        """Every name, in the order of definition, those of installed packages last."""
-        return (*self._parts, *(name for name in self._installed() if name not in self._parts))
+        """Every name, in the order of definition."""
+        return tuple(self._parts)
 
     def named(self, name: str) -> type[P]:
         """The class of that name. Raises ``SettingError`` with the nearest name where there is none."""
-        if name in self._parts:  # entry points are found by reading what every installed package says of itself
-            return self._parts[name]
-        if (point := self._installed().get(name)) is not None:
-            try:
-                loaded = point.load()
-            except Exception as error:  # whatever an installed package raises
-                package = point.dist.name if point.dist else point.value
-                raise SettingError(
-                    f"{self.noun} {name!r} of the package {package} cannot be loaded ({type(error).__name__}: "
-                    f"{error}); repair or uninstall the package"
-                ) from error
-            if not (isinstance(loaded, type) and issubclass(loaded, self.base)):
-                raise SettingError(f"the entry point {self.group}: {name} gives {loaded!r}, which is not a {self.noun}")
-            self._parts.setdefault(name, loaded)
-        choice(self.kind, name, self.names())
-        return self._parts[name]
-
-    def _installed(self) -> dict[str, Any]:
-        return {point.name: point for point in entry_points(group=self.group)} if self.group else {}
+        return self._parts[choice(self.kind, name, self._parts)]
 
     def read(self, given: str | P | type[P]) -> tuple[type[P], dict[str, Any]]:
         """The class of a written form, a class or a part, and the settings that it states."""
@@ -151,11 +130,8 @@ class Registry(Generic[P]):
 
     def listing(self) -> list[Entry]:
         """One entry per part, in the order of ``names``."""
-        parts = [(name, self.named(name)) for name in self.names()]
-        return [
-            Entry(name, part.defaults(), part.source, (inspect.getdoc(part) or "").partition("\n")[0])
-            for name, part in parts
-        ]
+        lines = [(part, (inspect.getdoc(part) or "").partition("\n")[0]) for part in self._parts.values()]
+        return [Entry(part.name, part.defaults(), part.source, line) for part, line in lines]
 
 
 def read_form(form: str) -> tuple[str, dict[str, Any]]:
@@ -164,17 +140,15 @@ def read_form(form: str) -> tuple[str, dict[str, Any]]:
     if match is None:
         raise SettingError(f"{shown(form)} cannot be read; write it as name, name@0.6 or name(setting=20)@0.6")
     name, inside, at = match.groups()
-    settings: dict[str, Any] = {}
-    if inside:
-        try:
-            call = ast.parse(f"f({inside})", mode="eval").body
-            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
-                raise ValueError("there is more than one call in it")
-            if call.args or any(keyword.arg is None for keyword in call.keywords):
-                raise ValueError("settings are given by name")
-            settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-        except (SyntaxError, ValueError) as error:
-            raise SettingError(f"the settings in {form!r} cannot be read ({error}); write them as name=value") from None
+    try:
+        call = ast.parse(f"f({inside or ''})", mode="eval").body
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            raise ValueError("there is more than one call in it")
+        if call.args or any(keyword.arg is None for keyword in call.keywords):
+            raise ValueError("settings are given by name")
+        settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError) as error:
+        raise SettingError(f"the settings in {form!r} cannot be read ({error}); write them as name=value") from None
     if at is not None:
         # A budget is read with its calibration set.
         settings["threshold"] = at if ":" in at else number("threshold", at, -math.inf)

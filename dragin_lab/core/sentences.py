@@ -39,24 +39,13 @@ class Pipeline:
         """The same pipeline, whose sentences are lines or not."""
         return replace(self, name=self.name.removesuffix(BY_LINES) + BY_LINES * lines, lines=lines)
 
-    @property
-    def decided_by_prefix(self) -> bool:
-        """Whether a sentence's end can be known before the text goes on: true of the rule-based sentencizer alone."""
-        names = set(self.nlp.pipe_names)
-        return "sentencizer" in names and not names & {"parser", "senter"}
-
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Half-open character spans of the sentences of ``text``, white space stripped, empty ones dropped."""
         if self.lines:
             return [match.span() for match in re.finditer(r"\S(?:[^\n]*\S)?", text)]
-        spans = []
-        for sentence in self.nlp(text).sents:
-            raw = text[sentence.start_char : sentence.end_char]
-            stripped = raw.strip()
-            if stripped:
-                start = sentence.start_char + raw.index(stripped)
-                spans.append((start, start + len(stripped)))
-        return spans
+        sentences = ((one.start_char, text[one.start_char : one.end_char]) for one in self.nlp(text).sents)
+        padded = ((start + len(raw) - len(raw.lstrip()), raw.strip()) for start, raw in sentences)
+        return [(start, start + len(stripped)) for start, stripped in padded if stripped]
 
     def split(self, text: str) -> list[str]:
         """The sentences of ``text``, stripped, empty ones dropped (reference-behaviour §2.4)."""
@@ -75,16 +64,13 @@ class Pipeline:
         """
         if self.lines:
             return self.spans(text[: text.rfind("\n") + 1])
-        if not self.decided_by_prefix:
+        names = set(self.nlp.pipe_names)
+        if "sentencizer" not in names or names & {"parser", "senter"}:
             return []
-        whole_chunks = _WHOLE_CHUNKS.match(text)
-        if whole_chunks is None or self._marks.isdisjoint(whole_chunks[0]):
+        chunks = _WHOLE_CHUNKS.match(text)
+        if chunks is None or self.nlp.get_pipe("sentencizer").punct_chars.isdisjoint(chunks[0]):
             return []
-        return self.spans(whole_chunks[0])[:-1]
-
-    @property
-    def _marks(self) -> set[str]:
-        return self.nlp.get_pipe("sentencizer").punct_chars
+        return self.spans(chunks[0])[:-1]
 
     def content_words(self, text: str) -> list[str]:
         """Texts of the tokens that carry content: by part of speech, else all but stop words, punctuation and space."""

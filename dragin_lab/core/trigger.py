@@ -1,6 +1,6 @@
 """What a trigger is: a score for each token of a draft, a threshold θ, and one place that compares them.
 
-A draft is judged while it is written, token by token (``stops.Watch``), once it has ended, and again in a replay. All
+A draft is judged while it is written, token by token (``episode.Watch``), once it has ended, and again in a replay. All
 three call ``Trigger.judge``.
 """
 
@@ -105,8 +105,7 @@ class Trigger(Part):
     @property
     def measure(self) -> str:
         """What the scores are called in views."""
-        declared = self.declared().get("threshold")
-        return (declared.label if declared is not None else "") or "score"
+        return getattr(self.declared().get("threshold"), "label", "") or "score"
 
     @property
     def hidden(self) -> int | str | None:
@@ -157,12 +156,11 @@ class Trigger(Part):
                 f"{len(draft)} tokens; give one number per token, shape ({len(draft)},)"
             )
         values = values.astype(np.float64)  # (n,)
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
-            t = int(bad[0])
+        bad = next(iter(np.flatnonzero(~np.isfinite(values))), None)
+        if bad is not None:
             raise TriggerError(
-                f"trigger {self.name!r} gave {values[t]} for token {t} ({draft.tokens[t]!r}) of {draft.text[:60]!r}; "
-                "give finite numbers"
+                f"trigger {self.name!r} gave {values[bad]} for token {bad} ({draft.tokens[bad]!r}) of "
+                f"{draft.text[:60]!r}; give finite numbers"
             )
         return values
 
@@ -262,7 +260,7 @@ class Trigger(Part):
         return f"{word!r} {self.describe_score(score)}, above θ {theta}"
 
 
-TRIGGERS: Registry[Trigger] = Registry("when", Trigger, group="dragin_lab.whens")
+TRIGGERS: Registry[Trigger] = Registry("when", Trigger)
 
 
 # -- a trigger from a function ----------------------------------------------------------------------------------------
@@ -304,19 +302,10 @@ def when(
         choice(f"trigger {name!r}: {label}", value, known)
     if UNITS.index(cut) < UNITS.index(unit):
         raise SettingError(f"trigger {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
-    needs = read_needs(name, needs)
     theta = None if threshold is None else number("threshold", threshold, -np.inf)
-
-    return TRIGGERS.define(
-        name,
-        settings={"threshold": setting(theta, kind=float, label=f"{name} score")},
-        unit=unit,
-        pool=pool,
-        cut=cut,
-        skip_stop_words=skip_stop_words,
-        needs=needs,
-        source=source,
-    )
+    settings = {"threshold": setting(theta, kind=float, label=f"{name} score")}
+    own = {"unit": unit, "pool": pool, "cut": cut, "skip_stop_words": skip_stop_words, "source": source}
+    return TRIGGERS.define(name, settings=settings, needs=read_needs(name, needs), **own)
 
 
 def read_needs(name: str, needs: Sequence[str]) -> tuple[str, ...]:

@@ -7,17 +7,29 @@ FLARE, "Active Retrieval Augmented Generation").
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, fold_phrase, without_end_marks, without_thoughts
-from dragin_lab.core.episode import Episode, Search, Stop, Tokenizer, Write
+from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, fold_phrase, without_thoughts
+from dragin_lab.core.episode import (
+    AnswerLine,
+    AnyOf,
+    Episode,
+    NextExample,
+    Search,
+    Stop,
+    Tokenizer,
+    Watch,
+    Write,
+    find_answer_end,
+    find_next_example,
+    lead,
+)
 from dragin_lab.core.formulators import Gap
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.stops import AnswerLine, AnyOf, NextExample, Watch, find_answer_end, find_next_example, lead
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.text import write_compared
 from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Step, Trace
@@ -52,23 +64,14 @@ class Loop:
         return step
 
     def write(
-        self, step: Step, most: int, stop: Stop | None = None, *, with_passages: bool = False, **options: Any
+        self, prompt: Prompt, most: int, notes: list[str], stop: Stop | None = None, **options: Any
     ) -> Episode[Draft]:
-        """Write after the step's prompt (or its prompt with passages), and note a window that was overrun."""
-        prompt = step.passages_prompt if with_passages else step.prompt
-        assert prompt is not None
-        return (yield from self._write(Write(prompt, most, stop or Stop(), **options), step.notes))
-
-    def _write(self, request: Write, notes: list[str]) -> Episode[Draft]:
-        written: Draft = yield request
+        """Write after a prompt, and note a window that was overrun."""
+        written: Draft = yield Write(prompt, most, stop or Stop(), **options)
         total = len(written.prompt_ids) + len(written)
         if self.window is not None and total > self.window:
             notes.append(f"prompt and text have {total} tokens, more than the model's window of {self.window}")
         return written
-
-    def schedule(self, step: Step, reason: str) -> None:
-        """Record the decision of a trigger that reads no draft."""
-        step.decision = Decision(retrieve=True, reason=reason)
 
     def first_query(self) -> Query:
         """The query of a loop that searches before anything is written."""
@@ -94,7 +97,8 @@ class Loop:
         text = text if form.closes else cut_prediction(text)  # passages that were put in may hold the marks of a cut
         if form.phrase not in (text if self.released else fold_phrase(text, form.phrase)):
             text = yield from self.request_answer(text + form.request)
-        text = without_end_marks(text, self._end_marks_in(text))
+        for mark in self._end_marks_in(text):
+            text = text.replace(mark, "")
         self.trace.answer = self.template.read(text, released=self.released)
         self.trace.readable = self.template.readable(text)
         if golds := self.trace.question.golds:
@@ -102,20 +106,15 @@ class Loop:
 
     def request_answer(self, text: str) -> Episode[str]:
         """Have the model complete ``text``, which ends by asking for the answer (§6.2)."""
-        continuation = yield from self.extract(text, Stop())
+        continuation = yield from self.extract(self.template.render(self.question, " " + text))
         text += continuation.raw_text.strip()
         return text if self.template.shape.closes else cut_prediction(text, at_start=True)
 
-    def extract(self, text: str, stop: Stop) -> Episode[Draft]:
-        """What the model writes after ``text``, recorded as the trace's extraction."""
-        prompt = self.trace.extraction_prompt = self.extraction_prompt(text)
-        request = Write(prompt, ANSWER_TOKENS, stop)
-        continuation = self.trace.extraction = yield from self._write(request, self.trace.notes)
-        return continuation
-
-    def extraction_prompt(self, text: str) -> Prompt:
-        """The prompt that asks for the answer with ``text``, where the answer's text has none."""
-        return self.template.render(self.question, " " + text)
+    def extract(self, prompt: Prompt, stop: Stop | None = None) -> Episode[Draft]:
+        """What the model writes where the answer is asked for, recorded as the trace's extraction."""
+        self.trace.extraction_prompt = prompt
+        written = self.trace.extraction = yield from self.write(prompt, ANSWER_TOKENS, self.trace.notes, stop)
+        return written
 
     def _end_marks_in(self, text: str) -> list[str]:
         """The model's end marks that a text holds; the answer is read without them."""
@@ -128,8 +127,7 @@ class PaperLoop(Loop):
 
     text: str = ""  # the answer so far, exact
     passages: tuple[Passage, ...] | None = None  # what the prompt holds
-    kept_ids: list[int] = field(default_factory=list)  # the tokens of the answer as they were generated
-    inserted: int = 0  # how many of them the model did not write
+    written: int = 0  # how many tokens of the answer the model wrote
     writes_on = True  # whether the loop has another turn after a whole draft
 
     @property
@@ -142,11 +140,6 @@ class PaperLoop(Loop):
         """Whether the answer has not ended."""
         return self.trace.ended == "running"
 
-    @property
-    def written(self) -> int:
-        """How many tokens of the answer the model wrote."""
-        return len(self.kept_ids) - self.inserted
-
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def write_draft(self, step: Step, stop: Stop | None, limit: int | None = None, **options: Any) -> Episode[Draft]:
@@ -154,39 +147,30 @@ class PaperLoop(Loop):
         step.prompt = self._fit_prompt(self.text, self.method.max_new_tokens - self.written, step.notes)
         among = "received" in self.trigger.needs or not self.trigger.built_in  # a custom one may not say what it reads
         options |= {"hidden": self.trigger.hidden, "among": among}
-        draft = step.draft = yield from self._write_until(step, stop, limit, **options)
+        draft = step.draft = yield from self._write_until(step.prompt, step, stop, limit, **options)
         return draft
 
     def write_on(self, step: Step, stop: Stop | None, limit: int | None = None) -> Episode[Draft]:
         """Write with the step's passages in view, without a judgement."""
         step.passages_prompt = self._fit_prompt(self.text, self.method.max_new_tokens - self.written, step.notes)
-        continuation = step.continuation = yield from self._write_until(step, stop, limit, with_passages=True)
+        continuation = step.continuation = yield from self._write_until(step.passages_prompt, step, stop, limit)
         return continuation
 
-    def _write_until(self, step: Step, stop: Stop | None, limit: int | None, **options: Any) -> Episode[Draft]:
+    def _write_until(
+        self, prompt: Prompt, step: Step, stop: Stop | None, limit: int | None, **options: Any
+    ) -> Episode[Draft]:
         left = self.method.max_new_tokens - self.written
         answer = AnswerLine(self.tokenizer, self.text, self.template.shape)
         example = NextExample(self.template.example_marks, bool(self.text.strip()))
         stops = AnyOf(tuple(one for one in (example, stop, answer) if one is not None))
-        attention = self.method.keeps_attention
-        written = yield from self.write(step, min(left, limit or left), stops, attention=attention, **options)
-        m = min(len(self.kept_ids), len(written.prompt_ids))
-        if m and written.prompt_ids[-m:].tolist() != self.kept_ids[-m:]:
-            step.notes.append("the answer so far, encoded again, gives other ids than were generated")
+        options["attention"] = self.method.keeps_attention
+        written = yield from self.write(prompt, min(left, limit or left), step.notes, stops, **options)
         end = find_next_example(written.text, example.marks, example.begun)
         if end is None:
             return written
         if cut := written.text[end:].strip():
             step.notes.append(f"the model began another example, which was cut: {cut!r}")
         return written.before(end)
-
-    def insert(self, step: Step, text: str) -> None:
-        """Add a text to the answer that the model did not write."""
-        ids = self.tokenizer.encode(text, special=False)
-        self.kept_ids += ids
-        self.inserted += len(ids)
-        self.text += text
-        self.trace.text = step.answer = self.text
 
     def fetch(self, step: Step, query: Query) -> Episode[None]:
         """Search, and put what is found into the prompt of all that follows, until the next search that finds any."""
@@ -207,13 +191,11 @@ class PaperLoop(Loop):
             how = "began another example" if self.trace.continuations[-1].stopped == "example" else "ended"
             self.trace.notes.append(f"the model {how} before it wrote anything; the answer was asked for")
         text, form = text.rstrip(), self.template.shape
-        continuation = yield from self.extract(text, AnswerLine(self.tokenizer, text, form))
+        prompt = self._fit_prompt(text if text[:1].isspace() else f" {text}", ANSWER_TOKENS, self.trace.notes)
+        continuation = yield from self.extract(prompt, AnswerLine(self.tokenizer, text, form))
         text += self.lead(continuation) + continuation.text.rstrip()
         text = text[: find_answer_end(text, form, ended=True)]
         return text if form.closes else cut_prediction(text, at_start=True)
-
-    def extraction_prompt(self, text: str) -> Prompt:
-        return self._fit_prompt(text if text[:1].isspace() else f" {text}", ANSWER_TOKENS, self.trace.notes)
 
     def _fit_prompt(self, tail: str, room: int, notes: list[str]) -> Prompt:
         """The prompt, with as little dropped as leaves room for ``room`` tokens in the window."""
@@ -326,7 +308,7 @@ class PaperLoop(Loop):
             step.continuation_kept = end
         grew = len(new) > len(self.text)
         self.text = self.trace.text = new
-        self.kept_ids += written.ids[written.offsets[:, 0] < end].tolist()
+        self.written += int((written.offsets[:, 0] < end).sum())
         if not ended or not self.running:
             return
         if written.closed and not more:

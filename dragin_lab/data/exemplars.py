@@ -115,7 +115,7 @@ def default_template(lm: Any, method: Method | None = None) -> PromptTemplate:
 
     ``self-ask`` and ``flare-instruct`` need examples of their form of answer, which are in ``exemplars.FORM_SETS``.
     """
-    form = "reasoning" if method is None else method.form
+    form = "reasoning" if method is None else method.trigger.form
     if FORMS[form].task:
         return PromptTemplate(form=form)
     if lm.embedded:
@@ -134,14 +134,14 @@ def template_for(method: Method, lm: Any, prompt: PromptTemplate | None = None) 
     default = default_template(lm, method)
     if prompt is None:
         return default
-    if FORMS[method.form].shown(prompt.exemplars):
-        return replace(prompt, form=method.form)
+    if FORMS[method.trigger.form].shown(prompt.exemplars):
+        return replace(prompt, form=method.trigger.form)
     exemplars, chosen = prompt.exemplars, prompt.chosen
     if not default.preamble or not exemplars:
         exemplars, chosen = default.exemplars, default.chosen
     return replace(
         prompt,
-        form=method.form,
+        form=method.trigger.form,
         exemplars=exemplars,
         chosen=chosen,
         preamble=default.preamble + prompt.preamble,

@@ -12,12 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dragin_lab.core.answers import ANSWER_PHRASE, RELEASED_ENDS
-from dragin_lab.core.episode import Attend, Episode, Stop, Tokenizer
+from dragin_lab.core.episode import Attend, Episode, FirstSentence, Stop, Tokenizer
 from dragin_lab.core.formulators import DEFAULT_TOP_N, choose_top
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, part_of_function, setting
-from dragin_lab.core.stops import FirstSentence
 from dragin_lab.core.triggers import Clock, EveryN, EverySentence, Never, Once
 from dragin_lab.core.turns import Loop
 from dragin_lab.reference import measures
@@ -198,13 +197,13 @@ class ReferenceLoop(Loop):
         """wo-RAG and SR-RAG: one generation, not stripped, no loop."""
         step = self.new_step()
         if clock.searches == "once":
-            self.schedule(step, clock.reason)
+            step.decision = Decision(True, clock.reason)
             yield from self.retrieve(step, Query(self.question, self.question))
             written = yield from self._write_again(step, "", _CLOSING)
             step.continuation_kept = len(written.text)
         else:
             step.prompt = self.template.render(self.question)
-            written = step.draft = yield from self.write(step, self.method.max_new_tokens)
+            written = step.draft = yield from self.write(step.prompt, self.method.max_new_tokens, step.notes)
             step.decision = Decision(retrieve=False, reason=clock.reason)
         step.kept = step.answer = self.trace.text = written.raw_text
         answered = written.stopped == "eos" or ANSWER_PHRASE in written.raw_text
@@ -217,7 +216,7 @@ class ReferenceLoop(Loop):
         while True:
             step = self.new_step()
             query = yield from self._scheduled_query(text, chunk, last)
-            self.schedule(step, clock.reason)
+            step.decision = Decision(True, clock.reason)
             yield from self.retrieve(step, query)
             last = yield from self._write_again(step, " " + text, _STRAY, stop, clock.tokens)
             chunk = last.raw_text.strip()  # of which FS-RAG takes the first sentence: stripped, then split
@@ -237,7 +236,7 @@ class ReferenceLoop(Loop):
         while True:
             step = self.new_step()
             step.prompt = self.template.render(self.question, f" {text}" if rest else measures.lead_parts(text))
-            step.draft = yield from self.write(step, self.method.max_new_tokens)
+            step.draft = yield from self.write(step.prompt, self.method.max_new_tokens, step.notes)
             reread = (yield Attend(tuple(step.draft.ids.tolist()))) if trigger.rereads else None  # (h, n, n)
             draft = measures.cut_draft(step.draft, self.method.pipeline, self.tokenizer, reread)
             step.words, step.decision, gap = self.judge(draft, text)
@@ -269,7 +268,7 @@ class ReferenceLoop(Loop):
         slots = self.method.top_k
         step.passages_prompt = self.template.render(self.question, tail, step.passages, slots=slots, closing=closing)
         most = most or self.method.max_new_tokens
-        step.continuation = written = yield from self.write(step, most, stop, with_passages=True)
+        step.continuation = written = yield from self.write(step.passages_prompt, most, step.notes, stop)
         return written
 
     def _join(self, step: Step, old: str, new: str) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dragin_lab.core.episode import Stop, Tokenizer
+from dragin_lab.core.episode import Stop, Tokenizer, Watch
 from dragin_lab.core.method import Method
-from dragin_lab.core.stops import Watch
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import DraginLabError
 from dragin_lab.study.truth import answer_before

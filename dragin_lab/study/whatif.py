@@ -17,11 +17,10 @@ import numpy as np
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import exchange_settings, restore_method
 from dragin_lab.checks import instance, shown
-from dragin_lab.core.episode import Tokenizer
+from dragin_lab.core.episode import AnswerLine, AnyOf, FirstSentence, Tokenizer
 from dragin_lab.core.formulators import Gap, choose_top, formulate
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.stops import AnswerLine, AnyOf, FirstSentence
 from dragin_lab.core.trigger import find_missing
 from dragin_lab.core.turns import PaperLoop
 from dragin_lab.errors import SettingError

@@ -61,18 +61,23 @@ class CallLoop(PaperLoop):
         self._keep_before(step, draft, cut)
         if self.call.puts_in is not None:
             lines = "".join(f"Doc {i}(Title: {p.title}) {p.text}\n" for i, p in enumerate(step.passages, 1))
-            self.insert(step, self.call.puts_in.replace(PASSAGES, lines))
+            self._insert(step, self.call.puts_in.replace(PASSAGES, lines))
             self.passages = None
         return True
 
     def _keep_before(self, step: Step, draft: Draft, cut: int) -> None:
         """Keep what stands before the cut; the space that opens a draft is not text by itself."""
         if draft.text[:cut].strip():
-            self.insert(step, self.call.puts_before)
+            self._insert(step, self.call.puts_before)
             self.keep(step, draft, cut, ended=False)
             return
         assert step.decision is not None
         step.answer, step.discarded, step.decision.cut = self.text, draft.text, 0
+
+    def _insert(self, step: Step, text: str) -> None:
+        """Add a text to the answer that the model did not write."""
+        self.text += text
+        self.trace.text = step.answer = self.text
 
     def _cut(self, draft: Draft, match: re.Match[str]) -> int:
         """Where the kept part of a draft that asks ends; a call that does not stay goes with the space before it."""

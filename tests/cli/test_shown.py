@@ -162,20 +162,3 @@ def test_a_file_of_triggers_takes_no_name_of_another_module(run: Command, tmp_pa
     (tmp_path / "random.py").write_text("GAUSS = 1")
     assert run("run", "--with", tmp_path / "random.py", "--help").code == 0
     assert sys.modules["random"] is random
-
-
-def test_an_installed_trigger_that_is_broken_is_named_with_its_package(
-    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    about = tmp_path / "broken_pack-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-pack\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[dragin_lab.whens]\nmine = no_such_module:Mine\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    run.refused(
-        "ask",
-        "Who?",
-        "--set",
-        "when=mine",
-        says=("trigger 'mine' of the package broken-pack cannot be loaded (ModuleNotFoundError",),
-    )

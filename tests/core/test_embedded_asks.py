@@ -31,7 +31,6 @@ def test_it_retrieves_and_answers_from_the_passages(lab: dl.Lab, name: str) -> N
     used = 0
     for trace in traces:
         assert "[Search(" not in trace.text
-        assert not any("other ids" in note for step in trace.steps for note in step.notes)
         for before, after in zip(trace.steps, trace.steps[1:], strict=False):
             passages = " ".join(passage.text for passage in before.passages)
             used += any(word in passages for word in after.kept.replace(".", " ").split() if word[0].isupper())

@@ -142,3 +142,23 @@ def test_a_label_names_the_method_and_comes_back_from_a_trace() -> None:
 def test_odd_labels_and_those_of_built_in_methods_are_refused(label: Any) -> None:
     with pytest.raises(SettingError, match="label="):
         dl.method(label=label)
+
+
+# -- needs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("need", ["attention:8", "attention ", "hidden:last", "hidden:1.5", "entropy", "renyi:2", ""])
+def test_other_needs_are_refused_where_a_trigger_is_defined(need: str) -> None:
+    says = r"needs=\['.*'\] of trigger '{}': give a tuple of 'attention', .*'hidden:12'"
+    with pytest.raises(SettingError, match=says.format("own")):
+        dl.when("own", needs=("attention", need))
+    with pytest.raises(SettingError, match=says.format("classy")):
+        type("Classy", (dl.Trigger,), {"name": "classy", "needs": ("received", need)})
+
+
+@pytest.mark.parametrize(
+    ("need", "layer"), [("hidden", "last"), ("hidden:3", 3), ("hidden:-1", -1), ("received", None)]
+)
+def test_a_trigger_says_which_hidden_states_it_needs(need: str, layer: int | str | None) -> None:
+    needy = dl.when("needy", threshold=1, needs=("attention", need))(lambda draft: draft.entropy)
+    assert needy(threshold=1).hidden == layer

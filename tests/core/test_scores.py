@@ -184,11 +184,6 @@ def test_predictions_are_cut_where_the_model_goes_on_to_something_else(text: str
     assert cut_prediction(text, at_start=True) == at_start
 
 
-def test_unknown_rule_is_refused_by_name() -> None:
-    with pytest.raises(SettingError, match="'squad' does not exist; one of 2wikimultihopqa, hotpotqa"):
-        extract_answer("x", "squad")
-
-
 @pytest.mark.parametrize(
     ("text", "rule", "there"),
     [

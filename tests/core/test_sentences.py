@@ -81,7 +81,6 @@ def test_a_pipeline_that_looks_ahead_settles_nothing() -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
     nlp.add_pipe("senter")
-    assert not Pipeline("senter", nlp).decided_by_prefix
     assert Pipeline("senter", nlp).complete("One. Two. Three four. ") == []
 
 

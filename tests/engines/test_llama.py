@@ -21,9 +21,8 @@ from lm_tiny import PARITY
 import dragin_lab as dl
 from dragin_lab.almanac import questions
 from dragin_lab.catalog.methods import method as make
-from dragin_lab.core.episode import Bias, Write
+from dragin_lab.core.episode import Bias, NextExample, Write
 from dragin_lab.core.method import METHODS
-from dragin_lab.core.stops import NextExample
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.engine import stream_draft
 from dragin_lab.engines.load import LanguageModel

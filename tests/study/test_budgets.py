@@ -11,7 +11,7 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab.catalog.methods import exchange_settings, restore_method
-from dragin_lab.core.budget import NEVER, Budget, Calibration, peaks, threshold_for
+from dragin_lab.core.budget import NEVER, Calibration, peaks, read_budget, threshold_for
 from dragin_lab.errors import SettingError
 from dragin_lab.study.fitting import calibration
 
@@ -31,15 +31,15 @@ DRAFTS = [[np.array([0.5, 3.0])], [np.array([2.0]), np.array([1.0, 0.2])]]  # tw
     ],
 )
 def test_a_threshold_by_hand(written: str, theta: float, reached: float) -> None:
-    assert threshold_for(Budget.read(written), DRAFTS) == (pytest.approx(theta), pytest.approx(reached))
+    assert threshold_for(written, DRAFTS) == (pytest.approx(theta), pytest.approx(reached))
 
 
 def test_budgets_that_cannot_be_say_what_can() -> None:
     with pytest.raises(SettingError, match=r"budget:3 cannot be reached; the nearest is budget:2\.5, at θ 0"):
-        threshold_for(Budget.read("budget:3"), DRAFTS)
+        threshold_for("budget:3", DRAFTS)
     for wrong in ("budget", "budget:-1", "share:1.5", "share:x", "p:0.5", "1.5"):
         with pytest.raises(SettingError, match=r"is not a budget; write budget:1\.5 .* or share:0\.3"):
-            Budget.read(wrong)
+            read_budget(wrong)
     with pytest.raises(SettingError, match="no calibration question was answered"):
         Calibration.of([])
     with pytest.raises(
@@ -53,7 +53,7 @@ def test_budgets_that_cannot_be_say_what_can() -> None:
 
 
 def test_equal_scores_are_never_divided() -> None:
-    theta, reached = threshold_for(Budget.read("budget:1"), [[np.array([2.0, 2.0])], [np.array([2.0])]])
+    theta, reached = threshold_for("budget:1", [[np.array([2.0, 2.0])], [np.array([2.0])]])
     assert (theta, reached) == (2.0, 0.0)
 
 
@@ -80,7 +80,7 @@ def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str,
     # The same from traces, and for a when in its written form.
     alone = dl.method(when=f"{when}@budget:1", what="question", variant=variant, calibration=[trace])
     assert alone.calibrated is not None
-    assert (alone.calibrated.budget, alone.calibrated.questions) == ("budget:1", 1)
+    assert (alone.calibrated["budget"], alone.calibrated["questions"]) == ("budget:1", 1)
     # And where the θ that is found is the one that the method has already.
     same = exchange_settings(found, threshold=alone.threshold)
     assert exchange_settings(same, threshold="budget:1", calibration=[trace]).calibrated == alone.calibrated

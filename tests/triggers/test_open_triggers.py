@@ -103,7 +103,7 @@ def test_the_written_form_reads_back(written: str, same: str) -> None:
     made = TRIGGERS.make(written)
     assert str(made) == same
     assert TRIGGERS.make(str(made)) == made
-    assert str(FORMULATORS.make("qfs(n=10)")) == "qfs(top_n=10)"
+    assert str(FORMULATORS.make("qfs( top_n = 10 )")) == "qfs(top_n=10)"
 
 
 @pytest.mark.parametrize(
