@@ -5,7 +5,7 @@ Each makes a query from the ``Gap`` where information is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -15,7 +15,7 @@ import numpy as np
 from dragin_lab.checks import shown
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.registry import Registry
-from dragin_lab.core.scores import doubts
+from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, setting
 from dragin_lab.errors import TriggerError
@@ -227,7 +227,9 @@ class Qfs(Formulator):
     def query(self, gap: Gap) -> Query:
         groups = list(_attended_words(gap))
         texts = [word.text for words, _ in groups for word in words]
-        weights = np.concatenate([weigh_words(attention, words) for words, attention in groups])  # (w,)
+        # The paper ranks tokens and then takes their words, so a word stands where its best token stands.
+        weights = np.concatenate([pool_words(attention, words, "max") for words, attention in groups])  # (w,)
+        weights = weights.astype(np.float32)
         chosen = choose_top(weights, self.top_n, np.array([bool(text) for text in texts], dtype=bool))  # (w,)
         return Query.of(texts, weights, chosen, gap.note)
 
@@ -247,14 +249,6 @@ def _attended_words(gap: Gap) -> Iterator[tuple[list[Word], np.ndarray]]:
 
 
 # -- what queries are made of (w words, n tokens) ---------------------------------------------------------------------
-
-
-def weigh_words(row: np.ndarray, words: Sequence[Word]) -> np.ndarray:
-    """(w,) float32, what t_i pays to each word: the most that it pays to a token of it. ``row`` is (n,), head-mean.
-
-    The paper ranks tokens and then takes their words, so a word stands where its best token stands.
-    """
-    return np.array([row[w.start : w.stop].max(initial=0.0) for w in words], dtype=np.float32)  # (w,)
 
 
 def choose_top(weights: np.ndarray, top_n: int, eligible: np.ndarray | None = None) -> np.ndarray:

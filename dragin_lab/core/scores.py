@@ -37,13 +37,8 @@ def scale_by_sentence(received: np.ndarray, sentence: np.ndarray) -> np.ndarray:
 
     ``received`` (n,), ``sentence`` (n,) sentence numbers; (n,) with mean 1 in every sentence (0 where the sum is 0).
     """
-    scaled = np.zeros(len(received))  # (n,)
-    for number in np.unique(sentence):
-        inside = sentence == number  # (n,)
-        total = received[inside].sum()
-        if total > 0:
-            scaled[inside] = received[inside] / total * inside.sum()
-    return scaled  # (n,)
+    total, size = np.bincount(sentence, received)[sentence], np.bincount(sentence)[sentence]  # (n,), (n,)
+    return np.divide(received, total, out=np.zeros(len(received)), where=total > 0) * size
 
 
 def doubts(logprob: np.ndarray) -> np.ndarray:

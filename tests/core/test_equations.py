@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dragin_lab.core import scores
-from dragin_lab.core.formulators import choose_top, keep_confident, weigh_words
+from dragin_lab.core.formulators import choose_top, keep_confident
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.triggers import Rind
 from dragin_lab.trace.draft import Draft, Word
@@ -181,7 +181,7 @@ def test_the_papers_four_steps(words: list[Word], top_n: int, data: st.DataObjec
             chosen.append(word)
     query = " ".join(words[k].text for k in sorted(chosen))  # (4) in the order of the text
 
-    mask = choose_top(weigh_words(np.array(a_i), words), top_n)
+    mask = choose_top(scores.pool_words(np.array(a_i), words, "max"), top_n)
     assert " ".join(w.text for w, c in zip(words, mask, strict=True) if c) == query
 
 
@@ -200,12 +200,6 @@ def test_only_eligible_words_are_chosen_and_never_more_than_there_are() -> None:
 
 def test_unknown_weights_leave_text_order() -> None:
     assert choose_top(np.full(4, np.nan), 2, np.array([False, True, True, True])).tolist() == [False, True, True, False]
-
-
-def test_weight_of_a_word_is_its_best_token() -> None:
-    row = np.array([0.1, 0.3, 0.2, 0.4])
-    words = [Word("a", 0, 3), Word("b", 3, 4), Word("", 4, 4)]
-    assert weigh_words(row, words).tolist() == pytest.approx([0.3, 0.4, 0.0])
 
 
 def test_doubt_is_one_minus_p_exact_near_certainty() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -250,18 +250,6 @@ def test_words_after_the_answer_are_not_judged() -> None:
     )
     assert not trigger.judge(draft, until=6).fires
     assert trigger.judge(draft, until=6).judged.tolist() == [True, True, False]
-
-
-def test_a_trigger_has_at_most_eight_attributes_beyond_its_settings() -> None:
-    """``name``, ``source`` and ``shorthand`` are those of every part."""
-    settings = {f.name for f in fields(Trigger)}
-    attributes = {
-        name
-        for name, value in vars(Trigger).items()
-        if not name.startswith("_") and not callable(value) and not isinstance(value, (property, classmethod))
-    }
-    assert attributes
-    assert len(attributes - settings) <= 8, sorted(attributes)
 
 
 # -- sentences --------------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_defaults() -> None:
     assert default_template(model()) == default_template(model(), PLAIN) == PromptTemplate()
     assert default_template(model(), INSTRUCT) == load_template(FORM_SETS["search"], "search")
     assert default_template(model(), ASK) == load_template(FORM_SETS["self-ask"], "self-ask")
-    embedded = {m.form: default_template(model(embedded=True), m) for m in (PLAIN, INSTRUCT, ASK)}
+    embedded = {m.trigger.form: default_template(model(embedded=True), m) for m in (PLAIN, INSTRUCT, ASK)}
     for form, template in embedded.items():
         assert template == PromptTemplate(default_exemplars(form), form=form)
         assert len(template.exemplars) == 2
