@@ -11,8 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import httpx
 import torch
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import file_exists, try_to_load_from_cache
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
@@ -23,7 +24,6 @@ from transformers import (
     GenerationConfig,
     PreTrainedModel,
 )
-from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
 from dragin_lab.engines.tokenizer import HFTokenizer
@@ -105,10 +105,11 @@ def load_weights(auto: Any, name: str, **options: Any) -> Any:
 
 def hub_has(name: str, file: str) -> bool:
     """Whether a Hugging Face id has a file, in the local cache or on the hub."""
-    path = cached_file(
-        name, file, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
-    )
-    return path is not None
+    if isinstance(try_to_load_from_cache(name, file), str):
+        return True
+    with suppress(OSError, httpx.HTTPError):
+        return file_exists(name, file)
+    return False
 
 
 def shorten(error: Exception) -> str:

@@ -232,9 +232,11 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
 
     Raises ``ModelError`` for a model that cannot be loaded.
     """
+    from transformers import AutoModel
+
     from dragin_lab.almanac import embedded_model_path
     from dragin_lab.engines.load import choose_device
-    from dragin_lab.engines.sources import find_source, hash_weights, hub_has, weight_files
+    from dragin_lab.engines.sources import find_source, hash_weights, hub_has, load_weights, weight_files
 
     library, where = _import("sentence_transformers"), str(choose_device(device))
     # The embedded model's hidden states make a poor encoder, which needs no download.
@@ -246,6 +248,7 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
             opened = library.SentenceTransformer(source, device=where, trust_remote_code=False)
             pooling = f"sentence-transformers {version('sentence-transformers')}"
             return Encoder(name, opened, weights_sha256=hash_weights(opened, []), pooling=pooling)
+        load_weights(AutoModel, source, device_map="meta")  # sentence-transformers fills what the files lack at random
         modules = _import("sentence_transformers.sentence_transformer.modules")
         words = modules.Transformer(
             source, model_kwargs={"dtype": "float32"}, processor_kwargs={"padding_side": "right"}

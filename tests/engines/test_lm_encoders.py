@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as tf
+from safetensors.torch import load_file, save_file
 from scifact import mean_ndcg
 
 from dragin_lab.errors import MissingPackageError, ModelError
@@ -55,6 +56,15 @@ def ids(encoder: Encoder, text: str, marks: str = "[]") -> list[int]:
     encoder._encode(encoder.model.encode, [text], marks)
     read: list[int] = encoder.model.tokenizer(text, truncation=True)["input_ids"]
     return read
+
+
+def test_an_encoder_without_all_its_weights_is_refused(tmp_path: Path) -> None:
+    weights = saved(tmp_path) / "model.safetensors"
+    tensors = load_file(weights)
+    del tensors["wte.weight"]
+    save_file(tensors, weights, metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"1 weights are not in its files .*wte\.weight"):
+        open_encoder(str(tmp_path))
 
 
 @pytest.mark.parametrize("marks", ["[]", "{}"])
