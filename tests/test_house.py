@@ -24,9 +24,9 @@ BUDGETS = {
     "reference": (650, 3),
     "catalog": (315, 2),
     "almanac": (159, 2),
-    "data": (1159, 8),
-    "engines": (3802, 18),
-    "retrieval": (1414, 9),
+    "data": (1167, 8),
+    "engines": (3803, 18),
+    "retrieval": (1417, 9),
     "run": (3219, 14),
     "study": (2766, 12),
     "views": (2430, 14),
@@ -42,7 +42,7 @@ FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {}
 #: Lines of Python beside the package.
-BESIDE = {"tests": 23204, "tools": 984, "benchmarks": 1223}
+BESIDE = {"tests": 23220, "tools": 984, "benchmarks": 1223}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

@@ -10,6 +10,7 @@ import gzip
 import json
 import math
 import numbers
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
@@ -99,9 +100,10 @@ def _read_table(path: Path) -> Iterator[dict[str, Any]]:
     """Rows below a header, separated by commas or tabs and quoted as CSV writers do."""
     import pandas as pd
 
+    tabs = ".tsv" in path.name.lower()
     csv.field_size_limit(1 << 30)  # characters, of pandas' strict engine, in the whole process
     frames = pd.read_csv(
-        path, sep="\t" if ".tsv" in path.name.lower() else ",", dtype=str, keep_default_na=False, encoding="utf-8-sig",
+        path, sep="\t" if tabs else ",", dtype=str, keep_default_na=False, encoding="utf-8-sig",
         engine="python", chunksize=_AT_ONCE,
     )  # fmt: skip
     rows = 0
@@ -112,6 +114,12 @@ def _read_table(path: Path) -> Iterator[dict[str, Any]]:
         if short.any():
             raise DataError(
                 f"{path}, row {rows + short.argmax() + 1}: has fewer fields than the first line; give {_SOUND}"
+            )
+        if tabs and (broken := frame.map(lambda value: "\n" in value and "\t" in value).any(axis=1).to_numpy()).any():
+            warnings.warn(
+                f"{path}, row {rows + broken.argmax() + 1}: a field goes over several lines and holds tabs; where a "
+                "quotation mark opens it by mistake, rows below are lost in it: double the marks inside a field",
+                stacklevel=2,
             )
         rows += len(frame)
         yield from list_records(frame)

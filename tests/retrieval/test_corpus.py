@@ -200,6 +200,12 @@ def test_tables_read_what_a_csv_writer_wrote(rows: list[tuple[str, str, str]], t
         assert plain(Corpus.load(write_table(folder / "c.tsv", rows, quoting))) == rows
 
 
+def test_a_quotation_mark_that_swallows_a_row_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path / "c.tsv", HEADER + '1\t"begins\tA\n2\tends"\tB\n3\tthree\tC\n')
+    with pytest.warns(UserWarning, match="row 1: a field goes over several lines and holds tabs"):
+        Corpus.load(path)
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
