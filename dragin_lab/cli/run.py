@@ -237,7 +237,7 @@ def _read_runs(folders: Sequence[Path]) -> dl.Runs | None:
 @click.argument("runs", nargs=-1, metavar="[N] [RUN]...")
 @click.option("--as", "as_model", help="The paper's model to compare with, where it is not told by the runs' model.")
 @click.option("--compare", metavar="ROW", help="Test the other rows against this one, such as dragin, in pairs.")
-@click.option("--variant", help="Take runs of this variant; default reference where both are there.")
+@click.option("--variant", help="Take the runs of this variant, where both fit a cell.")
 @click.option("--dataset", "benchmark", help="Of Tables 4 to 6: in place of iirc for 4, and of hotpotqa for 5 and 6.")
 @click.option(
     "--format",

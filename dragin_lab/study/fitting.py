@@ -221,7 +221,8 @@ def _score_held_out(z: np.ndarray, y: np.ndarray, groups: np.ndarray) -> float |
     from sklearn.model_selection import GroupKFold
 
     scores = np.full(len(y), np.nan)  # (m,)
-    for fit, held in GroupKFold(FOLDS).split(z, y, groups):
+    folds = min(FOLDS, len(np.unique(groups)))
+    for fit, held in GroupKFold(folds).split(z, y, groups) if folds > 1 else ():
         if y[fit].any() and not y[fit].all():
             scores[held] = _make_regression().fit(z[fit], y[fit]).decision_function(z[held])
     seen = np.isfinite(scores)

@@ -15,6 +15,7 @@ from dragin_lab import almanac, views
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import DataError, SettingError
+from dragin_lab.study.fitting import trigger
 
 OWN = {"prompt": "Who?", "text": "It is Bo Ek.", "start": 6, "end": 11, "label": "not supported"}
 LONGFACT = {
@@ -126,8 +127,12 @@ def test_labels_of_almanac_are_judged_as_recorded(lab: dl.Lab) -> None:
     assert {line.legendgroup for line in views.roc(frame, triggers=["rind", "entropy"]).data} >= {"rind", "entropy"}
 
 
-def test_a_trigger_is_fitted_on_spans(lab: dl.Lab) -> None:
-    spans = dl.Spans.of_labels(almanac.labels("2wikimultihopqa", "dev", 12), lab.template(method("wo-rag")))
+def test_a_trigger_is_fitted_on_spans(lab: dl.Lab, tmp_path: Path) -> None:
+    labels, template = almanac.labels("2wikimultihopqa", "dev", 12), lab.template(method("wo-rag"))
+    few = dl.Spans.of_labels(labels[:3], template)  # fewer texts than folds
+    dl.fit_trigger(few, lab, name="of-few", output=tmp_path / "few.json")
+    assert trigger(tmp_path / "few.json").name == "of-few"
+    spans = dl.Spans.of_labels(labels, template)
     fitted = dl.fit_trigger(spans, lab, name="of-spans")
     assert "of-spans" in TRIGGERS.names()
     areas = lab.judge(spans).table.set_index("trigger")["area"]
