@@ -1,4 +1,4 @@
-"""Draw the rooms of docs/architecture.md from the code: what each is for, its size, and which rooms it imports.
+"""Draw the rooms of docs/architecture.md from the code: what each is for, which rooms it imports, and its files.
 
 python -m tools.rooms
 """
@@ -12,20 +12,20 @@ from tools.base import DOCS, ROOT
 
 PACKAGE = ROOT / "dragin_lab"
 PAGE = DOCS / "architecture.md"
-MARKS = re.compile(r"(<!-- rooms: .*? -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKS = re.compile(r"(<!-- (rooms|files): .*? -->\n).*?(<!-- end -->)", re.DOTALL)
 #: What lives in each room, in the order of imports.
 ROOMS = {
     "trace": "records, the trace and its branches, their files, tables and differences",
-    "core": "the method: words, sentences, equations, the paper's triggers and formulators, prompts, answers, loop",
+    "core": "the method: sentences, equations, the paper's triggers and formulators, budgets, prompts, answers, loop",
     "triggers": "what came after DRAGIN: later triggers, fitted ones, and models that ask by themselves",
     "reference": "the authors' released code, to the letter",
-    "catalog": "methods by name, thresholds by budget",
+    "catalog": "methods by name",
     "almanac": "the embedded world: model, passages, questions, labels",
     "data": "benchmarks, your own questions, exemplars, presets, the papers' tables, downloads",
     "engines": "what writes and measures: transformers, llama.cpp, servers; loading, checks, `dl.capture`",
     "retrieval": "corpora and indexes; any object with `search`",
     "run": "the lab, drivers, run directories, the cache, sweeps, branches, the cluster",
-    "study": "results over many episodes: tables, comparisons, causes, truth, replays, budgets, fitting",
+    "study": "results over many episodes: tables, tests, causes, truth, labelled spans, replays, fitting",
     "views": "figures and pages",
     "widgets": "live controls",
     "cli": "the command line",
@@ -50,9 +50,22 @@ def table() -> str:
     return f"| room | what lives there | imports |\n|---|---|---|\n{rows}"
 
 
+def files() -> str:
+    """A row for each file: the first paragraph of its docstring."""
+    rows = ""
+    for room in ("", *ROOMS):
+        for path in sorted((PACKAGE / room).glob("*.py")):
+            about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            if not path.stem.startswith("__"):
+                said = " ".join(about.split("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
+                rows += f"| `{path.relative_to(ROOT).as_posix()}` | {said} |\n"
+    return f"| file | what it holds |\n|---|---|\n{rows}"
+
+
 def drawn(page: str) -> str:
-    """The page with the table between its marks."""
-    return MARKS.sub(lambda marks: f"{marks[1]}\n{table()}\n{marks[2]}", page)
+    """The page with the tables between their marks."""
+    tables = {"rooms": table, "files": files}
+    return MARKS.sub(lambda marks: f"{marks[1]}\n{tables[marks[2]]()}\n{marks[3]}", page)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Episodes under way, and who serves what they ask for: drafts and attention maps by the model, passages by the
-retriever. A cache is a model of its own (``cached``), so nothing here knows of it.
+retriever. A cache is a model of its own (``cache``), so nothing here knows of it.
 """
 
 from __future__ import annotations
