@@ -58,21 +58,20 @@ def test_a_token_is_replaced_and_the_episode_goes_on_from_there() -> None:
     assert str(parting) == "step 2, token 1: token 'Li' → 'Al'"
 
 
-def test_the_tokens_before_the_one_replaced_are_forced_too() -> None:
+@pytest.mark.parametrize(
+    ("place", "to", "forced", "rest"),
+    [
+        ({"step": 1, "token": 3}, " with", " It is with", " his dog. So the answer is Rex."),
+        ({"step": 2, "token": 1}, "Al and Li.", " Al and Li.", " So the answer is Li."),  # several for one
+    ],
+)
+def test_the_tokens_up_to_the_one_replaced_are_forced(place: dict[str, int], to: str, forced: str, rest: str) -> None:
     lab, trace = ask()
-    say(lab, Say(" his dog. So the answer is Rex."))
-    branch = lab.branch(trace, step=1, token=3, to=" with")
-    assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == "It is with"
-    assert branch.text == " It is with his dog. So the answer is Rex."
-    assert branch.retrievals_count == 0
-
-
-def test_a_text_of_several_tokens_takes_the_place_of_one() -> None:
-    lab, trace = ask()
-    say(lab, Say(" So the answer is Li."))
-    branch = lab.branch(trace, step=2, token=1, to="Al and Li.")
-    assert len(lab.model.drafts[0].prefix) == 4
-    assert branch.text == " It is by Al and Li. So the answer is Li."
+    say(lab, Say(rest))
+    branch = lab.branch(trace, **place, to=to)
+    assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == forced.strip()
+    assert branch.text == " It is by" * (place["step"] == 2) + forced + rest
+    assert branch.retrievals_count == place["step"] - 1
 
 
 def test_an_alternative_is_named_by_its_text_with_or_without_its_space() -> None:
@@ -183,33 +182,6 @@ def test_decisions_on_a_sentence_and_on_a_draft_are_flipped_too(name: str, step:
     back = lab.branch(branch, step=step + 1, retrieve=False)
     assert back.steps[step].query is None
     assert back.text == trace.text
-
-
-CHANGES: list[dict[str, Any]] = [
-    {"step": 2, "token": 1, "to": "Li"},
-    {"step": 1, "query": QUESTION},
-    {"step": 1, "passages": ScriptedRetriever().search(QUESTION, 3)},
-    {"step": 1, "retrieve": True},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: list(change)[-1])
-def test_what_was_there_gives_the_trace_itself(change: dict[str, Any]) -> None:
-    lab, trace = ask()
-    say(lab, Say(". So the answer is Li.\nThen he") if "to" in change else SCRIPT[1])
-    branch = lab.branch(trace, **change)
-    assert trace.diff(branch) == ""
-
-
-def test_a_branch_of_a_branch() -> None:
-    lab, trace = ask()
-    say(lab, Say(" Ek. So the answer is Al Ek."))
-    branch = lab.branch(trace, step=2, token=1, to="Al")
-    say(lab, Say(". So the answer is Al Bo."))
-    twig = lab.branch(branch, step=2, token=2, to="Bo")
-    assert twig.text == " It is by Al Bo. So the answer is Al Bo."
-    assert twig.parting is not None
-    assert twig.parting.parent == branch.fingerprint != trace.fingerprint
 
 
 @pytest.mark.parametrize(

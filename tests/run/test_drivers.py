@@ -147,12 +147,6 @@ def test_closing_leaves_a_valid_trace_wherever_it_happens(after: int) -> None:
     assert repr(events.trace).endswith("cancelled)")
 
 
-def test_a_trace_holds_what_has_been_announced() -> None:
-    with stream(LOUD, LAST) as events:
-        retrieved = next(event for event in events if isinstance(event, Retrieved))
-    assert tuple(events.trace.steps[0].passages) == retrieved.passages != ()
-
-
 @pytest.mark.parametrize(
     ("error", "says"),
     [
