@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from answering import DRAGIN, AnsweringModel, questions, recorded
-from ray_nodes import wait_for
 from scripted import ScriptedRetriever
 
 from dragin_lab.core.episode import Write
@@ -38,7 +37,7 @@ class DyingModel(AnsweringModel):
 class ScriptedRecipe(Recipe):
     """A scripted model. ``names`` is a file by which the first worker's has another name than the others'.
 
-    ``meet`` names a folder; no worker is ready before so many have shown up there. ``loads`` False ends each of them.
+    ``loads`` False ends each of them.
     """
 
     device: str | None = "cpu"
@@ -46,16 +45,11 @@ class ScriptedRecipe(Recipe):
     deadly: tuple[int, ...] = ()
     once: str = ""
     names: str = ""
-    meet: tuple[str, int] = ("", 0)
     loads: bool = True
 
     def open(self) -> Lab:
         if not self.loads:
             os.kill(os.getpid(), signal.SIGKILL)
-        folder, count = self.meet
-        if folder:
-            (Path(folder) / str(os.getpid())).touch()
-            wait_for(lambda: len(os.listdir(folder)) >= count)
         lm = DyingModel(self.deadly, self.once, self.seconds)
         if self.names and not _first(self.names):
             lm.name = "another"
@@ -80,9 +74,6 @@ def answer_on(cluster: Cluster, folder: Path, count: int, **options: Any) -> Run
 
 
 if __name__ == "__main__":
-    address, folder, count, seconds, actors = sys.argv[1:]
-    met = Path(folder).with_name("met")
-    met.mkdir()
-    recipe = ScriptedRecipe(seconds=float(seconds), meet=(str(met), int(actors)))
-    with Cluster(address, recipe, actors=int(actors)) as cluster:
+    address, folder, count, seconds = sys.argv[1:]
+    with Cluster(address, ScriptedRecipe(seconds=float(seconds)), actors=1) as cluster:
         answer_on(cluster, Path(folder), int(count))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -12,7 +12,7 @@ import pytest
 from answering import DRAGIN, answer, questions, recorded
 from clustered import ScriptedRecipe, answer_on
 from command import PATIENCE, Command, start
-from ray_nodes import Nodes, end, started, two_nodes, wait_for, whole_lines
+from ray_nodes import Nodes, started, wait_for, whole_lines
 
 from dragin_lab.catalog.methods import method
 from dragin_lab.cli import app as cli
@@ -31,13 +31,6 @@ pytestmark = pytest.mark.slow
 def head() -> Iterator[Nodes]:
     with started(cpus=3) as nodes:
         yield nodes
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[Nodes, Callable[[], object] | None]]:
-    """Two nodes, and what takes the second one away; None where there can be but one."""
-    with two_nodes() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +117,7 @@ def test_a_question_that_ends_every_worker_is_an_error(head: Nodes, whole: bytes
 
 def test_a_driver_that_is_killed_takes_its_workers_with_it(head: Nodes, whole: bytes, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    process = head.run(head.address, folder, COUNT, 0.2, 2)
+    process = head.run(head.address, folder, COUNT, 0.2)
     wait_for(lambda: whole_lines(folder) >= 2 or process.poll() is not None)
     process.kill()
     _, said = process.communicate()
@@ -153,38 +146,9 @@ def test_ctrl_c_keeps_what_was_finished_and_lets_the_workers_go(head: Nodes, tmp
     wait_for(lambda: not head.processes("ray::Worker"))
 
 
-def test_a_node_that_is_taken_away(
-    pair: tuple[Nodes, Callable[[], object] | None], whole: bytes, tmp_path: Path
-) -> None:
-    nodes, take_away = pair
-    if take_away is None:
-        pytest.skip("network namespaces cannot be made here, and no second node joins on 127.0.0.1")
-    process = nodes.run(nodes.address, tmp_path / "run", COUNT, 0.4, 2)
-    wait_for(lambda: whole_lines(tmp_path / "run") >= 2 or process.poll() is not None)
-    take_away()
-    _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, said
-    assert "was lost" in said
-    assert predictions(tmp_path / "run") == whole
-
-
-def test_a_head_that_dies_in_the_middle(
-    pair: tuple[Nodes, Callable[[], object] | None], whole: bytes, tmp_path: Path
-) -> None:
-    folder, nodes = tmp_path / "run", pair[0]
-    process = nodes.run(nodes.address, folder, COUNT, 2, 1)
-    wait_for(lambda: whole_lines(folder) >= 1 or process.poll() is not None)
-    end(nodes.processes("gcs_server"))
-    _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode != 0, said  # Ray ends a process whose head is gone
-    assert 1 <= whole_lines(folder) < COUNT
-    answer(folder, COUNT)
-    assert predictions(folder) == whole
-
-
 def test_a_local_cluster_listens_here_only_and_ends_with_its_process(tmp_path: Path) -> None:
     with started(cpus=0) as nodes:
-        process = nodes.run("local", tmp_path / "run", COUNT, 2, 1)
+        process = nodes.run("local", tmp_path / "run", COUNT, 2)
         wait_for(lambda: whole_lines(tmp_path / "run") >= 1 or process.poll() is not None)
         family = nodes.processes()
         hosts = {c.laddr.ip for p in family for c in p.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
