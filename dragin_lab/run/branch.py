@@ -13,24 +13,45 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.catalog.methods import restore_method
-from dragin_lab.checks import instance
+from dragin_lab.checks import flag, instance, position, shown, text
 from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
+from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.errors import DraginLabError, SettingError
-from dragin_lab.run.change import JUDGING, Change, find_text, read_change
+from dragin_lab.retrieval.doors import as_passages
 from dragin_lab.run.drivers import Stream, begin_stream, finish_stream, kind_of
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import open_episode
 from dragin_lab.text import write_compared
 from dragin_lab.trace.frames import differences
-from dragin_lab.trace.trace import Draft, Passage, Query, Trace
+from dragin_lab.trace.trace import Draft, Parting, Passage, Prompt, Query, Trace
 
 #: Of a trace's provenance, what may differ from the lab's: versions of programs, and how drafts were shared out.
 _FREE = frozenset({"dragin_lab", "torch", "transformers", "python", "device", "batch", "seed"})
+#: Loops whose trigger judges drafts (``Trigger.loop``).
+_JUDGING = ("look-ahead", "flare", "prefix")
+_RETRIEVE, _GO_ON = "retrieve", "go on"
+_SOURCES = ("draft", "continuation", "extraction")
 
 
 class BranchError(DraginLabError):
     """A trace that its own method does not write again, as far as it is recorded."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a branch is to have in the place of what was written, asked, found or decided: ``parting`` says where."""
+
+    parting: Parting
+    ids: tuple[int, ...] = ()  # that the text begins with
+    passages: tuple[Passage, ...] = ()
+    sentence: int | None = None  # up to whose end nothing fires, where a draft is written on instead of retrieving
+
+    @property
+    def rules(self) -> bool:
+        """Whether the trigger is overruled."""
+        parting = self.parting
+        return parting.kind == "decision" and (parting.before != parting.after or parting.token is not None)
 
 
 def branch(lab: Lab, trace: Trace, **options: Any) -> Trace:
@@ -44,11 +65,9 @@ def stream_branch(lab: Lab, trace: Trace, *, nlp: Any = None, watched: bool = Tr
     if lab.elsewhere:
         raise SettingError("a cluster answers questions elsewhere; to branch, open its model here: dl.Lab(model)")
     method, lab = restore_method(trace.method, nlp), lab.replace(seed=trace.provenance.get("seed", lab.seed))
-    branching = _Branching(trace, read_change(lab.model.tokenizer, method, trace, **change))
-    judges = getattr(method.trigger, "loop", "") in JUDGING
-    if branching.change.rules or (
-        trace.parting is not None and judges
-    ):  # a decision of the parent may itself be forced
+    branching = _Branching(trace, _read_change(lab.model.tokenizer, method, trace, **change))
+    judges = getattr(method.trigger, "loop", "") in _JUDGING
+    if branching.change.rules or (judges and trace.parting is not None):  # a parent's decision may itself be forced
         own = method.trigger
         kind = type(type(own).__name__, (_Overruled, type(own)), {"branching": branching})
         method = replace(method, trigger=kind(**{f.name: getattr(own, f.name) for f in fields(own)}))
@@ -105,7 +124,7 @@ class _Branching:
     def _write(self, request: Write) -> Episode[Draft]:
         kind = kind_of(request, self.trace)
         source, step = ("extraction", None) if kind == "answer" else (kind, self.step)
-        recorded, prompt = find_text(self.parent, step, source)
+        recorded, prompt = _find_text(self.parent, step, source)
         if recorded is None or prompt is None or prompt.text != request.prompt.text:
             raise self._strayed(f"writes its {source} after another prompt", step)
         change = self.change
@@ -127,23 +146,23 @@ class _Branching:
 
     def _search(self, request: Search) -> Episode[list[Passage]]:
         step = self.step
-        recorded = self.parent.steps[step] if step < len(self.parent.steps) else None
-        strays = recorded is None or recorded.query is None or recorded.query.sent != request.query
-        if recorded is None or recorded.query is None or (strays and self.parent.parting is None):
+        recorded = self.parent.steps[step].query if step < len(self.parent.steps) else None
+        strays = recorded is None or recorded.sent != request.query
+        if recorded is None or (strays and self.parent.parting is None):
             raise self._strayed(f"searches for {request.query!r}", step)
         if strays:  # the parent's query was put in
-            self.trace.steps[step].query, request = recorded.query, replace(request, query=recorded.query.sent)
+            self.trace.steps[step].query, request = recorded, replace(request, query=recorded.sent)
         change = self.change
         if change.parting.step == step and change.parting.kind == "query":
             self._part()
-            if (query := change.parting.after) != recorded.query.text:
-                self.trace.steps[step].query = Query(query, query, note=f"in place of {recorded.query.text!r}")
+            if (query := change.parting.after) != recorded.text:
+                self.trace.steps[step].query = Query(query, query, note=f"in place of {recorded.text!r}")
                 request = replace(request, query=query)
             return (yield request)
         if change.parting.step == step and change.parting.kind == "passages":
             self._part()
             return list(change.passages)
-        return list(recorded.passages)
+        return list(self.parent.steps[step].passages)
 
     def _part(self) -> None:
         """The steps before this one are the parent's."""
@@ -158,7 +177,115 @@ class _Branching:
         )
 
 
-# -- another decision -------------------------------------------------------------------------------------------------
+def _find_text(trace: Trace, step: int | None, source: str) -> tuple[Draft | None, Prompt | None]:
+    """A text of a trace and the prompt it was written after; None for what is not there."""
+    if source == "extraction":
+        return trace.extraction, trace.extraction_prompt
+    if step is None or step >= len(trace.steps):
+        return None, None
+    one = trace.steps[step]
+    return (one.draft, one.prompt) if source == "draft" else (one.continuation, one.passages_prompt)
+
+
+def _read_change(
+    tokenizer: Any, method: Method, trace: Trace, step: Any = None, token: Any = None, source: Any = None, **asked: Any
+) -> Change:
+    """The change that ``Lab.branch`` is asked for. Raises ``SettingError`` for one that cannot be made."""
+    given = {name: value for name, value in sorted(asked.items()) if value is not None}
+    if len(given) != 1:
+        raise SettingError(
+            f"a branch changes one thing, and {' and '.join(given) or 'nothing'} is given; give token= and to=, "
+            "or query=, passages= or retrieve="
+        )
+    ((kind, value),) = given.items()
+    if source is not None and (kind != "to" or source not in _SOURCES):
+        raise SettingError(f"source={shown(source)}: of token= and to=; one of {', '.join(_SOURCES)}")
+    if kind == "to":
+        return _change_token(tokenizer, trace, step, token, value, source)
+    number = position("step", step, len(trace.steps), "the trace")
+    if kind == "retrieve":
+        return _change_decision(method, trace, number, token, flag("retrieve", value))
+    if token is not None:
+        raise SettingError(f"token={token}: goes with to= or retrieve=True; leave it out with {kind}=")
+    asked_step, parent = trace.steps[number], trace.fingerprint
+    if asked_step.query is None:
+        searching = [str(one.index + 1) for one in trace.steps if one.query is not None]
+        there = ", ".join(searching) or "none"
+        raise SettingError(f"step={step}: nothing was searched for there; steps with a query: {there}")
+    if kind == "query":
+        if not text("query", value).strip():
+            raise SettingError(f"query={value!r} is empty; give a text to search for")
+        return Change(Parting(parent, "query", number, asked_step.query.text, value))
+    read = tuple(as_passages(value, method.top_k, "passages=", asked_step.query.sent))
+    before, after = (", ".join(passage.id for passage in several) for several in (asked_step.passages, read))
+    return Change(Parting(parent, "passages", number, before, after), passages=read)
+
+
+def _change_token(
+    tokenizer: Any, trace: Trace, step: int | None, token: int | None, to: int | str, source: str | None
+) -> Change:
+    number = None
+    if source != "extraction":
+        number = position("step", step, len(trace.steps), "the trace")
+        source = source or ("draft" if trace.steps[number].draft is not None else "continuation")
+    elif step is not None:
+        raise SettingError(f"step={step}: the extraction belongs to no step; leave step out")
+    written, _ = _find_text(trace, number, source)
+    whose = f"the {source}" + ("" if step is None else f" of step {step}")
+    if written is None:
+        raise SettingError(f"{whose} does not exist: nothing was written there; choose another step or source")
+    at = position("token", token, len(written), whose)
+    put_in = _read_tokens(tokenizer, written, at, to)
+    before, after = (tokenizer.decode(ids, special=True) for ids in (written.ids[at : at + 1].tolist(), put_in))
+    parting = Parting(trace.fingerprint, "token", number, before, after, source, at)
+    return Change(parting, (*written.ids[:at].tolist(), *put_in))
+
+
+def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> tuple[int, ...]:
+    """The ids that ``to`` stands for in the place of a token: an id, or a text, which may be several tokens.
+
+    A text that an alternative has, with or without the space before it, is that alternative. Any other stands after a
+    space where the token had one.
+    """
+    if not isinstance(to, str):
+        return (position("to", to, len(tokenizer), "the vocabulary", things="ids", first=0),)
+    if not text("to", to):
+        raise SettingError("to='' is empty; give the text or the id of a token")
+    names = written.alternative_tokens[token] if written.alternative_tokens else ()
+    alternatives = dict(zip(names, written.alternative_ids[token].tolist(), strict=False))
+    for fits in (lambda name: name == to, lambda name: name.strip() == to.strip()):
+        matches = [i for name, i in alternatives.items() if fits(name)]
+        if len(matches) == 1 and to.strip():
+            return (matches[0],)
+    start, stop = written.offsets[token].tolist()
+    opens = written.pieces[token].startswith(tokenizer.marker or " ") or written.text[start:stop].startswith(" ")
+    spaced = " " + to if opens and not to[:1].isspace() else to
+    before = tokenizer.encode("\n", special=False)  # so that no tokenizer takes the text for the beginning
+    ids = tokenizer.encode("\n" + spaced, special=False)
+    if ids[: len(before)] != before or len(ids) == len(before):
+        raise SettingError(f"to={to!r} cannot be encoded after another text; give an id")
+    return tuple(ids[len(before) :])
+
+
+def _change_decision(method: Method, trace: Trace, number: int, token: int | None, retrieve: bool) -> Change:
+    step = trace.steps[number]
+    if method.variant == "reference":
+        raise SettingError("retrieve=: the released code's decisions are not flipped; use variant='paper'")
+    if step.draft is None or step.decision is None or method.trigger.loop not in _JUDGING:
+        remedy = "replace a token instead: token=, to=" if method.trigger.loop == "call" else "ask with another method"
+        raise SettingError(f"retrieve={retrieve}: no trigger judged a draft in step {number + 1}; {remedy}")
+    if token is not None and not retrieve:
+        raise SettingError(f"token={token}: says where to retrieve; leave it out with retrieve=False")
+    at = None if token is None else position("token", token, len(step.draft), f"the draft of step {number + 1}")
+    spans = step.words.spans  # (w, 2)
+    if retrieve and not (len(spans) if at is None else ((spans[:, 0] <= at) & (at < spans[:, 1])).any()):
+        place = f"step {number + 1} has no judged word" + ("" if at is None else f" at token {token}")
+        raise SettingError(f"retrieve=True: the draft of {place}, so nothing says what to search for")
+    before, after = (_RETRIEVE if yes else _GO_ON for yes in (step.decision.retrieve, retrieve))
+    change = Change(Parting(trace.fingerprint, "decision", number, before, after, "draft", at))
+    if not retrieve and step.decision.retrieve and method.trigger.span == "word":
+        return replace(change, ids=tuple(step.draft.ids.tolist()), sentence=step.decision.sentence)
+    return change
 
 
 class _Overruled(Trigger):
@@ -179,7 +306,7 @@ class _Overruled(Trigger):
         if not self.branching.parted:
             recorded = self.branching.parent.steps[self.branching.step].words.hit
             hit = recorded if written and len(recorded) == len(verdict.hit) else np.zeros_like(verdict.hit)
-        elif self._flipped is not None and self._flipped.retrieves and written:
+        elif self._flipped is not None and self._flipped.parting.after == _RETRIEVE and written:
             hit = self._find_hit(verdict, self._flipped.parting.token)
         else:
             return verdict
@@ -190,8 +317,7 @@ class _Overruled(Trigger):
         """(w,) bool: the word of a token; without one the words that fire, or else the highest that may."""
         if token is not None:
             spans = verdict.draft.spans  # (w, 2)
-            hit: np.ndarray = (spans[:, 0] <= token) & (token < spans[:, 1])
-            return hit
+            return np.asarray((spans[:, 0] <= token) & (token < spans[:, 1]))
         if verdict.fires:
             return verdict.hit
         score = np.where(verdict.judged | ~verdict.judged.any(), verdict.score, -np.inf)  # (w,)
@@ -199,14 +325,14 @@ class _Overruled(Trigger):
 
     def _may_fire(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
         judged = super()._may_fire(draft, resumed, until)  # (w,)
-        if (change := self._flipped) is None or change.retrieves:
+        if (change := self._flipped) is None or change.parting.after == _RETRIEVE:
             return judged
         if change.sentence is None:
             return np.zeros_like(judged)
         return judged & (draft.sentence_of_word > change.sentence) & (draft.settled > change.sentence)
 
     def describe_hit(self, verdict: Verdict) -> str:
-        if self._flipped is None or not self._flipped.retrieves:
+        if self._flipped is None or self._flipped.parting.after != _RETRIEVE:
             return super().describe_hit(verdict)
         word = verdict.words.text[verdict.word]
         score, theta = write_compared(float(verdict.score[verdict.word]), float(self.theta or 0.0))

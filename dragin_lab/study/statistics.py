@@ -1,7 +1,7 @@
 """Tests of a difference between two methods, intervals over groups, and the area of a score.
 
 Two methods on the same questions are compared by randomisation: if they were equal, the difference on each question
-could as well have had the other sign. p values are scipy's; the intervals are drawn as in ``run.intervals``.
+could as well have had the other sign. p values are scipy's; the intervals are drawn as in ``run.sweeps``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap, check_numbers
+from dragin_lab.run.sweeps import LEVEL, Numbers, bootstrap, check_numbers
 
 SAMPLES = 10_000  # random signs of a test
 DRAWS = 1_000  # of the groups, for an interval of a statistic
