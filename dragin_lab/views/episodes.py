@@ -94,7 +94,7 @@ def _describe_retrieval(step: Step) -> str:
 def selections(trace: Trace, step: int | None = None) -> go.Figure:
     """What a step's query was made from: every candidate word with the attention that the hit paid to it (§3.2).
 
-    Full bars with ✓ were chosen, hatched ones were not; colours and the text under the axis name the part of the text.
+    Full bars with ✓ were chosen, hatched ones were not; colours and hover texts name the part of the text.
     ``step`` counts from 1; default the first that retrieved. Raises ``SettingError`` for a step that is not there.
     """
     retrieved = next((one for one in check_trace(trace).steps if one.query is not None), None)
@@ -117,7 +117,7 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
         figure.add_bar(
             x=inside.index, y=inside["weight"], name=f"{part}, {'✓ chosen' if chosen else 'not chosen'}",
             showlegend=len(inside) > 0, text="✓" if chosen else "", textposition="outside", cliponaxis=False,
-            marker={"color": PARTS[part], "opacity": 1 if chosen else 0.55, "pattern": pattern},
+            textangle=0, marker={"color": PARTS[part], "opacity": 1 if chosen else 0.55, "pattern": pattern},
             customdata=inside["about"],
         )  # fmt: skip
     draw_edges(parts, figure.add_vline, theme.GRID)
@@ -249,6 +249,8 @@ def pay_attention(attention: np.ndarray, rows: list[Part], columns: list[Part], 
 def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
     """The map, with a menu of the heads where there are several."""
     rows, columns = words.rows[-MAX_WORDS:], words.columns[-MAX_WORDS:]
+    if (most := max(len(words.rows), len(words.columns))) > MAX_WORDS:
+        title = f"The last {MAX_WORDS} of {most} words · {title}"
     kept = words.paid[:, -MAX_WORDS:, -MAX_WORDS:]
     maps = {f"mean of {count(len(words.heads), 'head')}": kept.mean(axis=0)}  # (r, c) each
     maps |= {f"head {number}": paid for number, paid in zip(words.heads, kept, strict=True)}
@@ -266,7 +268,7 @@ def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
     draw_edges([part for part, _ in rows], figure.add_hline, theme.INK)
     across, down = ([theme.clip_label(word.text, 18) for _, word in axis] for axis in (columns, rows))
     figure.update_xaxes(tickvals=list(range(len(across))), ticktext=across, tickangle=-60, title="is looked at")
-    figure.update_yaxes(tickvals=list(range(len(down))), ticktext=down, autorange="reversed")
+    figure.update_yaxes(tickvals=list(range(len(down))), ticktext=down, autorange="reversed", title="looks")
     place = {"x": 1, "y": 1.02, "xanchor": "right", "yanchor": "bottom"}
     menu = {"buttons": buttons, "active": chosen, "bgcolor": "#ffffff", "font": {"color": "#24211d"}} | place
     scale = [[0, "rgba(0, 114, 178, 0)"], [0.15, "rgba(0, 114, 178, .45)"], [1, "rgba(0, 114, 178, 1)"]]

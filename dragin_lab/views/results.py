@@ -327,6 +327,6 @@ def contributions(trace: Trace) -> go.Figure:
     )  # fmt: skip
     figure.update_yaxes(tickvals=list(range(len(values))), ticktext=labels, autorange="reversed")
     figure.update_xaxes(side="top", tickangle=-60)
-    more = f"; the first {MAX_WORDS} words" if len(values) == MAX_WORDS else ""
-    title = f"{trace.question.text} · ◆ scores above θ {short(trigger.threshold)}{more}"
+    more = f"The first {MAX_WORDS} words · " if len(values) == MAX_WORDS else ""
+    title = f"{more}◆ scores above θ {short(trigger.threshold)} · {trace.question.text}"
     return theme.finish(figure, title, 260 + 19 * len(values))

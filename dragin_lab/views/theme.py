@@ -29,7 +29,7 @@ pio.templates["dragin_lab"] = go.layout.Template(
         "paper_bgcolor": "rgba(0, 0, 0, 0)",
         "plot_bgcolor": "rgba(0, 0, 0, 0)",
         "font": {"color": INK, "size": 13, "family": "system-ui, Segoe UI, Roboto, Helvetica Neue, sans-serif"},
-        "title": {"x": 0.01, "xanchor": "left", "y": 0.99, "yanchor": "top", "yref": "container", "font": {"size": 16}},
+        "title": {"x": 0.01, "xanchor": "left", "y": 0.99, "yanchor": "top", "yref": "container", "font": {"size": 14}},
         "colorway": COLOURS,
         "xaxis": _AXIS,
         "yaxis": _AXIS,
@@ -67,15 +67,16 @@ def panels(titles: Sequence[str], rows: int = 1, cols: int = 1, **options: Any) 
 
 
 def finish(figure: go.Figure, title: str, height: int, **layout: Any) -> go.Figure:
-    """The figure with its title, of at most two lines; ``customdata`` is what its traces say on hover."""
+    """The figure with its title, of at most three lines; ``customdata`` is what its traces say on hover."""
     figure.for_each_trace(
         lambda data: data.update(hovertemplate=data.hovertemplate or "%{customdata}<extra></extra>"),
         selector=lambda data: data.customdata is not None,
     )
-    lines = textwrap.wrap(" ".join(printable(title).split()), 64, max_lines=2, placeholder=" …")
+    lines = textwrap.wrap(" ".join(printable(title).split()), 50, max_lines=3, placeholder=" …")
     return figure.update_layout(
         title={"text": "<br>".join(map(label, lines)), "pad_t": 10 * len(lines)},
-        height=height,
+        margin_t=64 + 18 * len(lines),
+        height=height + 18 * (len(lines) - 1),
         template="dragin_lab",
         **layout,
     )

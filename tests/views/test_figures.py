@@ -255,6 +255,8 @@ def test_a_model_reads_question_and_answer_again():
     assert words.paid.shape == (2, len(words.rows), len(words.rows))
     figure = samples.almanac_trace().attention(lm=Reader())
     assert "read again" in figure.layout.title.text
+    long = dataclasses.replace(samples.almanac_trace(), question=dl.Question("q", "Who is she? " * 40))
+    assert "The last 80 of" in long.attention(lm=Reader()).layout.title.text
     assert "kept no attention" in samples.almanac_trace().attention().layout.annotations[0].text
 
 
