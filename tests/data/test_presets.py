@@ -103,7 +103,7 @@ def test_settings_can_be_changed_and_added() -> None:
             "source='paper' gives no settings of flare for 2wikimultihopqa; use source='released' or",
         ),
         ({"method": "self-ask"}, r"none were published, so set them with method\('self-ask', …\)"),
-        ({"n": 0}, "n=0 is out of range"),
+        ({"top_n": 0}, "top_n=0 is out of range"),
     ],
 )
 def test_what_does_not_exist_is_refused(given: dict[str, object], message: str) -> None:
