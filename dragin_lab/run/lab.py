@@ -315,7 +315,8 @@ class Lab:
 
         Args:
             trace: of this lab's model, passages and exemplars; one that was saved or kept by a run will do.
-            step, token: their numbers, from 1, as in views and tables.
+            step: its number, from 1, as in views and tables.
+            token: its number in the text, from 1.
             to: what stands in the token's place: an id, or a text, of an alternative or any other.
             source: the text that has the token: "draft", "continuation", or "extraction", which belongs to no step;
                 None is the step's draft, where it has one, else its continuation.
@@ -332,10 +333,7 @@ class Lab:
         return import_module("dragin_lab.run.branch").branch(self, trace, nlp=nlp, retrieve=retrieve, **change)
 
     def explore(self, question: str | Question = "", method: str = "dragin", **settings: Any) -> Any:
-        """Type a question in the notebook and watch the answer token by token; a button stops it.
-
-        The trace is in ``.trace`` at any moment.
-        """
+        """Type a question, watch its answer token by token, stop it by a button; ``.trace`` is there at any moment."""
         return import_module("dragin_lab.widgets.exploring").live(self, question, method, **settings)
 
     def tune(self, traces: Any, labels: Any = None, *, nlp: Any = None) -> Any:
