@@ -254,6 +254,13 @@ def drained(stream: Any) -> tuple[list[Draft], Draft]:
             return events, end.value
 
 
+def own_text(kind: str, ids: Sequence[int], n: int) -> list[int]:
+    """What a fresh model's own ``generate`` writes after some ids."""
+    text = build(kind).generate(torch.tensor([[int(i) for i in ids]]), max_new_tokens=n, do_sample=False)
+    written: list[int] = text[0, len(ids) :].tolist()
+    return written
+
+
 def config_of(kind: str) -> Any:
     """The config of a tiny model; ids 0, 1, 2 are pad, BOS and EOS."""
     config = CONFIGS[kind](len(byte_level()))

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import lm_tiny
 import numpy as np
@@ -58,15 +59,10 @@ def refused(source: Any, match: str) -> None:
     assert len(str(caught.value)) < 600
 
 
-def count_conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    read, files = gguf._read_model, []
-
-    def counted(file: Path, dtype: torch.dtype) -> Any:
-        files.append(file)
-        return read(file, dtype)
-
-    monkeypatch.setattr(gguf, "_read_model", counted)
-    return files
+def count_conversions(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    conversions = Mock(wraps=gguf._read_model)
+    monkeypatch.setattr(gguf, "_read_model", conversions)
+    return conversions
 
 
 def test_a_gguf_file_is_the_model_it_was_made_from(source: LanguageModel, file: Path) -> None:
@@ -91,9 +87,9 @@ def test_a_file_is_converted_once_whatever_its_name_and_date(file: Path, monkeyp
     LanguageModel.load(file)
     os.utime(file, (1, 1))
     LanguageModel.load(file.rename(file.with_name("other.gguf")))
-    assert len(conversions) == 1
+    assert conversions.call_count == 1
     assert LanguageModel.load(file.with_name("other.gguf"), dtype="bfloat16").model.dtype == torch.bfloat16
-    assert len(conversions) == 2
+    assert conversions.call_count == 2
 
 
 def test_another_file_of_the_same_name_size_and_date_is_converted_anew(file: Path) -> None:
@@ -115,11 +111,11 @@ def test_a_conversion_that_was_killed_or_is_of_another_version_is_made_again(
     conversions = count_conversions(monkeypatch)
     LanguageModel.load(file)
     LanguageModel.load(file)
-    assert len(conversions) == 1
+    assert conversions.call_count == 1
     assert {path.name for path in cache.iterdir()} == {folder.name, f"{folder.name}.lock"}
     monkeypatch.setattr(gguf.transformers, "__version__", "99.0")
     LanguageModel.load(file)
-    assert len(conversions) == 2
+    assert conversions.call_count == 2
 
 
 def test_a_folder_with_one_gguf_file_loads_and_with_several_lists_them(file: Path) -> None:

@@ -120,11 +120,3 @@ def test_no_answer_holds_an_end_mark(variant: str) -> None:
     trace = lab.ask("Who made it?", "dragin", variant=variant, threshold=0.1)
     assert trace.answer == ""
     assert ("<end_of_turn>" in trace.text) == (variant == "reference")
-
-
-def test_capture_gives_texts_without_end_marks() -> None:
-    lm = closing("<end_of_turn>", special=False)
-    ids = torch.tensor([lm.tokenizer.encode("Who?", special=False)])
-    with dl.capture(lm.model, lm.tokenizer) as tape:
-        lm.model.generate(ids, max_new_tokens=2, do_sample=False, attention_mask=torch.ones_like(ids))
-    assert tape.continuations[0].text == ""

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.tokenizer import BROKEN, HFTokenizer
@@ -33,7 +34,7 @@ def characters_of_bytes(tokenizer: HFTokenizer, ids: list[int], text: str) -> li
 
     Only for tokenizers whose tokens are bytes of the text and nothing else; None where they are not.
     """
-    alphabet = {c: b for b, c in zip(_BYTES, _CHARS, strict=True)}
+    alphabet = {c: b for b, c in bytes_to_unicode().items()}
     held = [bytes(alphabet[c] for c in token) for token in tokenizer.tokens(ids)]
     if b"".join(held) != text.encode():
         return None
@@ -46,14 +47,6 @@ def characters_of_bytes(tokenizer: HFTokenizer, ids: list[int], text: str) -> li
         spans.append((done, done + 1 if partial else reach))
         done = reach
     return spans
-
-
-_BYTES = [*range(33, 127), *range(161, 173), *range(174, 256)]
-_CHARS = [chr(b) for b in _BYTES]
-for _b in range(256):
-    if _b not in _BYTES[:188]:
-        _CHARS.append(chr(256 + len(_CHARS) - 188))
-        _BYTES.append(_b)
 
 
 @given(TEXTS.map(lambda text: text.replace(BROKEN, "")))  # a real U+FFFD looks like a broken character

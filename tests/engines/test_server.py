@@ -152,12 +152,15 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def asking(almanac: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """Starts a server, and opens a lab that asks it."""
+    """Starts a server, in trouble or with other ids, and opens a lab that asks it."""
     monkeypatch.setattr(server, "_PAUSE", 0.01)
     with ExitStack() as stack:
 
-        def open_lab(states: Path | None = None, **loading: Any) -> tuple[dl.Lab, FakeServer]:
+        def open_lab(
+            states: Path | None = None, *, trouble: Any = (), shift: int = 0, **loading: Any
+        ) -> tuple[dl.Lab, FakeServer]:
             fake = FakeServer(almanac, states)
+            fake.trouble, fake.shift = list(trouble), shift
             stack.callback(fake.server_close)
             stack.callback(fake.shutdown)
             lab = stack.enter_context(dl.Lab(fake.address, tokenizer="almanac", **loading))
@@ -244,46 +247,33 @@ def test_side_by_side_and_from_a_cache_drafts_are_the_same(asking: Any) -> None:
     assert (again, len(fake.asked)) == (beside, count)
 
 
-def cut(wfile: Any) -> None:
-    wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+def raw(data: bytes, again: bytes = b"") -> Callable[[Any], None]:
+    """An answer of these bytes, after which others come without end."""
+
+    def answer(wfile: Any) -> None:
+        wfile.write(data)
+        for _ in range(1000 if again else 0):
+            wfile.write(again)
+            wfile.flush()
+            time.sleep(0.02)
+
+    return answer
 
 
-def endless(wfile: Any) -> None:
-    wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    for _ in range(1000):
-        wfile.write(b" ")
-        wfile.flush()
-        time.sleep(0.02)
-
-
-def forever_100(wfile: Any) -> None:
-    for _ in range(1000):
-        wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        wfile.flush()
-        time.sleep(0.02)
-
-
-def http2(wfile: Any) -> None:
-    wfile.write(
-        b"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\x00\x05\x00\xff\xff\xff"
-    )
-
-
-def wrong_chunk(wfile: Any) -> None:
-    wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n")
-
-
-def two_lengths(wfile: Any) -> None:
-    wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 20\r\n\r\n{}")
-
-
-TROUBLES = [400, cut, endless, forever_100, http2, wrong_chunk, two_lengths]
+OK = b"HTTP/1.1 200 OK\r\n"
+CUT = raw(OK + b"Content-Length: 1000\r\n\r\n{")
+TROUBLES = [
+    400, CUT, raw(OK + b"\r\n", b" "), raw(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    raw(b"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00"),  # HTTP/2
+    raw(OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"),
+    raw(OK + b"Content-Length: 2\r\nContent-Length: 20\r\n\r\n{}"),
+]  # fmt: skip
 
 
 def test_what_a_later_try_mends_is_tried_again(asking: Any) -> None:
     lab, fake = asking()
     expected = lab.model.write(Write(PROMPT, 4)).ids.tolist()
-    for trouble in ([503, 429], [cut, 500]):
+    for trouble in ([503, 429], [CUT, 500]):
         fake.trouble = trouble
         assert lab.model.write(Write(PROMPT, 4)).ids.tolist() == expected
 
@@ -313,16 +303,9 @@ def test_every_odd_answer_is_a_clear_error_within_the_deadline(asking: Any, trou
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=range(len(TROUBLES)))
-def test_opening_a_server_in_trouble_ends_within_its_deadline(
-    almanac: LanguageModel, monkeypatch: pytest.MonkeyPatch, trouble: Any
-) -> None:
-    monkeypatch.setattr(server, "_PAUSE", 0.01)
-    fake = FakeServer(almanac)
-    fake.trouble = [trouble] * 100
+def test_opening_a_server_in_trouble_ends_within_its_deadline(asking: Any, trouble: Any) -> None:
     with pytest.raises(ModelServerError, match=r"127\.0\.0\.1"):
-        _ = dl.Lab(fake.address, tokenizer="almanac", timeout=1.0).model
-    fake.shutdown()
-    fake.server_close()
+        asking(trouble=[trouble] * 100, timeout=1.0)
 
 
 def test_an_interrupt_ends_the_wait_for_a_server_and_the_next_question_is_answered(asking: Any) -> None:
@@ -364,18 +347,13 @@ def test_a_run_stops_where_the_server_is_gone_and_goes_on_when_it_is_back(asking
     assert len(path.read_text().splitlines()) == 8
 
 
-def test_what_cannot_be_opened_is_refused(almanac: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_PAUSE", 0.01)
+def test_what_cannot_be_opened_is_refused(asking: Any) -> None:
     with pytest.raises(SettingError, match="give the model's tokenizer"):
         _ = dl.Lab("http://127.0.0.1:9").model
     with pytest.raises(ModelServerError, match="cannot be reached"):
         _ = dl.Lab("http://127.0.0.1:9", tokenizer="almanac").model
-    fake = FakeServer(almanac)
-    fake.shift = 1
     with pytest.raises(ModelError, match="the tokenizer is not that of the model at"):
-        _ = dl.Lab(fake.address, tokenizer="almanac").model
-    fake.shutdown()
-    fake.server_close()
+        asking(shift=1)
 
 
 # -- bounds of an entropy from the k likeliest tokens -----------------------------------------------------------------
