@@ -1,7 +1,8 @@
-"""A scripted model that knows what to say to each question, for runs of many."""
+"""A scripted model that knows what to say to each question, for runs of many; as a program, one to be killed."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Generator, Iterable
@@ -118,3 +119,7 @@ def recorded(
     with open_run(lab, how, as_benchmark(asked, limit), folder, title=title, **options) as go_on:
         go_on(None)
     return read_run(folder)
+
+
+if __name__ == "__main__":
+    answer(Path(sys.argv[1]), int(sys.argv[2]), AnsweringModel(seconds=float(sys.argv[3])))

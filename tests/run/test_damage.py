@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from answering import answer
+from command import ROOT, environment
+from mounts import mounted
 from run_folders import change_line, read_config, write_config
 
 from dragin_lab.errors import TraceFileError
@@ -156,7 +161,33 @@ def test_a_second_run_in_the_same_folder_is_refused(whole: Path, tmp_path: Path)
         pass
 
 
+def test_the_lock_of_a_dead_process_is_no_obstacle(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "tests" / "answering.py", tmp_path / "run", "2", "100"]
+    process = subprocess.Popen(command, env=environment())
+    while not (tmp_path / "run" / "run.json").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    with pytest.raises(RunError, match=f"process {process.pid} on "):
+        answer(tmp_path / "run", 2)
+    process.kill()
+    process.wait()
+    assert answer(tmp_path / "run", 2).asked == [1, 2]
+
+
 # -- bad disks --------------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_cannot_be_written(whole: Path, tmp_path: Path) -> None:
+    with mounted(tmp_path / "mount", "64k") as mount:
+        with pytest.raises(NotWrittenError, match="No space left on device; free some space"):
+            answer(mount / "run", 500, traces=False)
+        kept = (mount / "run" / "predictions.jsonl").read_bytes().count(b"\n")
+        subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
+        assert len(read_run(mount / "run").predictions) == kept
+        with pytest.raises(NotWrittenError, match="Read-only file system; save it in a folder that you may write to"):
+            answer(mount / "run", 500)
+        subprocess.run(["mount", "-o", "remount,rw,size=8m", str(mount)], check=True)
+        assert len(answer(mount / "run", 500, traces=False).asked) == 500 - kept
 
 
 def test_a_file_size_limit_loses_no_finished_line(whole: Path, tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -226,6 +228,39 @@ def test_what_was_finished_out_of_order_is_put_in_order(whole: Path, tmp_path: P
     folder = copy(whole, tmp_path / "mixed", mixed[3] + mixed[1])
     assert answer(folder, 4).asked == [1, 3]
     assert (folder / "predictions.jsonl").read_bytes() == data
+
+
+@pytest.mark.slow
+def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    count = 12
+    folder, other = tmp_path / "killed", tmp_path / "whole"
+    answer(other, count)
+    command = [sys.executable, HERE / "answering.py", folder, str(count), "0.5"]  # time to see it and kill it
+    options: dict[str, Any] = {"env": environment(), "stderr": subprocess.PIPE}
+    rng, kills, before = random.Random(4), 0, 0
+    while kills < 5 and before < count - 2:
+        process = subprocess.Popen(command, **options)
+        while len(_whole_lines(folder)) <= before:  # until it has got on a little
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.15))
+        process.kill()
+        process.wait()
+        kills += 1
+        before = len(_whole_lines(folder))
+    assert kills >= 3
+    done = subprocess.run([*command[:-1], "0"], **options)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "predictions.jsonl").read_bytes() == (other / "predictions.jsonl").read_bytes()
+    assert sorted(p.name for p in folder.iterdir()) == [
+        ".lock", "predictions.jsonl", "run.json", "timings.jsonl", "traces"
+    ]  # fmt: skip
+    assert len(lines(folder, "timings.jsonl")) == count
+
+
+def _whole_lines(folder: Path) -> list[bytes]:
+    path = folder / "predictions.jsonl"
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
 
 
 def test_an_interrupt_keeps_what_was_finished(whole: Path, tmp_path: Path) -> None:
