@@ -27,9 +27,9 @@ BUDGETS = {
     "data": (1167, 8),
     "engines": (3803, 18),
     "retrieval": (1417, 9),
-    "run": (3173, 12),
+    "run": (3174, 12),
     "study": (2767, 12),
-    "views": (2432, 14),
+    "views": (2442, 14),
     "widgets": (685, 4),
     "cli": (1125, 7),
 }
@@ -42,7 +42,7 @@ FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {}
 #: Lines of Python beside the package.
-BESIDE = {"tests": 22937, "tools": 997, "benchmarks": 1223}
+BESIDE = {"tests": 22938, "tools": 997, "benchmarks": 1223}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

@@ -126,7 +126,7 @@ assert not {"torch", "transformers", "spacy"} & set(sys.modules)
 
 @pytest.mark.slow
 def test_traces_and_tables_are_shown_without_torch(wheel: Path, tmp_path: Path) -> None:
-    light = ["Jinja2", "filelock", "msgspec", "numpy", "pandas", "rich", "safetensors", "scipy", "wcwidth"]
+    light = ["Jinja2", "filelock", "msgspec", "numpy", "pandas", "rich", "safetensors", "scipy", "tqdm", "wcwidth"]
     python = fresh(tmp_path / "environment", ["--no-deps", wheel], light)
     model = drive(dl.method("dragin"), Say(" It is by Bo Ek.", entropy={"Bo": 9.0}), Say(" So the answer is Li.\nHe"))
     trace = model.trace.save(tmp_path / "a.trace")

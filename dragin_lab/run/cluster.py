@@ -323,8 +323,9 @@ def prepare_ray(
     """Check what a cluster is described by, and import ray; raises as ``Cluster``, before anything is started."""
     text("address", address)
     count("actors", 1 if actors is None else actors)
-    number("gpus_per_actor", gpus_per_actor or 0, 0)
-    number("cpus_per_actor", cpus_per_actor, 0.01)
+    for name, amount, least in (("gpus_per_actor", gpus_per_actor or 0, 0), ("cpus_per_actor", cpus_per_actor, 0.01)):
+        if number(name, amount, least) > 1 and amount % 1:
+            raise SettingError(f"{name}={amount:g}: give a whole number, or a fraction below 1")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
     if address == "local":  # Ray then listens on 127.0.0.1 alone; it reads this when it is imported
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

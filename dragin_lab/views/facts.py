@@ -10,7 +10,6 @@ from unicodedata import normalize
 
 import numpy as np
 from markupsafe import Markup, escape
-from spacy.lang.en.stop_words import STOP_WORDS
 
 from dragin_lab.core.answers import thoughts
 from dragin_lab.core.settings import title_setting
@@ -178,10 +177,16 @@ def describe_bounds(text: Draft) -> str:
 # -- queries and passages ---------------------------------------------------------------------------------------------
 
 
+_COMMON = re.compile(
+    "a|an|and|are|as|at|be|been|but|by|did|do|does|for|from|had|has|have|he|her|his|how|in|is|it|its|of|on|or|she|so|"
+    "that|the|their|them|then|there|they|this|to|was|were|what|when|where|which|who|whom|whose|why|will|with"
+)
+
+
 def query_words(query: Query | None) -> frozenset[str]:
     """The words of a query worth marking in a passage, in lower case."""
     text = "" if query is None else query.sent or query.text
-    return frozenset(word for word in re.findall(r"\w+", text.casefold()) if word not in STOP_WORDS)
+    return frozenset(word for word in re.findall(r"\w+", text.casefold()) if not _COMMON.fullmatch(word))
 
 
 def mark_words(text: str, words: frozenset[str]) -> Iterator[tuple[str, bool]]:

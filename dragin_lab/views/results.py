@@ -286,7 +286,12 @@ def read_scores(
         raise SettingError(
             f"the table has no column {absent[0]!r}; it has {', '.join(map(str, rows.columns)) or 'none'}"
         )
-    given = instance("thresholds", thresholds or {}, Mapping, "give a number for each trigger: {'rind': 0.25}")
+    given = instance(
+        "thresholds",
+        {} if thresholds is None else thresholds,
+        Mapping,
+        "give a number for each trigger: {'rind': 0.25}",
+    )
     thetas = {str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in given.items()}
     if bad := [name for name in names if name not in numeric or rows[name].isna().any()]:
         raise SettingError(f"column {bad[0]!r} has values that are no scores; leave it out of triggers")

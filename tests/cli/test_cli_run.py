@@ -88,7 +88,8 @@ def test_the_same_command_goes_on(command: Command, tmp_path: Path, scripted: An
     assert len(scripted.asked) == asked
     refused = command(*RUN, "--dataset", "one", "--output", tmp_path, "--limit", 2)
     assert refused.code == cli.USAGE
-    assert "limit: None → 2" in refused.err
+    assert "holds a run of other settings" in refused.err
+    assert "dataset.questions: 3 → 2" in refused.err
 
 
 def test_every_folder_is_checked_before_any_work_is_done(
