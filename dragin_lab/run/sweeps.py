@@ -1,4 +1,4 @@
-"""Methods and values of one setting over the same questions, and the means and intervals of what came of each."""
+"""One setting of a method over several values: θ (the paper's Table 5), FLARE's threshold, the length of a query."""
 
 from __future__ import annotations
 
@@ -14,27 +14,19 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.arguments import as_method
 from dragin_lab.run.benchmark import Benchmark, as_benchmark, check_run, finds_nothing, open_run, run_folder
 from dragin_lab.run.cache import Counts
+from dragin_lab.run.intervals import summary
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.rundir import SCORES, Line, RunRecord, read_run
+from dragin_lab.run.rundir import Line, RunRecord, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK = 50  # questions that all values are tried on before the next, so that a cache need not hold all of them
-LEVEL = 0.95
-RESAMPLES = 2_000
-#: What ``summary`` gives the mean of.
-COUNTS = ("retrievals", "tokens")
-MEASURES = ("em", "f1", *COUNTS)
-
-Numbers = Sequence[float] | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,7 @@ class Sweep:
     def table(self) -> pd.DataFrame:
         """One row per value (pandas.DataFrame): setting, value, n, scored, then means per question with 95 % intervals.
 
-        em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see ``summary``.
+        em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see ``intervals.summary``.
         """
         import pandas as pd
 
@@ -211,102 +203,3 @@ def on_a_scale(values: Iterable[Any]) -> bool:
 
 def _is_several(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-
-
-# -- intervals --------------------------------------------------------------------------------------------------------
-
-# Of a mean over questions: Wilson's (1927) of a proportion, percentile bootstrap (Efron 1979) of the rest. A bootstrap
-# of five wrong answers gives [0, 0], as if 0 were certain; Wilson's gives [0, 0.43]. The seed is fixed.
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over ``n`` questions and the ends of its interval; both are NaN where the values say nothing about it."""
-
-    mean: float
-    low: float
-    high: float
-    n: int
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} {bracket(self.low, self.high)}"
-
-
-def bracket(low: float, high: float, *, places: int = 3, sign: bool = False) -> str:
-    """The ends of an interval as text, "[0.120, 0.480]"; "–" where there is none."""
-    form = f"{'+' if sign else ''}.{places}f"
-    return f"[{low:{form}}, {high:{form}}]" if low <= high else "–"
-
-
-def proportion(values: Numbers) -> Interval:
-    """The share of 1 among ``values`` (n,), which are 0 or 1, with Wilson's interval."""
-    n, hits = len(values), int(sum(values))
-    return Interval(hits / n, *_wilson(hits, n), n)
-
-
-def bootstrap(values: Numbers, *, within: tuple[float, float] | None = None) -> Interval:
-    """The mean of ``values`` (n,) with its percentile bootstrap interval, questions drawn with replacement.
-
-    Values that are all equal would give an interval of no width. With ``within``, the lowest and the highest value that
-    there can be, it then holds what a share of unseen other values, as large as Wilson's interval of 0 of n allows,
-    could make of the mean; without, there is none (NaN).
-    """
-    from scipy import stats
-
-    array = check_numbers("values", values)
-    n = len(array)
-    if array.min() == array.max():
-        mean = float(array[0])  # the mean could differ from it by rounding
-        if within is None:
-            return Interval(mean, float("nan"), float("nan"), n)
-        unseen = _wilson(0, n)[1]
-        return Interval(mean, mean - unseen * (mean - within[0]), mean + unseen * (within[1] - mean), n)
-    rng, batch = np.random.default_rng(0), max(1, 2**17 // n)
-    drawn = stats.bootstrap(
-        (array,), np.mean, n_resamples=RESAMPLES, batch=batch, confidence_level=LEVEL, method="percentile", rng=rng
-    )
-    low, high = drawn.confidence_interval
-    return Interval(float(array.mean()), float(low), float(high), n)
-
-
-def _wilson(hits: int, n: int) -> tuple[float, float]:
-    from scipy import stats
-
-    interval = stats.binomtest(hits, n).proportion_ci(LEVEL, "wilson")
-    return float(interval.low), float(interval.high)
-
-
-def check_numbers(name: str, values: Numbers) -> np.ndarray:
-    """``values`` as float64 (n,). Raises ``SettingError``, calling them ``name``, for none and for NaN or infinity."""
-    array = np.asarray(values, np.float64)
-    if array.ndim != 1 or not len(array):
-        raise SettingError(f"{name} has shape {array.shape}; an interval needs a list of at least one number")
-    if wrong := int((~np.isfinite(array)).sum()):
-        raise SettingError(f"{wrong} of {len(array)} {name} are NaN or infinite; leave those questions out first")
-    return array
-
-
-def interval_of(measure: str, values: Numbers) -> Interval:
-    """The mean of a measure over questions with its 95 % interval.
-
-    Scores that are all 0 or 1 are a proportion (Wilson); other scores, and counts, are resampled.
-    """
-    if measure not in COUNTS and set(values) <= {0.0, 1.0}:
-        return proportion(values)
-    return bootstrap(values, within=(0.0, 1.0) if measure in SCORES else None)
-
-
-def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``scored``, ``em``, ``em_low``, ``em_high`` and so on.
-
-    ``n`` counts the episodes that did not fail; em and f1 are over those of them that have gold answers, ``scored``.
-    NaN where there is nothing to take the mean of.
-    """
-    sound = [line for line in predictions if line["ended"] != "error"]
-    means: dict[str, float] = {"n": len(sound), "scored": sum(line["em"] is not None for line in sound)}
-    for name in MEASURES:
-        values = [line[name] for line in sound if line[name] is not None]
-        mean = interval_of(name, values) if values else None
-        for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
-            means[name + suffix] = float("nan") if mean is None else getattr(mean, part)
-    return means

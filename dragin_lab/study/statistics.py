@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.sweeps import LEVEL, Numbers, bootstrap, check_numbers
+from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap, check_numbers
 
 SAMPLES = 10_000  # random signs of a test
 DRAWS = 1_000  # of the groups, for an interval of a statistic

@@ -11,8 +11,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import choice
+from dragin_lab.run.intervals import Interval, bracket, interval_of
 from dragin_lab.run.rundir import SCORES, Line, RunRecord, own_metrics, value_of
-from dragin_lab.run.sweeps import Interval, bracket, interval_of
 from dragin_lab.study.conditions import At, differing_conditions, never_fired
 from dragin_lab.study.statistics import PairedTest, paired
 from dragin_lab.text import csv_text

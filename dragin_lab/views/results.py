@@ -17,7 +17,8 @@ from dragin_lab.checks import instance, number, several, text
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
 from dragin_lab.errors import SettingError
-from dragin_lab.run.sweeps import on_a_scale, summary
+from dragin_lab.run.intervals import summary
+from dragin_lab.run.sweeps import on_a_scale
 from dragin_lab.study.statistics import roc_area
 from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.trace.trace import Trace

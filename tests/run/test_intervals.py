@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.sweeps import bootstrap, proportion
+from dragin_lab.run.intervals import bootstrap, proportion
 
 
 @pytest.mark.parametrize(("values", "value"), [([0.25], 0.25), ([0.1] * 7, 0.1), ([0, 0], 0.0), ([1] * 5, 1.0)])

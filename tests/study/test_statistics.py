@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.sweeps import bootstrap, proportion
+from dragin_lab.run.intervals import bootstrap, proportion
 from dragin_lab.study.statistics import PairedTest, bootstrap_groups, paired, roc_area
 
 

@@ -12,7 +12,7 @@ from run_folders import write_run
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.run.sweeps import proportion
+from dragin_lab.run.intervals import proportion
 from dragin_lab.study.paper_tables import table
 from dragin_lab.study.statistics import paired
 from dragin_lab.study.table import FORMATS, Table, escape_latex

@@ -9,7 +9,7 @@ import pytest
 from run_folders import write_run
 
 from dragin_lab.errors import DraginLabError, SettingError
-from dragin_lab.run.sweeps import bootstrap, proportion
+from dragin_lab.run.intervals import bootstrap, proportion
 from dragin_lab.study.paper_tables import table
 from dragin_lab.study.statistics import paired
 from dragin_lab.study.table import Cell, Table
