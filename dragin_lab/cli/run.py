@@ -38,8 +38,9 @@ from dragin_lab.study.table import FORMATS
 
 #: Questions of the demo side by side: a forward of many costs a small model little more than one of one.
 DEMO_BATCH = 20
-#: Settings of its methods: top_n is fewer words than these short texts have.
-DEMO = {"max_new_tokens": 96, "top_n": 5}
+#: Settings of its methods; QFS takes fewer words than these short texts have.
+DEMO = {"max_new_tokens": 96}
+DEMO_QFS = DEMO | {"top_n": 5}
 #: What ``sweep`` multiplies a method's own threshold by.
 SWEPT = (0.4, 0.8, 1.0, 1.2, 2.0)
 
@@ -110,7 +111,7 @@ def demo(limit: int, output: str, given: Given) -> None:
     It is 'dragin-lab run' on Almanac's development questions; besides, one trace is written as a page.
     """
     use_one_thread()
-    methods, _ = build_methods(PAPERS, given, lambda name: DEMO)
+    methods, _ = build_methods(PAPERS, given, lambda name: DEMO_QFS if name == "dragin" else DEMO)
     asked = dl.benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
     root = make_folder(output)
     (runs,) = run_all(dl.Lab(), {asked: methods}, root, batch_size=DEMO_BATCH)

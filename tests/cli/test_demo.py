@@ -54,7 +54,7 @@ def test_settings_go_to_the_methods_they_belong_to(
     assert [method.name for method in seen] == list(PAPERS)
     assert {method.top_k for method in seen} == {1}
     assert {method.max_new_tokens for method in seen} == {96}
-    assert {method.settings["top_n"] for method in seen if "top_n" in method.settings} == {5}
+    assert {m.name: m.settings["top_n"] for m in seen if "top_n" in m.settings} == {"fl-rag": None, "dragin": 5}
 
 
 def test_what_was_finished_is_shown_and_kept(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
