@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from dragin_lab.text import printable
 
-#: Of a log: a line of its own each time, and seconds between two.
+#: In a log: one line at a time, at most every 30 seconds.
 _LOG = {"bar_format": "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left{postfix}\n", "mininterval": 30.0}
 
 
@@ -22,20 +22,29 @@ class Progress(tqdm):  # tqdm.auto would leave an empty control in a notebook th
     """
 
     def __init__(self, name: str, total: int, earlier: Iterable[dict[str, Any]] = ()) -> None:
-        self._lines = list(earlier)
+        self._scored, self._exact, self._failed = 0, 0.0, 0
+        initial = sum(self._count(line) for line in earlier)
         shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
         # Where a terminal does not know its size, tqdm takes it for too small and shows nothing.
-        bar = {"leave": False, "ncols": shutil.get_terminal_size().columns - 1, "nrows": 24}
+        columns = max(40, min(100, shutil.get_terminal_size().columns - 1))
+        bar = {"leave": False, "ncols": columns, "nrows": 24}
         live = sys.stderr.isatty() or hasattr(shell, "kernel")
         # The rate of the whole run is steadier than that of its last questions.
-        shape = {"initial": len(self._lines), "unit": "q", "smoothing": 0} | (bar if live else _LOG)
-        super().__init__(desc=printable(name), total=total, **shape)
+        shape = {"initial": initial, "unit": "q", "smoothing": 0} | (bar if live else _LOG)
+        super().__init__(desc=printable(name), total=total, postfix=self._list_scores(), **shape)
 
     def add(self, line: dict[str, Any]) -> None:
         """An episode has ended; its prediction line."""
-        self._lines.append(line)
-        exact = [line["em"] for line in self._lines if line["em"] is not None]
-        failed = sum(line["ended"] == "error" for line in self._lines)
-        scores = {"EM": f"{sum(exact) / len(exact):.3f}"} if exact else {}
-        self.set_postfix(scores | ({"failed": str(failed)} if failed else {}), refresh=False)
+        self._count(line)
+        self.set_postfix(self._list_scores(), refresh=False)
         self.update()
+
+    def _count(self, line: dict[str, Any]) -> int:
+        self._failed += line["ended"] == "error"
+        self._scored += line["em"] is not None
+        self._exact += line["em"] or 0.0
+        return 1
+
+    def _list_scores(self) -> dict[str, str]:
+        scores = {"EM": f"{self._exact / self._scored:.3f}"} if self._scored else {}
+        return scores | ({"failed": str(self._failed)} if self._failed else {})

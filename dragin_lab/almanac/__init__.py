@@ -68,7 +68,7 @@ def exemplars(name: str) -> tuple[Exemplar, ...]:
 
 
 def default_exemplars(form: str = "reasoning") -> tuple[Exemplar, ...]:
-    """The worked examples that stand in the embedded model's prompts, in a form of answers (``forms.FORMS``)."""
+    """The worked examples that stand in the embedded model's prompts, in a form of answers (``answers.FORMS``)."""
     sets = {"reasoning": "2wikimultihopqa", "search": "flare-instruct", "self-ask": "self-ask"}
     return exemplars(sets[choice("form", form, sets)])[:DEFAULT_EXEMPLARS]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from dragin_lab.checks import choice, count
+from dragin_lab.checks import choice, convert_record, count
 from dragin_lab.core.budget import NEVER, Calibration, read_budget
 from dragin_lab.core.episode import Episode, Tokenizer
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
@@ -278,7 +278,10 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     loop = {key: settings[key] for key in LOOP if key in settings}
     label = settings.get("label", "")
     restored = method(settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop)
-    return replace(restored, calibrated=settings.get("calibrated"))
+    calibrated = settings.get("calibrated")
+    if calibrated is not None:
+        calibrated = convert_record("calibrated", calibrated, dict[str, Any], SettingError)
+    return replace(restored, calibrated=calibrated)
 
 
 # -- how a method runs ------------------------------------------------------------------------------------------------

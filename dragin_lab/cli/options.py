@@ -68,6 +68,7 @@ def define_parts(ctx: click.Context, param: click.Parameter, files: tuple[str, .
             continue
         private = f"_dragin_lab_with_{number}_{path.stem}"  # no module of that name can be in use
         sys.modules[private] = module = ModuleType(private)
+        module.__file__ = str(path)
         try:
             exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
         except DraginLabError as error:

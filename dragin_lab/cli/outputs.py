@@ -11,7 +11,6 @@ from typing import TextIO
 
 import rich_click as click
 
-from dragin_lab.errors import DraginLabError
 from dragin_lab.text import hide_typed_secrets, printable
 
 WIDE = 160  # columns, where the output is not a terminal
@@ -59,9 +58,7 @@ def report_findings(findings: Iterable[tuple[str, bool | None]], what: str) -> N
 
 
 def describe_failure(error: Exception) -> str:
-    """What failed in an episode, in one or two lines."""
-    if isinstance(error, DraginLabError):
-        return str(error)
+    """An error that nobody foresaw, in one or two lines."""
     lines = str(error).strip().splitlines() or [""]
     if isinstance(error, MemoryError) or "out of memory" in lines[0].lower() or "allocate memory" in lines[0]:
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import rich_click as click
 
 import dragin_lab as dl
+from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.cli.options import (
     LOADING,
     POOL,
@@ -38,9 +40,8 @@ from dragin_lab.study.table import FORMATS
 
 #: Questions of the demo side by side: a forward of many costs a small model little more than one of one.
 DEMO_BATCH = 20
-#: Settings of its methods; QFS takes fewer words than these short texts have.
-DEMO = {"max_new_tokens": 96}
-DEMO_QFS = DEMO | {"top_n": 5}
+#: Tokens of its answers at least, and words of DRAGIN's queries: fewer than these short texts have.
+DEMO_TOKENS, DEMO_TOP_N = 96, 5
 #: What ``sweep`` multiplies a method's own threshold by.
 SWEPT = (0.4, 0.8, 1.0, 1.2, 2.0)
 
@@ -111,7 +112,11 @@ def demo(limit: int, output: str, given: Given) -> None:
     It is 'dragin-lab run' on Almanac's development questions; besides, one trace is written as a page.
     """
     use_one_thread()
-    methods, _ = build_methods(PAPERS, given, lambda name: DEMO_QFS if name == "dragin" else DEMO)
+    methods, _ = build_methods(PAPERS, given)
+    if "max_new_tokens" not in given:
+        methods = [exchange_settings(m, max_new_tokens=max(DEMO_TOKENS, m.max_new_tokens)) for m in methods]
+    if "top_n" not in given:
+        methods = [exchange_settings(m, top_n=DEMO_TOP_N) if m.name == "dragin" else m for m in methods]
     asked = dl.benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
     root = make_folder(output)
     (runs,) = run_all(dl.Lab(), {asked: methods}, root, batch_size=DEMO_BATCH)
@@ -179,6 +184,8 @@ def make_folder(path: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"--output {path}: {error.strerror}; give a folder that can be written") from None
+    if not os.access(folder, os.W_OK):
+        raise click.UsageError(f"--output {path}: you may not write there; give a folder that can be written")
     return folder
 
 

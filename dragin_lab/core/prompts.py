@@ -47,7 +47,7 @@ class PromptTemplate:
     exemplars under ``Context:``; ``"flare"`` under ``Search results:``; ``"chat"`` puts them before the question in the
     last user turn of the model's own chat template (see ``chat_prompt``), for which the template must be
     ``bound`` to a tokenizer, as every episode does. ``answer_rule`` says how the final answer is read from the text
-    (``answers.ANSWER_RULES``). ``form`` is how answers are written (``forms.FORMS``); the method decides it.
+    (``answers.ANSWER_RULES``). ``form`` is how answers are written (``answers.FORMS``); the method decides it.
     ``preamble`` is text before the exemplars. ``until`` are the texts with which another example would begin: there the
     paper variant ends what the model writes, and cuts it. None is ``"\\nQuestion:"`` for the package's own layouts, and
     nothing for a layout of your own. ``chosen`` names a set that was taken because no exemplars were given.
@@ -232,10 +232,14 @@ def named(given: Any) -> str:
 
 
 def task_prompt(chat: Chat | None, task: str, question: str, tail: str) -> Prompt:
-    """A prompt of one user turn, ``task`` with the question in it; without a chat template the task by itself."""
+    """A prompt of one user turn, ``task`` with the question in it; without a chat template the task by itself.
+
+    Raises ``SettingError`` for a chat template that leaves out or repeats the question.
+    """
     asked = question.strip() if question.strip().endswith("?") else f"{question.strip()}?"
-    text = task.format(question=f"{_MARKS[0]}{asked}{_MARKS[0]}")
-    parts = (text if chat is None else chat([("user", text)])).split(_MARKS[0])
+    mark = next(mark for mark in _MARKS if mark not in asked)
+    text = task.format(question=f"{mark}{asked}{mark}")
+    parts = (text if chat is None else chat([("user", text)])).split(mark)
     if len(parts) != 3:
         raise SettingError("the chat template leaves out or repeats the question; this model cannot be asked in tags")
     named_parts = [("", parts[0]), ("question", asked), ("", parts[2]), ("answer" if tail.strip() else "", tail)]

@@ -122,7 +122,7 @@ class Registry(Generic[P]):
             if name not in declared:
                 has = f"its settings are {', '.join(declared)}" if declared else "it has no settings"
                 raise SettingError(f"{name} has no meaning for {self.noun} {part.name!r}: {has}")
-            if value is None and not declared[name].optional:
+            if value is None and not declared[name].optional and declared[name].kind is not bool:
                 del settings[name]
         if missing := [name for name in declared if name not in settings and name not in defaults]:
             raise SettingError(f"{self.noun} {part.name!r} needs {missing[0]}; write {part.name}({missing[0]}=…)")

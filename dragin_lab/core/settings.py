@@ -45,15 +45,16 @@ class Declaration:
 
     @staticmethod
     def of(f: Field[Any]) -> Declaration:
-        """That of a field: what ``setting`` says, and by its default the rest. Of a plain one θ and flags are checked.
+        """What ``setting`` says of a field, and the rest by its default. Without it θ and flags alone are checked.
 
         The least whole number is 1, the least other number 0, or any where the default is below 0.
         """
         kind = float if f.name == "threshold" else bool if isinstance(f.default, bool) else object
-        kind = f.metadata.get("kind", kind)
+        stated = f.metadata.get("declared", {})  # a field's other metadata is its owner's
+        kind = stated.get("kind", kind)
         below = isinstance(f.default, int | float) and f.default < 0
         least = 1 if kind is int else -math.inf if below else 0.0
-        return Declaration(**{"kind": kind, "ge": least, "optional": f.default is None} | f.metadata)
+        return Declaration(**{"kind": kind, "ge": least, "optional": f.default is None} | stated)
 
     def check(self, name: str, value: Any) -> Any:
         """The value in the setting's own type. Raises ``SettingError`` for any other."""
@@ -74,7 +75,7 @@ def setting(default: Any = None, **declared: Any) -> Any:
     ``kind`` is the default's own type where it is not given.
     """
     kind = object if default is None else type(default)
-    return field(default=default, metadata={"kind": kind} | declared)
+    return field(default=default, metadata={"declared": {"kind": kind} | declared})
 
 
 def title_setting(name: str) -> str:

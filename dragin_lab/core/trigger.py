@@ -85,7 +85,7 @@ class Trigger(Part):
 
     unit = "word"  # what is compared with θ: each word, sentence or step (a line), or the draft as a whole
     needs: ClassVar[tuple[str, ...]] = ()  # what it reads beside probabilities (``read_needs``)
-    form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)
+    form = "reasoning"  # how the model is to write its answer (``answers.FORMS``)
     length = 64  # tokens of a draft and of the answer, by default
     pool = "max"  # how the tokens' scores make a unit's
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it

@@ -226,10 +226,11 @@ class PaperLoop(Loop):
     def judge(self, step: Step, draft: Draft, resumed: bool = False) -> Gap | None:
         """Judge a draft and record the words and the decision; the gap where the trigger fires."""
         trigger, verdict, certain = self.trigger, self._verdict(draft, resumed), True
-        if draft.entropy_width is not None:  # of a server, which may say bounds of entropy: do both fire alike?
-            bounds = (draft.entropy + sign * draft.entropy_width / 2 for sign in (-1, 1))
-            low, high = (self._verdict(replace(draft, entropy=entropy), resumed) for entropy in bounds)
-            certain = np.array_equal(low.hit, high.hit)
+        if draft.entropy_width is not None:  # of a server, which may say bounds of entropy: do all corners fire alike?
+            turns = np.where(np.arange(len(draft)) % 2, 1, -1)  # (n,) for triggers that compare neighbours
+            corners = [draft.entropy + side * draft.entropy_width / 2 for side in (-1, 1, turns, -turns)]
+            first, *others = (self._verdict(replace(draft, entropy=corner), resumed).hit for corner in corners)
+            certain = all(np.array_equal(first, hit) for hit in others)
         step.words, peaks = verdict.words, () if trigger.unit == "word" else (verdict.peak,)
         if not verdict.fires:
             certain &= trigger.span == "sentence" or draft.stopped != "length"

@@ -24,7 +24,7 @@ SHOTS = {"2wikimultihopqa": 6, "hotpotqa": 8, "strategyqa": 6, "iirc": 8}
 PUBLISHED = "published:"
 #: This package's own sets, one file per benchmark.
 OWN_SETS = Path(__file__).parent / "exemplar_sets"
-#: Examples, for any model, of the forms of answers that must be shown (``forms.FORMS``): form -> file.
+#: Examples, for any model, of the forms of answers that must be shown (``answers.FORMS``): form -> file.
 FORM_SETS = {form: OWN_SETS / f"{form}.yaml" for form in ("search", "self-ask")}
 
 

@@ -304,8 +304,9 @@ def judge_draft(trigger: Reader, draft: ReleasedDraft, pipeline: Pipeline) -> tu
         return table, Decision(False, reason, peaks=tuple(peaks))
     start, stop = draft.ranges[fired]
     hits = scores[fired] > theta  # (m,)
-    content = contain_any(draft.texts[start:stop], pipeline.content_words(draft.sentences[fired]))  # (m,)
-    spared = ~content & trigger.check_content_words
+    spared = np.zeros(stop - start, dtype=bool)  # (m,)
+    if trigger.check_content_words:
+        spared = ~contain_any(draft.texts[start:stop], pipeline.content_words(draft.sentences[fired]))
     table.stop[start:stop] = spared
     table.hit[start:stop] = hits & ~spared
     best = int(scores[fired].argmax()) if stop > start else None

@@ -312,7 +312,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         self._lost_loading += loading
         if self._lost_loading == TRIES:
             raise ClusterError(f"{TRIES} workers in a row were lost before they were ready: {why}") from error
-        then = "before it was ready" if loading else "and its questions are asked again"
+        then = "before it was ready" if loading else f"and its questions are asked again, each {TRIES} times at most"
         warnings.warn(f"a worker was lost ({why}), {then}", stacklevel=4)
         return why
 

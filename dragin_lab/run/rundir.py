@@ -62,7 +62,7 @@ class Prediction(TypedDict):
     question: str
     text: str
     answer: str
-    readable: bool
+    readable: NotRequired[bool]  # always, but in lines written before it was recorded
     gold: list[str]
     em: Score
     f1: Score
@@ -90,7 +90,7 @@ class Timing(TypedDict):
     reused: Count
     stored_drafts: Count
     stored_tokens: Count
-    peak: float | None
+    peak: NotRequired[float | None]
 
 
 class _Method(TypedDict):
@@ -255,7 +255,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError) as error:
-        raise RunError(f"{path}: was changed or damaged after it was written ({error}); {_GIVE}") from None
+        raise RunError(f"{path}: was changed or damaged ({error}); run again in another folder") from None
     config.pop("sum", None)  # of a run that was recorded with checksums
     return dict(config)
 
@@ -268,6 +268,11 @@ def _check_config(path: Path, config: Any) -> None:
             "it, or run again in another folder"
         )
     msgspec.convert(config, _Config)
+
+
+def _judge_readable(line: Line) -> Line:
+    """A line as it is written today; one that does not say whether its answer could be read is judged by the answer."""
+    return line if "readable" in line else line | {"readable": bool(line["answer"].strip())}
 
 
 def read_lines(path: Path, kind: Any) -> dict[str, Line]:
@@ -287,13 +292,14 @@ def read_lines(path: Path, kind: Any) -> dict[str, Line]:
     for number, raw in enumerate(data.split(b"\n")[:-1], 1):
         try:
             line = msgspec.json.decode(raw, type=kind)
+            line = _judge_readable(line) if kind is Prediction else line
             if lines.setdefault(line["qid"], line) is not line:
                 raise ValueError(f"the id {line['qid']!r} was used before")
         except (ValueError, RecursionError) as error:
             bad.append(f"{path}, line {number}: {error}")
     if bad:
         more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
-        warnings.warn(f"{bad[0]}{more}: left out, as if it had not been written", stacklevel=3)
+        warnings.warn(f"{bad[0]}{more}: left out; a run that goes on asks these questions again", stacklevel=3)
     return lines
 
 
@@ -330,8 +336,10 @@ def read_table(path: Path) -> list[RunRecord]:
         runs = [RunRecord(path / str(at), config, []) for at, config in enumerate(head["runs"])]
         for raw in rest:
             number += 1
-            row: Line = dict(msgspec.json.decode(raw, type=_Row))
+            row = _judge_readable(msgspec.json.decode(raw, type=_Row))
             run, qid = runs[row.pop("run")], row["qid"]
+            if qid in run.timings:
+                raise ValueError(f"the id {qid!r} was used before")
             run.timings[qid] = {key: row.pop(key) for key in ("seconds", PEAK) if key in row}
             if "cause" in row:
                 run.causes[qid] = row.pop("cause")

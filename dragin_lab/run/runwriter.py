@@ -165,7 +165,7 @@ class RunFolder:
 
     def _open(self, folder: Path) -> None:
         kept = os.listdir(folder / TRACES) if file_of(folder, TRACES).is_dir() else []
-        self._room = TRACE_SPACE - sum(trace_file(folder, name).stat().st_size for name in kept)
+        self._room = TRACE_SPACE - sum(os.lstat(trace_file(folder, name)).st_size for name in kept)
         clear_drafts(folder)
         if not (folder / CONFIG).exists():
             if (folder / PREDICTIONS).exists():
@@ -231,9 +231,10 @@ class RunFolder:
             save_trace(trace, path, slim=not self._traces)
             self._room -= path.stat().st_size
         except (OSError, TraceFileError) as error:
+            why = not_saved(path.parent, error) if isinstance(error, OSError) else str(error)
             if self._traces:
-                raise NotWrittenError(str(error)) from error
-            why, self._room = str(error), 0  # nobody asked for it, and the answers matter more
+                raise NotWrittenError(why) from error
+            self._room = 0  # nobody asked for it, and the answers matter more
         if not self._traces and self._room <= 0:
             warnings.warn(f"{folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
 
@@ -265,9 +266,12 @@ def check_settings(
     """
     there = read_config(as_path(folder))
     before, now = (_compared_settings(one) for one in (there, json.loads(_write_config(config))))
-    fewer, fingerprint = before["dataset"]["questions"], before["dataset"].get("fingerprint")
-    if grown and fewer < now["dataset"]["questions"] and grown(fewer) == fingerprint:
-        before["dataset"] = now["dataset"]
+    recorded, asked = before["dataset"], now["dataset"]
+    answered = recorded["questions"]
+    if grown and answered < asked["questions"]:  # as many of those asked for now are compared
+        now["dataset"] = asked | {"questions": answered, "fingerprint": grown(answered)}
+    elif answered > asked["questions"]:  # another fingerprint follows from that
+        now["dataset"] = asked | {"fingerprint": recorded.get("fingerprint")}
     if changes := differences(before, now):
         more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
         raise RunError(

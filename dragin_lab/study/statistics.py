@@ -1,7 +1,7 @@
 """Tests of a difference between two methods, intervals over groups, and the area of a score.
 
 Two methods on the same questions are compared by randomisation: if they were equal, the difference on each question
-could as well have had the other sign. p values are scipy's; the intervals are drawn as in ``run.sweeps``.
+could as well have had the other sign. p values are scipy's; the intervals are drawn as in ``run.intervals``.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _FORMATS = {
 VERSION = "4"
 ALTERNATIVES = 3  # of each token in a slim trace
 SLIM = b"dragin_lab slim trace\n"  # what its file begins with
-LARGEST = 4 * 2**30  # bytes of a file that is read
+LARGEST = 4 * 2**30  # bytes of a file
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = False, slim: bool
     Raises ``TraceFileError`` where the trace holds something that is not data (naming the field) or where the file
     cannot be written (naming path and remedy); an old file then stays as it was.
     """
-    path = as_path(path, TraceFileError)
+    path = check_regular(as_path(path, TraceFileError))
     arrays: dict[str, np.ndarray] = {}
     cut = partial(_cut_draft, hidden=hidden and not slim, slim=slim)
     # ASCII only, so that even half a surrogate pair survives
@@ -57,6 +57,8 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = False, slim: bool
     except msgspec.ValidationError as error:
         raise TraceFileError(f"{path}: not saved, as it could not be read back: {_name_fault(error)}") from None
     data = safetensors.numpy.save(arrays, {"format": _format_of(type(trace)), "version": VERSION, "trace": text})
+    if len(data) > LARGEST:
+        raise TraceFileError(f"{path}: not saved; the trace has {len(data):,} bytes, and a file at most {LARGEST:,}")
     try:
         write_whole(path, SLIM + zlib.compress(data) if slim else data)
     except OSError as error:
@@ -64,9 +66,16 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = False, slim: bool
     return path
 
 
+def check_regular(path: Path) -> Path:
+    """``TraceFileError`` for what is there and no regular file: a pipe would block, and a device has no end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise TraceFileError(f"{path}: is not a regular file; give the name of a file")
+    return path
+
+
 def load_trace(kind: type[T], path: str | Path) -> T:
     """Read a trace, an object of ``kind``; ``TraceFileError`` names a file that is not one, or that was damaged."""
-    path = as_path(path, TraceFileError)
+    path = check_regular(as_path(path, TraceFileError))
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise TraceFileError(f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read")

@@ -174,7 +174,7 @@ def test_an_old_file_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytes
         ("file/t", "Not a directory; create the folder"),
         ("x" * 300, "File name too long; choose a shorter name"),
         (".", "Is a directory"),
-        ("/dev/full", "No space left on device"),
+        ("/dev/full", "is not a regular file"),
     ],
 )
 def test_says_why_a_path_cannot_be_written(tmp_path: Path, name: str, message: str) -> None:
