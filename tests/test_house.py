@@ -25,7 +25,7 @@ BUDGETS = {
     "catalog": (318, 2),
     "almanac": (159, 2),
     "data": (1167, 8),
-    "engines": (3803, 18),
+    "engines": (3843, 18),
     "retrieval": (1417, 9),
     "run": (3195, 13),
     "study": (2767, 12),

@@ -97,13 +97,15 @@ def _convert_once(file: Path, name: str, read: Callable[[], Sequence[Any]], pack
             print(printable(f"{file.name}: converting it once, into {folder}"), file=sys.stderr, flush=True)
             parts = read()
             shutil.rmtree(partial, ignore_errors=True)
-            with silence_library():
-                for part in parts:
-                    part.save_pretrained(partial)
-            partial.rename(folder)
+            try:
+                with silence_library():
+                    for part in parts:
+                        part.save_pretrained(partial)
+                partial.rename(folder)
+            finally:  # within the lock, as the next one writes there too
+                shutil.rmtree(partial, ignore_errors=True)
         return folder
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise ModelError(
             f"{file.name}: its conversion cannot be saved in {folder.parent} ({shorten(error)}); "
             "make room there, or set XDG_CACHE_HOME to another folder"

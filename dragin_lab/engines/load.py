@@ -34,7 +34,7 @@ _TAKES = {
         "dtype", "device", "device_map", "quantization", "layer", "heads", "alternatives", "sample", "check",
     ),
     "llama.cpp": ("tokenizer", "layer", "heads", "alternatives", "sample", "check", "dtype", "threads", "context"),
-    "a server": ("tokenizer", "likeliest", "sample", "check", "timeout"),
+    "a model behind a server": ("tokenizer", "likeliest", "sample", "check", "timeout"),
 }  # fmt: skip
 
 
@@ -202,10 +202,10 @@ def open_model(
     kind = choice("engine", engine or "transformers", ("transformers", "llama.cpp"))
     if served and engine is not None:
         raise SettingError(f"engine={engine!r}: the server at {without_secrets(str(source))} is one; leave engine out")
-    kind = "a server" if served else kind
+    kind = "a model behind a server" if served else kind
     loading = {name: value for name, value in loading.items() if value is not None}
     if wrong := [f"{name}={shown(value)}" for name, value in loading.items() if name not in _TAKES[kind]]:
-        raise SettingError(f"{', '.join(wrong)} has no meaning for engine {kind}; leave it out")
+        raise SettingError(f"{', '.join(wrong)} has no meaning for {kind}; leave it out")
     if served:
         return _connect(str(source), loading)
     return _open_llama(source, loading) if kind == "llama.cpp" else LanguageModel.load(source, **loading)

@@ -11,9 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import httpx
 import torch
-from huggingface_hub import file_exists, try_to_load_from_cache
+from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
@@ -24,6 +23,7 @@ from transformers import (
     GenerationConfig,
     PreTrainedModel,
 )
+from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
 from dragin_lab.engines.tokenizer import HFTokenizer
@@ -105,10 +105,8 @@ def load_weights(auto: Any, name: str, **options: Any) -> Any:
 
 def hub_has(name: str, file: str) -> bool:
     """Whether a Hugging Face id has a file, in the local cache or on the hub."""
-    if isinstance(try_to_load_from_cache(name, file), str):
-        return True
-    with suppress(OSError, httpx.HTTPError):
-        return file_exists(name, file)
+    with suppress(OSError):  # it is not there, or nobody answers
+        return cached_file(name, file) is not None
     return False
 
 

@@ -26,6 +26,8 @@ BROKEN = "\ufffd"
 Span = tuple[int, int]
 Decode = Callable[[Sequence[int]], str]
 
+_LONG = 24  # tokens decoded again at every step before the window moves on
+
 
 class HFTokenizer:
     """Implements ``episode.Tokenizer`` and adds character offsets; ``hf`` is the tokenizer of ``transformers`` itself.
@@ -220,22 +222,30 @@ class Spans:
 
     ``text`` is the part that no later token can change: a character whose bytes are not all there is held back until
     they are, and ``spans`` then covers only the tokens before it. ``decode`` must skip special tokens; ``silent`` are
-    the ids of those, whose spans are empty.
+    the ids of those, whose spans are empty. Only a window of the last tokens is decoded at each step, so the cost of
+    a step does not grow with the text; ``all`` compares the result with the text decoded as a whole.
     """
 
     def __init__(self, decode: Decode, silent: Collection[int] = ()) -> None:
         self.text = ""
         self.spans: list[Span] = []  # one per settled token
         self.ids: list[int] = []
-        self._decode, self._silent = decode, silent
-        self._decoded: list[str] = []  # up to and with each token
+        self._decode = decode
+        self._silent = silent
+        self._anchor = 0  # first token of the window
+        self._window = ""  # the settled tokens of the window, decoded
 
     def push(self, token: int) -> None:
         """Add one token."""
         self.ids.append(token)
-        self._decoded.append(self._decode(self.ids))
-        if not self._decoded[-1].endswith(BROKEN):
-            self._settle()
+        window = self._decode(self.ids[self._anchor :])
+        if window.endswith(BROKEN):
+            return
+        if window.startswith(self._window):
+            self._settle(window)
+        else:  # bytes that turned out broken took back characters
+            self._rebuild(self._decode(self.ids))
+            self._window = window
 
     def provisional(self) -> list[Span]:
         """Spans of all tokens so far; those of an unfinished character are empty and stand at the end of the text."""
@@ -246,18 +256,38 @@ class Spans:
         """Push what follows of ``ids``; the whole text, equal to decoding all of them at once, and every span."""
         for token in ids[len(self.ids) :]:
             self.push(token)
-        if len(self.spans) < len(self.ids):
-            self._settle()
+        whole = self._decode(self.ids)
+        if len(self.spans) < len(self.ids) and (window := self._decode(self.ids[self._anchor :])).startswith(
+            self._window
+        ):
+            self._settle(window)
+        if self.text != whole or len(self.spans) < len(
+            self.ids
+        ):  # a decoder that looks further back than the window, or bytes that stayed broken
+            self._rebuild(whole)
         return self.text, self.spans
 
-    def _settle(self) -> None:
-        """Take what is decoded as final, and give the waiting tokens their spans."""
-        whole = self._decoded[-1]
-        # Bytes that turned out broken take back characters.
-        done = len(self.spans) if whole.startswith(self.text) else 0
-        silent = [i in self._silent for i in self.ids[done:]]
-        self.spans[done:] = spans_of(self._decoded[done:], whole, silent, len(self.text) if done else 0)
+    def _rebuild(self, whole: str) -> None:
         self.text = whole
+        decoded = [self._decode(self.ids[: i + 1]) for i in range(len(self.ids))]
+        self.spans = spans_of(decoded, whole, [i in self._silent for i in self.ids])
+
+    def _settle(self, window: str) -> None:
+        """Take ``window`` as the final text of the window and give the waiting tokens their spans."""
+        done, here = len(self.spans), len(self.text) - len(self._window)
+        waiting = self.ids[done:]
+        decoded = [self._decode(self.ids[self._anchor : done + i + 1]) for i in range(len(waiting) - 1)] + [window]
+        settled = spans_of(decoded, window, [i in self._silent for i in waiting], start=len(self._window))
+        self.spans += [(a + here, b + here) for a, b in settled]
+        new = window[len(self._window) :]
+        self.text += new
+        self._window = window
+        if len(self.ids) - self._anchor > _LONG and new:
+            # Decoders treat the first token of a list differently (they strip its space), so the new window starts
+            # with a token that has text of its own and ends a character.
+            tail = self._decode(self.ids[done:])
+            if tail and not tail.startswith(BROKEN) and self.ids[done] not in self._silent:
+                self._anchor, self._window = done, tail
 
 
 def spans_of(decoded: Sequence[str], whole: str, silent: Sequence[bool], start: int = 0) -> list[Span]:

@@ -60,7 +60,7 @@ class Waves(Batch):
     def step(self) -> list[Ended]:
         """Write a wave; the drafts that ended, each with its ``Draft`` or with what it failed with."""
         if self.size == 1:
-            return super().step()
+            return self._step_alone()
         ended: list[Ended] = []
         with self.lm.in_use():
             while self._waiting and len(self._writing) < self.size:
@@ -77,8 +77,18 @@ class Waves(Batch):
             elif n > 1:
                 self._halve(n)
             else:
-                ended += super().step()
+                ended += self._step_alone()
         return ended
+
+    def _step_alone(self) -> list[Ended]:
+        """Write one draft by itself; where memory is short, once more without the kept beginnings."""
+        waiting, ended = self._waiting[:1], super().step()
+        if not (ended and isinstance(ended[0][1], Exception) and out_of_memory(ended[0][1])):
+            return ended
+        ended[0][1].__traceback__ = None
+        self.lm.kept.clear()
+        self._waiting[:0] = waiting
+        return super().step()
 
     def _begin(self, job: _Job, ended: list[Ended]) -> None:
         """Read the prompt of a draft; where memory is short the others make room, and begin again beside fewer."""
@@ -94,11 +104,11 @@ class Waves(Batch):
                     self._halve(restarted + 1)
                 self._writing.append((job, writing))
                 return
-            if not (out_of_memory(failed) and self._writing):
+            if not out_of_memory(failed) or not (self._writing or len(self.lm.kept)):
                 ended.append((job[0], failed))
                 return
             failed.__traceback__ = None  # it holds on to the tensors of its frames
-            restarted = self._restart()
+            restarted += self._restart()
 
     def _write(self, ended: list[Ended]) -> None:
         """Write the drafts under way, those that capture the same layer's states together."""

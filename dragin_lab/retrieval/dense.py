@@ -259,4 +259,4 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
         digest, brackets = hash_weights(opened, weight_files(source, folder)), "nli" not in name.lower()
         return Encoder(name, opened, weights_sha256=digest, pooling="weighted mean", brackets=brackets)
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-        raise ModelError(f"{name} cannot be loaded by sentence-transformers: {str(error)[:300]}") from error
+        raise ModelError(f"{name} cannot be loaded as an encoder: {str(error)[:300]}") from error
