@@ -268,8 +268,8 @@ def check_settings(
     before, now = (_compared_settings(one) for one in (there, json.loads(_write_config(config))))
     recorded, asked = before["dataset"], now["dataset"]
     answered = recorded["questions"]
-    if grown and answered < asked["questions"]:  # as many of those asked for now are compared
-        now["dataset"] = asked | {"questions": answered, "fingerprint": grown(answered)}
+    if grown and answered < asked["questions"] and recorded.get("fingerprint") == grown(answered):
+        now["dataset"] = asked | {key: recorded[key] for key in ("questions", "fingerprint")}
     elif answered > asked["questions"]:  # another fingerprint follows from that
         now["dataset"] = asked | {"fingerprint": recorded.get("fingerprint")}
     if changes := differences(before, now):
