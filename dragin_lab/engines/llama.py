@@ -169,7 +169,7 @@ class LlamaModel(Engine):
         slow = f"; its build lacks this machine's {can}, so it reads more slowly: build llama-cpp-python here" * lacks
         return (
             f"{self.name}: llama.cpp on {self.context.threads} threads, {self.context.window:,} tokens of prompt and "
-            f"text{slow}"
+            f"text{slow}{', without AMX, which crashes in some builds' * self.context.without_amx}"
         )
 
     def check(self) -> list[Check]:

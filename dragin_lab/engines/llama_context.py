@@ -95,7 +95,11 @@ class LlamaContext:
         self.bindings = C = load_bindings()
         self.file, self.threads, self.dtype = file, threads, choice("dtype", dtype, DTYPES)
         _ERRORS.clear()
-        model = C.llama_model_load_from_file(os.fsencode(file), C.llama_model_default_params())
+        parameters = C.llama_model_default_params()
+        # A build by some compilers ends the process where weights are laid out for AMX (ggml-org/llama.cpp#20824).
+        self.without_amx = b"AMX_INT8 = 1" in C.llama_print_system_info()
+        parameters.use_extra_bufts = not self.without_amx
+        model = C.llama_model_load_from_file(os.fsencode(file), parameters)
         if not model:
             raise ModelError(
                 f"{file.name} cannot be opened by llama.cpp ({'; '.join(_ERRORS[:1]) or 'it does not say why'}); it "

@@ -312,6 +312,17 @@ def test_the_files_own_tokenizer_is_the_default(tmp_path: Path, monkeypatch: pyt
 
 
 @ready
+def test_a_build_with_amx_is_used_without_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings = llama_context.load_bindings()
+    system = bindings.llama_print_system_info()
+    for says in (system.replace(b"AMX_INT8 = 1 | ", b""), system + b"AMX_INT8 = 1 | "):
+        monkeypatch.setattr(bindings, "llama_print_system_info", lambda says=says: says)
+        with open_lab(file) as lab:
+            assert ("without AMX" in lab.model.describe_build()) == (b"AMX_INT8" in says)
+            assert lab.ask(QUESTIONS[0], "flare", max_new_tokens=2).text
+
+
+@ready
 def test_an_architecture_without_the_node_is_refused_for_attention_by_name(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
