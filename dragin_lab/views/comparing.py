@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -26,7 +27,7 @@ from dragin_lab.views.pages import Page, open_trace, render, styled
 
 MAX_TRACES = 16
 MAX_SENTENCES = 40
-ALIKE = 0.2  # sentences less alike than this do not stand in one slot
+ALIKE = 0.15  # sentences less alike than this do not stand in one slot
 
 
 @dataclass
@@ -77,8 +78,8 @@ def compare(
         [None if at is None else text[at] for text, at in zip(texts, slot, strict=True)]
         for slot in align_sentences([[sentence.text for sentence in text[:MAX_SENTENCES]] for text in texts])
     ]
-    more = {name: len(text) - MAX_SENTENCES for name, text in zip(names, texts, strict=True)}
-    left_out = "; ".join(f"{name}: {count(n, 'more sentence')}" for name, n in more.items() if n > 0)
+    more = [(name, len(text) - MAX_SENTENCES) for name, text in zip(names, texts, strict=True)]
+    left_out = "; ".join(f"{name}: {count(n, 'more sentence')}" for name, n in more if n > 0)
     columns = list(zip(names, opened, strict=True))
     inner = render("compare.html", columns=columns, slots=slots, left_out=left_out, cut_off=cut_off)
     return Page(questions[0], inner, _write_text(columns, slots))
@@ -114,19 +115,25 @@ def _write_text(columns: list[tuple[str, Trace]], slots: list[list[Sentence | No
     return printable("\n".join(lines)) + "\n"
 
 
+def count_trigrams(sentence: str) -> Counter[str]:
+    """The character trigrams of a sentence, case aside: those of languages that set no spaces too."""
+    text = f" {' '.join(sentence.casefold().split())} "
+    return Counter(text[at : at + 3] for at in range(max(len(text) - 2, 1)))
+
+
 def align_sentences(texts: Sequence[Sequence[str]]) -> list[list[int | None]]:
     """Slots in reading order; each holds for every text the number of the sentence in it, None for none.
 
     The texts are added one after another. Each keeps its order; a sentence joins a slot, so
-    the most alike pairs stand together, or gets a slot of its own.
+    the most alike pairs (Dice's coefficient) stand together, or gets a slot of its own.
     """
     slots: list[list[int | None]] = []
-    words = [[sentence.casefold().split() for sentence in sentences] for sentences in texts]
-    for number, sentences in enumerate(words):
+    trigrams = [[count_trigrams(sentence) for sentence in sentences] for sentences in texts]
+    for number, sentences in enumerate(trigrams):
         likeness = np.zeros((len(slots), len(sentences)))  # (slots, sentences)
         for (row, slot), (column, sentence) in product(enumerate(slots), enumerate(sentences)):
-            others = [words[text][at] for text, at in enumerate(slot) if at is not None]
-            likeness[row, column] = max(SequenceMatcher(None, one, sentence, autojunk=False).ratio() for one in others)
+            others = [trigrams[text][at] for text, at in enumerate(slot) if at is not None]
+            likeness[row, column] = max(2 * (one & sentence).total() / (one + sentence).total() for one in others)
         merged: list[list[int | None]] = []
         for (i, j), (k, m) in pairwise([(-1, -1), *_pair_alike(likeness), (len(slots), len(sentences))]):
             merged += [[*slot, None] for slot in slots[i + 1 : k]]
@@ -160,19 +167,20 @@ def question_table(runs: Runs) -> pd.DataFrame:
 
 def describe_answers(runs: Runs, dataset: str, qid: str, names: Sequence[str]) -> str:
     """The answers of methods to one question side by side, with why they are wrong and where they first part."""
-    lines, traces = [], {}
+    lines, traces = [], list[tuple[str, Trace]]()
     for name in names:
         record, line = runs.record(qid, name, dataset)
         cause = runs.cause(qid, name, dataset)
         lines.append(f"<b>{esc(name)}</b>: {esc(line['answer'])}" + (f" – {esc(cause.why)}" if cause else ""))
         if (kept := runs.kept_trace(record, qid)) is not None:
-            traces[name] = kept
+            traces.append((name, kept))
     head = "<br>".join(lines) + ("" if len(traces) == len(names) else "<br>A run kept no trace of it.")
-    html = styled(f"<p>{head}</p>")
     if len(traces) > 1:
-        first, second = list(traces.values())[:2]
-        html += compare([first, second], labels=list(traces)[:2]).html
+        (_, first), (_, second) = traces[:2]
         written = [line for line in first.diff(second).splitlines() if line.startswith(("steps", "text", "answer"))]
         differs = clip(next(iter(written), "nothing that was written"), 300)[0]
-        html += styled(f"<p>First difference: {esc(differs)}</p>")
-    return html + "".join(trace._repr_html_() for trace in traces.values())
+        head += f"<br>First difference: {esc(differs)}"
+    html = styled(f"<p>{head}</p>")
+    if len(traces) > 1:
+        html += compare([trace for _, trace in traces[:2]], labels=[name for name, _ in traces[:2]]).html
+    return html + "".join(trace._repr_html_() for _, trace in traces)

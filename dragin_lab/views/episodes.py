@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FATES = {"kept": theme.TEAL, "thrown away": theme.AMBER, "not decided yet": theme.GREY}
 PARTS = {"question": theme.BLUE, "answer so far": theme.TEAL, "draft": theme.PURPLE}
+CANDIDATES = 250  # words that stand on an axis of selections
 ABOVE = {"orientation": "h", "y": 1, "yanchor": "bottom"}  # where a short legend stands
 
 
@@ -106,9 +107,10 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
     if query is None or not len(query.words):
         reason = f"Query formulator {trace.method.get('what', '?')!r} does not weigh words by attention."
         return theme.message(title, reason if query is not None else f"Step {own.index + 1} retrieved nothing.")
-    parts = find_parts(trace, own)
-    rows = pd.DataFrame({"part": parts, "weight": query.weights, "chosen": query.chosen})
-    known = zip(query.words, parts, query.weights, strict=True)
+    words = query.words[-CANDIDATES:]
+    candidates = {"part": find_parts(trace, own), "weight": query.weights, "chosen": query.chosen}
+    rows = pd.DataFrame(candidates).tail(CANDIDATES).reset_index(drop=True)
+    known = zip(words, rows["part"], rows["weight"], strict=True)
     rows["about"] = [f"{theme.label(word)} · {part} · {num(weight)}" for word, part, weight in known]
     figure = go.Figure()
     for part, chosen in product(PARTS, (True, False)):
@@ -120,9 +122,11 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
             textangle=0, marker={"color": PARTS[part], "opacity": 1 if chosen else 0.55, "pattern": pattern},
             customdata=inside["about"],
         )  # fmt: skip
-    draw_edges(parts, figure.add_vline, theme.GRID)
-    ticks = [theme.clip_label(word, 20) for word in query.words]
-    figure.update_xaxes(tickvals=rows.index, ticktext=ticks, tickangle=-60, showgrid=False, title=chosen_line(query))
+    draw_edges(rows["part"].tolist(), figure.add_vline, theme.GRID)
+    left = len(query.words) - len(words)
+    about = chosen_line(query) + (f"; {count(left, 'earlier word')} left out" if left else "")
+    ticks = [theme.clip_label(word, 20) for word in words]
+    figure.update_xaxes(tickvals=rows.index, ticktext=ticks, tickangle=-60, showgrid=False, title=about)
     hit = "the hit" if unit_of(trace) == "word" else f"the words that stand for the {unit_of(trace)}"
     figure.update_yaxes(title_text=f"attention from {hit}")
     return theme.finish(figure, title, 400, barmode="overlay", legend=ABOVE)

@@ -41,20 +41,24 @@ def styled(inner: str, before: str = "") -> str:
     return f'<div class="dl-out mathjax_ignore tex2jax_ignore">{before}{style}{inner}</div>'
 
 
-TEMPLATES = Environment(
-    loader=PackageLoader("dragin_lab.views"),
-    autoescape=True,
-    finalize=lambda value: value if type(value) is Markup else printable(value),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-TEMPLATES.globals |= {tool.__name__: tool for tool in (clip, clip_html, count, num, short, zip)}
+@cache
+def load_templates() -> Environment:
+    """The pages' templates."""
+    templates = Environment(
+        loader=PackageLoader("dragin_lab.views"),
+        autoescape=True,
+        finalize=lambda value: value if type(value) is Markup else printable(value),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.globals |= {tool.__name__: tool for tool in (clip, clip_html, count, num, short, zip)}
+    return templates
 
 
 def render(template: str, **context: Any) -> str:
     """A template of the pages, filled in."""
-    return TEMPLATES.get_template(template).render(context, facts=facts)
+    return load_templates().get_template(template).render(context, facts=facts)
 
 
 @cache

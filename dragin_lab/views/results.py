@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from sklearn.metrics import roc_curve
 
 from dragin_lab.catalog.methods import restore_method
 from dragin_lab.checks import instance, number, several, text
@@ -205,6 +204,8 @@ def roc(
     lacking, known = int(labels.sum()), int((~labels).sum())
     if not (lacking and known):
         return theme.message("ROC", NOT_BOTH)
+    from sklearn.metrics import roc_curve  # which takes a second to import
+
     figure = theme.panels(["ROC", "precision and recall"], cols=2, horizontal_spacing=0.12)
     areas = {name: roc_area(values, labels) for name, values in scores.items()}
     for place, name in enumerate(sorted(scores, key=lambda name: -areas[name])):

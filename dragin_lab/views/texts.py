@@ -20,16 +20,17 @@ from dragin_lab.views.facts import clip, count, num
 from dragin_lab.views.rows import check_trace, compare, measure_of, threshold_of, token_rows, unit_of
 
 LEVELS, BELOW = 9, 5  # levels of colour, and how many of them lie at or below θ
-MOST = 2000  # tokens that are coloured one by one
 _MARKER_ONLY = re.compile("^[▁Ġ\\s]*$")
 
 
 class Texts:
     """The rows of everything that a trace's model wrote, with one scale of colour, whose levels end at ``bounds``."""
 
+    most = 2000  # tokens that are coloured one by one
+
     def __init__(self, trace: Trace) -> None:
         self.trace, self.rows, self.left_out = trace, dict[tuple[int, str], Any](), 0
-        room = MOST
+        room = self.most
         for step, name, text in written(trace.steps):
             if len(text) <= room:
                 self.rows[step.index, name] = token_rows(trace, step, name, text)

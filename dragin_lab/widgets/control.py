@@ -66,13 +66,13 @@ class Control(ipw.VBox):
     def run(
         self,
         start: Callable[[], Any],
-        after: Callable[[Trace, bool], None],
+        after: Callable[[Trace], None],
         each: Callable[[Any, Trace], None] = lambda event, trace: None,
         says: str = "",
     ) -> Trace:
         """Take the events that ``start`` gives, one after another, until their end or ``stop``; returns their trace.
 
-        ``each`` is called with every event, ``after`` at the end, with whether they came to it. Raises
+        ``each`` is called with every event, ``after`` at the end, be it an error's: ``trace.ended`` says which. Raises
         ``SettingError`` while the model runs already; otherwise as ``start``.
         """
         if self._worker is not None and self._worker.is_alive():
@@ -89,7 +89,7 @@ class Control(ipw.VBox):
             finally:
                 events.close()
                 self.stop_button.disabled = True
-            after(events.trace, not self._stop.is_set())
+                after(events.trace)
 
         self._stop.clear()
         self.stop_button.disabled = False

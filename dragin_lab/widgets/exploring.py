@@ -179,8 +179,8 @@ class Explorer(Control):
             raise SettingError("without a lab nothing new can be written; give one: dl.explore(trace, lab)")
         tree, lab, parent = self.tree, self.lab, self.trace
 
-        def keep(trace: Trace, whole: bool) -> None:
-            if not whole:
+        def keep(trace: Trace) -> None:
+            if trace.ended in ("cancelled", "error"):
                 return self.say("Stopped; nothing was added.")
             added = tree.add(trace)
             self.which.options = self.list_branches()
@@ -201,11 +201,11 @@ def explore(
 ) -> Explorer:
     """An episode token by token: click one, or move the slider, and see all that is known of it.
 
-    It opens at ``step``, its ``source`` ("draft" or "continuation") and ``token``, counted from 1; default where it
-    first retrieved. With the ``lab`` that made the trace another token, query, set of passages or decision is a button
-    (``Lab.branch``); ``.tree`` keeps all branches. Two buttons label the chosen tokens in the file ``marks``, which
-    ``dl.Spans.load`` reads. Without a kernel: ``trace.heatmap()``. Raises ``SettingError`` for a place that is not
-    there.
+    It opens at ``step``, its ``source`` ("draft" or "continuation") and ``token``, counted from 1, of the trace or of a
+    tree's first; default where it first retrieved. With the ``lab`` that made the trace another token, query, set of
+    passages or decision is a button (``Lab.branch``); ``.tree`` keeps all branches. Two buttons label the chosen tokens
+    in the file ``marks``, which ``dl.Spans.load`` reads. Without a kernel: ``trace.heatmap()``. Raises ``SettingError``
+    for a place that is not there.
     """
     tree = trace if isinstance(trace, Branches) else Branches.of(open_trace(trace))
     instance("lab", lab, Lab | None, "give the dl.Lab that made the trace")
@@ -280,10 +280,11 @@ class AskLive(Control):
         self.page.value = self.done + styled(f'<div class="dl"><div class="head">{text}</div></div>')
         self.shown_at = time.monotonic()
 
-    def end(self, trace: Trace, whole: bool) -> None:
+    def end(self, trace: Trace) -> None:
         """Show the page of what was done."""
         self.page.value = trace._repr_html_()
-        self.say(f"{ended_line(trace).capitalize()}." if whole else "Stopped. What was done is here.")
+        ended = f"{ended_line(trace).capitalize()}."
+        self.say("Stopped. What was done is here." if trace.ended == "cancelled" else ended)
 
 
 def live(lab: Lab, question: str | Question, method: str, **settings: Any) -> AskLive:
@@ -309,7 +310,7 @@ class Browser(Control):
         self.beside = ipw.Dropdown(description="beside", options=["(nothing)", *runs.names])
         self.beside.value = runs.names[-1]
         self.page = ipw.HTML()
-        means = ipw.HTML(styled(show_part(runs.table())))
+        means = ipw.HTML(show_part(runs.table()))
         super().__init__([means, self.table, self.beside], [self.page], lambda: self.rows)  # a plain table
         self.stop_button.layout.display = "none"  # no model runs here
         self.table.observe(lambda _: self.guard(self.show_answers), "selected_rows")
@@ -327,7 +328,6 @@ class Browser(Control):
 def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browser:
     """Every question of some runs as a table to sort and search; a click shows its answer beside another method's.
 
-    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Raises
-    ``RunError`` for a folder without runs.
+    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Raises ``RunError`` for a folder without runs.
     """
     return Browser(runs if isinstance(runs, Runs) else Runs.load(runs))

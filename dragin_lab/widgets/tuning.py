@@ -115,10 +115,12 @@ class Tuner(Control):
         replay, lab = self.replays[self.which.value], self.lab
         method = exchange_settings(replay.method, **self.settings)
 
-        def show(trace: Trace, whole: bool) -> None:
+        def show(trace: Trace) -> None:
+            if trace.ended == "error":  # an earlier answer stays
+                return
             self.ran.append(trace)
             self.beside.value, self.beside.layout.display = trace._repr_html_(), None
-            self.say("" if whole else "Stopped; what was written stands beside.")
+            self.say("Stopped; what was written stands beside." if trace.ended == "cancelled" else "")
 
         self.run(lambda: lab.stream(replay.trace.question, method), show, says="The model answers …")
 

@@ -312,6 +312,7 @@ def test_sentences_that_say_the_same_stand_in_one_slot():
     ]
     assert align_sentences(texts) == [[None, None, 0, None], [0, 0, 1, None], [1, None, 2, None], [2, 1, 3, None]]
     assert align_sentences([[], []]) == []
+    assert align_sentences([["他出生于里加。"], ["他出生在里加。"]]) == [[0, 0]]  # a language that sets no spaces
 
 
 def test_methods_stand_under_each_other_with_their_differences():

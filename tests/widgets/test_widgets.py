@@ -282,6 +282,8 @@ def test_what_cannot_be_asked_or_fails_is_said_in_place() -> None:
     control = lab.explore("Who?", what="question")
     press(control, "Ask")
     assert "the model broke" in control.status.value
+    assert control.trace is not None
+    assert "ended by an error" in control.page.value
     control.question.value = " "
     press(control, "Ask")
     assert 'role="alert"' in control.status.value
