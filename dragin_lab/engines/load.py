@@ -36,6 +36,8 @@ _TAKES = {
     "llama.cpp": ("tokenizer", "layer", "heads", "alternatives", "sample", "check", "dtype", "threads", "context"),
     "a model behind a server": ("tokenizer", "likeliest", "sample", "check", "timeout"),
 }  # fmt: skip
+#: What stands for the default, so that any engine may be given it.
+_DEFAULTS = {"layer": "last", "alternatives": 5}
 
 
 class LanguageModel(TransformersModel):
@@ -203,8 +205,13 @@ def open_model(
     if served and engine is not None:
         raise SettingError(f"engine={engine!r}: the server at {without_secrets(str(source))} is one; leave engine out")
     kind = "a model behind a server" if served else kind
-    loading = {name: value for name, value in loading.items() if value is not None}
-    if wrong := [f"{name}={shown(value)}" for name, value in loading.items() if name not in _TAKES[kind]]:
+    taken = _TAKES[kind]
+    loading = {
+        name: value
+        for name, value in loading.items()
+        if value is not None and (name in taken or value != _DEFAULTS.get(name))
+    }
+    if wrong := [f"{name}={shown(value)}" for name, value in loading.items() if name not in taken]:
         raise SettingError(f"{', '.join(wrong)} has no meaning for {kind}; leave it out")
     if served:
         return _connect(str(source), loading)

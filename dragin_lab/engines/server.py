@@ -229,8 +229,8 @@ class LastBlock:
                             weights[name.replace(f".layers.{last}.", ".layers.0.")] = tensors.get_tensor(name).float()
             missing = self.model.load_state_dict(weights, strict=False).missing_keys
             self.model.tie_weights()
-        tied = set(getattr(self.model, "all_tied_weights_keys", None) or self.model._tied_weights_keys or ())
-        if lost := sorted(set(missing) - tied):
+        own = {name for name, _ in (*self.model.named_parameters(), *self.model.named_buffers())}  # a tied one once
+        if lost := sorted(own.intersection(missing)):
             raise ModelError(f"{folder} has no weights {', '.join(lost[:3])} (*.safetensors) of the model's last block")
         self.width: int = text.hidden_size
 

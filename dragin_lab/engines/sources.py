@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import pickle
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from transformers import (
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
+from dragin_lab.checks import choice, shown
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path
@@ -46,11 +48,6 @@ _POSITION_TABLES = ("wpe", "embed_positions", "position_embedding", "position_em
 def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
     """A path or hub id, and the folder where it is one. Raises ``ModelError`` for a path of something else."""
     path, name = as_path(source, ModelError), str(source)
-    if (path / "adapter_config.json").is_file():
-        raise ModelError(
-            f"{path} holds an adapter (peft), not a model; load both with peft, and give what merge_and_unload() "
-            "returns, or the folder that it is saved in"
-        )
     if path.is_dir():
         return str(path), path
     if path.exists() or name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name:
@@ -62,9 +59,10 @@ def load_pair(
     name: str, dtype: torch.dtype, device: torch.device, device_map: Any = None, quantization: Any = None
 ) -> tuple[Any, HFTokenizer]:
     """Model (in eval mode, on its device or as ``device_map`` says) and tokenizer of a source."""
+    refuse_adapter(name)
+    if isinstance(quantization, Mapping):
+        quantization = read_quantization(quantization)
     with loading_errors(name, "causal language model"):
-        if isinstance(quantization, Mapping):
-            quantization = BitsAndBytesConfig(**quantization)
         placing = {"device_map": device_map, "quantization_config": quantization}
         given = {key: value for key, value in placing.items() if value is not None}
         # Code that comes with a model is never run, and no prompt offers to run it.
@@ -75,6 +73,27 @@ def load_pair(
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         model = load_weights(AutoModelForCausalLM, name, dtype=dtype, config=config, **given)
     return (model if given else model.to(device)).eval(), HFTokenizer(tokenizer)
+
+
+def refuse_adapter(name: str) -> None:
+    """Raise ``ModelError`` for a folder of peft's: it may hold a tokenizer, but no model."""
+    if Path(name, "adapter_config.json").is_file():
+        raise ModelError(
+            f"{name} holds an adapter (peft), not a model; load both with peft, and give what merge_and_unload() "
+            "returns, or the folder that it is saved in"
+        )
+
+
+def read_quantization(given: Mapping[str, Any]) -> BitsAndBytesConfig:
+    """The configuration with these arguments. Raises ``SettingError`` or ``ModelError`` for others than it takes."""
+    known = [name for name in inspect.signature(BitsAndBytesConfig).parameters if name != "kwargs"]
+    for name in given:
+        choice("quantization", name, known)  # the library passes over what it does not know
+    try:
+        return BitsAndBytesConfig(**given)
+    except (ImportError, TypeError, ValueError) as error:
+        remedy = "give arguments of transformers' BitsAndBytesConfig, such as {'load_in_4bit': True}"
+        raise ModelError(f"quantization={shown(dict(given))}: {shorten(error)}; {remedy}") from error
 
 
 def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:

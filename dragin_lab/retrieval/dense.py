@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from dragin_lab.checks import EMBEDDED, count
+from dragin_lab.checks import EMBEDDED, count, shown
+from dragin_lab.checks import text as check_text
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, ModelError
 from dragin_lab.files import LOCK, as_path, locked, not_saved, user_cache, write_whole
 from dragin_lab.retrieval.corpus import Corpus
@@ -111,7 +112,7 @@ class Dense:
         """``search`` for each query, in one pass over the vectors."""
         k, faiss = min(count("k", k), len(self.corpus)), _import("faiss")
         results: list[list[Passage]] = [[] for _ in queries]
-        if asked := [number for number, query in enumerate(queries) if query.strip()]:
+        if asked := [number for number, query in enumerate(queries) if check_text("query", query).strip()]:
             vectors = self.encoder.encode_queries([queries[number] for number in asked])  # (asked, dimension)
             scores, rows = faiss.knn(vectors, self._vectors, k, metric=faiss.METRIC_INNER_PRODUCT)  # (asked, k) each
             for number, similar, nearest in zip(asked, -scores, rows, strict=True):
@@ -211,7 +212,13 @@ class Encoder:
         if self._around:
             self.model.tokenizer.backend_tokenizer.post_processor = self._around[marks]
         options |= {"normalize_embeddings": self.facts["similarity"] == "cosine", "show_progress_bar": False}
-        return np.asarray(encode([compose(text) for text in texts], **options), np.float32)
+        vectors = np.asarray(encode([compose(text) for text in texts], **options), np.float32)
+        odd = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if len(odd):
+            raise ModelError(
+                f"{self.name} gives no finite vector for {shown(texts[odd[0]])}; use another encoder or dtype"
+            )
+        return vectors
 
     def _build_brackets(self, marks: str) -> Any:
         """Puts the last token of a bracket on each side; some tokenizers put a space mark before it."""
@@ -235,20 +242,23 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
     from transformers import AutoModel
 
     from dragin_lab.almanac import embedded_model_path
+    from dragin_lab.engines import sources
     from dragin_lab.engines.load import choose_device
-    from dragin_lab.engines.sources import find_source, hash_weights, hub_has, load_weights, weight_files
 
     library, where = _import("sentence_transformers"), str(choose_device(device))
     # The embedded model's hidden states make a poor encoder, which needs no download.
-    source, folder = find_source(embedded_model_path() if model == EMBEDDED else model)
+    source, folder = sources.find_source(embedded_model_path() if model == EMBEDDED else model)
+    sources.refuse_adapter(source)
     name = EMBEDDED if model == EMBEDDED else folder.resolve().name if folder else source
-    whole = hub_has(source, "modules.json") if folder is None else (folder / "modules.json").is_file()
+    whole = sources.hub_has(source, "modules.json") if folder is None else (folder / "modules.json").is_file()
     try:
         if whole and "sgpt" not in name.lower():
             opened = library.SentenceTransformer(source, device=where, trust_remote_code=False)
             pooling = f"sentence-transformers {version('sentence-transformers')}"
-            return Encoder(name, opened, weights_sha256=hash_weights(opened, []), pooling=pooling)
-        load_weights(AutoModel, source, device_map="meta")  # sentence-transformers fills what the files lack at random
+            return Encoder(name, opened, weights_sha256=sources.hash_weights(opened, []), pooling=pooling)
+        sources.load_weights(
+            AutoModel, source, device_map="meta"
+        )  # sentence-transformers fills what the files lack at random
         modules = _import("sentence_transformers.sentence_transformer.modules")
         words = modules.Transformer(
             source, model_kwargs={"dtype": "float32"}, processor_kwargs={"padding_side": "right"}
@@ -256,7 +266,7 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
         words.tokenizer.pad_token = words.tokenizer.pad_token or words.tokenizer.convert_ids_to_tokens(0)  # masked
         pooled = modules.Pooling(words.get_embedding_dimension(), "weightedmean")
         opened = library.SentenceTransformer(modules=[words, pooled], device=where)
-        digest, brackets = hash_weights(opened, weight_files(source, folder)), "nli" not in name.lower()
+        digest, brackets = sources.hash_weights(opened, sources.weight_files(source, folder)), "nli" not in name.lower()
         return Encoder(name, opened, weights_sha256=digest, pooling="weighted mean", brackets=brackets)
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
         raise ModelError(f"{name} cannot be loaded as an encoder: {str(error)[:300]}") from error

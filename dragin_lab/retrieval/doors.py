@@ -10,7 +10,8 @@ import inspect
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -262,10 +263,12 @@ class Elasticsearch:
         match = {"query": query, "type": "best_fields", "fields": fields, "tie_breaker": TIE_BREAKER}
         body = {"_source": fields, "query": {"multi_match": match}, "size": count("k", k)}
         with_all_shards = {"search_type": "dfs_query_then_fetch"}  # scores do not depend on the number of shards
-        answer = self._ask(self.client.search, index=self.index, body=body, **with_all_shards)
-        if answer["_shards"]["failed"] or answer.get("timed_out"):
+        with self._answering():
+            answer = self.client.search(index=self.index, body=body, **with_all_shards)
+            partial = answer["_shards"]["failed"] or answer.get("timed_out")
+            hits = [hit["_source"] | {"_id": hit["_id"], "_score": hit["_score"]} for hit in answer["hits"]["hits"]]
+        if partial:
             raise SearchServerError(f"{self!r} answers for a part of the index only; check the cluster's health")
-        hits = [hit["_source"] | {"_id": hit["_id"], "_score": hit["_score"]} for hit in answer["hits"]["hits"]]
         names = {"id": "_id", "title": self.title, "text": self.text, "score": "_score"}
         return as_passages([{to: hit.get(of) for to, of in names.items()} for hit in hits], k, repr(self), query)
 
@@ -277,24 +280,29 @@ class Elasticsearch:
         return f"Elasticsearch({self.index!r})"
 
     def _describe(self) -> dict[str, Any]:
-        (facts,) = dict(self._ask(self.client.indices.get, index=self.index)).values()
-        fields, settings = facts["mappings"].get("properties", {}), facts.get("settings", {}).get("index", {})
+        with self._answering():
+            (facts,) = dict(self.client.indices.get(index=self.index)).values()
+            fields, settings = facts["mappings"].get("properties", {}), facts.get("settings", {}).get("index", {})
+            analysis = {name: fields[name].get("analyzer", "standard") for name in fields}
+            passages, version = self.client.count(index=self.index)["count"], self.client.info()["version"]
+            server = f"{version.get('distribution', 'elasticsearch')} {version.get('number', '?')}"
         if missing := [name for name in (self.title, self.text) if name not in fields]:
             raise SearchServerError(f"{self!r} has no field {missing[0]!r}, only {', '.join(fields)}; name the fields")
-        if not (passages := self._ask(self.client.count, index=self.index)["count"]):
+        if not passages:
             raise SearchServerError(f"{self!r} is empty; fill it, or give another index")
-        version = self._ask(self.client.info)["version"]
         return {
-            "analysis": {name: fields[name].get("analyzer", "standard") for name in (self.title, self.text)},
+            "analysis": {name: analysis[name] for name in (self.title, self.text)},
             "similarity": settings.get("similarity") or "default (BM25, k1 1.2, b 0.75)",
             "index_uuid": settings.get("uuid"),
             "shards": settings.get("number_of_shards"),
-            "server": f"{version.get('distribution', 'elasticsearch')} {version.get('number', '?')}",
+            "server": server,
             "passages": passages,
         }
 
-    def _ask(self, call: Any, **request: Any) -> Any:
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Name the index of a request that fails, and of an answer that lacks what a search server's has."""
         try:
-            return call(**request)
+            yield
         except Exception as error:  # of two libraries, neither of which is imported here
             raise SearchServerError(f"{self!r}: {type(error).__name__}: {str(error)[:300]}") from error

@@ -335,9 +335,10 @@ def prepare_ray(
         raise MissingPackageError("a cluster needs ray; pip install 'dragin_lab[cluster]'") from error
     if address not in ("local", "auto"):
         host, _, port = address.rpartition(":")
-        if "://" in address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            remedy = "give the head's HOST:PORT, as 10.0.0.5:6379, 'auto' or 'local'"
-            raise SettingError(f"address {shown(address)}: {remedy}")
+        odd = "://" in address or "@" in address  # which may hold a password, so it is not repeated
+        if odd or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            named = shown(address.rpartition("@")[2])
+            raise SettingError(f"address {named}: give the head's HOST:PORT, as 10.0.0.5:6379, 'auto' or 'local'")
         try:  # Ray itself tries for minutes
             socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
         except OSError as error:

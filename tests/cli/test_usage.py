@@ -68,6 +68,7 @@ WRONG = [
     ("run --dataset no-such.json", ("no-such.json",)),
     ("run --dataset almanac/iirc --split dve", ("dve",)),
     ("run --output /dev/null/x", ("--output",)),
+    ("run --store ''", ("it is empty",)),
     ("run --preset paper", ("say for which model", "llama2-7b-chat:paper")),
     ("run --preset llama2-7-chat:paper", ("llama2-7-chat", "did you mean")),
     ("run --preset llama2-7b-chat:papre", ("papre", "did you mean 'paper'")),
@@ -92,6 +93,7 @@ ON_A_CLUSTER = [
     ("run --ray head", ("'head'", "HOST:PORT")),
     ("run --ray head:0", ("'head:0'", "HOST:PORT")),
     ("run --ray ray://head:10001", ("'ray://head:10001'", "HOST:PORT")),
+    ("run --ray me:secret@head:6379", ("'head:6379'", "HOST:PORT")),
     ("run --ray 127.0.0.1:{port}", ("no answer from 127.0.0.1:", "start a cluster there")),
 ]
 

@@ -98,6 +98,7 @@ def test_paths_that_are_no_model(tmp_path: Path, folder: Path) -> None:
     refused(folder, "cannot be loaded .*no file named model.safetensors")
     (folder / "adapter_config.json").write_text("{}")
     refused(folder, "holds an adapter .*merge_and_unload")
+    assert load.load_tokenizer(folder).ends == {2}  # peft keeps one beside the adapter
 
 
 def test_weights_that_cannot_be_read_or_hold_more_than_weights(folder: Path) -> None:
@@ -148,7 +149,9 @@ def test_settings_that_do_not_exist() -> None:
     refused(SMALL, "device='toaster' cannot be used", device="toaster")
     with pytest.raises(SettingError, match="alternatives=0"):
         LanguageModel.load(SMALL, alternatives=0)
-    refused(SMALL, "load_in_4bit", quantization={"load_in_4bit": "yes"})
+    refused(SMALL, "quantization=.*must be a boolean; give arguments of", quantization={"load_in_4bit": "yes"})
+    with pytest.raises(SettingError, match="quantization 'load_in_4bits' does not exist; did you mean 'load_in_4bit'"):
+        LanguageModel.load(SMALL, quantization={"load_in_4bits": True})
     if not torch.cuda.is_available():
         refused(SMALL, "device='cuda' cannot be used", device="cuda")
 

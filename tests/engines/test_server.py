@@ -354,6 +354,10 @@ def test_what_cannot_be_opened_is_refused(asking: Any) -> None:
         _ = dl.Lab("http://127.0.0.1:9", tokenizer="almanac").model
     with pytest.raises(ModelError, match="the tokenizer is not that of the model at"):
         asking(shift=1)
+    with pytest.raises(SettingError, match="layer=3 has no meaning for a model behind a server; leave it out"):
+        asking(layer=3)
+    lab, _ = asking(layer="last", alternatives=5)  # what stands for the default has one for any engine
+    assert lab.ask("Who?", "wo-rag").ended != "error"
 
 
 # -- bounds of an entropy from the k likeliest tokens -----------------------------------------------------------------

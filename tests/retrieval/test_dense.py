@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from command import Command
 from encoding import WordEncoder
 from sources import some_passages, write_json_lines
 
-from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError
+from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, ModelError, SettingError
 from dragin_lab.retrieval import dense
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
@@ -69,6 +71,17 @@ def test_many_queries_at_once_find_what_each_does_alone(corpus: Corpus, tmp_path
     assert opened.search_many([], 2) == []
     assert len(opened.search("cat", 99)) == 4
     assert opened.search(" ", 2) == []
+    with pytest.raises(SettingError, match="query"):
+        opened.search(7, 2)  # type: ignore[arg-type]
+
+
+def test_a_vector_that_is_not_finite_is_refused() -> None:
+    facts = {"get_embedding_dimension": lambda: 2, "similarity_fn_name": "dot", "max_seq_length": 9}
+    broken = SimpleNamespace(encode_query=lambda texts, **_: [[1.0, 0.0], [1.0, math.nan]][: len(texts)], **facts)
+    encoder = dense.Encoder("broken", broken, weights_sha256="0")
+    assert encoder.encode_queries(["a"]).tolist() == [[1.0, 0.0]]
+    with pytest.raises(ModelError, match="no finite vector for 'b'; use another encoder or dtype"):
+        encoder.encode_queries(["a", "b"])
 
 
 def test_equal_passages_stand_in_corpus_order(tmp_path: Path) -> None:

@@ -155,6 +155,9 @@ def test_the_query_is_that_of_the_authors_code() -> None:
         (Client(hits=[HITS[0], HITS[0]]), "the id '7' twice"),
         (Client(timed_out=True), "a part of the index only"),
         (Client(_shards={"failed": 1}), "a part of the index only"),
+        (Client(hits=[{"_id": "1"}]), "KeyError: '_source'"),
+        (Client(hits={"total": 2}), "KeyError: 'hits'|string indices|TypeError"),
+        (Client(_shards=None), "TypeError"),
     ],
 )
 def test_an_answer_that_is_not_the_search_is_an_error(client: Client, says: str) -> None:
@@ -167,6 +170,9 @@ def test_an_index_without_passages_or_fields_is_refused() -> None:
         Elasticsearch(Client(count=0))
     with pytest.raises(SearchServerError, match="has no field 'body', only title, txt"):
         Elasticsearch(Client(), text="body")
+    for odd in ([], "<html>", {"wiki-1": {"mappings": []}}, {"wiki-1": None}, FACTS | {"wiki-2": FACTS["wiki-1"]}):
+        with pytest.raises(SearchServerError, match=r"Elasticsearch\('wiki'\): \w+Error"):
+            Elasticsearch(Client(facts=odd))
     with pytest.raises(SettingError, match="client is str; give a client"):
         Elasticsearch("http://localhost:9200")
 
