@@ -26,6 +26,7 @@ from dragin_lab.cli.outputs import RunFailedError, echo, is_coloured
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.files import as_path
 from dragin_lab.run.serving import check_question
+from dragin_lab.run.sweeps import describe_losses
 
 if TYPE_CHECKING:
     from dragin_lab.run.drivers import Stream
@@ -64,6 +65,8 @@ def ask(question: str, gold: tuple[str, ...], save: str | None, html: str | None
         events.close()
         if trace.continuations or trace.ended != "error":
             delivered = deliver_trace(trace, save, html)
+        if lost := describe_losses([trace.lost]):
+            echo(f"warning: {lost}", err=True)
     if not delivered:
         raise Exit(1)
 

@@ -155,7 +155,7 @@ def execute_runs(methods_for: Callable[[Benchmark], Sequence[Method]], options: 
             run_all(dl.Lab(cluster, seed=options["seed"], layout=options["layout"]), wanted, root, **how)
         return
     several = any(len(methods) > 1 for methods in wanted.values())
-    with open_lab(options, cache=options["store"] or several or None) as lab:
+    with open_lab(options, cache=(several or None) if options["store"] is None else options["store"]) as lab:
         run_all(lab, wanted, root, **how)
         if options["store"] is not None and lab.cache is not None and lab.cache.counts.drafts:
             echo(f"\n{lab.cache.counts}")

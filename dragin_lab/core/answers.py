@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dragin_lab.checks import choice
 from dragin_lab.checks import text as check_text
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import WORD
@@ -87,14 +88,14 @@ def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWE
     """What the released code reads: all after the first ``phrase`` and one more character (reference-behaviour §6.3).
 
     ``rule`` is one of ``ANSWER_RULES``. Without the phrase 2WikiMultihopQA keeps the whole text and the others
-    nothing; StrategyQA answers ``no`` unless the first three letters are yes.
+    nothing; StrategyQA answers ``no`` unless the first three letters are yes. Raises ``SettingError`` for another rule.
     """
-    place = text.find(phrase)
+    place, ends = text.find(phrase), _STRIPPED[choice("rule", rule, ANSWER_RULES)]
     answer = text[place + len(phrase) + 1 :] if place >= 0 else (text if rule == "2wikimultihopqa" else "")
     if rule == "strategyqa":
         return "" if place < 0 else "yes" if answer[:3].lower() == "yes" else "no"
     answer = answer.strip()
-    for ending in _STRIPPED[rule]:
+    for ending in ends:
         answer = answer.removesuffix(ending)
     return answer.strip()
 

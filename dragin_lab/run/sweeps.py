@@ -152,23 +152,23 @@ def run_together(
                     under_way[i] = stack.enter_context(open_run(lab, method, asked, folder, title=title, **options))
                 predictions[i] = under_way[i](upto)
     for (method, _, _), lines in zip(runs, predictions, strict=True):
-        if lost := _window_lost(lines):
+        if lost := describe_losses(line["window"] for line in lines if "window" in line):
             warnings.warn(f"{asked.name} {method.label}: {lost}", stacklevel=3)
     return predictions
 
 
-def _window_lost(predictions: Iterable[Mapping[str, Any]]) -> str:
-    """What the model's window cost a run, and what to do; empty where nothing."""
-    lost = [line["window"] for line in predictions if "window" in line]
-    total = {words: sum(one.get(name, 0) for one in lost) for name, words in _LOST.items()}
+def describe_losses(lost: Iterable[Mapping[str, int]]) -> str:
+    """What the model's window cost some episodes (``Trace.lost``), and what to do; empty where nothing."""
+    short = [one for one in lost if one]
+    total = {words: sum(one.get(name, 0) for one in short) for name, words in _LOST.items()}
     losses = ", ".join(f"{count:,} {words}" for words, count in total.items() if count)
     return losses and (
-        f"the model's window was too small for {len(lost):,} answers: {losses}. Lower top_k or max_new_tokens, shorten "
-        "the passages, give fewer exemplars, or take a model with a larger window"
+        f"the model's window was too small for {len(short):,} answer{'s' * (len(short) > 1)}: {losses}. Lower top_k or "
+        "max_new_tokens, shorten the passages, give fewer exemplars, or take a model with a larger window"
     )
 
 
-#: Entries of ``window``, and what they count.
+#: Entries of ``Trace.lost``, and what they count.
 _LOST = {
     "beyond": "prompts with what was written after them outgrew it",
     "passages": "passages were dropped",

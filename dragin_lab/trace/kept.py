@@ -70,7 +70,8 @@ def with_passages(step: Step, name: str) -> bool:
 def sentence_end(step: Step, number: int | None, start: int) -> int | None:
     """The character where a sentence of a step's draft ends; None (the text's end) where that is not known."""
     assert step.draft is not None
-    stops = step.words.spans[step.words.sentence == number, 1]  # one past the last token of each of its words
+    starts, stops = step.words.spans[step.words.sentence == number].T  # half-open tokens of each of its words
+    stops = stops[stops > starts]
     end = int(step.draft.offsets[stops - 1, 1].max(initial=0))
     return end if end > start else None
 

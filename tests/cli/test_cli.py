@@ -147,6 +147,7 @@ def test_a_passage_of_100_000_words_does_not_eat_the_memory(command: Command, tm
     if variant == "paper":
         assert ran.code == cli.DONE
         assert "dropped 1 of 1 passages" in ran.out
+        assert "too small for 1 answer: " in ran.err
     else:
         assert ran.code == cli.FAILED
         assert ran.out == ""  # nothing was written yet

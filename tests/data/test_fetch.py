@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import Command, environment
@@ -218,6 +219,15 @@ def test_archives_that_are_refused(web: Web, command: Command) -> None:
         web.files["iirc_train_dev.tgz"] = data
         command.refused("data", "fetch", "iirc", code=cli.FAILED, says=(says,))
         assert not list(datasets.data_folder().rglob("*.json"))
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_no_name_in_an_archive_leads_out_of_the_folder(web: Web, command: Command, tmp_path: Path, pack: Any) -> None:
+    name = "iirc_train_dev.tgz" if pack is tarred else "a.zip"
+    web.files[name] = pack({"../../evil.json": b"x", "dev.json": json.dumps([IIRC]).encode()})
+    ORIGINS["iirc"] = replace(ORIGINS["iirc"], url=web.url(name), name=name, checksum=None)  # restored with the fixture
+    command("data", "fetch", "iirc")
+    assert not list(tmp_path.rglob("evil.json"))
 
 
 # -- exemplars --------------------------------------------------------------------------------------------------------

@@ -217,6 +217,17 @@ def test_the_extraction_has_branches_too() -> None:
     assert trace.steps[-1].seconds.keys() == {"draft"}
 
 
+def test_traces_of_a_batch_have_the_same_branches() -> None:
+    lab = Lab(ScriptedModel(SCRIPT), retriever=ScriptedRetriever())
+    (trace,) = lab.ask_many([QUESTION], DRAGIN, batch_size=2)
+    alone, other = ask()
+    for each in (lab, alone):
+        say(each, Say(" Li. So the answer is Bo.\n"))
+    branches = [each.branch(one, step=1, query="Bo Ek") for each, one in ((lab, trace), (alone, other))]
+    assert branches[0].answer == branches[1].answer == "Bo"
+    assert branches[0].parting.parent == trace.fingerprint != other.fingerprint
+
+
 def test_a_slim_trace_is_measured_again_where_a_query_needs_it(tmp_path: Path) -> None:
     qfs = method("dragin", top_n=2)
     lab, whole = ask(qfs, looks={"by": 5.0, "made": 4.0})

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command import PATIENCE
 
 from dragin_lab.errors import SettingError
 from dragin_lab.run.cache import Cache, CacheError, Counts, as_cache
@@ -120,3 +123,26 @@ def test_a_full_disk_ends_the_writing_and_nothing_else(tmp_path: Path, monkeypat
                 cache.put(key(2), block(2))
             cache.put(key(3), block(3))  # without another warning
         assert there(cache, range(60)) == [1]
+
+
+def test_two_processes_share_a_folder(tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy as np; from dragin_lab.run.cache import Cache\n"
+        "folder, mine = sys.argv[1], int(sys.argv[2])\n"
+        "with Cache(folder, limit=300_000) as cache:\n"
+        "    for n in range(150):\n"
+        "        cache.put('%d' % (n % 40), {'a': np.full(250, n % 40, np.float32)})\n"
+        "        found = cache.get('%d' % ((n * 7 + mine) % 40))\n"
+        "        assert found is None or set(found['a'].tolist()) == {(n * 7 + mine) % 40}\n"
+    )
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", code, str(tmp_path), str(n)], stderr=subprocess.PIPE, text=True
+        )
+        for n in range(2)
+    ]
+    for process in both:
+        _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, said
+    with Cache(tmp_path) as cache:
+        assert cache.get("39") is not None

@@ -335,3 +335,13 @@ def test_one_query_that_fails_is_found_out() -> None:
     assert [isinstance(one, TimeoutError) for one in answers] == [False, True, False]
     assert [len(answers[i]) for i in (0, 2)] == [2, 2]  # type: ignore[arg-type]
     assert search_all(retriever, [Search("Who?", 1), Search("Who else?", 3)])[1] == retriever.search("Who else?", 3)
+
+
+def test_a_retriever_that_returns_too_little_for_many_is_asked_one_by_one() -> None:
+    class Short(ScriptedRetriever):
+        def search_many(self, queries: list[str], k: int) -> list[list[Passage]]:
+            return []
+
+    with pytest.warns(UserWarning, match="search_many failed"):
+        answers = search_all(Short(), [Search("Who?", 1), Search("Who else?", 1)])
+    assert answers == [ScriptedRetriever().search("", 1)] * 2

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import bootstrap, proportion
+
+
+def test_an_interval_of_a_mean_is_the_normal_one() -> None:
+    values = np.random.default_rng(1).normal(3, 2, 400)
+    found = bootstrap(values)
+    half = 1.96 * values.std() / math.sqrt(400)
+    assert (found.mean, found.n) == (pytest.approx(values.mean()), 400)
+    assert [found.low, found.high] == pytest.approx([found.mean - half, found.mean + half], abs=0.02)
+    assert found == bootstrap(values)  # drawn from a fixed seed
 
 
 @pytest.mark.parametrize(("values", "value"), [([0.25], 0.25), ([0.1] * 7, 0.1), ([0, 0], 0.0), ([1] * 5, 1.0)])
