@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from dragin_lab.checks import choice, convert_record, count
+from dragin_lab.checks import choice, convert_record, count, shown
 from dragin_lab.core.budget import NEVER, Calibration, read_budget
 from dragin_lab.core.episode import Episode, Tokenizer
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
@@ -247,11 +247,12 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     Raises ``SettingError`` where they are not a method's, where a custom trigger or formulator is not defined here or
     has changed since, or where ``nlp`` (None: the default) finds other sentences than the one recorded.
     """
-    needed = {"name", "variant", "when", "what", *LOOP}
-    if not needed <= settings.keys() or settings["name"] not in METHODS:
+    name = settings.get("name")
+    lacks = [key for key in ("variant", "when", "what", *LOOP) if key not in settings]
+    if lacks or not isinstance(name, str) or name not in METHODS:
+        why = f"lacks the setting {lacks[0]!r}" if lacks else "is unknown"
         raise SettingError(
-            f"the trace's method {settings.get('name')!r} is unknown or lacks settings, so dragin_lab did not make it; "
-            "take a trace of lab.ask"
+            f"the trace's method {shown(name)} {why}, so dragin_lab did not make it; take a trace of lab.ask"
         )
     recorded = (settings.get("pipeline") or "").removesuffix(BY_LINES) or None
     pipeline = load_pipeline(nlp, released=recorded == load_pipeline(released=True).name)

@@ -228,7 +228,7 @@ class Form:
         """An exemplar as it stands in a prompt."""
         return f"Question: {exemplar.question}\n{self.label_of(exemplar)} {self.worked(exemplar)}\n"
 
-    def told(self, text: str) -> str:
+    def stated(self, text: str) -> str:
         """The last phrase and what stands between its marks, where the form has any: a model may name them before."""
         if not self.closes:
             return text

@@ -157,7 +157,7 @@ class PromptTemplate:
         """The answer that a whole text gives. Raises ``SettingError`` where a custom function gives none."""
         if not callable(self.answer_rule):
             read = extract_answer if released else read_answer
-            return read(self.shape.told(text), self.answer_rule, self.shape.phrase)
+            return read(self.shape.stated(text), self.answer_rule, self.shape.phrase)
         answer = self.answer_rule(text)
         if not isinstance(answer, str):
             raise SettingError(f"the answer rule {named(self.answer_rule)} gave {answer!r}; give a text, '' for none")
@@ -167,7 +167,7 @@ class PromptTemplate:
         """Whether the whole text states an answer (``answers.is_readable``); for an own rule, whether it reads one."""
         if callable(self.answer_rule):
             return bool(self.read(text).strip())
-        return is_readable(self.shape.told(text), self.answer_rule, self.shape.phrase)
+        return is_readable(self.shape.stated(text), self.answer_rule, self.shape.phrase)
 
     def score(self, answer: str, golds: Sequence[str], *, released: bool = False) -> dict[str, float]:
         """Exact match, F1, precision, recall and the ``metrics``. ``SettingError`` for a value that is not a number."""

@@ -15,7 +15,10 @@ from dragin_lab.trace.draft import Word
 
 #: Stands in for the logarithm of 0, so that 0 log 0 is 0.
 _IMPOSSIBLE = -1e30
-_POOLS: dict[str, Callable[[np.ndarray], Any]] = {"max": np.max, "mean": np.mean, "min": np.min, "sum": np.sum}
+#: How values become one; "avg" is what released codes call the mean.
+_POOLS: dict[str, Callable[[np.ndarray], Any]] = {
+    "max": np.max, "mean": np.mean, "avg": np.mean, "min": np.min, "sum": np.sum, "first": lambda values: values[0],
+}  # fmt: skip
 
 
 def entropy(p: Any, log_p: Any) -> Any:
@@ -47,7 +50,7 @@ def doubts(logprob: np.ndarray) -> np.ndarray:
 
 
 def pool_values(values: np.ndarray, how: str) -> float:
-    """One number for values (m,), m > 0: their "max", "mean", "min" or "sum"."""
+    """One number for values (m,), m > 0: their "max", "mean", "min", "sum" or "first"."""
     return float(_POOLS[how](np.asarray(values, dtype=np.float64)))
 
 

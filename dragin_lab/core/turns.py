@@ -140,11 +140,16 @@ class PaperLoop(Loop):
         """Whether the answer has not ended."""
         return self.trace.ended == "running"
 
+    @property
+    def left(self) -> int:
+        """How many tokens the answer may still have."""
+        return self.method.max_new_tokens - self.written
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def write_draft(self, step: Step, stop: Stop | None, limit: int | None = None, **options: Any) -> Episode[Draft]:
         """Write what the trigger judges."""
-        step.prompt = self._fit_prompt(self.text, self.method.max_new_tokens - self.written, step.notes)
+        step.prompt = self._fit_prompt(self.text, self.left, step.notes)
         among = "received" in self.trigger.needs or not self.trigger.built_in  # a custom one may not say what it reads
         options |= {"hidden": self.trigger.hidden, "among": among}
         draft = step.draft = yield from self._write_until(step.prompt, step, stop, limit, **options)
@@ -152,19 +157,18 @@ class PaperLoop(Loop):
 
     def write_on(self, step: Step, stop: Stop | None, limit: int | None = None) -> Episode[Draft]:
         """Write with the step's passages in view, without a judgement."""
-        step.passages_prompt = self._fit_prompt(self.text, self.method.max_new_tokens - self.written, step.notes)
+        step.passages_prompt = self._fit_prompt(self.text, self.left, step.notes)
         continuation = step.continuation = yield from self._write_until(step.passages_prompt, step, stop, limit)
         return continuation
 
     def _write_until(
         self, prompt: Prompt, step: Step, stop: Stop | None, limit: int | None, **options: Any
     ) -> Episode[Draft]:
-        left = self.method.max_new_tokens - self.written
         answer = AnswerLine(self.tokenizer, self.text, self.template.shape)
         example = NextExample(self.template.example_marks, bool(self.text.strip()))
         stops = AnyOf(tuple(one for one in (example, stop, answer) if one is not None))
         options["attention"] = self.method.keeps_attention
-        written = yield from self.write(prompt, min(left, limit or left), step.notes, stops, **options)
+        written = yield from self.write(prompt, min(self.left, limit or self.left), step.notes, stops, **options)
         end = find_next_example(written.text, example.marks, example.begun)
         if end is None:
             return written
@@ -314,9 +318,7 @@ class PaperLoop(Loop):
             return
         if written.closed and not more:
             self.trace.ended = "answered" if new.strip() else "stalled"
-        elif self.written >= self.method.max_new_tokens or (
-            written.stopped == "length" and not more and not self.writes_on
-        ):
+        elif self.left <= 0 or (written.stopped == "length" and not more and not self.writes_on):
             self.trace.ended = "length"
         elif not grew:
             self.trace.ended = "stalled"

@@ -107,7 +107,7 @@ def pool_doubt(values: np.ndarray, solver: str) -> float:
 
     The released code raises for max and min of nothing.
     """
-    return pool_values(values, solver.replace("avg", "mean")) if len(values) else float("nan")
+    return pool_values(values, solver) if len(values) else float("nan")
 
 
 def pay_words(attention: np.ndarray, words: Sequence[Word]) -> np.ndarray:

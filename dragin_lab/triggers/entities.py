@@ -16,10 +16,6 @@ from dragin_lab.trace.draft import Draft
 _SOLVERS = ("avg", "max", "min")
 
 
-def _pool(values: np.ndarray, solver: str) -> float:
-    return float(values[0]) if solver == "first" else pool_values(values, solver.replace("avg", "mean"))
-
-
 @TRIGGERS.add
 @dataclass(frozen=True)
 class Entity(Trigger):
@@ -44,7 +40,7 @@ class Entity(Trigger):
         starts, stops = draft.offsets.T  # (n,), (n,)
         groups = [np.flatnonzero((starts < b) & (stops > a)) for a, b in self.spans(draft)]
         owned = [tokens for tokens in groups if len(tokens)]
-        pooled = np.array([_pool(draft.logprob[tokens], self.entity_solver) for tokens in owned])
+        pooled = np.array([pool_values(draft.logprob[tokens], self.entity_solver) for tokens in owned])
         return list(zip(owned, doubts(pooled), strict=True))
 
     def score(self, draft: Draft) -> np.ndarray:
@@ -55,4 +51,4 @@ class Entity(Trigger):
 
     def score_unit(self, draft: Draft) -> float:
         doubt = np.array([doubt for _, doubt in self._entities(draft)])
-        return _pool(doubt, self.sentence_solver) if len(doubt) else -np.inf
+        return pool_values(doubt, self.sentence_solver) if len(doubt) else -np.inf
