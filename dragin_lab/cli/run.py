@@ -144,6 +144,7 @@ def execute_runs(methods_for: Callable[[Benchmark], Sequence[Method]], options: 
             raise click.UsageError(f"--set {name} and --ray: a worker loads its model whole; leave out one")
         prepare_ray(address, **pool)
     check_parts(options)
+    store = None if options["store"] is None else as_path(options["store"])
     wanted = {asked: methods_for(asked) for asked in open_benchmarks(options)}
     root = make_folder(options["output"])
     how = {"batch_size": options["batch_size"], "traces": options["traces"]}
@@ -155,9 +156,9 @@ def execute_runs(methods_for: Callable[[Benchmark], Sequence[Method]], options: 
             run_all(dl.Lab(cluster, seed=options["seed"], layout=options["layout"]), wanted, root, **how)
         return
     several = any(len(methods) > 1 for methods in wanted.values())
-    with open_lab(options, cache=(several or None) if options["store"] is None else options["store"]) as lab:
+    with open_lab(options, cache=store or several) as lab:
         run_all(lab, wanted, root, **how)
-        if options["store"] is not None and lab.cache is not None and lab.cache.counts.drafts:
+        if store is not None and lab.cache is not None and lab.cache.counts.drafts:
             echo(f"\n{lab.cache.counts}")
 
 

@@ -231,7 +231,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
 def _render_template(lab: Lab, template: PromptTemplate) -> str:
     """What code that is not this package's makes of a short prompt: a chat template, or a layout of your own."""
     if template.layout == "chat" or template.shape.task:
-        return str(lab.model.identity.chat if lab.elsewhere else render_chat(lab.model))
+        return str(lab.model.report.chat if lab.elsewhere else render_chat(lab.model))
     if not callable(template.layout):
         return ""
     try:

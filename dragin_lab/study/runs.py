@@ -21,11 +21,11 @@ from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.conditions import (
     ANSWER_COLUMNS,
     check_same_questions,
-    differing_conditions,
     evaluate,
     find_names,
+    list_differences,
     name_runs,
-    selection_remarks,
+    remark_selection,
 )
 from dragin_lab.study.statistics import paired
 from dragin_lab.study.table import means_table
@@ -65,8 +65,8 @@ class Runs:
         self.datasets = tuple(dict.fromkeys(dataset for dataset, _ in self._by))
         self.metrics = own_metrics(line for record in self.records for line in record.predictions)
         self._chosen: frozenset[tuple[str, str]] | None = None  # data sets and question ids; None: all of them
-        self._said: tuple[str, ...] = ()  # how they were chosen, and by the answers of which methods
-        self._judged: frozenset[str] = frozenset()
+        self._chosen_by: tuple[str, ...] = ()  # the expressions that chose them
+        self._choosing: frozenset[str] = frozenset()  # the methods by whose answers they were chosen
         self._judges: dict[str, Judge] = {}
         self._causes: dict[tuple[Path, str], Cause | None] = {}
 
@@ -133,8 +133,8 @@ class Runs:
         """
         base = "" if compare is None else self._method(compare)
         lines = {at: self.lines(*at) for at in self._by}
-        table = means_table(self._by, lines, "" if self._judged else base)
-        table.about += selection_remarks(self._said, self._judged, self.names if base else ())
+        table = means_table(self._by, lines, "" if self._choosing else base)
+        table.about += remark_selection(self._chosen_by, self._choosing, self.names if base else ())
         return table.show("latex") if latex else table
 
     def plot(self, cost: str = "retrievals", quality: str = "em") -> Any:
@@ -153,14 +153,14 @@ class Runs:
         import pandas as pd
 
         base, rows, parts = self._method(against), [], ("difference", "low", "high", "p_value", "n")
-        notes = selection_remarks(self._said, self._judged, self.names) + differing_conditions(self._by)
+        notes = remark_selection(self._chosen_by, self._choosing, self.names) + list_differences(self._by)
         frame = self.outcomes[self.outcomes["right"].notna() & (self.outcomes["ended"] != "error")]
         frame = frame.set_index(["dataset", "qid"])
         theirs = frame[frame["method"] == base]
         for name in self.names:
             own = frame[frame["method"] == name]
             both = own.index.intersection(theirs.index)
-            for key in ("em", "f1", *self.metrics) if name != base and not self._judged & {name, base} else ():
+            for key in ("em", "f1", *self.metrics) if name != base and not self._choosing & {name, base} else ():
                 first, second = own.loc[both, key], theirs.loc[both, key]
                 scored = (first.notna() & second.notna()).to_numpy()
                 if not scored.any():
@@ -172,7 +172,7 @@ class Runs:
                 rows.append(row | {"won": won, "lost": lost, "tied": test.n - won - lost})
         if not rows:
             none = f"no other method has a question with a gold answer in common with {base!r}; run them on the same"
-            raise SettingError("; ".join(notes) if self._judged else none)
+            raise SettingError("; ".join(notes) if self._choosing else none)
         table = pd.DataFrame(rows)
         table.attrs["notes"] = notes
         return table
@@ -201,7 +201,7 @@ class Runs:
         runs = Runs(self.records, labels=self._labels)
         runs._chosen = frozenset(zip(rows["dataset"], rows["qid"], strict=True))
         judged = rows["method"] if find_names(expression) & {*ANSWER_COLUMNS, *self.metrics} else ()
-        runs._said, runs._judged = (*self._said, expression), self._judged.union(judged)
+        runs._chosen_by, runs._choosing = (*self._chosen_by, expression), self._choosing.union(judged)
         runs._judges, runs._causes = self._judges, self._causes
         return runs
 
