@@ -32,7 +32,7 @@ from dragin_lab.data.paper import TITLES
 from dragin_lab.data.presets import find_preset
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path
-from dragin_lab.run.benchmark import Benchmark, check_run, run_folder
+from dragin_lab.run.benchmark import Benchmark, find_folders
 from dragin_lab.run.cluster import ClusterError, Recipe, prepare_ray
 from dragin_lab.run.rundir import RunError, RunStoppedError, read_run
 from dragin_lab.run.runwriter import NotWrittenError
@@ -192,10 +192,8 @@ def make_folder(path: str) -> Path:
 
 def run_all(lab: dl.Lab, wanted: Mapping[Benchmark, Sequence[Method]], root: Path, **how: Any) -> list[dl.Runs]:
     """``Lab.run`` for each data set, and a table of each; ``RunFailedError`` where answers failed."""
-    folders = {asked: [run_folder(lab, method, asked, root) for method in of] for asked, of in wanted.items()}
-    for asked, methods in wanted.items():
-        for method, folder in zip(methods, folders[asked], strict=True):  # before any work is done
-            check_run(lab, method, asked, folder, traces=how.get("traces"))
+    # Before any work is done, as it refuses folders that hold other runs.
+    folders = {asked: find_folders(lab, of, asked, root, how.get("traces")) for asked, of in wanted.items()}
     pairs = [(method, asked) for asked, methods in wanted.items() for method in methods]
     for part in [lab.model, *([lab.retriever] if any(method.retrieves for method, _ in pairs) else [])]:
         echo(f"{part!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
@@ -176,15 +176,18 @@ def _while_servers_answer(ended: Iterable[Finished], count: int, server: str | N
             )
 
 
-def run_folder(lab: Lab, method: Method, asked: Benchmark, output: str | Path) -> Path:
-    """Where a run is kept below ``output``: by the name of its questions, then by what the method is called."""
-    return as_path(output) / asked.name / run_label(method, lab.retriever_spec)
+def find_folders(
+    lab: Lab, methods: Sequence[Method], asked: Benchmark, output: str | Path, traces: bool | None = None
+) -> list[Path]:
+    """Where each method's run is kept below ``output``: by the name of its questions, then by what it is called.
 
-
-def check_run(lab: Lab, method: Method, asked: Benchmark, folder: str | Path, *, traces: bool | None = None) -> None:
-    """Raise ``RunError`` where the folder holds a run of other settings; nothing is written."""
-    if (as_path(folder) / CONFIG).exists():
-        check_settings(folder, run_config(lab, method, asked, traces=traces), asked.fingerprint)
+    Raises ``RunError`` where a folder holds a run of other settings; nothing is written.
+    """
+    folders = [as_path(output) / asked.name / run_label(method, lab.retriever_spec) for method in methods]
+    for method, folder in zip(methods, folders, strict=True):
+        if (folder / CONFIG).exists():
+            check_settings(folder, run_config(lab, method, asked, traces=traces), asked.fingerprint)
+    return folders
 
 
 def finds_nothing(lab: Lab, asked: Benchmark) -> bool:

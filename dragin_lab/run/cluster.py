@@ -10,7 +10,6 @@ of a machine may never find room again.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import socket
@@ -20,12 +19,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from dragin_lab import __version__
 from dragin_lab.checks import count, instance, number, shown, text
 from dragin_lab.core.method import Method
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
@@ -33,7 +29,14 @@ from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import record_episodes
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.runwriter import Finished, record_of
-from dragin_lab.run.serving import describe_error, describe_model, describe_retriever, refuse_question, render_chat
+from dragin_lab.run.serving import (
+    describe_error,
+    describe_library,
+    describe_model,
+    describe_retriever,
+    refuse_question,
+    render_chat,
+)
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question
@@ -132,15 +135,6 @@ class Worker:
     ) -> Iterator[Finished]:
         """``benchmark.record_episodes`` over these questions, by its lab with the arguments ``asking``."""
         yield from record_episodes(self.lab.replace(**asking), method, questions, **options)
-
-
-@cache
-def describe_library() -> dict[str, str]:
-    """The version of this package, and the SHA-256 (hex) of its source, which an unreleased change has too."""
-    digest, root = hashlib.sha256(), Path(__file__).parents[1]
-    for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
-    return {"version": __version__, "source": digest.hexdigest()}
 
 
 class Cluster(AbstractContextManager["Cluster"]):

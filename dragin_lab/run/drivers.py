@@ -238,8 +238,6 @@ def _answer_many(lab: Lab, questions: Iterator[str | Question], method: Method, 
         if broken is not None:
             raise broken
     except KeyboardInterrupt as interrupt:
-        for running in under_way:
-            running.close()
         interrupt.traces = [note_batch(running.trace) for running in under_way]  # type: ignore[attr-defined]
         explain(
             interrupt,

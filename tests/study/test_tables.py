@@ -212,7 +212,6 @@ def test_two_runs_that_fit_one_cell_are_named_and_refused(tmp_path: Path) -> Non
     with pytest.raises(SettingError, match=r"2 runs fit rind × qfs on HotpotQA: .*; give the folders .*, or variant="):
         table(2, tmp_path)
     ours = cell(table(2, tmp_path, variant="paper"), "Llama2-13b-chat", "DRAGIN (Ours)", column=column).ours
-    assert ours is not None
     assert ours.n == 2
     write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:4], variant="reference", threshold=1.4)
     with pytest.raises(SettingError, match=r"2 runs fit .*threshold=0.9, .*threshold=1.4; give the folders of those"):
