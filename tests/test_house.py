@@ -28,7 +28,7 @@ BUDGETS = {
     "engines": (3873, 18),
     "retrieval": (1435, 9),
     "run": (3169, 13),
-    "study": (2744, 12),
+    "study": (2740, 12),
     "views": (2461, 14),
     "widgets": (687, 4),
     "cli": (1130, 7),
@@ -42,7 +42,7 @@ FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {}
 #: Lines of Python beside the package.
-BESIDE = {"tests": 22948, "tools": 997, "benchmarks": 1223}
+BESIDE = {"tests": 22945, "tools": 997, "benchmarks": 1223}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields
@@ -161,17 +162,16 @@ def _while_servers_answer(ended: Iterable[Finished], count: int, server: str | N
 
     That is in a search, or by an error that names the address of the model ``server``.
     """
-    alike, before = 0, None
+    last: deque[str | None] = deque(maxlen=EQUAL_FAILURES)
     for number, one in enumerate(ended, 1):
         yield one
         passages, error = one.line["passages"], one.line.get("error")
         if not (passages and not passages[-1]) and not (server and server in (error or "")):
             error = None  # the question's own, not a server's
-        alike = 0 if error is None else alike + 1 if error == before else 1
-        before = error
-        if alike >= EQUAL_FAILURES and number < count:
+        last.append(error)
+        if error is not None and last.count(error) == EQUAL_FAILURES and number < count:
             raise RunStoppedError(
-                f"stopped, as the last {alike} questions failed with the same error: {error}\n"
+                f"stopped, as the last {EQUAL_FAILURES} questions failed with the same error: {error}\n"
                 "What was answered is kept; run it again when the server answers"
             )
 

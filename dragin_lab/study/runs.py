@@ -112,12 +112,10 @@ class Runs:
         are labels). Wrong answers are looked up in their traces, which takes some milliseconds each.
         """
         frame = self.outcomes.copy()
-        keys = list(zip(frame["dataset"], frame["qid"], strict=True))
-        labels = [self.judge(d).label(i, q) for (d, i), q in zip(keys, frame["question"], strict=True)]
-        causes = [self.cause(qid, name, d) for (d, qid), name in zip(keys, frame["method"], strict=True)]
-        for column, part in (("cause", "kind"), ("why", "why")):
-            frame[column] = [getattr(cause, part, None) for cause in causes]
-        frame["type"] = [getattr(label, "type", None) for label in labels]
+        causes = [self.cause(row.qid, row.method, row.dataset) for row in frame.itertuples()]
+        labels = [self.judge(row.dataset).label(row.qid, row.question) for row in frame.itertuples()]
+        for column, parts, part in (("cause", causes, "kind"), ("why", causes, "why"), ("type", labels, "type")):
+            frame[column] = [getattr(one, part, None) for one in parts]
         return frame
 
     def table(self, *, compare: str | None = None, latex: bool = False) -> Any:

@@ -82,8 +82,6 @@ WRONG = [
     ("sweep --method flare --set threshold=0.1", ("none has several",)),
     ("sweep --set threshold=1,2 --set top_n=5,6", ("goes over one setting", "threshold, top_n have")),
     ("sweep --set threshold=1,,2", ("KEY=VALUE",)),
-]
-ON_A_CLUSTER = [
     ("run --set actors=2", ("--set actors", "give --ray too")),
     ("run --ray local --set quantization=4bit", ("--set quantization and --ray",)),
     ("run --ray local --store a", ("--store and --ray",)),
@@ -110,7 +108,7 @@ def check_refused(command: Command, line: str, says: tuple[str, ...]) -> None:
     assert sorted(Path().iterdir()) == before
 
 
-@pytest.mark.parametrize(("line", "says"), WRONG + ON_A_CLUSTER)
+@pytest.mark.parametrize(("line", "says"), WRONG)
 def test_wrong_usage_is_two_lines_and_status_2(command: Command, line: str, says: tuple[str, ...]) -> None:
     if "--ray" in line:
         pytest.importorskip("ray")
