@@ -188,7 +188,8 @@ class Lab(AbstractContextManager["Lab"]):
         Raises ``SettingError`` for an empty question or a method that cannot be. What fails later ends the episode with
         ``trace.ended == "error"`` and is raised; it, and a ``KeyboardInterrupt``, carry the trace so far as ``.trace``.
         """
-        return import_module("dragin_lab.run.drivers").ask(self, question, as_method(method, settings), gold)
+        drivers, method = import_module("dragin_lab.run.drivers"), as_method(method, settings)
+        return drivers.finish_stream(drivers.stream(self, question, method, gold, watched=False))
 
     def stream(
         self,
