@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Question, Step, Trace, Words
 
 HEADS = 2
@@ -15,6 +16,16 @@ QUESTION = "Who is the mother of the director of film Polish-Russian War?"
 DRAFT = "The director of film Polish-Russian War is Andrzej Wajda."
 RESUMED = "The director of film Polish-Russian War is Xawery Żuławski."
 LAST = "The mother of Xawery Żuławski is Małgorzata Braunek. So the answer is Małgorzata Braunek 🎬."
+
+#: Two sentences, the second one's fact missing.
+ELM_ROAD = Labelled(
+    "q1", "iirc", "test", "span", "When was the director of Elm Road born?", "unknown",
+    "The film Elm Road was directed by Ada Orleth. Ada Orleth was born in 1938.", "1938",
+    (
+        Fact("a", "Elm Road", "director", "Ada Orleth", 34, 44, "known", "often", None, "1"),
+        Fact("b", "Ada Orleth", "born", "1938", 69, 73, "unknown", "never", None, "2"),
+    ),
+)  # fmt: skip
 
 
 def make_passages() -> tuple[Passage, ...]:

@@ -27,11 +27,11 @@ BUDGETS = {
     "data": (1167, 8),
     "engines": (3873, 18),
     "retrieval": (1435, 9),
-    "run": (3196, 13),
-    "study": (2767, 12),
+    "run": (3166, 13),
+    "study": (2740, 12),
     "views": (2461, 14),
     "widgets": (687, 4),
-    "cli": (1134, 7),
+    "cli": (1130, 7),
 }
 ROOMS = tuple(BUDGETS)
 ROOT = (557, 7)  # the same for the modules of the root
@@ -42,7 +42,7 @@ FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {}
 #: Lines of Python beside the package.
-BESIDE = {"tests": 23076, "tools": 997, "benchmarks": 1223}
+BESIDE = {"tests": 22945, "tools": 997, "benchmarks": 1223}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

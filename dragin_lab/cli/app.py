@@ -77,7 +77,7 @@ def status(args: list[str]) -> int:
     """Run one command; errors become one or two lines, with ``--debug`` a traceback too."""
     typed.set(args)
     with warnings.catch_warnings():
-        warnings.showwarning = _show_every_warning if "--debug" in args else _show_own_warning
+        warnings.showwarning = _show_warning
         try:
             code = cli.main(args=args, prog_name="dragin-lab", standalone_mode=False)
         except (click.Abort, KeyboardInterrupt) as error:
@@ -87,9 +87,8 @@ def status(args: list[str]) -> int:
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
             name = "dragin-lab" if context is None else context.command_path
-            return _print_error(
-                error, args, USAGE, f"{error.format_message()}\n('{name} --help' lists what can be given)"
-            )
+            hint = f"('{name} --help' lists what can be given)"
+            return _print_error(error, args, USAGE, f"{error.format_message()}\n{hint}")
         except (RunFailedError, FetchError, BrokenOffError, ViewError) as error:
             return _print_error(error, args, FAILED)
         except DraginLabError as error:
@@ -110,11 +109,9 @@ def _print_error(error: BaseException, args: list[str], code: int, text: str | N
     return code
 
 
-def _show_own_warning(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
-    """Show our own warnings; those of libraries are for ``--debug``."""
-    if Path(filename).is_relative_to(Path(__file__).parents[1]):
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
+    """Show our own warnings; those of libraries are for ``--debug``, which shows where each is from."""
+    if "--debug" in typed.get():
+        echo(f"warning: {message} ({category.__name__}, {filename})", err=True)
+    elif Path(filename).is_relative_to(Path(__file__).parents[1]):
         echo(f"warning: {message}", err=True)
-
-
-def _show_every_warning(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
-    echo(f"warning: {message} ({category.__name__}, {filename})", err=True)

@@ -32,7 +32,7 @@ from dragin_lab.data.paper import TITLES
 from dragin_lab.data.presets import find_preset
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path
-from dragin_lab.run.benchmark import Benchmark, check_run, run_folder
+from dragin_lab.run.benchmark import Benchmark, find_folders
 from dragin_lab.run.cluster import ClusterError, Recipe, prepare_ray
 from dragin_lab.run.rundir import RunError, RunStoppedError, read_run
 from dragin_lab.run.runwriter import NotWrittenError
@@ -144,6 +144,7 @@ def execute_runs(methods_for: Callable[[Benchmark], Sequence[Method]], options: 
             raise click.UsageError(f"--set {name} and --ray: a worker loads its model whole; leave out one")
         prepare_ray(address, **pool)
     check_parts(options)
+    store = None if options["store"] is None else as_path(options["store"])
     wanted = {asked: methods_for(asked) for asked in open_benchmarks(options)}
     root = make_folder(options["output"])
     how = {"batch_size": options["batch_size"], "traces": options["traces"]}
@@ -155,9 +156,9 @@ def execute_runs(methods_for: Callable[[Benchmark], Sequence[Method]], options: 
             run_all(dl.Lab(cluster, seed=options["seed"], layout=options["layout"]), wanted, root, **how)
         return
     several = any(len(methods) > 1 for methods in wanted.values())
-    with open_lab(options, cache=(several or None) if options["store"] is None else options["store"]) as lab:
+    with open_lab(options, cache=store or several) as lab:
         run_all(lab, wanted, root, **how)
-        if options["store"] is not None and lab.cache is not None and lab.cache.counts.drafts:
+        if store is not None and lab.cache is not None and lab.cache.counts.drafts:
             echo(f"\n{lab.cache.counts}")
 
 
@@ -191,10 +192,8 @@ def make_folder(path: str) -> Path:
 
 def run_all(lab: dl.Lab, wanted: Mapping[Benchmark, Sequence[Method]], root: Path, **how: Any) -> list[dl.Runs]:
     """``Lab.run`` for each data set, and a table of each; ``RunFailedError`` where answers failed."""
-    folders = {asked: [run_folder(lab, method, asked, root) for method in of] for asked, of in wanted.items()}
-    for asked, methods in wanted.items():
-        for method, folder in zip(methods, folders[asked], strict=True):  # before any work is done
-            check_run(lab, method, asked, folder, traces=how.get("traces"))
+    # Before any work is done, as it refuses folders that hold other runs.
+    folders = {asked: find_folders(lab, of, asked, root, how.get("traces")) for asked, of in wanted.items()}
     pairs = [(method, asked) for asked, methods in wanted.items() for method in methods]
     for part in [lab.model, *([lab.retriever] if any(method.retrieves for method, _ in pairs) else [])]:
         echo(f"{part!r}")

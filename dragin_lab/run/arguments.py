@@ -12,22 +12,15 @@ from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.checks import EMBEDDED, choice, is_embedded, shown
 from dragin_lab.core.method import METHODS, Method
-from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
-from dragin_lab.data.datasets import template_of
+from dragin_lab.core.prompts import LAYOUTS
 from dragin_lab.errors import SettingError
 
 
 def check_arguments(
-    names: Iterable[str],
-    loading: Mapping[str, Any],
-    *,
-    model: Any,
-    corpus: Any,
-    retriever: Any,
-    layout: str | None,
-    fields: Any,
+    names: Iterable[str], given: Mapping[str, Any], layout: str | None, loading: Mapping[str, Any]
 ) -> None:
     """Raise ``SettingError`` for arguments of ``Lab`` that cannot be, alone or together; its ``names`` are those."""
+    model, corpus, retriever, fields = (given[key] for key in ("model", "corpus", "retriever", "fields"))
     for key in loading:  # only now, as it brings torch
         choice("argument", key, (*names, *import_module("dragin_lab.engines.load").loading_arguments()))
     named = model is None or isinstance(model, str | Path)
@@ -48,11 +41,6 @@ def check_arguments(
         corpora = import_module("dragin_lab.retrieval.corpus")  # only now, as reading traces does without
         if own or is_embedded(corpus) or isinstance(corpus, corpora.Corpus):
             raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
-
-
-def as_prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) -> PromptTemplate | None:
-    """The prompt that ``exemplars`` of a lab stand for; None for none."""
-    return given if given is None or isinstance(given, PromptTemplate) else template_of(given)
 
 
 def check_needs(method: Method, lab: Any) -> None:

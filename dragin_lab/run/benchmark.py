@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
@@ -161,30 +162,32 @@ def _while_servers_answer(ended: Iterable[Finished], count: int, server: str | N
 
     That is in a search, or by an error that names the address of the model ``server``.
     """
-    alike, before = 0, None
+    last: deque[str | None] = deque(maxlen=EQUAL_FAILURES)
     for number, one in enumerate(ended, 1):
         yield one
         passages, error = one.line["passages"], one.line.get("error")
         if not (passages and not passages[-1]) and not (server and server in (error or "")):
             error = None  # the question's own, not a server's
-        alike = 0 if error is None else alike + 1 if error == before else 1
-        before = error
-        if alike >= EQUAL_FAILURES and number < count:
+        last.append(error)
+        if error is not None and last.count(error) == EQUAL_FAILURES and number < count:
             raise RunStoppedError(
-                f"stopped, as the last {alike} questions failed with the same error: {error}\n"
+                f"stopped, as the last {EQUAL_FAILURES} questions failed with the same error: {error}\n"
                 "What was answered is kept; run it again when the server answers"
             )
 
 
-def run_folder(lab: Lab, method: Method, asked: Benchmark, output: str | Path) -> Path:
-    """Where a run is kept below ``output``: by the name of its questions, then by what the method is called."""
-    return as_path(output) / asked.name / run_label(method, lab.retriever_spec)
+def find_folders(
+    lab: Lab, methods: Sequence[Method], asked: Benchmark, output: str | Path, traces: bool | None = None
+) -> list[Path]:
+    """Where each method's run is kept below ``output``: by the name of its questions, then by what it is called.
 
-
-def check_run(lab: Lab, method: Method, asked: Benchmark, folder: str | Path, *, traces: bool | None = None) -> None:
-    """Raise ``RunError`` where the folder holds a run of other settings; nothing is written."""
-    if (as_path(folder) / CONFIG).exists():
-        check_settings(folder, run_config(lab, method, asked, traces=traces), asked.fingerprint)
+    Raises ``RunError`` where a folder holds a run of other settings; nothing is written.
+    """
+    folders = [as_path(output) / asked.name / run_label(method, lab.retriever_spec) for method in methods]
+    for method, folder in zip(methods, folders, strict=True):
+        if (folder / CONFIG).exists():
+            check_settings(folder, run_config(lab, method, asked, traces=traces), asked.fingerprint)
+    return folders
 
 
 def finds_nothing(lab: Lab, asked: Benchmark) -> bool:
@@ -231,7 +234,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
 def _render_template(lab: Lab, template: PromptTemplate) -> str:
     """What code that is not this package's makes of a short prompt: a chat template, or a layout of your own."""
     if template.layout == "chat" or template.shape.task:
-        return str(lab.model.identity.chat if lab.elsewhere else render_chat(lab.model))
+        return str(lab.model.report.chat if lab.elsewhere else render_chat(lab.model))
     if not callable(template.layout):
         return ""
     try:

@@ -19,7 +19,7 @@ from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.retrieval.doors import as_passages
-from dragin_lab.run.drivers import Stream, begin_stream, finish_stream, kind_of
+from dragin_lab.run.drivers import Stream, finish_stream, kind_of
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import open_episode
 from dragin_lab.text import write_compared
@@ -81,7 +81,7 @@ def stream_branch(lab: Lab, trace: Trace, *, nlp: Any = None, watched: bool = Tr
             "model, passages and exemplars it was made with"
         )
     running.episode = branching.around(running.episode)
-    return begin_stream(lab, running, method, watched=watched)
+    return Stream(lab, running, method, watched=watched)
 
 
 @dataclass

@@ -10,7 +10,6 @@ of a machine may never find room again.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import socket
@@ -20,12 +19,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from dragin_lab import __version__
 from dragin_lab.checks import count, instance, number, shown, text
 from dragin_lab.core.method import Method
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
@@ -33,7 +29,14 @@ from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import record_episodes
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.runwriter import Finished, record_of
-from dragin_lab.run.serving import describe_error, describe_model, describe_retriever, refuse_question, render_chat
+from dragin_lab.run.serving import (
+    describe_error,
+    describe_library,
+    describe_model,
+    describe_retriever,
+    refuse_question,
+    render_chat,
+)
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question
@@ -83,25 +86,29 @@ class Recipe:
         return replace(self, **{key: str(path.absolute()) for key, path in paths.items() if path.exists()})  # type: ignore[arg-type]
 
 
-class Identity(NamedTuple):
-    """What a worker has loaded: all of it that ``run.json`` records, and how it is shown to people.
-
-    It stands for the retriever of the workers, which search for themselves.
-    """
+class WorkerReport(NamedTuple):
+    """What a worker has loaded, as it tells: all of it that ``run.json`` records, and how it is shown to people."""
 
     worker: str
     recorded: dict[str, Any]  # library, model, retriever; the same for all workers
     embedded: bool
     model: str
     retriever: str
-    chat: str = ""  # ``render_chat``
+    chat: str  # ``render_chat``
+
+
+class WorkersRetriever(NamedTuple):
+    """What the workers search with, to be recorded and shown; they search for themselves."""
+
+    recorded: dict[str, Any]
+    shown: str
 
     def provenance(self) -> dict[str, Any]:
-        """As the workers' retriever."""
-        return dict(self.recorded["retriever"])
+        """As the workers' own."""
+        return self.recorded
 
     def __repr__(self) -> str:
-        return self.retriever
+        return self.shown
 
 
 class Worker:
@@ -111,7 +118,7 @@ class Worker:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is loaded, so that all workers sum alike
         self.recipe = recipe
 
-    def load(self) -> Identity:
+    def load(self) -> WorkerReport:
         """Load the model and the retriever. Raises ``ClusterError``, which names this worker."""
         worker = f"the worker on {socket.gethostname()}, process {os.getpid()}"
         try:
@@ -121,22 +128,13 @@ class Worker:
             raise ClusterError(f"{worker}: {describe_error(error)}") from error
         model = describe_model(lm) | {package: version(package) for package in ("numpy", "spacy")}
         recorded = {"library": describe_library(), "model": model, "retriever": describe_retriever(retriever)}
-        return Identity(worker, recorded, lm.embedded, repr(lm), repr(retriever), render_chat(lm))
+        return WorkerReport(worker, recorded, lm.embedded, repr(lm), repr(retriever), render_chat(lm))
 
     def answer(
         self, questions: Sequence[Question], method: Method, asking: dict[str, Any], options: dict[str, Any]
     ) -> Iterator[Finished]:
         """``benchmark.record_episodes`` over these questions, by its lab with the arguments ``asking``."""
         yield from record_episodes(self.lab.replace(**asking), method, questions, **options)
-
-
-@cache
-def describe_library() -> dict[str, str]:
-    """The version of this package, and the SHA-256 (hex) of its source, which an unreleased change has too."""
-    digest, root = hashlib.sha256(), Path(__file__).parents[1]
-    for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
-    return {"version": __version__, "source": digest.hexdigest()}
 
 
 class Cluster(AbstractContextManager["Cluster"]):
@@ -171,7 +169,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         self._idle: list[Any] = []
         #: By what a worker does: the worker, and the questions that it has not answered, or None where it loads.
         self._tasks: dict[Any, tuple[Any, dict[str, Question] | None]] = {}
-        self._first: Identity | None = None
+        self._first: WorkerReport | None = None
         self._lost_loading = 0  # workers in a row
         self._connected_here = not self._ray.is_initialized()
         if not self._connected_here and address != "auto":
@@ -196,7 +194,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         self._new = self._ray.remote(Worker).options(num_cpus=cpus_per_actor, num_gpus=gpus_per_actor)
 
     @property
-    def identity(self) -> Identity:
+    def report(self) -> WorkerReport:
         """What the workers have loaded; waits for the first of them."""
         while self._first is None:
             self._start_workers(self._wanted)
@@ -206,18 +204,18 @@ class Cluster(AbstractContextManager["Cluster"]):
     @property
     def embedded(self) -> bool:
         """Whether the model is Almanac's."""
-        return self.identity.embedded
+        return self.report.embedded
 
     @property
-    def retriever(self) -> Identity:
+    def retriever(self) -> WorkersRetriever:
         """What the workers search with. Raises ``SettingError`` where the recipe opens none."""
-        if self.identity.recorded["retriever"] is None:
+        if (recorded := self.report.recorded["retriever"]) is None:
             raise SettingError("the cluster's Recipe opens no passages; give it searches=True")
-        return self.identity
+        return WorkersRetriever(recorded, self.report.retriever)
 
     def provenance(self) -> dict[str, Any]:
         """As the workers' model."""
-        return dict(self.identity.recorded["model"])
+        return dict(self.report.recorded["model"])
 
     def finish(
         self, questions: Iterable[Question], method: Method, asking: dict[str, Any], options: dict[str, Any]
@@ -296,15 +294,15 @@ class Cluster(AbstractContextManager["Cluster"]):
         self._idle.append(self._tasks.pop(task)[0])
         return None, [], ""
 
-    def _admit(self, identity: Identity) -> None:
+    def _admit(self, report: WorkerReport) -> None:
         """A worker has loaded: it must have this process's library and the first worker's model and passages."""
-        expected = (self._first or identity).recorded | {"library": describe_library()}
-        if unlike := differences(expected, identity.recorded):
+        expected = (self._first or report).recorded | {"library": describe_library()}
+        if unlike := differences(expected, report.recorded):
             raise ClusterError(
-                f"{identity.worker} differs from the others (expected → its own): {'; '.join(unlike[:5])}. "
+                f"{report.worker} differs from the others (expected → its own): {'; '.join(unlike[:5])}. "
                 "All machines need the same model, passages and libraries"
             )
-        self._first, self._lost_loading = self._first or identity, 0
+        self._first, self._lost_loading = self._first or report, 0
 
     def _warn_of_loss(self, error: Exception, *, loading: bool) -> str:
         """The sentence of Ray's pages that says what happened. Raises where ``TRIES`` in a row were lost loading."""

@@ -68,10 +68,14 @@ Event = TokenWritten | Decided | Retrieved | StepDone | Ended
 
 
 class Stream(Iterator[Event], AbstractContextManager["Stream"]):
-    """An episode under way: iterate for its events; ``trace`` is valid at any moment; ``close()`` cancels it."""
+    """An episode under way: iterate for its events; ``trace`` is valid at any moment; ``close()`` cancels it.
 
-    def __init__(self, events: Generator[Event, None, None], trace: Trace) -> None:
-        self.trace, self._events = trace, events
+    Its tokens are among the events where it is ``watched``.
+    """
+
+    def __init__(self, lab: Lab, running: Running, method: Method, *, watched: bool) -> None:
+        self.trace = running.trace
+        self._events = _events(running, lab.writer, lab.retriever_for(method), watched)
 
     def __next__(self) -> Event:
         return next(self._events)
@@ -89,19 +93,11 @@ class Stream(Iterator[Event], AbstractContextManager["Stream"]):
 # -- one question -----------------------------------------------------------------------------------------------------
 
 
-def stream(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Stream:
+def stream(
+    lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None, *, watched: bool = True
+) -> Stream:
     """``Lab.stream``. Each draft draws from a seed made of the lab's and of its place in the episode."""
-    return begin_stream(lab, open_episode(lab, method, question, gold), method, watched=True)
-
-
-def begin_stream(lab: Lab, running: Running, method: Method, *, watched: bool) -> Stream:
-    """An episode's events, its tokens among them where it is ``watched``."""
-    return Stream(_events(running, lab.writer, lab.retriever_for(method), watched), running.trace)
-
-
-def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Trace:
-    """``Lab.ask``."""
-    return finish_stream(begin_stream(lab, open_episode(lab, method, question, gold), method, watched=False))
+    return Stream(lab, open_episode(lab, method, question, gold), method, watched=watched)
 
 
 def finish_stream(events: Stream) -> Trace:
@@ -238,8 +234,6 @@ def _answer_many(lab: Lab, questions: Iterator[str | Question], method: Method, 
         if broken is not None:
             raise broken
     except KeyboardInterrupt as interrupt:
-        for running in under_way:
-            running.close()
         interrupt.traces = [note_batch(running.trace) for running in under_way]  # type: ignore[attr-defined]
         explain(
             interrupt,

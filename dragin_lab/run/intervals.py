@@ -32,14 +32,10 @@ class Interval:
     high: float
     n: int
 
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} {bracket(self.low, self.high)}"
 
-
-def bracket(low: float, high: float, *, places: int = 3, sign: bool = False) -> str:
+def bracket(low: float, high: float, *, places: int = 3) -> str:
     """The ends of an interval as text, "[0.120, 0.480]"; "–" where there is none."""
-    form = f"{'+' if sign else ''}.{places}f"
-    return f"[{low:{form}}, {high:{form}}]" if low <= high else "–"
+    return f"[{low:.{places}f}, {high:.{places}f}]" if low <= high else "–"
 
 
 def proportion(values: Numbers) -> Interval:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
@@ -19,17 +20,18 @@ from dragin_lab.checks import count, several, shown
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.data.datasets import template_of
 from dragin_lab.data.exemplars import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.doors import as_retriever
-from dragin_lab.run.arguments import as_method, as_prompt, check_arguments, check_needs, warn_of_almanac
+from dragin_lab.run.arguments import as_method, check_arguments, check_needs, warn_of_almanac
 from dragin_lab.run.cache import Cache, as_cache, cached
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.trace import Question, Trace
 
 
-class Lab:
+class Lab(AbstractContextManager["Lab"]):
     """What every question is asked with. Immutable; ``replace`` makes another.
 
     Args:
@@ -70,10 +72,10 @@ class Lab:
     ) -> None:
         self._given = {"model": model, "corpus": corpus, "retriever": retriever, "fields": fields}
         names = [name for name in inspect.signature(Lab).parameters if name != "loading"]
-        check_arguments(names, loading, layout=layout, **self._given)
+        check_arguments(names, self._given, layout, loading)
         self.seed, self.layout = count("seed", seed, 0), layout
         self.cache, self.uncached = as_cache(cache), cache is False
-        self.prompt = as_prompt(exemplars)
+        self.prompt = exemplars if isinstance(exemplars, PromptTemplate | None) else template_of(exemplars)
         self._given["retriever"] = retriever if isinstance(retriever, str | None) else as_retriever(retriever)
         self._loading = loading
 
@@ -110,9 +112,6 @@ class Lab:
         """Free a model in llama.cpp, and close the connections of one behind a server."""
         if close := getattr(self.__dict__.get("model"), "close", None):
             close()
-
-    def __enter__(self) -> Lab:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -189,7 +188,8 @@ class Lab:
         Raises ``SettingError`` for an empty question or a method that cannot be. What fails later ends the episode with
         ``trace.ended == "error"`` and is raised; it, and a ``KeyboardInterrupt``, carry the trace so far as ``.trace``.
         """
-        return import_module("dragin_lab.run.drivers").ask(self, question, as_method(method, settings), gold)
+        drivers, method = import_module("dragin_lab.run.drivers"), as_method(method, settings)
+        return drivers.finish_stream(drivers.stream(self, question, method, gold, watched=False))
 
     def stream(
         self,
@@ -260,8 +260,9 @@ class Lab:
         remedy = "give names of methods, or methods of dl.method"
         given = several("methods", methods, Method | str, remedy, alone=True)
         chosen = [as_method(one, {}) for one in given]
-        options: dict[str, Any] = {"batch_size": batch_size, "traces": traces, "progress": progress, "fields": fields}
-        records = import_module("dragin_lab.run.sweeps").run_methods(self, questions, chosen, output, limit, **options)
+        sweeps = import_module("dragin_lab.run.sweeps")
+        asked = import_module("dragin_lab.run.benchmark").as_benchmark(questions, limit, fields)
+        records = sweeps.run_methods(self, asked, chosen, output, progress, batch_size=batch_size, traces=traces)
         return import_module("dragin_lab.study.runs").Runs(records)
 
     def sweep(
@@ -284,8 +285,10 @@ class Lab:
 
         Raises ``SettingError`` unless one setting has values that the method takes; otherwise as ``run``.
         """
-        options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "fields": fields}
-        return import_module("dragin_lab.run.sweeps").sweep(self, questions, method, settings, output, limit, **options)
+        sweeps = import_module("dragin_lab.run.sweeps")
+        setting, methods = sweeps.read_sweep(method, settings)
+        asked = import_module("dragin_lab.run.benchmark").as_benchmark(questions, limit, fields)
+        return sweeps.sweep(self, asked, setting, methods, output, batch_size, progress)
 
     def judge(self, spans: Any, *, nlp: Any = None) -> Any:
         """How well each trigger tells what is not supported in labelled texts, ``dl.Spans``, that this model reads.

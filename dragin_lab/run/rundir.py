@@ -159,13 +159,14 @@ class RunRecord:
     ``config`` is ``run.json``, ``predictions`` the lines of ``predictions.jsonl``. A line that failed (``ended`` is
     "error") or has no gold answer has None for em, f1, precision and recall. ``timings`` are by question id. A run of
     a table has ``causes`` by question id, where it had any, and its ``folder`` is the table's path and a number.
+    A copy is equal: it has the same settings and the same answers.
     """
 
-    folder: Path
+    folder: Path = field(compare=False)
     config: dict[str, Any]
     predictions: list[Line]
     timings: dict[str, Line] = field(default_factory=dict, compare=False)
-    causes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    causes: dict[str, tuple[str, str]] = field(default_factory=dict, compare=False)
 
     @property
     def complete(self) -> bool:
@@ -176,10 +177,6 @@ class RunRecord:
     def failed(self) -> list[Line]:
         """The lines of the episodes that failed."""
         return [line for line in self.predictions if line["ended"] == "error"]
-
-    def same_as(self, other: RunRecord) -> bool:
-        """Whether the other is a copy: the same settings and the same answers."""
-        return self.config == other.config and self.predictions == other.predictions
 
     def has_trace(self, qid: str) -> bool:
         """Whether there is a file for the trace of a question."""

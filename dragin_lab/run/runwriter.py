@@ -196,7 +196,8 @@ class RunFolder:
             )
             resumed = there.setdefault("resumed", [])
             resumed += [now] * (now not in resumed)
-        self.config = there | {key: self.config[key] for key in ("dataset", "limit") if key in self.config}
+        latest = {key: self.config[key] for key in ("dataset", "limit", "sample") if key in self.config}
+        self.config = there | latest  # what chose the questions that the run has by now
 
     # -- as episodes end ----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,6 +199,15 @@ def refuse_question(question: str | Question, method: Method, error: Exception) 
     """The trace of a question that no episode could be opened for."""
     question = question if isinstance(question, Question) else Question("", printable(question))
     return Trace(question, method.settings, ended="error", error=describe_error(error))
+
+
+@cache
+def describe_library() -> dict[str, str]:
+    """The version of this package, and the SHA-256 (hex) of its source, which an unreleased change has too."""
+    digest, root = sha256(), Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+    return {"version": __version__, "source": digest.hexdigest()}
 
 
 def describe_retriever(retriever: Any) -> dict[str, Any] | None:

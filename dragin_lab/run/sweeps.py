@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.arguments import as_method
-from dragin_lab.run.benchmark import Benchmark, as_benchmark, check_run, finds_nothing, open_run, run_folder
+from dragin_lab.run.benchmark import Benchmark, find_folders, finds_nothing, open_run
 from dragin_lab.run.cache import Counts
 from dragin_lab.run.intervals import summary
 from dragin_lab.run.lab import Lab
@@ -77,25 +77,14 @@ class Sweep:
 
 
 def sweep(
-    lab: Lab,
-    questions: Any,
-    method: Method | str,
-    settings: Mapping[str, Any],
-    output: str | Path | None = None,
-    limit: int | None = None,
-    *,
-    batch_size: int = 1,
-    progress: bool = True,
-    fields: str | Mapping[str, str] | None = None,
+    lab: Lab, asked: Benchmark, setting: str, methods: tuple[Method, ...], output: Any, batch_size: int, progress: bool
 ) -> Sweep:
-    """``Lab.sweep``."""
-    setting, methods = read_sweep(method, settings)
-    asked = as_benchmark(questions, limit, fields)
+    """``Lab.sweep`` over methods that differ in one setting."""
     if lab.cache is None and not (lab.uncached or lab.elsewhere):
         lab = lab.replace(cache=True)
     before = Counts() if lab.cache is None else replace(lab.cache.counts)
     titles = [f"{asked.name} {setting} {method.settings[setting]}" if progress else "" for method in methods]
-    folders = [None if output is None else run_folder(lab, method, asked, output) for method in methods]
+    folders = [None] * len(methods) if output is None else find_folders(lab, methods, asked, output)
     predictions = run_together(lab, asked, list(zip(methods, folders, titles, strict=True)), batch_size=batch_size)
     counts = None if lab.cache is None else lab.cache.counts.since(before)
     if counts is not None and counts.drafts and progress:
@@ -104,27 +93,16 @@ def sweep(
 
 
 def run_methods(
-    lab: Lab,
-    questions: Any,
-    methods: Sequence[Method],
-    output: str | Path,
-    limit: int | None = None,
-    *,
-    progress: bool = True,
-    fields: str | Mapping[str, str] | None = None,
-    **options: Any,
+    lab: Lab, asked: Benchmark, methods: Iterable[Method], output: str | Path, progress: bool, **options: Any
 ) -> list[RunRecord]:
-    """``Lab.run``."""
-    asked = as_benchmark(questions, limit, fields)
+    """``Lab.run``; ``options`` are those of ``open_run``."""
     chosen = list(dict.fromkeys(methods))
     if any(method.retrieves for method in chosen) and finds_nothing(lab, asked):
         warnings.warn(f"the embedded passages hold nothing on {asked.name}; give a corpus (--corpus)", stacklevel=3)
     labels = [method.label for method in chosen]
     if same := next((label for label in labels if labels.count(label) > 1), ""):
         raise SettingError(f"two methods are called {same!r}; give each a label of its own")
-    folders = [run_folder(lab, method, asked, output) for method in chosen]
-    for method, folder in zip(chosen, folders, strict=True):  # before any work is done
-        check_run(lab, method, asked, folder, traces=options.get("traces"))
+    folders = find_folders(lab, chosen, asked, output, options.get("traces"))  # before any work is done
     titles = [f"{asked.name} {method.label}" if progress else "" for method in chosen]
     run_together(lab, asked, list(zip(chosen, folders, titles, strict=True)), **options)
     return [read_run(folder) for folder in folders]

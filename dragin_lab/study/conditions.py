@@ -60,10 +60,10 @@ def name_runs(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """What each run's method is called: by its settings, and by model, passages and prompt where these differ."""
     traits = []
     for config in configs:
-        template, passages = config["template"], _passages(config)
+        template, passages = config["template"], _identify_passages(config)
         traits.append(
             dict(config["method"])
-            | {"model": _model(config)[0], "retriever": passages and passages[0]}
+            | {"model": _identify_model(config)[0], "retriever": passages and passages[0]}
             | {"exemplars": len(template["exemplars"]), "layout": template.get("layout"), "seed": config["seed"]}
         )
     keys = [json.dumps(own, sort_keys=True) for own in traits]
@@ -96,11 +96,15 @@ def check_same_questions(records: Mapping[At, RunRecord]) -> None:
             )
 
 
-def differing_conditions(records: Mapping[At, RunRecord]) -> list[str]:
+def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
     """Lines on models, passages and exemplars that are not the same in all runs of a data set."""
     lines = []
     for dataset in dict.fromkeys(dataset for dataset, _ in records):
-        for kind, read in {"models": _model, "passages": _passages, "exemplars": _exemplars}.items():
+        for kind, read in {
+            "models": _identify_model,
+            "passages": _identify_passages,
+            "exemplars": _identify_exemplars,
+        }.items():
             groups: dict[str, tuple[str, list[str]]] = {}  # by identity: how it is called, and by which methods
             for (known, name), record in records.items():
                 if known == dataset and (part := read(record.config)) is not None:
@@ -115,7 +119,7 @@ def differing_conditions(records: Mapping[At, RunRecord]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def never_fired(records: Mapping[At, RunRecord]) -> list[str]:
+def list_never_fired(records: Mapping[At, RunRecord]) -> list[str]:
     """A warning for each run of more than ``FEW`` questions in which no score was above the threshold."""
     lines = []
     for (dataset, name), record in records.items():
@@ -138,13 +142,13 @@ def _list_first(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
-def _model(config: Mapping[str, Any]) -> tuple[str, str]:
+def _identify_model(config: Mapping[str, Any]) -> tuple[str, str]:
     model = config["model"]
     identity = [model.get(key) for key in ("model", "weights_sha256", "dtype", "quantization")]
     return str(model.get("model")), json.dumps(identity)
 
 
-def _passages(config: Mapping[str, Any]) -> tuple[str, str] | None:
+def _identify_passages(config: Mapping[str, Any]) -> tuple[str, str] | None:
     """None for a method that never searches."""
     if (used := config.get("retriever")) is None:
         return None
@@ -153,7 +157,7 @@ def _passages(config: Mapping[str, Any]) -> tuple[str, str] | None:
     return named or "unnamed", json.dumps(identity, sort_keys=True)
 
 
-def _exemplars(config: Mapping[str, Any]) -> tuple[str, str]:
+def _identify_exemplars(config: Mapping[str, Any]) -> tuple[str, str]:
     exemplars = config["template"]["exemplars"]
     return str(len(exemplars)), json.dumps(exemplars, sort_keys=True)
 
@@ -164,14 +168,14 @@ def _exemplars(config: Mapping[str, Any]) -> tuple[str, str]:
 ANSWER_COLUMNS = ("right", "em", "f1", "answer", "readable", "cause", "why")
 
 
-def selection_remarks(said: Sequence[str], judged: Iterable[str], tested: Iterable[str]) -> list[str]:
-    """The lines below a table of questions that were chosen as ``said``, where ``tested`` methods would be compared.
+def remark_selection(expressions: Sequence[str], choosing: Iterable[str], tested: Iterable[str]) -> list[str]:
+    """The lines below a table of the questions that ``expressions`` chose, where ``tested`` methods would be compared.
 
-    A choice by the answers of the ``judged`` methods does not measure a method: among the questions that it got wrong
+    A choice by the answers of the ``choosing`` methods does not measure a method: among the questions that it got wrong
     it has no exact match, whatever it is compared with.
     """
-    lines = [f"only questions chosen by: {'; '.join(said)}"] if said else []
-    if own := sorted(set(judged) & set(tested)):
+    lines = [f"only questions chosen by: {'; '.join(expressions)}"] if expressions else []
+    if own := sorted(set(choosing) & set(tested)):
         lines.append(
             f"no test: what {' and '.join(own)} answered chose the questions, so a difference here says how they "
             "were chosen, not which method is better; test on all questions, or on those of a type"

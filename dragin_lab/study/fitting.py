@@ -32,7 +32,6 @@ from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Question, Trace
 from dragin_lab.triggers.logistic import DEFAULT, FEATURES, HIDDEN, Logistic, define, features
 
-FORMAT: Literal[1] = 1  # of the JSON file
 LEAST = 20  # labelled traces
 FOLDS = 5  # of questions, for the area that the file records
 
@@ -125,7 +124,7 @@ def fit_trigger(
     z = (x - mean) / scale
     model = _make_regression().fit(z, y)
     terms = [Term(n, *map(float, row)) for n, *row in zip(names, model.coef_[0], mean, scale, strict=True)]
-    record = TriggerFile(FORMAT, name, 0.5, float(model.intercept_[0]), terms)
+    record = TriggerFile(1, name, 0.5, float(model.intercept_[0]), terms)
     if path is not None:
         area = _score_held_out(z, y, groups)
         record.fitted_on = FittedOn(len(numbers), fingerprint(numbers), len(y), int(y.sum()), area)

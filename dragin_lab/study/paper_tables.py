@@ -19,7 +19,7 @@ from dragin_lab.data.datasets import BENCHMARKS, FILES
 from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import SCORES, RunRecord, find_runs
-from dragin_lab.study.conditions import check_same_questions, differing_conditions, never_fired
+from dragin_lab.study.conditions import check_same_questions, list_differences, list_never_fired
 from dragin_lab.study.table import INTERVALS, Cell, Row, Table, comparing, mean_cell
 
 #: The columns of the tables' CSV files that label a row.
@@ -79,8 +79,8 @@ def table(
         raise SettingError(f"Table {number} is about settings; it takes neither runs nor compare nor benchmark")
     if benchmark is not None and number not in ON:
         raise SettingError(f"Table {number} is not on one benchmark; leave benchmark={benchmark!r} out")
-    if benchmark is not None and benchmark not in NAMES:
-        raise SettingError(f"benchmark {benchmark!r} does not exist; one of {', '.join(NAMES)}")
+    if benchmark is not None:
+        choice("benchmark", benchmark, NAMES)
     if as_model is not None:
         choice("model of the paper", as_model, sorted(set(paper.MODELS.values())))
     every = [Source(record, as_model) for record in records]
@@ -331,7 +331,7 @@ class _Filling:
             counts_as = "; on StrategyQA they count as no, as in the released code" if yes_or_no else ""
             lines.append(f"{unreadable:,} of {len(answers):,} answers could not be read{counts_as}")
         shown = {(s.dataset, str(s.folder)): s.record for s in used}
-        lines += differing_conditions(shown) + never_fired(shown)
+        lines += list_differences(shown) + list_never_fired(shown)
         if number in (5, 7) and beside != {ALONE}:
             lines.append(f"the paper's values are {ALONE}'s")
         if number == 3:

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, text
@@ -21,19 +23,15 @@ from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.conditions import (
     ANSWER_COLUMNS,
     check_same_questions,
-    differing_conditions,
     evaluate,
     find_names,
+    list_differences,
     name_runs,
-    selection_remarks,
+    remark_selection,
 )
 from dragin_lab.study.statistics import paired
 from dragin_lab.study.table import means_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from dragin_lab.trace.trace import Trace
+from dragin_lab.trace.trace import Trace
 
 _RIGHT = 1.0  # an exact match below this is wrong
 
@@ -51,7 +49,7 @@ class Runs:
 
     def __init__(self, records: Iterable[RunRecord], *, labels: Iterable[Labelled] = ()) -> None:
         every = several("runs", records, RunRecord, "give folders to Runs.load")
-        self.records: list[RunRecord] = [r for i, r in enumerate(every) if not any(map(r.same_as, every[:i]))]
+        self.records: list[RunRecord] = [r for i, r in enumerate(every) if r not in every[:i]]
         if not self.records:
             raise SettingError("there are no runs; give folders that 'dragin-lab run --output' wrote")
         self._labels: list[Labelled] = several("labels", labels, Labelled, "give almanac.labels(...)")
@@ -65,8 +63,8 @@ class Runs:
         self.datasets = tuple(dict.fromkeys(dataset for dataset, _ in self._by))
         self.metrics = own_metrics(line for record in self.records for line in record.predictions)
         self._chosen: frozenset[tuple[str, str]] | None = None  # data sets and question ids; None: all of them
-        self._said: tuple[str, ...] = ()  # how they were chosen, and by the answers of which methods
-        self._judged: frozenset[str] = frozenset()
+        self._chosen_by: tuple[str, ...] = ()  # the expressions that chose them
+        self._choosing: frozenset[str] = frozenset()  # the methods by whose answers they were chosen
         self._judges: dict[str, Judge] = {}
         self._causes: dict[tuple[Path, str], Cause | None] = {}
 
@@ -86,8 +84,6 @@ class Runs:
     @cached_property
     def outcomes(self) -> pd.DataFrame:
         """``questions`` without causes and types, which need no trace."""
-        import pandas as pd
-
         rows = []
         for (dataset, name), record in self._by.items():
             for qid, line in self.lines(dataset, name).items():
@@ -116,12 +112,10 @@ class Runs:
         are labels). Wrong answers are looked up in their traces, which takes some milliseconds each.
         """
         frame = self.outcomes.copy()
-        keys = list(zip(frame["dataset"], frame["qid"], strict=True))
-        labels = [self.judge(d).label(i, q) for (d, i), q in zip(keys, frame["question"], strict=True)]
-        causes = [self.cause(qid, name, d) for (d, qid), name in zip(keys, frame["method"], strict=True)]
-        for column, part in (("cause", "kind"), ("why", "why")):
-            frame[column] = [getattr(cause, part, None) for cause in causes]
-        frame["type"] = [getattr(label, "type", None) for label in labels]
+        causes = [self.cause(row.qid, row.method, row.dataset) for row in frame.itertuples()]
+        labels = [self.judge(row.dataset).label(row.qid, row.question) for row in frame.itertuples()]
+        for column, parts, part in (("cause", causes, "kind"), ("why", causes, "why"), ("type", labels, "type")):
+            frame[column] = [getattr(one, part, None) for one in parts]
         return frame
 
     def table(self, *, compare: str | None = None, latex: bool = False) -> Any:
@@ -131,10 +125,10 @@ class Runs:
         ``compare`` names a method that the others are tested against on the same questions (``statistics.paired``);
         not where ``where`` chose the questions by their answers. ``latex`` gives its text for the package booktabs.
         """
-        base = "" if compare is None else self._method(compare)
+        base = "" if compare is None else choice("method", compare, self.names)
         lines = {at: self.lines(*at) for at in self._by}
-        table = means_table(self._by, lines, "" if self._judged else base)
-        table.about += selection_remarks(self._said, self._judged, self.names if base else ())
+        table = means_table(self._by, lines, "" if self._choosing else base)
+        table.about += remark_selection(self._chosen_by, self._choosing, self.names if base else ())
         return table.show("latex") if latex else table
 
     def plot(self, cost: str = "retrievals", quality: str = "em") -> Any:
@@ -150,29 +144,25 @@ class Runs:
         A method is left out where ``where`` chose the questions by its answers or those of ``against``. Raises
         ``SettingError`` where none is left, and where no question with a gold answer is in common.
         """
-        import pandas as pd
-
-        base, rows, parts = self._method(against), [], ("difference", "low", "high", "p_value", "n")
-        notes = selection_remarks(self._said, self._judged, self.names) + differing_conditions(self._by)
+        base, rows, parts = choice("method", against, self.names), [], ("difference", "low", "high", "p_value", "n")
+        notes = remark_selection(self._chosen_by, self._choosing, self.names) + list_differences(self._by)
         frame = self.outcomes[self.outcomes["right"].notna() & (self.outcomes["ended"] != "error")]
         frame = frame.set_index(["dataset", "qid"])
         theirs = frame[frame["method"] == base]
         for name in self.names:
             own = frame[frame["method"] == name]
-            both = own.index.intersection(theirs.index)
-            for key in ("em", "f1", *self.metrics) if name != base and not self._judged & {name, base} else ():
-                first, second = own.loc[both, key], theirs.loc[both, key]
-                scored = (first.notna() & second.notna()).to_numpy()
-                if not scored.any():
+            for key in ("em", "f1", *self.metrics) if name != base and not self._choosing & {name, base} else ():
+                both = own[key].to_frame("own").assign(base=theirs[key]).dropna()  # aligned by question
+                if both.empty:
                     continue
-                first, second = first[scored].to_numpy(), second[scored].to_numpy()
+                first, second = both.to_numpy().T
                 test = paired(first, second, scores=key in SCORES)
                 row = {"method": name, "measure": key} | {part: getattr(test, part) for part in parts}
                 won, lost = int((first > second).sum()), int((first < second).sum())
                 rows.append(row | {"won": won, "lost": lost, "tied": test.n - won - lost})
         if not rows:
             none = f"no other method has a question with a gold answer in common with {base!r}; run them on the same"
-            raise SettingError("; ".join(notes) if self._judged else none)
+            raise SettingError("; ".join(notes) if self._choosing else none)
         table = pd.DataFrame(rows)
         table.attrs["notes"] = notes
         return table
@@ -180,8 +170,6 @@ class Runs:
     @cached_property
     def causes(self) -> pd.DataFrame:
         """How many answers of each method are wrong by each cause (pandas.DataFrame): one row per cause."""
-        import pandas as pd
-
         counted = pd.crosstab(self.questions["cause"], self.questions["method"])
         kinds = [kind for kind in CAUSES if kind in counted.index]
         return counted.reindex(index=kinds, columns=list(self.names), fill_value=0)
@@ -201,18 +189,16 @@ class Runs:
         runs = Runs(self.records, labels=self._labels)
         runs._chosen = frozenset(zip(rows["dataset"], rows["qid"], strict=True))
         judged = rows["method"] if find_names(expression) & {*ANSWER_COLUMNS, *self.metrics} else ()
-        runs._said, runs._judged = (*self._said, expression), self._judged.union(judged)
+        runs._chosen_by, runs._choosing = (*self._chosen_by, expression), self._choosing.union(judged)
         runs._judges, runs._causes = self._judges, self._causes
         return runs
 
-    def _method(self, name: str) -> str:
-        return choice("method", name, self.names)
-
     def record(self, qid: str, method: str, dataset: str | None = None) -> tuple[RunRecord, Line]:
         """The run and the prediction line of a question. Raises ``SettingError`` where there is none, or several."""
-        at = [(d, self._method(method)) for d in self.datasets if dataset is None or text("dataset", dataset) == d]
+        choice("method", method, self.names)
         text("qid", qid)
-        answered = [key for key in at if qid in self._lines.get(key, ())]
+        among = self.datasets if dataset is None else [text("dataset", dataset)]
+        answered = [(name, method) for name in among if qid in self._lines.get((name, method), ())]
         if len(answered) != 1:
             what = "is in several data sets; name one" if answered else f"was not answered by {method!r}"
             raise SettingError(f"question {qid!r} {what}; ids are in .questions")

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import method
@@ -31,15 +32,13 @@ from dragin_lab.run.lab import Lab
 from dragin_lab.study.statistics import bootstrap_groups, roc_area
 from dragin_lab.trace.trace import Draft, Prompt
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-#: What a label may be called, in small letters: by LongFact++ (arXiv 2509.03531) also in short, and by 0 and 1.
+#: What a label may be called, in small letters: by LongFact++ (arXiv 2509.03531) also in short, and by 0 and 1; None
+#: says nothing.
 LABELS = {
+    **dict.fromkeys(("n/a", "none", "")),
     **dict.fromkeys(("supported", "s", "0", "false"), False),
     **dict.fromkeys(("not supported", "ns", "insufficient information", "1", "true"), True),
 }
-_UNLABELLED = ("n/a", "none", "")
 _REMEDY = "give 'supported' or 'not supported'"
 _FORMS = (
     "prompt, text, start, end, label; or those of LongFact++ (conversation, annotations), RAGTruth (response, labels, "
@@ -111,8 +110,7 @@ class Spans:
     def add(self, prompt: str, text: str, start: int, end: int, label: str | bool, *, chat: bool = False) -> None:
         """Add a span of a text. Raises ``SettingError`` for characters that are not there, and for another label."""
         as_text("prompt", prompt)
-        missing = _read_label("label", label, SettingError)
-        spans = _check_span(as_text("text", text), start, end, missing, SettingError, "")
+        spans = _read_span(as_text("text", text), start, end, label, SettingError)
         self._append(Text(prompt, text, flag("chat", chat)), spans)
 
     def _append(self, text: Text, spans: Iterable[Span]) -> None:
@@ -123,8 +121,6 @@ class Spans:
     @property
     def frame(self) -> pd.DataFrame:
         """One row per span (pandas.DataFrame): prompt, text, start, end, label, chat."""
-        import pandas as pd
-
         rows = [
             (one.prompt, one.text, span.start, span.end, ("supported", "not supported")[span.missing], one.chat)
             for one, spans in self.texts.items()
@@ -174,7 +170,6 @@ class Judged:
     @cached_property
     def table(self) -> pd.DataFrame:
         """One row per trigger, the best first: ROC area with its 95 % interval over texts, and average precision."""
-        import pandas as pd
         from sklearn.metrics import average_precision_score
 
         missing, texts = self.frame["missing"].to_numpy(bool), self.frame["text"].tolist()
@@ -202,8 +197,6 @@ def judge(lab: Lab, spans: Spans, *, nlp: Any = None) -> Judged:
     A span's score is the largest over its tokens. ``nlp`` is a spaCy pipeline (None: the default); with one that finds
     entities ``entity`` is scored, too. Raises ``SettingError`` for an engine that cannot be given a text to read.
     """
-    import pandas as pd
-
     pipeline, rows = method("wo-rag", nlp=nlp).pipeline, []
     for number, (one, own, draft, lead) in enumerate(read_texts(lab, spans)):
         scores = score_tokens(draft, pipeline)
@@ -262,8 +255,7 @@ def _read_own(placed: Placed) -> tuple[Text, list[Span]]:
         if name not in record:
             raise DataError(f"{place}: has no {name}; a row has {_FORMS}")
     body = tabular.text_of(placed, "text", record["text"])
-    missing = _read_label(f"{place}: label", record["label"], DataError)
-    spans = _check_span(body, record["start"], record["end"], missing, DataError, f"{place}: ")
+    spans = _read_span(body, record["start"], record["end"], record["label"], DataError, f"{place}: ")
     prompt, chat = tabular.text_of(placed, "prompt", record["prompt"]), str(record.get("chat", "")).lower() == "true"
     return Text(prompt, body, chat), spans
 
@@ -275,7 +267,7 @@ def _read_longfact(placed: Placed) -> tuple[Text, list[Span]]:
     for one in placed.record["annotations"]:
         if one is None or not isinstance(one.get("index"), int) or not one.get("span"):
             continue
-        missing = _read_label(f"{placed.place}: label", one.get("label"), DataError)
+        missing = _read_label(one.get("label"), DataError, f"{placed.place}: ")
         start, end = one["index"], one["index"] + len(one["span"])
         if body[start:end] == one["span"] and missing is not None:
             spans.append(Span(start, end, missing))
@@ -306,20 +298,17 @@ def _read_prompts(source: Any) -> dict[str, str]:
     return {str(row.record["source_id"]): str(row.record["prompt"]) for row in tabular.read_json_lines(beside)}
 
 
-def _read_label(name: str, label: Any, error: type[Exception]) -> bool | None:
+def _read_label(label: Any, error: type[Exception], where: str) -> bool | None:
     """Whether a label says "not supported"; None for one that says nothing."""
     called = str(label).strip().lower()
-    if called in _UNLABELLED:
-        return None
     if called not in LABELS:
-        raise error(f"{name}={shown(label)} is not a label; {_REMEDY}")
+        raise error(f"{where}label={shown(label)} is not a label; {_REMEDY}")
     return LABELS[called]
 
 
-def _check_span(
-    body: str, start: Any, end: Any, missing: bool | None, error: type[Exception], where: str
-) -> list[Span]:
-    """A span of a text; none where it has no label."""
+def _read_span(body: str, start: Any, end: Any, label: Any, error: type[Exception], where: str = "") -> list[Span]:
+    """A span of a text; none where its label says nothing."""
+    missing = _read_label(label, error, where)
     try:
         a, b = int(start), int(end)
     except (TypeError, ValueError, OverflowError):

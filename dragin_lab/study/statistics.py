@@ -80,9 +80,7 @@ def _p_value(difference: np.ndarray, samples: int) -> tuple[float, float]:
     return float(test.pvalue), exact if 2 ** len(signed) <= resamples else 1 / (resamples + 1)
 
 
-def bootstrap_groups(
-    statistic: Callable[[np.ndarray], float], groups: Sequence[object], samples: int = DRAWS
-) -> tuple[float, float]:
+def bootstrap_groups(statistic: Callable[[np.ndarray], float], groups: Sequence[object]) -> tuple[float, float]:
     """The percentile interval of any ``statistic(indexes)``, indexes being an int array of items: (low, high).
 
     ``groups`` names the group of each item, such as its question: groups are resampled whole, as the facts of a
@@ -92,8 +90,8 @@ def bootstrap_groups(
     parts = [np.array([at for at, own in enumerate(groups) if own == name]) for name in dict.fromkeys(groups)]
     if not parts:
         return float("nan"), float("nan")
-    draws = np.random.default_rng(0).integers(len(parts), size=(samples, len(parts)))  # which groups each draw has
-    drawn = np.array([statistic(np.concatenate([parts[at] for at in one])) for one in draws])  # (samples,)
+    draws = np.random.default_rng(0).integers(len(parts), size=(DRAWS, len(parts)))  # which groups each draw has
+    drawn = np.array([statistic(np.concatenate([parts[at] for at in one])) for one in draws])  # (DRAWS,)
     if np.isnan(drawn).all() or np.nanmin(drawn) == np.nanmax(drawn):
         return float("nan"), float("nan")
     low, high = np.nanquantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])

@@ -89,9 +89,6 @@ class StoredDraft:
 
     def __init__(self, stored: Draft) -> None:
         self.stored = stored
-        #: After how many tokens the outcome was known, and by what.
-        self.known, self.reason = len(stored), stored.stopped
-        self.whole = stored.closed or stored.stopped == "length"
         #: Whether a score read the attention received so far where the trace only has what it was in the end.
         self.guessed = False
         self._peaks: dict[tuple[Trigger, int], float] = {}
@@ -99,12 +96,12 @@ class StoredDraft:
 
     def fires(self, watch: Watch) -> int | None:
         """After how many tokens the trigger fires first; None where it does not, as far as the draft is stored."""
-        theta, trigger = watch.trigger.theta, watch.trigger
+        trigger, theta = watch.trigger, watch.trigger.theta
         assert theta is not None
         self.guessed |= self.stored.among is None and ("received" in trigger.needs or not trigger.built_in)
         for n in range(1, len(self.stored) + 1):
             draft = watch.read(self.stored[:n])
-            if not watch.trigger.is_silent(draft) and self._peak(watch, n, draft) > theta:
+            if not trigger.is_silent(draft) and self._peak(watch, n, draft) > theta:
                 return n
         return None
 
@@ -127,9 +124,9 @@ class StoredDraft:
         ends = [] if watch is None or fired is None else [(fired, watch.trigger.name)]
         ends += [closed] if (closed := self.closes(stop)) is not None else []
         stored = self.stored
+        whole = stored.closed or stored.stopped == "length"
         if not ends:
-            return stored if self.whole else None
+            return stored if whole else None
         n, reason = min(ends, key=lambda end: end[0])
-        if (n, reason) == (self.known, self.reason) or (n == len(stored) and self.whole):
-            return stored
-        return stored.ended_at(n, reason)
+        as_it_is = n == len(stored) and (whole or reason == stored.stopped)
+        return stored if as_it_is else stored.ended_at(n, reason)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dragin_lab.checks import choice
 from dragin_lab.run.intervals import Interval, bracket, interval_of
 from dragin_lab.run.rundir import SCORES, Line, RunRecord, own_metrics, value_of
-from dragin_lab.study.conditions import At, differing_conditions, never_fired
+from dragin_lab.study.conditions import At, list_differences, list_never_fired
 from dragin_lab.study.statistics import PairedTest, paired
 from dragin_lab.text import csv_text
 
@@ -286,7 +286,7 @@ def means_table(records: Mapping[At, RunRecord], lines: Mapping[At, Mapping[str,
     title = ", ".join(datasets) if len(datasets) < 4 else f"{len(datasets)} data sets"
     about = _about(records.values(), [list(answered.values()) for answered in lines.values()])
     about += [comparing(base, "test (EM: McNemar, exact; else by permutation)")] if base else []
-    about += differing_conditions(records) + never_fired(records)
+    about += list_differences(records) + list_never_fired(records)
     return Table(0, f"{title}: means per question", ("method",), tuple(columns), rows, about, compared_with=base)
 
 

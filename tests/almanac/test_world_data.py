@@ -37,6 +37,8 @@ def test_labels_go_with_questions_and_passages(benchmark: str, split: str) -> No
     for one in labels:
         assert (one.question, one.answer in asked[one.qid].golds) == (asked[one.qid].text, True)
         assert all(fact.value in texts[fact.passage] for fact in one.facts)
+        assert (one.knowledge == "known") == (not any(fact.missing for fact in one.facts))
+        assert {fact.degree for fact in one.facts} <= {"often", "some", "seldom", "changed", "never"}
     assert almanac.labels(benchmark, split, 3) == labels[:3]
 
 

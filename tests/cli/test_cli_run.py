@@ -21,7 +21,6 @@ from dragin_lab.run import lab as lab_module
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.rundir import find_runs
-from dragin_lab.trace.trace import Question
 
 RUN = ("run", "--method", "dragin,wo-rag", "--set", "variant=paper", "--set", "what=question")
 
@@ -270,16 +269,6 @@ def test_a_run_that_is_given_twice_counts_once(
     (changed,) = (tmp_path / "copy").rglob("wo-rag*/predictions.jsonl")
     changed.write_text("".join(changed.read_text().splitlines(keepends=True)[:2]))
     command.refused("table", "runs", "copy", says=("are of the same settings; give one of the two",))
-
-
-def test_questions_under_other_names(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-    monkeypatch.setattr(cli_run, "execute_runs", lambda _, options: seen.extend(cli_run.open_benchmarks(options)))
-    path = tmp_path / "mine.csv"
-    path.write_text("nr,q,gold\n7,Who?,Ada|Ada L.\n")
-    ran = command("run", "--dataset", path, "--fields", "id=nr,question=q,answer=gold,separator=|")
-    assert ran.code == cli.DONE, ran.err
-    assert [(one.name, one.questions) for one in seen] == [("mine", (Question("7", "Who?", ("Ada", "Ada L.")),))]
 
 
 # -- sweep ------------------------------------------------------------------------------------------------------------

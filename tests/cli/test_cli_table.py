@@ -60,18 +60,13 @@ def test_csv_can_be_read(command: Command, runs: Path) -> None:
 
 
 def test_what_is_refused(command: Command, runs: Path) -> None:
-    command.refused("table", 10, says=("no table 10; give a number from 1 to 9",))
     command.refused("table", "two", says=("two: no such folder",))
     command.refused("table", 2, runs / "nothing", says=(f"{runs / 'nothing'}: ",))
     command.refused("table", 2, runs, "--as", "llama2-13b", says=("did you mean 'llama2-13b-chat'?",))
-    command.refused("table", 2, runs, "--compare", "drgin", says=("'drgin' does not exist; did you mean 'dragin'?",))
-    command.refused("table", 2, runs, "--format", "tex", says=("format 'tex' does not exist",))
     command.refused(
         "table", 2, runs, "--variant", "reference", says=("none of the 2 runs is of the reference variant",)
     )
     command.refused("table", 2, runs, "--dataset", "iirc", says=("Table 2 is not on one benchmark",))
-    command.refused("table", 1, "--compare", "dragin", says=("Table 1 is about settings",))
-    command.refused("table", 5, runs, says=("Table 5 has no cell for the runs given",))
 
 
 def test_a_damaged_run_is_named(command: Command, runs: Path) -> None:

@@ -1,4 +1,4 @@
-"""``dragin-lab demo``: the table, and what is left of it when something goes wrong."""
+"""``dragin-lab demo``: the table, the trace, and the settings of its methods."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from dragin_lab.cli import app as cli
 from dragin_lab.cli import run as cli_run
 from dragin_lab.core.method import PAPERS
 from dragin_lab.run.lab import Lab
-from dragin_lab.study.runs import Runs
-
-#: The demo where its answers do not matter.
-SHORT = ("demo", "--set", "max_new_tokens=24")
 
 
 def rows(text: str) -> list[str]:
@@ -55,17 +51,3 @@ def test_settings_go_to_the_methods_they_belong_to(
     assert {method.top_k for method in seen} == {1}
     assert {m.name for m in seen if m.max_new_tokens != 96} == {"self-ask"}  # which writes more
     assert {m.name: m.settings["top_n"] for m in seen if "top_n" in m.settings} == {"fl-rag": None, "dragin": 5}
-
-
-def test_what_was_finished_is_shown_and_kept(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Lab.run
-
-    def broken(lab: Lab, asked: Any, methods: Any, **options: Any) -> Runs:
-        whole(lab, asked, methods[:3], **options)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Lab, "run", broken)
-    ran = command(*SHORT, "--limit", 1, "--output", tmp_path)
-    assert ran.code == cli.INTERRUPTED
-    assert rows(ran.out) == list(PAPERS)[:3]
-    assert not (tmp_path / "dragin.html").exists()

@@ -22,14 +22,9 @@ from dragin_lab.trace.trace import Question, Trace
 ADDRESSES = ("http://ann:12/s3cret@127.0.0.1:9/wiki", "ann:s3cret@more@127.0.0.1:9/wiki")
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 @pytest.mark.parametrize("address", ADDRESSES)
 @pytest.mark.parametrize(
-    "command",
+    "words",
     [
         ("data", "fetch", "hotpotqa", "--url"),
         ("ask", "Who?", "--model"),
@@ -47,19 +42,19 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
     ],
 )
 def test_no_message_shows_a_password(
-    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], address: str
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], address: str
 ) -> None:
     monkeypatch.setenv("DRAGIN_LAB_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    ran = run(*command, address)
+    ran = command(*words, address)
     assert ran.code
     assert "127.0.0.1:9" in ran.err
     assert "s3cret" not in ran.err + ran.out
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_no_message_of_the_dense_retriever_shows_a_password(run: Command, address: str) -> None:
-    ran = run("ask", "Who?", "--retriever", f"dense:{address}")
+def test_no_message_of_the_dense_retriever_shows_a_password(command: Command, address: str) -> None:
+    ran = command("ask", "Who?", "--retriever", f"dense:{address}")
     assert ran.code
     assert "s3cret" not in ran.err + ran.out
 
@@ -71,9 +66,9 @@ HOSTILE = "\x1b]0;x\x07 \x1b[31m \x9b31m \x08\x7f \u202egnp.exe\u2066 \r"
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def shown(run: Command, *args: object) -> str:
+def shown(command: Command, *args: object) -> str:
     """What a command prints, which must be something and nothing that a terminal obeys."""
-    ran = run(*args)
+    ran = command(*args)
     text = ran.out + ran.err
     assert "gnp.exe" in text
     assert not UNSAFE.search(text)
@@ -110,21 +105,19 @@ def test_every_control_character_is_replaced_and_line_ends_stay(capsys: pytest.C
     assert len(text) == len(every) + 2
 
 
-def test_a_run_cannot_write_to_the_terminal(run: Command, tmp_path: Path) -> None:
+def test_a_run_cannot_write_to_the_terminal(command: Command, tmp_path: Path) -> None:
     folder = write_run(tmp_path, dataset=HOSTILE)
-    shown(run, "table", tmp_path)
+    shown(command, "table", tmp_path)
     with (folder / "predictions.jsonl").open("ab") as file:
         file.write(b"damaged\n")
-    shown(run, "table", tmp_path)
+    shown(command, "table", tmp_path)
     write_config(folder, read_config(folder) | {"seed": HOSTILE})
-    shown(run, "table", tmp_path)
+    shown(command, "table", tmp_path)
 
 
-@pytest.mark.parametrize(
-    "command", [("ask", "Who?", "--corpus"), ("ask", "Who?", "--exemplars"), ("show",), ("table",)]
-)
-def test_the_name_of_a_file_cannot_write_to_the_terminal(run: Command, command: tuple[str, ...]) -> None:
-    shown(run, *command, f"./{HOSTILE}.jsonl")
+@pytest.mark.parametrize("words", [("ask", "Who?", "--corpus"), ("ask", "Who?", "--exemplars"), ("show",), ("table",)])
+def test_the_name_of_a_file_cannot_write_to_the_terminal(command: Command, words: tuple[str, ...]) -> None:
+    shown(command, *words, f"./{HOSTILE}.jsonl")
 
 
 def test_a_model_cannot_write_to_the_terminal(
@@ -154,11 +147,11 @@ def test_a_trace_has_its_own_colours_on_a_terminal_and_no_others(
         assert "\x1b[31m" not in text  # which stands in the trace
 
 
-def test_a_traceback_cannot_write_to_the_terminal(run: Command) -> None:
-    assert "Traceback" in shown(run, "show", f"./{HOSTILE}", "--debug")
+def test_a_traceback_cannot_write_to_the_terminal(command: Command) -> None:
+    assert "Traceback" in shown(command, "show", f"./{HOSTILE}", "--debug")
 
 
-def test_a_file_of_triggers_takes_no_name_of_another_module(run: Command, tmp_path: Path) -> None:
+def test_a_file_of_triggers_takes_no_name_of_another_module(command: Command, tmp_path: Path) -> None:
     (tmp_path / "random.py").write_text("GAUSS = 1")
-    assert run("run", "--with", tmp_path / "random.py", "--help").code == 0
+    assert command("run", "--with", tmp_path / "random.py", "--help").code == 0
     assert sys.modules["random"] is random

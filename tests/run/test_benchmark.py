@@ -57,7 +57,6 @@ def test_summary_leaves_out_what_failed_and_what_has_no_gold() -> None:
 def test_a_benchmark_of_almanac_brings_its_prompt() -> None:
     one = open_benchmark("almanac/hotpotqa", limit=2)
     assert (one.name, one.split, one.limit, len(one.questions)) == ("almanac/hotpotqa", "test", 2, 2)
-    assert one.template is not None
     assert (one.template.answer_rule, len(one.template.exemplars)) == ("hotpotqa", 2)
     assert "step-by-step" in one.template.instruction
     assert open_benchmark("almanac/hotpotqa", limit=2, split="dev").name == "almanac/hotpotqa-dev"

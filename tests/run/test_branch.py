@@ -41,10 +41,15 @@ def say(lab: Lab, *script: Say) -> None:
     asked_for(lab).clear()
 
 
-def test_a_token_is_replaced_and_the_episode_goes_on_from_there() -> None:
+def branched(*script: Say, **change: Any) -> tuple[Lab, Trace, Trace]:
+    """A lab, the trace of its answer, and the branch with this change, in which its model says the script."""
     lab, trace = ask()
-    say(lab, Say(" Ek. So the answer is Al Ek."))
-    branch = lab.branch(trace, step=2, token=1, to="Al")
+    say(lab, *script)
+    return lab, trace, lab.branch(trace, **change)
+
+
+def test_a_token_is_replaced_and_the_episode_goes_on_from_there() -> None:
+    lab, trace, branch = branched(Say(" Ek. So the answer is Al Ek."), step=2, token=1, to="Al")
     (draft,) = lab.model.drafts  # the first step is the trace's
     assert lab.model.tokenizer.decode(draft.prefix, special=True) == "Al"
     assert asked_for(lab) == []
@@ -52,7 +57,6 @@ def test_a_token_is_replaced_and_the_episode_goes_on_from_there() -> None:
     assert (branch.answer, branch.scores["em"], trace.scores["em"]) == ("Al Ek", 0, 1)
     assert branch.steps[0] is trace.steps[0]
     parting = branch.parting
-    assert parting is not None
     assert (parting.parent, parting.kind, parting.step, parting.token) == (trace.fingerprint, "token", 1, 0)
     assert (parting.source, parting.before, parting.after) == ("draft", "Li", "Al")
     assert str(parting) == "step 2, token 1: token 'Li' → 'Al'"
@@ -66,9 +70,7 @@ def test_a_token_is_replaced_and_the_episode_goes_on_from_there() -> None:
     ],
 )
 def test_the_tokens_up_to_the_one_replaced_are_forced(place: dict[str, int], to: str, forced: str, rest: str) -> None:
-    lab, trace = ask()
-    say(lab, Say(rest))
-    branch = lab.branch(trace, **place, to=to)
+    lab, _, branch = branched(Say(rest), **place, to=to)
     assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == forced.strip()
     assert branch.text == " It is by" * (place["step"] == 2) + forced + rest
     assert branch.retrievals_count == place["step"] - 1
@@ -77,7 +79,6 @@ def test_the_tokens_up_to_the_one_replaced_are_forced(place: dict[str, int], to:
 def test_an_alternative_is_named_by_its_text_with_or_without_its_space() -> None:
     lab, trace = ask()
     draft = trace.steps[1].draft
-    assert draft is not None
     other = lab.model.tokenizer.encode(" Al", special=False)[0]
     draft.alternative_ids[0, 1] = other
     draft.alternative_tokens = ((" Li", " Al"), *((" x", " y"),) * (len(draft) - 1))
@@ -94,12 +95,9 @@ def test_a_forced_end_mark_ends_the_draft() -> None:
 
 
 def test_another_query_is_searched_for() -> None:
-    lab, trace = ask()
-    say(lab, SCRIPT[1])
-    branch = lab.branch(trace, step=1, query="another thing")
+    lab, trace, branch = branched(SCRIPT[1], step=1, query="another thing")
     assert asked_for(lab) == ["another thing"]
     query = branch.steps[0].query
-    assert query is not None
     assert (query.text, query.sent, query.note) == ("another thing", "another thing", f"in place of {QUESTION!r}")
     assert branch.steps[0].draft is trace.steps[0].draft
     assert len(lab.model.drafts) == 1
@@ -110,36 +108,27 @@ def test_another_query_is_searched_for() -> None:
     "given", [["It was Al."], [dl.Passage("9", "", "It was Al.")], [{"id": "9", "text": "It was Al."}]]
 )
 def test_other_passages_stand_in_the_prompt(given: Any) -> None:
-    lab, trace = ask()
-    say(lab, Say(" Al. So the answer is Al."))
-    branch = lab.branch(trace, step=1, passages=given)
+    lab, _, branch = branched(Say(" Al. So the answer is Al."), step=1, passages=given)
     assert asked_for(lab) == []
     assert "[1] It was Al.\n" in lab.model.prompts[0]
     assert "First passage" not in lab.model.prompts[0]
     assert [passage.text for passage in branch.steps[0].passages] == ["It was Al."]
-    assert branch.parting is not None
     assert branch.parting.before == "0, 1, 2"
 
 
 def test_no_passages_at_all() -> None:
-    lab, trace = ask()
-    say(lab, Say(" Al. So the answer is Al."))
-    branch = lab.branch(trace, step=1, passages=[])
+    lab, _, branch = branched(Say(" Al. So the answer is Al."), step=1, passages=[])
     assert "Context" not in lab.model.prompts[0]
     assert branch.steps[0].passages == ()
 
 
 def test_without_its_retrieval_the_sentence_is_written_on() -> None:
-    lab, trace = ask()
-    say(lab, Say(" a man. So the answer is Bo Ek."))
-    branch = lab.branch(trace, step=1, retrieve=False)
+    lab, _, branch = branched(Say(" a man. So the answer is Bo Ek."), step=1, retrieve=False)
     assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == "It is by Bo Ek,"
     assert branch.text == " It is by Bo Ek, a man. So the answer is Bo Ek."
     decision = branch.steps[0].decision
-    assert decision is not None
     assert not decision.retrieve
     assert decision.reason.startswith("the branch does not retrieve here; ")
-    assert branch.parting is not None
     assert (branch.parting.before, branch.parting.after) == ("retrieve", "go on")
 
 
@@ -149,7 +138,6 @@ def test_after_that_sentence_the_trigger_may_fire_again() -> None:
     say(lab, loud, Say(" Li. So the answer is Li."))
     branch = lab.branch(trace, step=1, retrieve=False)
     decision = branch.steps[0].decision
-    assert decision is not None
     assert (decision.retrieve, decision.reason) == (True, "'Al' scores 4.5, above θ 0.25")
     assert branch.text == " It is by Bo Ek, a man. He is Li. So the answer is Li."
 
@@ -195,7 +183,6 @@ def test_a_branch_is_branched_after_any_change(first: dict[str, Any]) -> None:
     say(lab, *[loud] * (first.get("retrieve") is False), Say(" Li. So the answer is Li."))
     branch = lab.branch(trace, step=1, **first)
     last = branch.steps[1].draft
-    assert last is not None
     say(lab, Say(". So the answer is Li."))
     assert branch.diff(lab.branch(branch, step=2, token=1, to=int(last.ids[0]))) == ""
     say(lab, Say(" Ek. So the answer is Al Ek."))
@@ -212,7 +199,6 @@ def test_the_extraction_has_branches_too() -> None:
     say(lab, Say("."))
     branch = lab.branch(trace, source="extraction", token=1, to="Al")
     assert (trace.answer, branch.answer) == ("Bo", "Al")
-    assert branch.parting is not None
     assert str(branch.parting) == "answer, token 1: token 'Bo' → 'Al'"
     assert trace.steps[-1].seconds.keys() == {"draft"}
 
@@ -294,16 +280,13 @@ def test_an_episode_that_strays_from_its_record_is_refused() -> None:
     for change in ({"question": replace(trace.question, text="Another?")}, {}):
         strayed = replace(trace, **change)
         if not change:
-            assert trace.steps[0].query is not None
             trace.steps[0].query.sent = "another"
         with pytest.raises(BranchError, match="which the trace does not say; ask the question again"):
             lab.branch(strayed, step=2, token=1, to="Al")
 
 
 def test_a_view_of_a_branch_says_where_it_parts() -> None:
-    lab, trace = ask()
-    say(lab, Say(" Ek. So the answer is Al Ek."))
-    branch = lab.branch(trace, step=2, token=1, to="Al")
+    _, trace, branch = branched(Say(" Ek. So the answer is Al Ek."), step=2, token=1, to="Al")
     assert "parts at step 2, token 1: token 'Li' → 'Al'" in views.trace(branch).text.replace("\n              ", " ")
     assert "parts at" not in views.trace(trace).text
 

@@ -124,12 +124,10 @@ def test_another_token_gives_another_answer_that_the_same_method_writes() -> Non
     for one in demo_questions()[:4]:
         trace = asking.ask(one, "dragin")
         step = next(s for s in trace.steps if s.draft is not None and len(s.draft) > 3)
-        assert step.draft is not None
         rank = int(step.draft.alternative_ids[2, 0] == step.draft.ids[2])
         other = int(step.draft.alternative_ids[2, rank])
         branch = asking.branch(trace, step=step.index + 1, token=3, to=other)
         draft = branch.steps[step.index].draft
-        assert draft is not None
         assert draft.ids[:3].tolist() == [*step.draft.ids[:2].tolist(), other]
         assert draft.entropy[:3].tolist() == step.draft.entropy[:3].tolist()  # measured as if the model had written it
         assert np.exp(draft.logprob[2]) == pytest.approx(step.draft.alternative_probs[2, rank], rel=1e-4)
@@ -141,7 +139,6 @@ def test_branches_share_the_cache() -> None:
     trace = question("dragin", asking)
     change = {"step": 1, "token": 2, "to": "The"}
     first = asking.branch(trace, **change)
-    assert asking.cache is not None
     made = asking.cache.counts.drafts_made
     again = asking.branch(trace, **change)
     assert asking.cache.counts.drafts_made == made

@@ -36,7 +36,6 @@ def test_what_is_kept_comes_back_and_is_replaced(tmp_path: Path, on_disk: bool) 
     cache.put(key(1), {"a": np.arange(5, dtype=np.int32), "none": np.zeros((0, 2), np.float16)})
     with Cache(tmp_path) if on_disk else cache as later:
         found = later.get(key(1))
-        assert found is not None
         assert (found["a"].tolist(), found["none"].shape, found["none"].dtype) == ([0, 1, 2, 3, 4], (0, 2), np.float16)
         assert len(later) == 1
 
@@ -63,7 +62,6 @@ def test_what_store_may_stand_for(tmp_path: Path) -> None:
     assert as_cache(mine) is mine
     assert isinstance(as_cache(True), Cache)
     opened = as_cache(tmp_path / "new" / "cache")
-    assert opened is not None
     assert opened.folder == tmp_path / "new" / "cache"
     opened.close()
     with pytest.raises(SettingError, match="cache=3: give a Cache, a folder, True"):

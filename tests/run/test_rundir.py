@@ -148,14 +148,18 @@ def test_an_answer_that_is_not_the_recorded_one_leaves_no_trace(tmp_path: Path) 
 
 
 def test_a_run_grows_to_more_questions(whole: Path, tmp_path: Path) -> None:
-    answer(tmp_path / "run", 2)
+    lab = Lab(AnsweringModel(), retriever=ScriptedRetriever())
+    recorded(lab, Benchmark("questions", tuple(questions(2)), limit=2), DRAGIN, tmp_path / "run")
     assert answer(tmp_path / "run", 4).asked == [3, 4]
     record = read_run(tmp_path / "run")
+    assert record.config["limit"] is None  # as of the latest call, and so is the sample
+    more = recorded(lab, Benchmark("questions", tuple(questions(4)), sample=4), DRAGIN, tmp_path / "run")
+    assert more.config["sample"] == 4
     assert record.complete
     assert lines(tmp_path / "run") == lines(whole)
     assert record.config["dataset"] == read_run(whole).config["dataset"]
     with pytest.raises(RunError, match=r"dataset.questions: 4 → 5"):  # other questions
-        recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), questions(6)[1:], DRAGIN, tmp_path / "run")
+        recorded(lab, questions(6)[1:], DRAGIN, tmp_path / "run")
 
 
 def test_a_method_that_shows_a_form_is_recorded_with_its_own_exemplars(tmp_path: Path) -> None:

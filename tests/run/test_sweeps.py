@@ -58,8 +58,8 @@ def test_a_folder_keeps_each_value_and_is_taken_up_again(tmp_path: Path) -> None
 
 
 def test_values_of_other_settings() -> None:
-    assert read_sweep(method("dragin"), {"top_n": [5, 25, 5]})[0] == "top_n"
-    assert [m.top_n for m in read_sweep(method("dragin"), {"top_n": [5, 25, 5]})[1]] == [5, 25]
+    setting, methods = read_sweep(method("dragin"), {"top_n": [5, 25, 5]})
+    assert (setting, [one.top_n for one in methods]) == ("top_n", [5, 25])
     flare = read_sweep(method("flare", variant="reference", top_k=2), {"threshold": [0.1, 0.3]})[1]
     assert [(m.threshold, m.settings["doubt_limit"], m.top_k) for m in flare] == [(0.1, None, 2), (0.3, None, 2)]
 

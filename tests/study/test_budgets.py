@@ -79,7 +79,6 @@ def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str,
     assert [len(part) > 1 for part in peaks(trace)] == [True]
     # The same from traces, and for a when in its written form.
     alone = dl.method(when=f"{when}@budget:1", what="question", variant=variant, calibration=[trace])
-    assert alone.calibrated is not None
     assert (alone.calibrated["budget"], alone.calibrated["questions"]) == ("budget:1", 1)
     # And where the θ that is found is the one that the method has already.
     same = exchange_settings(found, threshold=alone.threshold)

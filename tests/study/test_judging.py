@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import spacy
+from factories import ELM_ROAD
 from scripted import ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab import almanac
-from dragin_lab.almanac.facts import Fact, Labelled
+from dragin_lab.almanac.facts import Fact
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline, load_pipeline
-from dragin_lab.data import datasets
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.study.spans import score_tokens
 from dragin_lab.study.truth import find_facts
@@ -39,35 +38,6 @@ def pipeline() -> Pipeline:
 @pytest.fixture(scope="module")
 def template() -> PromptTemplate:
     return PromptTemplate()
-
-
-def fact(relation: str, subject: str, value: str, start: int = 0, **rest: Any) -> Fact:
-    given = {"label": "unknown", "exposure": "never", "old": None, "passage": "7"} | rest
-    return Fact(f"up1.{relation}", subject, relation, value, start, start + len(value), **given)
-
-
-def labelled() -> Labelled:
-    """Two sentences, the second one's fact missing."""
-    reasoning = "The film Elm Road was directed by Ada Orleth. Ada Orleth was born in 1938."
-    facts = (
-        fact("director", "Elm Road", "Ada Orleth", reasoning.index("Ada"), label="known", exposure="often"),
-        fact("born", "Ada Orleth", "1938", reasoning.index("1938")),
-    )
-    question = "When was the director of Elm Road born?"
-    return Labelled("q1", "iirc", "test", "span", question, "unknown", reasoning, "1938", facts)
-
-
-@pytest.mark.parametrize("name", datasets.BENCHMARKS)
-def test_almanac_labels_go_with_its_questions(name: str) -> None:
-    for split in ("dev", "test"):
-        labels = almanac.labels(name, split)
-        questions = {q.id: q for q in datasets.load(f"almanac/{name}", split=split)}
-        assert {one.qid for one in labels} == set(questions)
-        for one in labels:
-            assert one.question == questions[one.qid].text
-            assert one.answer in questions[one.qid].golds
-            assert (one.knowledge == "known") == (not any(f.missing for f in one.facts))
-        assert {f.degree for one in labels for f in one.facts} <= {"often", "some", "seldom", "changed", "never"}
 
 
 # -- scores -------------------------------------------------------------------------------------------------------
@@ -118,7 +88,7 @@ def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, tem
 
 
 def test_a_span_has_the_largest_score_of_its_tokens(lm: LanguageModel) -> None:
-    one, template = labelled(), PromptTemplate()
+    one, template = ELM_ROAD, PromptTemplate()
     judged = dl.Lab(lm, retriever=ScriptedRetriever()).judge(dl.Spans.of_labels([one], template)).frame
     made = lm.score(template.render(one.question), f" {one.reasoning} So the answer is {one.answer}.")
     for (_, row), gold in zip(judged.iterrows(), one.facts, strict=True):
@@ -131,12 +101,10 @@ def test_a_span_has_the_largest_score_of_its_tokens(lm: LanguageModel) -> None:
 
 # -- facts in a text ------------------------------------------------------------------------------------------
 
-DIRECTOR = fact("director", "Elm Road", "Ada Orleth", label="known", exposure="often")
-TOWN = fact("birthplace", "Ada Orleth", "Elmouth")
-YEAR = fact("born", "Ada Orleth", "1938")
-COUNTRY = fact("country", "Elmouth", "Dorvia")
-MAYOR = fact("mayor", "Elmouth", "Max Malthorn")
-FILM = (DIRECTOR, YEAR)
+FILM = DIRECTOR, YEAR = ELM_ROAD.facts
+TOWN = replace(YEAR, relation="birthplace", value="Elmouth")
+COUNTRY = replace(YEAR, subject="Elmouth", relation="country", value="Dorvia")
+MAYOR = replace(YEAR, subject="Elmouth", relation="mayor", value="Max Malthorn")
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from factories import ELM_ROAD, make_continuation, make_prompt
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.catalog.methods import exchange_settings, method
 from dragin_lab.core.method import Method
 from dragin_lab.engines.load import LanguageModel
@@ -62,14 +62,12 @@ def assert_agrees(outcome: Outcome, real: Trace) -> None:
         step = real.steps[turn.step]
         if turn.decision is None or not turn.certain:
             continue
-        assert step.decision is not None
         assert turn.decision.retrieve == step.decision.retrieve
         if turn.decision.retrieve:
             place = (step.decision.cut, step.decision.token, step.decision.sentence)
             assert (turn.decision.cut, turn.decision.token, turn.decision.sentence) == place
         assert np.array_equal(turn.words.hit, step.words.hit)
         if turn.query is not None:
-            assert step.query is not None
             assert turn.query.text == step.query.text
             assert turn.query.note or turn.query.sent == step.query.sent
     assert outcome.retrievals <= real.retrievals_count
@@ -226,15 +224,6 @@ def test_what_fires_is_what_is_marked_at_every_threshold(world: World, found: Me
     assert silent or found.name != "dragin" or found.variant == "reference", "a draft that goes on after what is stored"
 
 
-def test_the_words_of_a_draft_that_cannot_be_judged_are_drawn_as_not_judged(world: World) -> None:
-    trace = world.run(reference(), QUESTIONS[0])
-    words = trace.steps[0].words
-    blank = replace(words, attention=np.full(len(words), np.nan, np.float32))
-    steps = Replay(replace(trace, steps=[replace(trace.steps[0], words=blank)])).at(threshold=0.01).judged.steps
-    assert words.hit.any()
-    assert (steps[0].words.unjudged.all(), steps[0].words.hit.any()) == (True, False)
-
-
 def test_without_rows_of_attention_an_earlier_hit_is_a_guess(world: World) -> None:
     trace = without_attention(world.run(paper(threshold=0.5), QUESTIONS[0]))
     same = Replay(trace).at()
@@ -302,24 +291,17 @@ def test_a_broken_off_episode_and_one_without_figures(world: World) -> None:
     assert outcome.turns[1].decision is None
     words = trace.steps[0].words
     blank = replace(words, attention=np.full(len(words), np.nan, np.float32))
-    unmeasured = Replay(replace(trace, steps=[replace(trace.steps[0], words=blank)])).at()
-    assert unmeasured.since == 0
-    assert "not recorded" in unmeasured.why
+    unmeasured = Replay(replace(trace, steps=[replace(trace.steps[0], words=blank)]))
+    assert unmeasured.at().since == 0
+    assert "not recorded" in unmeasured.at().why
+    drawn = unmeasured.at(threshold=0.01).judged.steps[0].words  # as not judged
+    assert (words.hit.any(), drawn.unjudged.all(), drawn.hit.any()) == (True, True, False)
     damaged = replace(trace, steps=[replace(trace.steps[0], words=Words())])
     with pytest.raises(SettingError, match="step 1: its words"):
         Replay(damaged).at()
 
 
 # -- ground truth -----------------------------------------------------------------------------------------------------
-
-
-def labelled(question: str) -> Labelled:
-    reasoning = "The film Elm Road was directed by Ada Orleth. Ada Orleth was born in 1938."
-    facts = (
-        Fact("a", "Elm Road", "director", "Ada Orleth", 34, 44, "known", "often", None, "1"),
-        Fact("b", "Ada Orleth", "born", "1938", 69, 73, "unknown", "never", None, "2"),
-    )
-    return Labelled("q", "iirc", "test", "span", question, "unknown", reasoning, "1938", facts)
 
 
 def test_counting_decisions() -> None:
@@ -338,25 +320,22 @@ def test_counting_decisions() -> None:
 
 
 def test_what_a_draft_states() -> None:
-    from factories import make_continuation, make_prompt
-
     def trace(first: str, second: str = "") -> Trace:
         steps = [Step(0, make_prompt(), make_continuation(make_prompt(), first, attention=False), answer=first)]
         if second:
             steps.append(Step(1, make_prompt(), make_continuation(make_prompt(), second, attention=False)))
         return Trace(Question("q", "When?"), {}, steps)
 
-    known = labelled("When?")
+    known = replace(ELM_ROAD, question="When?")
     director, born = "The film Elm Road was directed by Ada Orleth.", "Ada Orleth was born in 1938."
     [whole] = read_truths(trace(f"{director} {born}"), known)
-    assert whole is not None
     assert [missing for *_, missing in whole.stated] == [False, True]
     [cut] = read_truths(trace(f"{director} Ada Orleth was"), known)
     assert cut == Truth(((34, 44, False),), True)
     _, after = read_truths(trace(director.replace("Ada Orleth", "Bo Lind"), born), known)
     assert after is None, "behind a wrong value nobody knows what would be right"
     with pytest.raises(SettingError, match="take those of that question"):
-        read_truths(trace(director), labelled("Another?"))
+        read_truths(trace(director), ELM_ROAD)
 
 
 def test_the_view_says_what_changes_and_how_far_it_tells(world: World) -> None:

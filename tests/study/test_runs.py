@@ -203,7 +203,6 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
     assert runs.questions["brief"].isna().sum() == 1
     made = runs.table(compare="wo-rag")
     assert [measure for _, measure in made.columns] == ["EM", "F1", "brief", "retrievals", "tokens", "unreadable"]
-    assert made.rows[0].cells[2].ours is not None
     assert made.rows[0].cells[2].ours.mean == 1 / 4
     assert runs.tests("wo-rag").set_index("measure").loc["brief", "difference"] == 0
     answer(tmp_path / "dragin", 4, how=DRAGIN, **answering)  # the failed question alone is asked again
