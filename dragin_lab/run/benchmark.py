@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -106,7 +106,7 @@ def as_benchmark(questions: Any, limit: int | None = None, fields: str | Mapping
         remedy = "leave it out, or give rows or a file"
         raise SettingError(f"fields={shown(fields)}: these questions have no columns; {remedy}")
     if isinstance(questions, Benchmark):
-        return questions
+        return questions if limit is None else replace(questions, questions=questions.questions[:limit], limit=limit)
     several("questions", questions, str | Question, _QUESTIONS)
     asked = [q if isinstance(q, Question) else Question(str(i), q) for i, q in enumerate(questions, 1)][:limit]
     if not asked:

@@ -118,13 +118,14 @@ def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path
     given += ["layer=0", "heads=[0,1]", "sample=true"]
     ran = command(
         "ask", QUESTION, *(word for one in given for word in ("--set", one)), "--exemplars", examples, "--save", trace,
-        "--corpus", corpus, "--model", embedded_model_path(), "--seed", "3",
+        "--corpus", corpus, "--model", embedded_model_path(), "--seed", "3", "--layout", "flare",
     )  # fmt: skip
     assert ran.code == cli.DONE, ran.err
     said = Trace.load(trace)
     wanted = {"threshold": 0.5, "what": "last-n", "top_n": 5, "top_k": 1, "max_new_tokens": 20, "variant": "paper"}
     assert {key: said.method[key] for key in wanted} == wanted
     assert [said.provenance[key] for key in ("layer", "heads", "decoding", "seed")] == [0, [0, 1], "sample", 3]
+    assert said.provenance["template"]["layout"] == "flare"
     assert "Is ice cold?" in said.steps[0].prompt.text
 
 

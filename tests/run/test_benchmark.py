@@ -78,6 +78,7 @@ def test_rows_of_questions_wherever_questions_are_taken(tmp_path: Path) -> None:
     assert asked[0] == asked[1] == asked[2]
     assert asked[0][1] == Question("2", "Who made thing 2?", ("Li 2", "Li"))
     assert as_benchmark(sources[1]).name == "questions"
+    assert as_benchmark(as_benchmark(rows), limit=1).questions == asked[0][:1]
     sources[2].save_to_disk(str(tmp_path / "saved"))
     one = open_benchmark(tmp_path / "saved", fields={"question": "question", "answer": "answers"}, limit=1)
     assert (one.name, one.questions) == ("saved", asked[0][:1])
