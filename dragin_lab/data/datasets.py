@@ -104,9 +104,7 @@ def benchmark(source: str | Path, split: str | None = None) -> str:
     """Which benchmark a source is, judged by its first record; ``PLAIN`` for your own questions."""
     if is_own(source):
         return PLAIN
-    if (kind := _almanac_kind(source)) is not None:
-        return kind
-    return read_records(find(source, split))[0]
+    return _almanac_kind(source) or read_records(find(source, split))[0]
 
 
 def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:

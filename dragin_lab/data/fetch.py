@@ -12,7 +12,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -75,8 +75,7 @@ def fetch(
             note = _download(origin.url if url is None else url, served, origin.checksum, progress)
             if name == "exemplars":
                 for kind, exemplars in read_published(served).items():
-                    rows = [{"question": e.question, "rationale": e.rationale, "answer": e.answer} for e in exemplars]
-                    text = yaml.safe_dump(rows, allow_unicode=True, sort_keys=False, width=110)
+                    text = yaml.safe_dump([*map(asdict, exemplars)], allow_unicode=True, sort_keys=False, width=110)
                     Path(drafts, f"{kind}.yaml").write_text(text, encoding="utf-8")
             elif origin.files != [origin.name]:
                 _unpack_members(served, origin.files)
@@ -177,15 +176,12 @@ def _read_class(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exem
     if not isinstance(rows, list) or len(rows) < count:
         held = f"{len(rows)} of them" if isinstance(rows, list) else "no list"
         raise FetchError(f"{where}: {LIST} holds {held}, and {count} are needed; give another address with --url")
-    return tuple(_convert_entry(f"{where}, {LIST} {number}", row) for number, row in enumerate(rows[:count], 1))
+    places = ((f"{where}, {LIST} {number}", row) for number, row in enumerate(rows[:count], 1))
+    entries = [convert_record(place, row, _Entry, FetchError) for place, row in places]
+    return tuple(Exemplar(entry.question, "".join(entry.cot), entry.answer) for entry in entries)
 
 
 class _Entry(msgspec.Struct):
     question: Filled
     cot: Filled | list[str]
     answer: Filled
-
-
-def _convert_entry(where: str, entry: Any) -> Exemplar:
-    fields = convert_record(where, entry, _Entry, FetchError)
-    return Exemplar(fields.question, fields.cot if isinstance(fields.cot, str) else "".join(fields.cot), fields.answer)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import rank_bm25
 from scipy.sparse import csc_array
+from tantivy import Occur, Query
 
 from dragin_lab.checks import count, instance, text
 from dragin_lab.checks import number as as_number
@@ -156,8 +157,6 @@ class Tantivy(_Lexical):
         return [replace(self._stored.passage(address), score=-score / (K1 + 1)) for score, _, address in best]
 
     def _build_query(self, counts: Mapping[str, int]) -> Any:
-        from tantivy import Occur, Query
-
         fields = []
         for name in (TITLE, TEXT):
             terms = {term: Query.term_query(self._stored.schema, name, term, index_option="freq") for term in counts}
