@@ -163,10 +163,8 @@ def data_folder() -> Path:
 
 
 def find(source: str | Path, split: str | None = None) -> Path:
-    """The file that ``load`` reads; ``DataError`` where there is none, as for Almanac."""
+    """The file that ``load`` reads; ``DataError`` where there is none. Almanac's questions are in none."""
     name = str(source)
-    if _almanac_kind(source):
-        raise DataError(f"{name}: these questions are not in a file; read them with datasets.load({name!r})")
     if name in BENCHMARKS and not Path(name).exists():
         path = data_folder() / name / FILES[name]
         if not path.is_file():
