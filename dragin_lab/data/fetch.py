@@ -55,7 +55,7 @@ ORIGINS = {name: Origin(**facts) for name, facts in _KNOWN.items()}
 def fetch(
     name: str, folder: Path | None = None, *, url: str | None = None, again: bool = False, progress: bool = False
 ) -> tuple[tuple[Path, ...], str]:
-    """Fetch what ``ORIGINS`` has by a name into a folder, by default ``folder_of(name)``; ``url`` is a mirror.
+    """Fetch what ``ORIGINS`` has by a name into a folder, by default where it is looked for; ``url`` is a mirror.
 
     Returns the files, and a line on how they were checked. Files that are there stay as they are unless ``again``.
     Raises ``FetchError`` with what went wrong and what to do; nothing is left behind, and what was there is unchanged.
@@ -63,7 +63,8 @@ def fetch(
     if name not in ORIGINS:
         raise FetchError(f"nothing is known of {name!r}; what can be fetched is {', '.join(ORIGINS)}")
     origin = ORIGINS[name]
-    folder = folder_of(name) if folder is None else folder
+    if folder is None:
+        folder = published_file("any").parent if name == "exemplars" else data_folder() / name
     targets = tuple(folder / file for file in origin.files)
     wanted = [path for path in targets if again or not path.is_file()]
     if not wanted:
@@ -84,11 +85,6 @@ def fetch(
     except OSError as error:
         raise FetchError(not_saved(error.filename or folder, error)) from None
     return targets, note
-
-
-def folder_of(name: str) -> Path:
-    """The folder for an entry of ``ORIGINS``."""
-    return published_file("any").parent if name == "exemplars" else data_folder() / name
 
 
 def _check_present(origin: Origin, path: Path) -> str:

@@ -99,8 +99,7 @@ class _Field(rank_bm25.BM25):
     doc_freqs: list[dict[str, int]]
 
     def __init__(self, documents: Iterable[list[str]], k1: float, b: float) -> None:
-        self.k1 = k1
-        self.b = b
+        self.k1, self.b = k1, b
         super().__init__(documents)
 
     def _calc_idf(self, nd: dict[str, int]) -> None:

@@ -345,6 +345,4 @@ def test_columns_that_are_no_scores_are_refused():
             draw(facts(), triggers=["x"])
         with pytest.raises(SettingError, match="no scores"):
             draw(facts().assign(noise=math.nan))
-        with pytest.raises(SettingError, match="give a DataFrame"):
-            draw([1])
         assert "nothing to tell apart" in draw(facts().assign(missing=True)).layout.annotations[0].text
