@@ -203,8 +203,10 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
 
 
 def draw_scores(rows: pd.DataFrame, theta: float, scored: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What changes with θ: the bars of the scores, with ◆ over each word, sentence or draft that fires; and as shapes
-    θ as a line over the scores, where there are any, and the stretch that was thrown away.
+    """What changes with θ, as traces and as shapes.
+
+    The traces are the bars of the scores, and ◆ over each word, sentence or draft that fires; the shapes θ as a line,
+    where there are scores, and the stretch that was thrown away.
     """
     from dragin_lab.views import theme
 
