@@ -24,13 +24,13 @@ BUDGETS = {
     "reference": (651, 3),
     "catalog": (318, 2),
     "almanac": (159, 2),
-    "data": (1167, 8),
+    "data": (1140, 8),
     "engines": (3873, 18),
-    "retrieval": (1435, 9),
+    "retrieval": (1420, 9),
     "run": (3196, 13),
     "study": (2767, 12),
-    "views": (2461, 14),
-    "widgets": (687, 4),
+    "views": (2426, 14),
+    "widgets": (688, 4),
     "cli": (1134, 7),
 }
 ROOMS = tuple(BUDGETS)
@@ -42,7 +42,7 @@ FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {}
 #: Lines of Python beside the package.
-BESIDE = {"tests": 23076, "tools": 997, "benchmarks": 1223}
+BESIDE = {"tests": 22946, "tools": 997, "benchmarks": 1223}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
