@@ -26,11 +26,11 @@ BUDGETS = {
     "almanac": (159, 2),
     "data": (1140, 8),
     "engines": (3873, 18),
-    "retrieval": (1420, 9),
+    "retrieval": (1417, 9),
     "run": (3196, 13),
     "study": (2767, 12),
     "views": (2426, 14),
-    "widgets": (688, 4),
+    "widgets": (687, 4),
     "cli": (1134, 7),
 }
 ROOMS = tuple(BUDGETS)

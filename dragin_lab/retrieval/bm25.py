@@ -123,8 +123,7 @@ class _Field(rank_bm25.BM25):
         """The score of every passage, (passages,) float64; a term counts as often as the query holds it."""
         counts = {self._column[term]: times for term, times in query.items() if term in self._column}
         columns = sorted(counts)  # in a fixed order, so that equal passages get exactly equal scores
-        scores: np.ndarray = self._adds[:, columns] @ np.array([counts[column] for column in columns], np.float64)
-        return scores
+        return np.asarray(self._adds[:, columns] @ np.array([counts[column] for column in columns], np.float64))
 
 
 class Tantivy(_Lexical):

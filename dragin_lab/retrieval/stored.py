@@ -142,8 +142,7 @@ class Stored:
 
     def rows(self, addresses: Sequence[Any]) -> list[int]:
         """The rows of the passages at some addresses."""
-        rows: list[int] = self.searcher.fast_field_values("row", list(addresses))
-        return rows
+        return list(self.searcher.fast_field_values("row", list(addresses)))
 
 
 # -- building and checking --------------------------------------------------------------------------------------------

@@ -86,8 +86,7 @@ class Tuner(Control):
         if len(self.figure.data) == 4 and (rows := self.judge_tokens()) is not None:
             scores, shapes = draw_scores(rows, threshold_of(self.outcome.judged), True)
             with self.figure.batch_update():
-                for bars, new in zip(self.figure.data[2:], scores, strict=True):
-                    bars.update(new)
+                self.figure.update(data=[{}, {}, *scores])
                 self.figure.layout.shapes = shapes
 
     def judge_tokens(self) -> Any:
