@@ -23,9 +23,9 @@ def some_passages(count: int, seed: int = 0) -> list[Passage]:
     ]
 
 
-def write_table(path: Path, passages: list[Passage]) -> Path:
+def write_table(path: Path, passages: list[Passage], quoting: int = csv.QUOTE_MINIMAL) -> Path:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer = csv.writer(file, delimiter="\t", quoting=quoting, lineterminator="\n")
         writer.writerows([("id", "text", "title"), *((p.id, p.text, p.title) for p in passages)])
     return path
 

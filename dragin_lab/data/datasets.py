@@ -18,15 +18,7 @@ from dragin_lab import almanac
 from dragin_lab.checks import count, several, shown, text
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
-from dragin_lab.data.questions import (
-    BENCHMARKS,
-    PLAIN,
-    check_ids,
-    is_own,
-    read_benchmark,
-    read_questions,
-    read_records,
-)
+from dragin_lab.data.questions import BENCHMARKS, PLAIN, check_ids, is_own, read_benchmark, read_questions, read_records
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
 from dragin_lab.text import compose
@@ -104,9 +96,7 @@ def benchmark(source: str | Path, split: str | None = None) -> str:
     """Which benchmark a source is, judged by its first record; ``PLAIN`` for your own questions."""
     if is_own(source):
         return PLAIN
-    if (kind := _almanac_kind(source)) is not None:
-        return kind
-    return read_records(find(source, split))[0]
+    return _almanac_kind(source) or read_records(find(source, split))[0]
 
 
 def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
@@ -165,10 +155,8 @@ def data_folder() -> Path:
 
 
 def find(source: str | Path, split: str | None = None) -> Path:
-    """The file that ``load`` reads; ``DataError`` where there is none, as for Almanac."""
+    """The file that ``load`` reads; ``DataError`` where there is none. Almanac's questions are in none."""
     name = str(source)
-    if _almanac_kind(source):
-        raise DataError(f"{name}: these questions are not in a file; read them with datasets.load({name!r})")
     if name in BENCHMARKS and not Path(name).exists():
         path = data_folder() / name / FILES[name]
         if not path.is_file():

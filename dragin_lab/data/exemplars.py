@@ -24,8 +24,8 @@ SHOTS = {"2wikimultihopqa": 6, "hotpotqa": 8, "strategyqa": 6, "iirc": 8}
 PUBLISHED = "published:"
 #: This package's own sets, one file per benchmark.
 OWN_SETS = Path(__file__).parent / "exemplar_sets"
-#: Examples, for any model, of the forms of answers that must be shown (``answers.FORMS``): form -> file.
-FORM_SETS = {form: OWN_SETS / f"{form}.yaml" for form in ("search", "self-ask")}
+#: The forms of answers that must be shown (``answers.FORMS``), which have a file of examples for any model there too.
+SHOWN_FORMS = ("search", "self-ask")
 
 
 def load_exemplars(source: str | Path) -> tuple[Exemplar, ...]:
@@ -41,19 +41,12 @@ def load_exemplars(source: str | Path) -> tuple[Exemplar, ...]:
     return _read_rows(path, _read_yaml(path))
 
 
-def load_template(path: Path, form: str = "reasoning") -> PromptTemplate:
-    """A template from a YAML mapping: ``exemplars`` as for ``load_exemplars``, texts ``preamble`` and ``instruction``.
-
-    A list by itself is its exemplars. Raises ``SettingError`` as ``load_exemplars`` does.
-    """
+def load_template(form: str) -> PromptTemplate:
+    """This package's prompt that shows a form: its exemplars, and where it has them preamble and instruction."""
+    path = OWN_SETS / f"{form}.yaml"
     rows = _read_yaml(path)
-    if not isinstance(rows, dict):
-        return PromptTemplate(_read_rows(path, rows), form=form)
-    texts = {name: rows.get(name, "") for name in ("preamble", "instruction")}
-    for name in rows:
-        if name != "exemplars" and not isinstance(texts.get(name), str):
-            raise SettingError(f"{path}: {name!r} is not text; write exemplars, preamble and instruction")
-    return PromptTemplate(_read_rows(path, rows.get("exemplars")), form=form, **texts)
+    parts = rows if isinstance(rows, dict) else {"exemplars": rows}
+    return PromptTemplate(form=form, **parts | {"exemplars": _read_rows(path, parts["exemplars"])})
 
 
 def _read_yaml(path: Path) -> Any:
@@ -113,16 +106,16 @@ def _find_file(source: str | Path) -> Path:
 def default_template(lm: Any, method: Method | None = None) -> PromptTemplate:
     """The default prompt of a model: the embedded model has its own exemplars, any other only those a method needs.
 
-    ``self-ask`` and ``flare-instruct`` need examples of their form of answer, which are in ``exemplars.FORM_SETS``.
+    ``self-ask`` and ``flare-instruct`` need examples of their form of answer, which are in ``exemplars.OWN_SETS``.
     """
     form = "reasoning" if method is None else method.trigger.form
     if FORMS[form].task:
         return PromptTemplate(form=form)
     if lm.embedded:
         return PromptTemplate(default_exemplars(form), form=form, chosen="Almanac's default set")
-    if form not in FORM_SETS:
+    if form not in SHOWN_FORMS:
         return PromptTemplate()
-    return replace(load_template(FORM_SETS[form], form), chosen=f"the package's own set for {form}")
+    return replace(load_template(form), chosen=f"the package's own set for {form}")
 
 
 def template_for(method: Method, lm: Any, prompt: PromptTemplate | None = None) -> PromptTemplate:

@@ -12,7 +12,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -55,7 +55,7 @@ ORIGINS = {name: Origin(**facts) for name, facts in _KNOWN.items()}
 def fetch(
     name: str, folder: Path | None = None, *, url: str | None = None, again: bool = False, progress: bool = False
 ) -> tuple[tuple[Path, ...], str]:
-    """Fetch what ``ORIGINS`` has by a name into a folder, by default ``folder_of(name)``; ``url`` is a mirror.
+    """Fetch what ``ORIGINS`` has by a name into a folder, by default where it is looked for; ``url`` is a mirror.
 
     Returns the files, and a line on how they were checked. Files that are there stay as they are unless ``again``.
     Raises ``FetchError`` with what went wrong and what to do; nothing is left behind, and what was there is unchanged.
@@ -63,7 +63,8 @@ def fetch(
     if name not in ORIGINS:
         raise FetchError(f"nothing is known of {name!r}; what can be fetched is {', '.join(ORIGINS)}")
     origin = ORIGINS[name]
-    folder = folder_of(name) if folder is None else folder
+    if folder is None:
+        folder = published_file("any").parent if name == "exemplars" else data_folder() / name
     targets = tuple(folder / file for file in origin.files)
     wanted = [path for path in targets if again or not path.is_file()]
     if not wanted:
@@ -75,8 +76,7 @@ def fetch(
             note = _download(origin.url if url is None else url, served, origin.checksum, progress)
             if name == "exemplars":
                 for kind, exemplars in read_published(served).items():
-                    rows = [{"question": e.question, "rationale": e.rationale, "answer": e.answer} for e in exemplars]
-                    text = yaml.safe_dump(rows, allow_unicode=True, sort_keys=False, width=110)
+                    text = yaml.safe_dump([*map(asdict, exemplars)], allow_unicode=True, sort_keys=False, width=110)
                     Path(drafts, f"{kind}.yaml").write_text(text, encoding="utf-8")
             elif origin.files != [origin.name]:
                 _unpack_members(served, origin.files)
@@ -85,11 +85,6 @@ def fetch(
     except OSError as error:
         raise FetchError(not_saved(error.filename or folder, error)) from None
     return targets, note
-
-
-def folder_of(name: str) -> Path:
-    """The folder for an entry of ``ORIGINS``."""
-    return published_file("any").parent if name == "exemplars" else data_folder() / name
 
 
 def _check_present(origin: Origin, path: Path) -> str:
@@ -177,15 +172,12 @@ def _read_class(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exem
     if not isinstance(rows, list) or len(rows) < count:
         held = f"{len(rows)} of them" if isinstance(rows, list) else "no list"
         raise FetchError(f"{where}: {LIST} holds {held}, and {count} are needed; give another address with --url")
-    return tuple(_convert_entry(f"{where}, {LIST} {number}", row) for number, row in enumerate(rows[:count], 1))
+    places = ((f"{where}, {LIST} {number}", row) for number, row in enumerate(rows[:count], 1))
+    entries = [convert_record(place, row, _Entry, FetchError) for place, row in places]
+    return tuple(Exemplar(entry.question, "".join(entry.cot), entry.answer) for entry in entries)
 
 
 class _Entry(msgspec.Struct):
     question: Filled
     cot: Filled | list[str]
     answer: Filled
-
-
-def _convert_entry(where: str, entry: Any) -> Exemplar:
-    fields = convert_record(where, entry, _Entry, FetchError)
-    return Exemplar(fields.question, fields.cot if isinstance(fields.cot, str) else "".join(fields.cot), fields.answer)

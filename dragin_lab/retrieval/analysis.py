@@ -57,8 +57,7 @@ def terms(text: str) -> list[str]:
     >>> terms("The U.S. directors' films, and Wajda's café")
     ['u', 's', 'director', 'film', 'wajda', 'café']
     """
-    index_terms: list[str] = ANALYZER.analyze(prepare_text(text))
-    return index_terms
+    return list(ANALYZER.analyze(prepare_text(text)))
 
 
 @lru_cache(maxsize=1)

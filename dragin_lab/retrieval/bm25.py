@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import rank_bm25
 from scipy.sparse import csc_array
+from tantivy import Occur, Query
 
 from dragin_lab.checks import count, instance, text
 from dragin_lab.checks import number as as_number
@@ -98,8 +99,7 @@ class _Field(rank_bm25.BM25):
     doc_freqs: list[dict[str, int]]
 
     def __init__(self, documents: Iterable[list[str]], k1: float, b: float) -> None:
-        self.k1 = k1
-        self.b = b
+        self.k1, self.b = k1, b
         super().__init__(documents)
 
     def _calc_idf(self, nd: dict[str, int]) -> None:
@@ -123,8 +123,7 @@ class _Field(rank_bm25.BM25):
         """The score of every passage, (passages,) float64; a term counts as often as the query holds it."""
         counts = {self._column[term]: times for term, times in query.items() if term in self._column}
         columns = sorted(counts)  # in a fixed order, so that equal passages get exactly equal scores
-        scores: np.ndarray = self._adds[:, columns] @ np.array([counts[column] for column in columns], np.float64)
-        return scores
+        return np.asarray(self._adds[:, columns] @ np.array([counts[column] for column in columns], np.float64))
 
 
 class Tantivy(_Lexical):
@@ -156,8 +155,6 @@ class Tantivy(_Lexical):
         return [replace(self._stored.passage(address), score=-score / (K1 + 1)) for score, _, address in best]
 
     def _build_query(self, counts: Mapping[str, int]) -> Any:
-        from tantivy import Occur, Query
-
         fields = []
         for name in (TITLE, TEXT):
             terms = {term: Query.term_query(self._stored.schema, name, term, index_option="freq") for term in counts}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import instance
 from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.text import without_secrets
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ def open_retriever(
     Raises ``SettingError`` for a spec that names none, ``CorpusError`` for a corpus or an index that cannot be used.
     """
     kind, model = read_spec(spec) if spec is not None else ("", "")
-    from dragin_lab.retrieval.corpus import Corpus
-
     passages = corpus if isinstance(corpus, Corpus) else Corpus.load(corpus, fields=fields)
     if kind == "dense":
         from dragin_lab.retrieval.dense import Dense
@@ -78,7 +77,6 @@ def build_index(spec: str, corpus: Any, *, device: str | None = None, force: boo
     kind, model = read_spec(spec)
     if kind != "dense":
         raise SettingError(f"{kind} needs no index of its own; give dense:MODEL")
-    from dragin_lab.retrieval.corpus import Corpus
     from dragin_lab.retrieval.dense import Dense, open_encoder
 
     return Dense.build(Corpus.load(corpus), open_encoder(model, device), force=force)

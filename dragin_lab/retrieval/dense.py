@@ -256,9 +256,8 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
             opened = library.SentenceTransformer(source, device=where, trust_remote_code=False)
             pooling = f"sentence-transformers {version('sentence-transformers')}"
             return Encoder(name, opened, weights_sha256=sources.hash_weights(opened, []), pooling=pooling)
-        sources.load_weights(
-            AutoModel, source, device_map="meta"
-        )  # sentence-transformers fills what the files lack at random
+        # Read once for what is missing: sentence-transformers fills what the files lack at random.
+        sources.load_weights(AutoModel, source, device_map="meta")
         modules = _import("sentence_transformers.sentence_transformer.modules")
         words = modules.Transformer(
             source, model_kwargs={"dtype": "float32"}, processor_kwargs={"padding_side": "right"}

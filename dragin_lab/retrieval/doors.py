@@ -262,9 +262,8 @@ class Elasticsearch:
         fields = [self.title, self.text]
         match = {"query": query, "type": "best_fields", "fields": fields, "tie_breaker": TIE_BREAKER}
         body = {"_source": fields, "query": {"multi_match": match}, "size": count("k", k)}
-        with_all_shards = {"search_type": "dfs_query_then_fetch"}  # scores do not depend on the number of shards
-        with self._answering():
-            answer = self.client.search(index=self.index, body=body, **with_all_shards)
+        with self._answering():  # and by a search type whose scores do not depend on the number of shards
+            answer = self.client.search(index=self.index, body=body, search_type="dfs_query_then_fetch")
             partial = answer["_shards"]["failed"] or answer.get("timed_out")
             hits = [hit["_source"] | {"_id": hit["_id"], "_score": hit["_score"]} for hit in answer["hits"]["hits"]]
         if partial:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tantivy import Document, FieldType, Index, Order, Query, SchemaBuilder
 from tqdm.auto import tqdm
 
 from dragin_lab import __version__
@@ -59,8 +60,6 @@ def remedy(folder: Path) -> str:
 
 def _create_index(folder: Path) -> Any:
     """An empty index. Frequencies are indexed; positions are not, as no query has phrases."""
-    from tantivy import Index, SchemaBuilder
-
     fields = SchemaBuilder()
     fields.add_integer_field("row", indexed=True, fast=True)
     fields.add_text_field("id", tokenizer_name="raw", index_option="basic")
@@ -93,8 +92,6 @@ class Stored:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        from tantivy import Index
-
         wanted = {"format": FORMAT, "analysis": analysis.NAME, "analysis_sha256": analysis.fingerprint()}
         self.about = read_manifest(self.folder / MANIFEST, remedy(self.folder), wanted)
         try:
@@ -116,8 +113,6 @@ class Stored:
 
     def __getitem__(self, rows: slice) -> list[Passage]:
         """The passages of consecutive rows."""
-        from tantivy import FieldType, Order, Query
-
         start, stop, _ = rows.indices(len(self))
         if start >= stop:
             return []
@@ -135,8 +130,6 @@ class Stored:
 
     def row_of(self, id: str) -> int:
         """The row of the passage with this id, in composed form; ``KeyError`` where there is none."""
-        from tantivy import Query
-
         query = Query.term_query(self.schema, "id", id, index_option="basic")
         hits = self.searcher.search(query, 1, count=False).hits
         if not hits:
@@ -149,8 +142,7 @@ class Stored:
 
     def rows(self, addresses: Sequence[Any]) -> list[int]:
         """The rows of the passages at some addresses."""
-        rows: list[int] = self.searcher.fast_field_values("row", list(addresses))
-        return rows
+        return list(self.searcher.fast_field_values("row", list(addresses)))
 
 
 # -- building and checking --------------------------------------------------------------------------------------------
@@ -220,8 +212,6 @@ def _write_corpus(name: str, sourced: Iterable[Sourced], folder: Path) -> None:
 
 def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced]) -> tuple[int, str]:
     """Give the passages to a writer; returns their number and fingerprint."""
-    from tantivy import Document
-
     ids, fingerprint = array("q"), hashlib.sha256()  # a hash of each id
     with tqdm(sourced, desc=printable(name), unit=" passages", disable=None, leave=False) as bar:
         for _, passage in bar:

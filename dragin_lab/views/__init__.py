@@ -9,24 +9,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_WHERE = {
-    "Page": "pages",
-    "attention": "episodes",
-    "compare": "comparing",
-    "contributions": "results",
-    "frontier": "results",
-    "heatmap": "rows",
-    "page": "pages",
-    "replayed": "trace_page",
-    "roc": "results",
-    "runs_plot": "results",
-    "scores": "results",
-    "selections": "episodes",
-    "sweep": "results",
-    "timeline": "episodes",
-    "trace": "trace_page",
-    "trace_text": "texts",
+_NAMES = {
+    "comparing": ("compare",),
+    "episodes": ("attention", "selections", "timeline"),
+    "pages": ("Page", "page"),
+    "results": ("contributions", "frontier", "roc", "runs_plot", "scores", "sweep"),
+    "rows": ("heatmap",),
+    "texts": ("trace_text",),
+    "trace_page": ("replayed", "trace"),
 }
+_WHERE = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted(_WHERE)
 

@@ -167,20 +167,18 @@ def question_table(runs: Runs) -> pd.DataFrame:
 
 def describe_answers(runs: Runs, dataset: str, qid: str, names: Sequence[str]) -> str:
     """The answers of methods to one question side by side, with why they are wrong and where they first part."""
-    lines, traces = [], list[tuple[str, Trace]]()
+    lines, traces, compared = [], dict[str, Trace](), ""
     for name in names:
         record, line = runs.record(qid, name, dataset)
         cause = runs.cause(qid, name, dataset)
         lines.append(f"<b>{esc(name)}</b>: {esc(line['answer'])}" + (f" – {esc(cause.why)}" if cause else ""))
         if (kept := runs.kept_trace(record, qid)) is not None:
-            traces.append((name, kept))
+            traces[name] = kept
     head = "<br>".join(lines) + ("" if len(traces) == len(names) else "<br>A run kept no trace of it.")
     if len(traces) > 1:
-        (_, first), (_, second) = traces[:2]
+        first, second = list(traces.values())[:2]
         written = [line for line in first.diff(second).splitlines() if line.startswith(("steps", "text", "answer"))]
         differs = clip(next(iter(written), "nothing that was written"), 300)[0]
         head += f"<br>First difference: {esc(differs)}"
-    html = styled(f"<p>{head}</p>")
-    if len(traces) > 1:
-        html += compare([trace for _, trace in traces[:2]], labels=[name for name, _ in traces[:2]]).html
-    return html + "".join(trace._repr_html_() for _, trace in traces)
+        compared = compare(first, second, labels=list(traces)[:2]).html
+    return styled(f"<p>{head}</p>") + compared + "".join(trace._repr_html_() for trace in traces.values())

@@ -39,8 +39,7 @@ def step_parts(step: Step) -> list[str]:
 
 def thoughts_of(step: Step) -> list[str]:
     """What a thinking model thought in a step, without the marks around it."""
-    texts = [text.text for text in (step.draft, step.continuation) if text is not None]
-    marked = [text[a:b] for text in texts for a, b in thoughts(text)]
+    marked = [draft.text[a:b] for _, draft, _ in step.texts for a, b in thoughts(draft.text)]
     return [thought.removeprefix("<think>").removesuffix("</think>").strip() for thought in marked]
 
 
@@ -242,16 +241,15 @@ def percent(p: float) -> str:
     return f"{100 * p:.0f} %" if p >= 0.0995 else f"{100 * p:.1f} %" if p >= 0.0005 else "<0.1 %"
 
 
-def count(n: int, one: str, many: str = "") -> str:
+def count(n: int, one: str) -> str:
     """``3 passages``, ``1 passage``, ``1,204 passages``."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
+    return f"{n:,} {one}{'' if n == 1 else 's'}"
 
 
-def clip(text: str, limit: int, unit: str = "character") -> tuple[str, str]:
+def clip(text: str, limit: int) -> tuple[str, str]:
     """The text up to ``limit`` characters, and what to say about the rest ("" when nothing is left out)."""
-    if len(text) <= limit:
-        return text, ""
-    return text[:limit], f"… {count(len(text) - limit, 'more ' + unit)}"
+    left = len(text) - limit
+    return text[:limit], f"… {count(left, 'more character')}" if left > 0 else ""
 
 
 def clip_html(text: str, limit: int) -> Markup:

@@ -269,7 +269,7 @@ def scores(
                 hovertemplate=f"{kind}: %{{y:.1%}} score %{{customdata}}<extra></extra>", **at,
             )  # fmt: skip
         if name in thetas:
-            figure.add_vline(thetas[name], **theme.THETA, annotation_text=f"θ {short(thetas[name])}", **at)
+            figure.add_vline(thetas[name], line=theme.THETA, annotation_text=f"θ {short(thetas[name])}", **at)
     figure.update_yaxes(tickformat=".0%", ticklabelstandoff=4)
     figure.update_xaxes(ticklabelstandoff=6)
     title = f"Scores of {int((~labels).sum()):,} known and {int(labels.sum()):,} missing facts"

@@ -183,14 +183,12 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     scored = bool(np.isfinite(rows["compared"]).any())
     names = ["entropy, nats", "attention received"] + [measure_of(trace)] * scored
     axes = ["y", "y2", "y3"][: len(names)]
-    shared = {
-        "x": np.arange(1, len(rows) + 1),
-        "customdata": [theme.label(line) for line in rows["about"]],
-    }
+    shared = {"x": np.arange(1, len(rows) + 1), "customdata": [theme.label(line) for line in rows["about"]]}
+    scores, shapes = draw_scores(rows, threshold_of(trace), scored)
     within = {"array": rows["within"], "thickness": 1} if (rows["within"] > 0).any() else None
     figure = go.Figure().add_bar(y=rows["entropy"], marker_color=theme.BLUE, error_y=within, **shared)
     figure.add_bar(y=rows["received"], yaxis="y2", marker_color=theme.PURPLE, **shared)
-    for own in draw_scores(rows) if scored else []:
+    for own in scores if scored else []:
         figure.add_trace({"type": "bar", "yaxis": "y3"} | shared | own)
     above = {"xref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
     for axis, name in zip(axes, names, strict=True):
@@ -201,37 +199,33 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     ticks = {"tickvals": shared["x"], "ticktext": [theme.label(name) for name in rows["name"]], "tickangle": -60}
     figure.update_xaxes(**ticks if len(rows) <= LABELLED else {"title_text": "token"})
     grid = {"rows": len(names), "columns": 1, "subplots": [[f"x{axis}"] for axis in axes], "ygap": 0.25}
-    shapes = mark_tokens(rows, threshold_of(trace), scored)
     return theme.finish(figure, title, 150 * len(names) + 130, showlegend=False, shapes=shapes, grid=grid)
 
 
-def draw_scores(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """What changes with θ: the bars of the scores, and ◆ over each word, sentence or draft that fires."""
+def draw_scores(rows: pd.DataFrame, theta: float, scored: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What changes with θ, as traces and as shapes.
+
+    The traces are the bars of the scores, and ◆ over each word, sentence or draft that fires; the shapes θ as a line,
+    where there are scores, and the stretch that was thrown away.
+    """
     from dragin_lab.views import theme
 
     colours = np.where(rows["fires"], theme.AMBER, theme.GREY).tolist()
     hatch = theme.HATCH | {"shape": np.where(rows["spared"] | rows["stop_word"], "/", "").tolist()}
     at = np.flatnonzero(rows["opens"])
     hover_texts = [theme.label(line) for line in rows["about"]]
-    return [
+    drawn = [
         {"y": rows["compared"], "marker": {"color": colours, "pattern": hatch}, "customdata": hover_texts},
         {
             "type": "scatter", "x": at + 1, "y": rows["compared"].to_numpy()[at], "mode": "text", "text": "◆",
             "textposition": "top center", "cliponaxis": False, "customdata": [hover_texts[i] for i in at],
         },
     ]  # fmt: skip
-
-
-def mark_tokens(rows: pd.DataFrame, theta: float, scored: bool) -> list[dict[str, Any]]:
-    """θ as a line over the scores, and the stretch that was thrown away."""
-    from dragin_lab.views import theme
-
-    line = {"color": theme.INK, "dash": "dash", "width": 1.5}
-    level = {"type": "line", "xref": "x domain", "x0": 0, "x1": 1, "yref": "y3", "y0": theta, "y1": theta, "line": line}
-    named = {"label": {"text": f"θ {theta:g}", "textposition": "end", "yanchor": "bottom"}}
+    level = {"type": "line", "xref": "x domain", "x0": 0, "x1": 1, "yref": "y3", "y0": theta, "y1": theta}
+    named = {"line": theme.THETA, "label": {"text": f"θ {theta:g}", "textposition": "end", "yanchor": "bottom"}}
     shapes = [level | named] if scored and math.isfinite(theta) else []
     if rows["cut"].any():
         first = int(rows["cut"].to_numpy().argmax()) + 0.5
         area = {"type": "rect", "xref": "x", "x0": first, "x1": len(rows) + 0.5, "yref": "paper", "y0": 0, "y1": 1}
         shapes.append(area | {"fillcolor": theme.AMBER, "opacity": 0.1, "line_width": 0, "layer": "below"})
-    return shapes
+    return drawn, shapes

@@ -21,7 +21,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "
 DASHES = ("solid", "dash", "dot", "dashdot")
 HATCH = {"fillmode": "overlay", "size": 7, "solidity": 0.3, "fgcolor": "#ffffff", "fgopacity": 0.85}
 BELOW = {"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom"}  # where a long legend stands
-THETA = {"line_dash": "dash", "line_color": INK, "line_width": 1.5}
+THETA = {"color": INK, "dash": "dash", "width": 1.5}  # the line of a threshold
 
 _AXIS = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True, "tickcolor": GRID}
 pio.templates["dragin_lab"] = go.layout.Template(

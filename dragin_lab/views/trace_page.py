@@ -130,12 +130,8 @@ def about_text(step: Step, part: str) -> str:
 def first_found(shown: Trace) -> dict[tuple[int, str], int]:
     """For each passage that an earlier step had found, the number of that step."""
     seen: dict[str, int] = {}
-    again = {}
-    for step in shown.steps:
-        for passage in step.passages:
-            if (number := seen.setdefault(passage.id, step.index + 1)) <= step.index:
-                again[step.index, passage.id] = number
-    return again
+    found = [(step.index, passage.id) for step in shown.steps for passage in step.passages]
+    return {(index, id): first for index, id in found if (first := seen.setdefault(id, index + 1)) <= index}
 
 
 def judge_decision(counted: Any) -> str:

@@ -23,7 +23,7 @@ from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.facts import clip
 from dragin_lab.views.pages import open_trace, styled
-from dragin_lab.views.rows import draw_scores, draw_tokens, find_text, heatmap, mark_tokens, threshold_of, token_rows
+from dragin_lab.views.rows import draw_scores, draw_tokens, find_text, heatmap, threshold_of, token_rows
 from dragin_lab.views.trace_page import replayed, sum_up
 from dragin_lab.widgets.control import Control, LiveFigure, button, draw_into, row
 
@@ -84,10 +84,10 @@ class Tuner(Control):
         self.outcome = self.replays[self.which.value].at(**self.settings)
         self.page.value = replayed(self.outcome).html
         if len(self.figure.data) == 4 and (rows := self.judge_tokens()) is not None:
+            scores, shapes = draw_scores(rows, threshold_of(self.outcome.judged), True)
             with self.figure.batch_update():
-                for bars, new in zip(self.figure.data[2:], draw_scores(rows), strict=True):
-                    bars.update(new)
-                self.figure.layout.shapes = mark_tokens(rows, threshold_of(self.outcome.judged), True)
+                self.figure.update(data=[{}, {}, *scores])
+                self.figure.layout.shapes = shapes
 
     def judge_tokens(self) -> Any:
         """The tokens of the chosen step as these settings judge them, with the stored text to its end."""

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from lab import ROOT, Notebook, Server, jupyterlab
-from pages import Pages
+from lab import ROOT, Notebook, Pages, Server, jupyterlab
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

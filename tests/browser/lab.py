@@ -1,4 +1,4 @@
-"""A JupyterLab of its own, and a person's hands on a notebook in it.
+"""Pages that hear of every complaint, a JupyterLab of its own, and a person's hands on a notebook in it.
 
 The server listens on 127.0.0.1 alone and keeps its settings, workspaces, kernels and history in a temporary folder; its
 kernels run this tree's package. The page is driven with Playwright.
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
 
 ROOT = Path(__file__).parents[2]
 #: Seconds that a page has for one thing, a server to start, and a notebook to run all its cells.
@@ -119,6 +119,41 @@ def write_notebook(root: Path, name: str, sources: Sequence[str]) -> str:
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     nbformat.write(v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), root / name)
     return name
+
+
+class Pages:
+    """Opens pages that may ask one server alone, or files only, and hears what they say."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self.contexts: list[BrowserContext] = []
+        self.heard: list[str] = []  # complaints, and addresses outside this machine
+
+    def __call__(self, server: Server | None = None, *, scripts: bool = True, scheme: str = "light") -> Page:
+        size = {"width": WIDE, "height": 900}
+        context = self.browser.new_context(viewport=size, java_script_enabled=scripts, color_scheme=scheme)
+        context.set_default_timeout(1000 * PATIENCE)
+        self.contexts.append(context)
+
+        def gate(route: Route) -> None:
+            url = route.request.url
+            if url.startswith(("file:", "data:", "blob:")) or (server is not None and url.startswith(server.url)):
+                route.continue_()
+            else:
+                self.heard.append(url)
+                route.abort()
+
+        context.route("**/*", gate)
+        page = context.new_page()
+        page.on("console", lambda said: self.heard.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: self.heard.append(str(error)))
+        return page
+
+    def close(self) -> None:
+        """Close them all; fail where one of them complained."""
+        for context in self.contexts:
+            context.close()
+        assert self.heard == []
 
 
 # -- a notebook on a page ---------------------------------------------------------------------------------------------

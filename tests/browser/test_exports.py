@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import nbformat
 import pytest
-from lab import ROOT, write_notebook
+from lab import ROOT, Pages, write_notebook
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter, LatexExporter
-from pages import Pages
 from plotly.offline import get_plotlyjs
 
 PLOTLY = "application/vnd.plotly.v1+json"

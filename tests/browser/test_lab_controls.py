@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lab import NARROW, WIDE, Notebook, write_notebook
-from pages import Pages
+from lab import NARROW, WIDE, Notebook, Pages, write_notebook
 from tidy import card_problems, sideways
 
 QUESTION = "In which town was the director of The Ashen Rooftop born?"

@@ -77,24 +77,24 @@ def test_a_folder_stands_for_the_file_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("value", "message"),
     [
-        ("x.json", "[{]", "line 1: is not JSON"),
-        ("x.json", {}, "holds no list of records"),
-        ("x.json", [{"id": 1}], "record 1: is of none of the formats"),
-        ("x.json", [HOTPOT, {"_id": "h1", "question": "Who?"}], "record 2: Object missing required field `answer`"),
-        ("x.json", [HOTPOT, HOTPOT], r"record 2: the id 'h1' was used before, at .*record 1"),
-        ("x.json", [HOTPOT | {"question": " "}], "that is not blank - at `question`"),
-        ("x.json", [STRATEGY | {"answer": "yes"}], "Expected `bool`, got `str` - at `answer`"),
-        ("x.json", iirc({"type": "spam"}), "question 1: Invalid value 'spam' - at `answer.type`"),
-        ("x.json", iirc({"type": "span", "answer_spans": [{}]}), "Object missing required field `text`"),
-        ("x.json", iirc({"type": "value", "answer_value": True}), r"Expected `int \| float \| str`, got `bool`"),
-        ("x.json", iirc({"type": "none"}), "no question that can be answered"),
-        ("x.json", [TWOWIKI], "id_aliases.json: cannot be read"),
+        ("[{]", "line 1: is not JSON"),
+        ({}, "holds no list of records"),
+        ([{"id": 1}], "record 1: is of none of the formats"),
+        ([HOTPOT, {"_id": "h1", "question": "Who?"}], "record 2: Object missing required field `answer`"),
+        ([HOTPOT, HOTPOT], r"record 2: the id 'h1' was used before, at .*record 1"),
+        ([HOTPOT | {"question": " "}], "that is not blank - at `question`"),
+        ([STRATEGY | {"answer": "yes"}], "Expected `bool`, got `str` - at `answer`"),
+        (iirc({"type": "spam"}), "question 1: Invalid value 'spam' - at `answer.type`"),
+        (iirc({"type": "span", "answer_spans": [{}]}), "Object missing required field `text`"),
+        (iirc({"type": "value", "answer_value": True}), r"Expected `int \| float \| str`, got `bool`"),
+        (iirc({"type": "none"}), "no question that can be answered"),
+        ([TWOWIKI], "id_aliases.json: cannot be read"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(tmp_path: Path, name: str, value: Any, message: str) -> None:
-    path = write(tmp_path, name, value)
+def test_what_is_wrong_is_named(tmp_path: Path, value: Any, message: str) -> None:
+    path = write(tmp_path, "x.json", value)
     with pytest.raises(DataError, match=message) as caught:
         load(path)
     assert str(tmp_path) in str(caught.value)
@@ -102,19 +102,16 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str, value: Any, message: 
 
 def test_names_that_do_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGIN_LAB_DATA", str(tmp_path))
-    with pytest.raises(DataError, match="neither a file, a folder nor a benchmark; did you mean 'hotpotqa'"):
-        load("HotpotQ")
-    with pytest.raises(DataError, match="neither a file, a folder nor a benchmark; the benchmarks are 2wiki"):
-        load("xyz")
-    with pytest.raises(DataError, match="set DRAGIN_LAB_DATA"):
-        load("hotpotqa")
-    with pytest.raises(DataError, match="no split 'dve'"):
-        load("almanac/iirc", split="dve")
-    with pytest.raises(DataError, match="holds none of"):
-        load(tmp_path)
-    with pytest.raises(DataError, match="one split only"):
-        load(write(tmp_path, "h.json", [HOTPOT]), split="test")
-    assert issubclass(DataError, DraginLabError)
+    for source, split, says in (
+        ("HotpotQ", None, "neither a file, a folder nor a benchmark; did you mean 'hotpotqa'"),
+        ("xyz", None, "neither a file, a folder nor a benchmark; the benchmarks are 2wiki"),
+        ("hotpotqa", None, "set DRAGIN_LAB_DATA"),
+        ("almanac/iirc", "dve", "no split 'dve'"),
+        (tmp_path, None, "holds none of"),
+        (write(tmp_path / "one", "h.json", [HOTPOT]), "test", "one split only"),
+    ):
+        with pytest.raises(DataError, match=says):
+            load(source, split=split)
 
 
 def test_template_has_the_instruction_and_the_answer_rule() -> None:
@@ -271,12 +268,9 @@ def test_what_is_wrong_with_custom_questions(tmp_path: Path, rows: list[Any], me
 def test_half_a_character_is_refused_with_its_line(tmp_path: Path, field: str) -> None:
     rows = [{"id": str(i), "question": "Who?", "answer": "Bo"} for i in range(3)]
     rows[1][field] += "\ud83d"
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match=r"mine\.jsonl, row 2: \w+='\w+\??\\ud83d' holds half a character"):
-        load(path)
-    with pytest.raises(DataError, match=r"row 2: .* holds half a character"):
-        load(rows)
+    for source in (lines(tmp_path, *rows), rows):
+        with pytest.raises(DataError, match=r"row 2: \w+='\w+\??\\ud83d' holds half a character"):
+            load(source)
 
 
 def test_questions_of_every_usual_source(tmp_path: Path) -> None:
@@ -384,16 +378,15 @@ def test_our_exemplars_ask_none_of_the_real_questions(real: str) -> None:
 
 
 def test_questions_without_an_answer_are_asked_and_a_warning_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl"
-    path.write_text('{"question": "Who?"}\n{"question": "When?", "answer": null}\n')
-    with pytest.warns(UserWarning, match="no question has an answer, so none is scored; its fields are"):
-        read = datasets.load(path)
-    assert [question.golds for question in read] == [(), ()]
-    path.write_text('{"question": "Who?", "answer": "Ada"}\n{"question": "When?", "answer": null}\n')
-    with pytest.warns(UserWarning, match=r"1 of 2 have no answer, .*row 2 first, .*keep_default_na=False"):
-        read = datasets.load(path)
-    assert [question.golds for question in read] == [("Ada",), ()]
+    none = "no question has an answer, so none is scored; its fields are"
+    who, when = {"question": "Who?"}, {"question": "When?"}
+    for rows, golds, says in (
+        ((who, when | {"answer": None}), (), none),
+        ((who | {"answer": "Li"}, when), ("Li",), "1 of 2 have no answer"),
+        ((who | {"answer": "Ada"}, when | {"answer": None}), ("Ada",), "row 2 first, .*keep_default_na=False"),
+    ):
+        path = lines(tmp_path, *rows)
+        with pytest.warns(UserWarning, match=says):
+            assert [question.golds for question in load(path)] == [golds, ()]
     with pytest.raises(DataError, match="say which is which"):
-        datasets.load(path, fields="answer=answer")
-    path.write_text('{"question": "Who?", "answer": "Li"}\n{"question": "When?"}\n')
-    assert [question.golds for question in datasets.load(path)] == [("Li",), ()]
+        load(path, fields="answer=answer")

@@ -109,12 +109,6 @@ def web(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Web]:
         yield server
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setenv("COLUMNS", "100")
-    return Command(capsys)
-
-
 def names(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir())
 
@@ -184,9 +178,8 @@ def test_a_disk_that_is_full_leaves_nothing(web: Web, command: Command, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr("shutil.unpack_archive", full)
-        command.refused(
-            "data", "fetch", "strategyqa", code=cli.FAILED, says=("No space left on device; free some space",)
-        )
+        says = ("No space left on device; free some space",)
+        command.refused("data", "fetch", "strategyqa", code=cli.FAILED, says=says)
     assert names(datasets.data_folder() / "strategyqa") == []
     assert command("data", "fetch", "strategyqa").code == cli.DONE
 
@@ -270,9 +263,8 @@ def test_sources_that_are_refused(web: Web, command: Command, text: str, says: s
 
 
 def test_published_exemplars_that_are_not_there(web: Web, command: Command) -> None:
-    command.refused(
-        "ask", "Who?", "--exemplars", "published:iirc", says=("run 'dragin-lab data fetch exemplars' first",)
-    )
+    says = ("run 'dragin-lab data fetch exemplars' first",)
+    command.refused("ask", "Who?", "--exemplars", "published:iirc", says=says)
     command.refused("ask", "Who?", "--exemplars", "published:squad", says=("'squad' is none of", "2wikimultihopqa"))
 
 

@@ -40,13 +40,9 @@ def test_flare_as_the_page_has_it() -> None:
         for dataset, theta in zip(DATASETS, cells, strict=True):
             chosen = preset(model, dataset, source="released", method="flare")
             assert (chosen.variant, chosen.threshold) == ("reference", float(theta))
-            assert (chosen.settings["sentence_solver"], chosen.formulator.name, chosen.top_k) == (
-                "avg",
-                "confident-sentence",
-                3,
-            )
-            dragin = preset(model, dataset, source="released")
-            assert chosen.max_new_tokens == dragin.max_new_tokens
+            assert (chosen.settings["sentence_solver"], chosen.formulator.name) == ("avg", "confident-sentence")
+            length = preset(model, dataset, source="released").max_new_tokens
+            assert (chosen.top_k, chosen.max_new_tokens) == (3, length)
 
 
 def test_flare_as_its_own_authors_have_it() -> None:
@@ -59,12 +55,10 @@ def test_flare_as_its_own_authors_have_it() -> None:
 @pytest.mark.parametrize("name", ["wo-rag", "sr-rag", "fl-rag", "fs-rag"])
 def test_baselines_share_length_passages_and_exemplars(name: str) -> None:
     for dataset in DATASETS:
-        chosen = preset("vicuna-13b-v1.5", dataset, method=name)
-        dragin = preset("vicuna-13b-v1.5", dataset)
-        assert (chosen.name, chosen.max_new_tokens, chosen.top_k) == (name, dragin.max_new_tokens, 3)
-        assert (
-            find_preset("vicuna-13b-v1.5", dataset, method=name).shots == find_preset("vicuna-13b-v1.5", dataset).shots
-        )
+        asked = ("vicuna-13b-v1.5", dataset)
+        chosen = preset(*asked, method=name)
+        assert (chosen.name, chosen.max_new_tokens, chosen.top_k) == (name, preset(*asked).max_new_tokens, 3)
+        assert find_preset(*asked, method=name).shots == find_preset(*asked).shots
     assert preset("vicuna-13b-v1.5", "iirc", method="fl-rag").settings["n"] == 16
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
@@ -12,7 +10,7 @@ from dragin_lab.almanac import default_exemplars
 from dragin_lab.core.answers import FORMS, extract_answer
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.data.exemplars import FORM_SETS, default_template, load_template, template_for
+from dragin_lab.data.exemplars import SHOWN_FORMS, default_template, load_template, template_for
 from dragin_lab.errors import SettingError
 
 SKY = Exemplar("Is the sky blue?", "It is.", "yes")
@@ -73,9 +71,9 @@ def test_a_form_that_does_not_exist_is_refused() -> None:
 # -- which prompt a model gets ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", FORM_SETS)
+@pytest.mark.parametrize("form", SHOWN_FORMS)
 def test_the_packages_own_sets_show_their_form(form: str) -> None:
-    template = load_template(FORM_SETS[form], form)
+    template = load_template(form)
     text = template.render("Who?").text
     assert 3 <= len(template.exemplars) <= 8
     if form == "search":
@@ -91,8 +89,8 @@ def test_the_packages_own_sets_show_their_form(form: str) -> None:
 
 def test_defaults() -> None:
     assert default_template(model()) == default_template(model(), PLAIN) == PromptTemplate()
-    assert default_template(model(), INSTRUCT) == load_template(FORM_SETS["search"], "search")
-    assert default_template(model(), ASK) == load_template(FORM_SETS["self-ask"], "self-ask")
+    assert default_template(model(), INSTRUCT) == load_template("search")
+    assert default_template(model(), ASK) == load_template("self-ask")
     embedded = {m.trigger.form: default_template(model(embedded=True), m) for m in (PLAIN, INSTRUCT, ASK)}
     for form, template in embedded.items():
         assert template == PromptTemplate(default_exemplars(form), form=form)
@@ -129,21 +127,3 @@ def test_exemplars_without_follow_ups_are_replaced_and_the_trace_says_so() -> No
     note = "the exemplars do not show what self-ask writes, so its own stand in their place"
     assert notes(ASK, given) == [note]
     assert notes(ASK, PromptTemplate()) == notes(ASK, None) == notes(INSTRUCT, given) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("preamble: 3\nexemplars: []\n", "'preamble' is not text"),
-        ("heading: a\nexemplars: []\n", "'heading' is not text"),
-        ("preamble: a\n", "holds no list"),
-        ("exemplars:\n- question: a\n", "exemplar 1: Object missing required field `rationale`"),
-    ],
-)
-def test_a_template_file_that_is_wrong_is_refused(tmp_path: Path, text: str, says: str) -> None:
-    path = tmp_path / "t.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(SettingError, match=says):
-        load_template(path)
-    path.write_text("- question: a\n  rationale: b\n  answer: c\n", encoding="utf-8")
-    assert load_template(path) == PromptTemplate((Exemplar("a", "b", "c"),))

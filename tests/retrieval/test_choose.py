@@ -48,11 +48,8 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_by_default_a_built_corpus_is_searched_on_disk_and_it_is_said(passages: str, tmp_path: Path) -> None:
     assert open_retriever("bm25", passages).provenance() == BM25(Corpus.load(passages)).provenance()
     Corpus.build(passages, tmp_path / "built")
-    for corpus, kind in (
-        (passages, "bm25"),
-        (tmp_path / "built", "tantivy"),
-        (Corpus.load(tmp_path / "built"), "tantivy"),
-    ):
+    built = tmp_path / "built"
+    for corpus, kind in ((passages, "bm25"), (built, "tantivy"), (Corpus.load(built), "tantivy")):
         facts = open_retriever(None, corpus).provenance()
         assert (facts["kind"], facts["chosen"]) == (kind, "by default: tantivy for a built corpus, else bm25")
 

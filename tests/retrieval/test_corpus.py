@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sources import write_table
 
 from dragin_lab import almanac
 from dragin_lab.errors import DataError, MissingPackageError
@@ -27,16 +28,9 @@ def plain(corpus: Corpus) -> list[tuple[str, str, str]]:
     return [(p.id, p.text, p.title) for p in corpus]
 
 
-def write_table(path: Path, rows: list[tuple[str, str, str]], quoting: int = csv.QUOTE_MINIMAL) -> Path:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, delimiter="\t", quoting=quoting, lineterminator="\n")
-        writer.writerows([("id", "text", "title"), *rows])
-    return path
-
-
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    return write_table(tmp_path / "psgs.tsv", ROWS)
+    return write_table(tmp_path / "psgs.tsv", EXPECTED)
 
 
 def refusal(path: Path, *parts: str) -> str:
@@ -97,11 +91,8 @@ def test_a_folder_of_texts_is_cut_into_passages_that_overlap(tmp_path: Path) -> 
     assert [p.id for p in corpus] == ["a.TXT#1", "b/long.txt#1", "b/long.txt#2", "b/long.txt#3"]
     assert [p.title for p in corpus] == ["a", "long", "long", "long"]
     assert corpus[0].text == "just a few words"
-    assert [(p.text.split()[0], p.text.split()[-1]) for p in corpus[1:]] == [
-        ("w0", "w99"),
-        ("w80", "w179"),
-        ("w160", "w249"),
-    ]
+    ends = [(p.text.split()[0], p.text.split()[-1]) for p in corpus[1:]]
+    assert ends == [("w0", "w99"), ("w80", "w179"), ("w160", "w249")]
     assert Corpus.build(tmp_path, tmp_path / "built").fingerprint == corpus.fingerprint
 
 
@@ -179,7 +170,7 @@ def test_from_passages_and_fingerprint(table: Path) -> None:
 
 def test_a_field_may_be_longer_than_csv_readers_usually_take(tmp_path: Path) -> None:
     text = '"very" ' * 99_999 + "long"
-    path = write_table(tmp_path / "c.tsv", [("1", "short", ""), ("2", text, "")])
+    path = write_table(tmp_path / "c.tsv", [Passage("1", "", "short"), Passage("2", "", text)])
     assert Corpus.load(path).get("2").text == text
 
 
@@ -195,9 +186,9 @@ filled = field.filter(lambda s: bool(s.strip()))
 
 @given(rows=st.lists(st.tuples(filled, filled, field), min_size=1, max_size=6, unique_by=lambda r: r[0]))
 def test_tables_read_what_a_csv_writer_wrote(rows: list[tuple[str, str, str]], tmp_path_factory) -> None:
-    folder = tmp_path_factory.mktemp("tables")
+    folder, passages = tmp_path_factory.mktemp("tables"), [Passage(id, title, text) for id, text, title in rows]
     for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
-        assert plain(Corpus.load(write_table(folder / "c.tsv", rows, quoting))) == rows
+        assert plain(Corpus.load(write_table(folder / "c.tsv", passages, quoting))) == rows
 
 
 def test_a_quotation_mark_that_swallows_a_row_is_told(tmp_path: Path) -> None:

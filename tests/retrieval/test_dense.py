@@ -86,9 +86,8 @@ def test_a_vector_that_is_not_finite_is_refused() -> None:
 
 def test_equal_passages_stand_in_corpus_order(tmp_path: Path) -> None:
     corpus = Corpus.from_passages([Passage(str(i), "", "the same text") for i in range(20)])
-    assert [p.id for p in Dense.build(corpus, WordEncoder(), tmp_path).search("same text", 20)] == [
-        str(i) for i in range(20)
-    ]
+    hits = Dense.build(corpus, WordEncoder(), tmp_path).search("same text", 20)
+    assert [p.id for p in hits] == [str(i) for i in range(20)]
 
 
 def test_both_forms_of_an_accent_have_one_vector(tmp_path: Path) -> None:

@@ -34,14 +34,9 @@ def test_neither_a_lab_nor_a_recipe_nor_a_refusal_shows_a_password(address: str)
     for kind in ("dense:", ""):
         lab, recipe = Lab(retriever=kind + address), Recipe(retriever=kind + address, corpus=address)
         shown += [repr(lab), repr(lab.replace(seed=1)), repr(Lab(corpus=address)), repr(recipe)]
-    refused = (
-        lambda: open_retriever(address),
-        lambda: open_retriever(f"bm25:{address}"),
-        lambda: open_retriever("bm25", address),
-    )
-    for refuse in refused:
+    for refused in ((address,), (f"bm25:{address}",), ("bm25", address)):
         with pytest.raises(DraginLabError) as caught:
-            refuse()
+            open_retriever(*refused)
         shown.append(f"{caught.value} {caught.value.__cause__}")
     assert [line for line in shown if "s3cret" in line or "more" in line or "ann:" in line] == []
 

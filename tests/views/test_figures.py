@@ -134,9 +134,7 @@ def test_words_that_may_not_fire_are_hatched():
 
 @pytest.mark.parametrize(("unit", "peaks"), [("sentence", (1.7, 0.25)), ("draft", (1.7,))])
 def test_a_sentence_or_draft_that_is_judged_as_a_whole_has_one_bar(unit, peaks):
-    trace = samples.almanac_trace()
-    trace.method |= {"unit": unit}
-    trace.steps[0].decision = dataclasses.replace(trace.steps[0].decision, peaks=peaks)
+    trace = samples.judged_whole(unit, peaks)
     rows = rows_of(trace)
     inside = rows["sentence"].fillna(-1).eq(0) if unit == "sentence" else np.ones(len(rows), bool)
     assert rows["fires"].tolist() == list(inside)
@@ -145,10 +143,7 @@ def test_a_sentence_or_draft_that_is_judged_as_a_whole_has_one_bar(unit, peaks):
 
 
 def test_bounds_of_a_served_entropy_are_bars_and_said():
-    trace = factories.make_trace()
-    draft = trace.steps[0].draft
-    width = np.where(np.arange(len(draft)) % 2, 0.5, 0.0).astype(np.float32)
-    trace.steps[0] = dataclasses.replace(trace.steps[0], draft=dataclasses.replace(draft, entropy_width=width))
+    trace, width = samples.bounded_trace()
     figure = trace.heatmap(1)
     assert figure.data[0].error_y.array.tolist() == (width / 2).tolist()
     assert "± 0.250" in figure.data[0].customdata[1]
@@ -350,6 +345,4 @@ def test_columns_that_are_no_scores_are_refused():
             draw(facts(), triggers=["x"])
         with pytest.raises(SettingError, match="no scores"):
             draw(facts().assign(noise=math.nan))
-        with pytest.raises(SettingError, match="give a DataFrame"):
-            draw([1])
         assert "nothing to tell apart" in draw(facts().assign(missing=True)).layout.annotations[0].text

@@ -6,7 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
-from factories import make_continuation, make_prompt
+from factories import make_continuation, make_prompt, make_trace
 
 from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Question, Step, Trace, Words
 
@@ -142,13 +142,8 @@ def almanac_trace(variant: str = "reference") -> Trace:
             cut = max(cut, 0) if variant == "paper" or ". " in text[:start] else 0
             kept = text[:cut].strip()
             made = make(resumed + " It stands on the river.", seed=10 + index)
-            step.decision = Decision(
-                True,
-                f"'{words.text[worst]}' scores {words.score[worst]:.2f} > θ {theta}",
-                cut,
-                int(words.spans[worst, 0]),
-                int(words.sentence[worst]),
-            )
+            reason = f"'{words.text[worst]}' scores {words.score[worst]:.2f} > θ {theta}"
+            step.decision = Decision(True, reason, cut, int(words.spans[worst, 0]), int(words.sentence[worst]))
             step.query, step.passages = query, FOUND
             step.seconds["search"] = 0.004
             if variant == "reference":
@@ -171,18 +166,10 @@ def almanac_trace(variant: str = "reference") -> Trace:
         w = len([p for p in going.pieces if p.startswith("▁")])
         rng = np.random.default_rng(4)
         words = words_of(going, rng.beta(1, 5, w), rng.gamma(0.5, 0.6, w), 99.0)
-        trace.steps.append(
-            Step(
-                1,
-                make_prompt(answer, FOUND),
-                going,
-                words,
-                Decision(False, "no word scores above θ 1.2"),
-                kept=going.text,
-            )
-        )
-        answer += going.text
-        trace.steps[-1].answer = answer
+        step = Step(1, make_prompt(answer, FOUND), going, words, Decision(False, "no word scores above θ 1.2"))
+        step.kept = going.text
+        step.answer = answer = answer + going.text
+        trace.steps.append(step)
     trace.steps[0].notes.append("re-encoded text gives other ids than were generated, from token 17 on")
     trace.text = answer + "</s>" if variant == "reference" else answer
     trace.answer, trace.ended = "1466", "answered"
@@ -210,6 +197,23 @@ def baseline_trace(name: str) -> Trace:
             trace.steps.append(step)
     trace.text = trace.steps[-1].answer
     trace.answer, trace.ended, trace.scores = "1466", "length", {"em": 0.0, "f1": 0.0}
+    return trace
+
+
+def bounded_trace() -> tuple[Trace, np.ndarray]:
+    """A trace whose server knows every other entropy of its first draft by bounds alone, and their widths in nats."""
+    trace = make_trace()
+    draft = trace.steps[0].draft
+    width = np.where(np.arange(len(draft)) % 2, 0.5, 0.0).astype(np.float32)
+    trace.steps[0] = replace(trace.steps[0], draft=replace(draft, entropy_width=width))
+    return trace, width
+
+
+def judged_whole(unit: str, peaks: tuple[float, ...]) -> Trace:
+    """``almanac_trace`` by a trigger that compares each "sentence", or the "draft", with θ."""
+    trace = almanac_trace()
+    trace.method |= {"when": "mine", "measure": "entropy", "unit": unit}
+    trace.steps[0].decision = replace(trace.steps[0].decision, peaks=peaks)
     return trace
 
 
@@ -278,25 +282,12 @@ def hostile_trace() -> Trace:
     bad = f'<script>{run}</script> & <img src=https://evil.example/a.png onerror="{run}"> "quoted" \x1b[31m \ud800'
     made = make(bad, seed=1)
     made.alternative_tokens = tuple((bad, "</span>") for _ in made.pieces)
-    words = Words(
-        (bad,),
-        np.array([[0, len(made)]], np.int32),
-        np.zeros(1, np.int32),
-        *(np.ones(1, np.float32) for _ in range(2)),
-        np.zeros(1, bool),
-        np.full(1, 3.0, np.float32),
-        np.ones(1, bool),
-    )
+    one, score = np.ones(1, np.float32), np.full(1, 3.0, np.float32)
+    spans, sentence = np.array([[0, len(made)]], np.int32), np.zeros(1, np.int32)
+    words = Words((bad,), spans, sentence, one, one, np.zeros(1, bool), score, np.ones(1, bool))
     query = Query(bad, bad + "!", (bad,), np.ones(1, np.float32), np.ones(1, bool), bad)
-    step = Step(
-        0,
-        Prompt(bad, {bad: (0, 9)}, (bad,)),
-        made,
-        words,
-        Decision(True, bad, 5, 1, 0),
-        query,
-        (Passage(bad, bad, bad),),
-    )
+    decision, prompt = Decision(True, bad, 5, 1, 0), Prompt(bad, {bad: (0, 9)}, (bad,))
+    step = Step(0, prompt, made, words, decision, query, (Passage(bad, bad, bad),))
     step.passages_prompt, step.continuation, step.notes = Prompt(bad), make(bad), [bad]
     step.kept, step.discarded = bad, bad
     asked = bad.rstrip("\ud800")  # a question holds whole characters only
@@ -337,9 +328,7 @@ def strange_traces() -> dict[str, Trace]:
         "scored without a threshold": replace(whole, method={"name": "mine"}),
         "extraction": replace(whole, extraction=make(" 1466."), extraction_prompt=make_prompt(whole.text)),
         "generated on behind the decision": Trace(
-            asked,
-            method,
-            [Step(0, draft=made, decision=Decision(False, "r", certain=False))],
+            asked, method, [Step(0, draft=made, decision=Decision(False, "r", certain=False))]
         ),
         "paper variant": almanac_trace("paper"),
         "hostile": hostile_trace(),

@@ -127,11 +127,7 @@ def test_explore_begins_where_it_is_told_and_refuses_other_places() -> None:
     trace = explore().tree[0]
     control = dl.explore(trace, step=2, source="draft", token=2)
     assert (control.texts.value, control.token.value) == ((2, "draft"), 2)
-    for place, says in (
-        ({"step": 9}, "step"),
-        ({"source": "x"}, "source"),
-        ({"token": 99}, "token"),
-    ):
+    for place, says in (({"step": 9}, "step"), ({"source": "x"}, "source"), ({"token": 99}, "token")):
         with pytest.raises(SettingError, match=says):
             dl.explore(trace, **place)
 
@@ -239,13 +235,11 @@ def test_the_model_answers_beside_the_replay_not_in_its_place() -> None:
 
 
 def test_a_tuner_of_what_cannot_be_tuned() -> None:
+    other = method("dragin", what="question", threshold=0.5, variant="paper", when="entropy")
     for traces, says in (
         ([], "no trace to tune"),
         (scripted(SCRIPT).ask("Who?", "wo-rag"), "nothing to tune"),
-        (
-            [ran(), ran(method("dragin", what="question", threshold=0.5, variant="paper", when="entropy"))],
-            "several methods",
-        ),
+        ([ran(), ran(other)], "several methods"),
     ):
         with pytest.raises(SettingError, match=says):
             dl.tune(traces)
