@@ -19,7 +19,7 @@ from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.check import Check
-from dragin_lab.engines.engine import Batch, Engine, Watch
+from dragin_lab.engines.engine import Batch, Ended, Engine, Watch
 from dragin_lab.engines.kept import PARTS, find_ends
 from dragin_lab.engines.llama_context import Heard, LlamaContext
 from dragin_lab.engines.sources import hash_weights
@@ -134,7 +134,11 @@ class LlamaModel(Engine):
                 self._write_token(one, heard)
 
     def _write_token(self, one: Writing, heard: Heard) -> None:
-        token = choose_token(one, heard.logits)
+        scores = heard.logits.clone() if one.request.bias else heard.logits
+        for ids, value in one.biases(len(one.ids)):
+            scores[ids] += value
+        chosen = one.choose(scores)
+        token = int(scores.argmax() if chosen is None else chosen)
         state = None if one.request.hidden is None else heard.states[self.state_of(one.request.hidden)]
         measured = measure_logits(heard.logits[None], torch.tensor([token]), self.alternatives)
         one.cache.append((token,))
@@ -227,14 +231,10 @@ class LlamaBatch(Batch):
         self.lm = lm
         self.size = min(size, lm.context.make_room(size + 1) - 1)
         self.notes = [f"written {self.size} at a time: there is no room for more keys and values"] * (self.size < size)
-        self._writing: dict[int, tuple[Any, Writing]] = {}  # by sequence
 
-    def __len__(self) -> int:
-        return len(self._waiting) + len(self._writing)
-
-    def step(self) -> list[tuple[Any, Draft | Exception]]:
+    def step(self) -> list[Ended]:
         """One more token of each draft; those that ended, or what each failed with."""
-        ended: list[tuple[Any, Draft | Exception]] = []
+        ended: list[Ended] = []
         for sequence in set(range(self.size)) - self._writing.keys():
             if self._waiting:
                 key, request, seed = self._waiting.pop(0)
@@ -253,22 +253,3 @@ class LlamaBatch(Batch):
                 del self._writing[sequence]
                 ended.append((key, one.error or one.finish()))
         return ended
-
-    def close(self) -> None:
-        super().close()
-        self._writing.clear()
-
-
-def choose_token(one: Writing, logits: torch.Tensor) -> int:
-    """The next token of a draft, from its raw logits (V,): forced, drawn, or the likeliest after its bias."""
-    t, prefix = len(one.ids), one.request.prefix
-    drawn = None
-    for bias in one.request.bias:
-        if bias.first <= t and (bias.stop is None or t < bias.stop):
-            logits = logits.clone()
-            logits[one.lm.tokenizer.openings(bias.opening)] += bias.value
-    if one.generator is not None:
-        drawn = int(torch.multinomial(logits.softmax(-1).nan_to_num(1.0), 1, generator=one.generator))
-    if t < len(prefix):
-        return prefix[t]
-    return int(logits.argmax()) if drawn is None else drawn
