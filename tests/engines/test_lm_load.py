@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import kept, load, tap
+from dragin_lab.engines import transformers as engine
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.tap import choose_layer, describe_layer
 from dragin_lab.errors import ModelError, SettingError
@@ -81,7 +82,7 @@ def test_a_model_in_memory_is_hashed_by_its_weights() -> None:
 
 
 def test_the_embedded_model_is_asked_for_by_no_source_or_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "embedded_model_path", lambda: SMALL)
+    monkeypatch.setattr(engine, "embedded_model_path", lambda: SMALL)
     assert LanguageModel.load().name == LanguageModel.load("almanac").name == "almanac"
 
 
@@ -161,7 +162,7 @@ def test_what_does_not_fit_is_said_before_it_is_loaded(
 ) -> None:
     LanguageModel.load(SMALL)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(load.os, "sysconf", lambda name: 1)
+    monkeypatch.setattr(os, "sysconf", lambda name: 1)
     LanguageModel.load(SMALL)
     assert "GiB are free; take a smaller dtype or model" in capsys.readouterr().err
 
