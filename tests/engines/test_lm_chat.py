@@ -9,7 +9,7 @@ import lm_tiny
 import pytest
 import transformers as tf
 from scripted import ScriptedRetriever
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import processors
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
@@ -73,12 +73,7 @@ TURNS = [
 @cache
 def tokenizer(kind: str) -> HFTokenizer:
     """A byte-level tokenizer with a chat template; in the Llama manner it puts a BOS before every text."""
-    special = ["<s>", "</s>", "<|head|>", "<|over|>", "<|end|>"]
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    raw = Tokenizer(models.BPE({token: i for i, token in enumerate([*special, *letters])}, []))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    raw.add_special_tokens(special)
+    raw = lm_tiny.spelling(["<s>", "</s>", "<|head|>", "<|over|>", "<|end|>"])
     if kind in ADDS_BOS:
         raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     hf = tf.PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>")

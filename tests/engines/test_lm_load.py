@@ -31,9 +31,8 @@ from dragin_lab.trace.trace import Prompt
 SMALL = lm_tiny.PARITY / "almanac-small"
 
 
-class Always:
-    def search(self, query: str, k: int) -> list[dl.Passage]:
-        return [dl.Passage(str(i), "Ann Lee", "Ann Lee was born in Ulm.") for i in range(k)]
+def search(query: str, k: int) -> list[dl.Passage]:
+    return [dl.Passage(str(i), "Ann Lee", "Ann Lee was born in Ulm.") for i in range(k)]
 
 
 @pytest.fixture
@@ -274,9 +273,9 @@ def test_a_model_without_attention_serves_the_methods_that_need_only_probabiliti
     assert np.isnan(output.received).all()
     assert output.rows is None
     with pytest.raises(SettingError, match=r"'dragin' looks at attention, and .* has none; .* wo-rag, .*flare"):
-        dl.Lab(lm, retriever=Always()).ask("Who?")
+        dl.Lab(lm, retriever=search).ask("Who?")
     cache = Cache()
-    labs = [dl.Lab(lm, retriever=Always(), cache=given) for given in (None, cache, cache)]
+    labs = [dl.Lab(lm, retriever=search, cache=given) for given in (None, cache, cache)]
     traces = [lab.ask("Who?", "flare", max_new_tokens=8) for lab in labs]
     assert not traces[0].diff(traces[1])
     assert np.isnan(traces[2].continuations[0].received).all()
