@@ -21,7 +21,7 @@ from dragin_lab.engines import llama_context
 from dragin_lab.engines.check import Check
 from dragin_lab.engines.engine import Batch, Ended, Engine, Watch
 from dragin_lab.engines.kept import PARTS, find_ends
-from dragin_lab.engines.llama_context import Heard, LlamaContext
+from dragin_lab.engines.llama_context import LlamaContext
 from dragin_lab.engines.sources import hash_weights
 from dragin_lab.engines.tap import choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
@@ -130,22 +130,20 @@ class LlamaModel(Engine):
             if heard.rows is not None:
                 rows = heard.rows if self.heads is None else heard.rows[self.heads]
                 one.look_back(rows.mean(0), rows if one.request.attention else None)
-            if not one.stopped:
-                self._write_token(one, heard)
-
-    def _write_token(self, one: Writing, heard: Heard) -> None:
-        scores = heard.logits.clone() if one.request.bias else heard.logits
-        for ids, value in one.biases(len(one.ids)):
-            scores[ids] += value
-        chosen = one.choose(scores)
-        token = int(scores.argmax() if chosen is None else chosen)
-        state = None if one.request.hidden is None else heard.states[self.state_of(one.request.hidden)]
-        measured = measure_logits(heard.logits[None], torch.tensor([token]), self.alternatives)
-        one.cache.append((token,))
-        try:
-            one.take(token, [part[0].numpy() for part in measured], state=state)
-        except Exception as error:  # noqa: BLE001 - of its ``Stop``, which is none of the others' matter
-            one.error = error
+            if one.stopped:
+                continue
+            scores = heard.logits.clone() if one.request.bias else heard.logits
+            for ids, value in one.biases(len(one.ids)):
+                scores[ids] += value
+            chosen = one.choose(scores)
+            token = int(scores.argmax() if chosen is None else chosen)
+            state = None if one.request.hidden is None else heard.states[self.state_of(one.request.hidden)]
+            measured = measure_logits(heard.logits[None], torch.tensor([token]), self.alternatives)
+            one.cache.append((token,))
+            try:
+                one.take(token, [part[0].numpy() for part in measured], state=state)
+            except Exception as error:  # noqa: BLE001 - of its ``Stop``, which is none of the others' matter
+                one.error = error
 
     def state_of(self, layer: int | str) -> str:
         """The node with a layer's hidden states; those of the last one are normed, as in transformers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from inspect import signature
 from itertools import chain
 from typing import Any
 
@@ -26,12 +27,10 @@ __all__ = ["LanguageModel", "choose_device", "load_tokenizer", "loading_argument
 
 #: What each engine takes beside the model.
 _TAKES = {
-    "transformers": (
-        "dtype", "device", "device_map", "quantization", "layer", "heads", "alternatives", "sample", "check",
-    ),
-    "llama.cpp": ("tokenizer", "layer", "heads", "alternatives", "sample", "check", "dtype", "threads", "context"),
-    "a model behind a server": ("tokenizer", "likeliest", "sample", "check", "timeout"),
-}  # fmt: skip
+    "transformers": [name for name in signature(LanguageModel.load).parameters if name != "source"],
+    "llama.cpp": [name for name in signature(LlamaModel).parameters if name not in ("file", "config")],
+    "a model behind a server": ["tokenizer", "likeliest", "sample", "check", "timeout"],
+}
 #: What stands for the default, so that any engine may be given it.
 _DEFAULTS = {"layer": "last", "alternatives": 5}
 
