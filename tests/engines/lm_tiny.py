@@ -16,6 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from dragin_lab.core.episode import Stop, Write
 from dragin_lab.engines.load import LanguageModel
+from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Trace
 
 PARITY = Path(__file__).parents[1] / "parity" / "models"
@@ -199,6 +200,14 @@ def tiny(kind: str = "llama", **options: Any) -> LanguageModel:
     lm = LanguageModel(build(kind), byte_level(), **options)
     lm.eos = frozenset()
     return lm
+
+
+def refused(source: Any, match: str, **options: Any) -> None:
+    """The source is refused, in a line."""
+    with pytest.raises(ModelError, match=match) as caught:
+        LanguageModel.load(source, **options)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 600
 
 
 def settled(output: Draft) -> None:

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 from gguf_files import write_gguf
+from lm_tiny import refused
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import gguf, llama_context
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.errors import MissingPackageError, ModelError
+from dragin_lab.errors import MissingPackageError
 from dragin_lab.trace.trace import Prompt
 
 pytest.importorskip("gguf")
@@ -50,13 +51,6 @@ def file(written: Path, tmp_path: Path) -> Path:
     """A file of its own, alone in its folder."""
     (tmp_path / "models").mkdir()
     return Path(shutil.copy(written, tmp_path / "models"))
-
-
-def refused(source: Any, match: str) -> None:
-    with pytest.raises(ModelError, match=match) as caught:
-        LanguageModel.load(source)
-    assert len(str(caught.value).splitlines()) == 1
-    assert len(str(caught.value)) < 600
 
 
 def count_conversions(monkeypatch: pytest.MonkeyPatch) -> Mock:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from lm_tiny import refused
 from safetensors.torch import load_file, save_file
 
 import dragin_lab as dl
@@ -39,13 +40,6 @@ def search(query: str, k: int) -> list[dl.Passage]:
 def folder(tmp_path: Path) -> Path:
     """A writable copy of a model folder."""
     return Path(shutil.copytree(SMALL, tmp_path / "model", copy_function=shutil.copyfile))
-
-
-def refused(source: Any, match: str, **options: Any) -> None:
-    with pytest.raises(ModelError, match=match) as caught:
-        LanguageModel.load(source, **options)
-    assert len(str(caught.value).splitlines()) <= 2
-    assert len(str(caught.value)) < 600
 
 
 def test_a_folder_loads_in_float32_with_all_it_needs() -> None:
