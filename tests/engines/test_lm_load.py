@@ -213,11 +213,7 @@ def test_a_model_that_fails_a_check_is_refused_with_a_remedy(monkeypatch: pytest
 
 def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
     additive = tap.additive_mask
-
-    def no_mask(mask: Any, rows: int, keys: int, window: Any, device: Any) -> Any:
-        return additive(None, rows, keys, window, device)
-
-    monkeypatch.setattr(tap, "additive_mask", no_mask)
+    monkeypatch.setattr(tap, "additive_mask", lambda mask, *rest: additive(None, *rest))
     with pytest.warns(UserWarning, match="a left-padded batch gives the rows of one pass: FAILED .*one at a time"):
         lm = LanguageModel(lm_tiny.build("qwen3"), lm_tiny.byte_level())
     assert lm.batch(4).describe()["size"] == 1
