@@ -44,15 +44,14 @@ def character_words(text: str, offsets: np.ndarray | Sequence[tuple[int, int]]) 
     spans = np.asarray(offsets).tolist()
     first: list[int] = []  # tokens that open a word
     joins = False  # whether the next visible token belongs to the newest word whatever it begins with
-    last_visible = -1
     for i, (start, stop) in enumerate(spans):
         span = text[start:stop]
         visible = start + len(span) - len(span.lstrip()) if span.strip() else None
         if visible is None:
             opens = not (joins and span)
         else:
-            opens = not joins and visible in starts and visible != last_visible
-            last_visible = visible
+            opens = not joins and visible in starts
+            starts.discard(visible)  # so that the other parts of this character open none
         if opens or not first:
             first.append(i)
         joins = bool(span) and visible is None
