@@ -25,7 +25,7 @@ BUDGETS = {
     "catalog": (319, 2),
     "almanac": (159, 2),
     "data": (1140, 8),
-    "engines": (3873, 18),
+    "engines": (3822, 18),
     "retrieval": (1417, 9),
     "run": (3166, 13),
     "study": (2740, 12),
@@ -42,7 +42,7 @@ FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {}
 #: Lines of Python beside the package.
-BESIDE = {"tests": 22817, "tools": 997, "benchmarks": 1223}
+BESIDE = {"tests": 22715, "tools": 997, "benchmarks": 1223}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

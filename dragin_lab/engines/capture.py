@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from dragin_lab.engines.check import check_path
-from dragin_lab.engines.transformers import TransformersModel
+from dragin_lab.engines.transformers import LanguageModel
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft
 
@@ -90,7 +90,7 @@ def capture(
     if hasattr(model.generate, "tape"):
         raise ModelError("this model is being captured already; use the tape of the outer block")
     given = _saved_tokenizer(model) if tokenizer is None else tokenizer
-    lm = TransformersModel(model, given, layer=layer, heads=heads, alternatives=alternatives)
+    lm = LanguageModel(model, given, layer=layer, heads=heads, alternatives=alternatives, check=False)
     if not lm.has_attention:
         raise ModelError(f"{type(model).__name__} has no attention to capture; LanguageModel reads its logits alone")
     if lm.tap.kind == "eager" and not (path := check_path(lm)).passed:

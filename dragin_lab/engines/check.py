@@ -6,6 +6,7 @@ compared with the model's own eager attention.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines.generating import write_texts
 from dragin_lab.engines.tap import attention_layers, pick_heads, read_maps, use_attention
 from dragin_lab.engines.writing import Writing
+from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 
 _TOKENS, _PROMPT = 13, 10  # of the text, and of its prompt
@@ -91,6 +93,20 @@ def run_checks(lm: Any) -> list[Check]:
     if not lm.tokenizer.marker:
         checks.append(Check("space marker", 0.0, 0.0, "this vocabulary marks no spaces; words come from the text"))
     return checks
+
+
+def apply_checks(lm: Any, checks: Sequence[Check]) -> None:
+    """Refuse a model for a check that failed, or give up what that costs, and say so."""
+    failed = [c for c in checks if not c.passed]
+    if fatal := [c for c in failed if not c.costs]:
+        raise ModelError("; ".join(map(str, fatal)) + ". Load with check=False to use it anyway")
+    for c in failed:
+        warnings.warn(f"{lm.name}: {c}; {c.costs}", stacklevel=4)
+    costs = {c.costs for c in failed}
+    if WHOLE in costs:
+        lm.parts = ()
+    if ALONE in costs:
+        lm.alone = "side by side this model gives other numbers than alone"
 
 
 def _begin(lm: Any, ids: list[int], parts: Any = None) -> Writing:

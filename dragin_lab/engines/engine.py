@@ -6,6 +6,7 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -20,6 +21,8 @@ from dragin_lab.trace.trace import Draft, Prompt
 
 #: Called with the draft so far after each of its tokens.
 Watch = Callable[[Draft], None]
+Job = tuple[Any, Write, int | None]  # the key of a draft, its request and its seed
+Ended = tuple[Any, Draft | Exception]  # the key of a draft, and what was written or what went wrong
 
 
 class Engine:
@@ -132,17 +135,18 @@ class Batch:
             raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
         self.engine, self.asked, self.size = engine, size, 1
         self.notes = [f"written one at a time: {engine.name} writes no others beside"] * (size > 1)
-        self._waiting: list[tuple[Any, Write, int | None]] = []
+        self._waiting: list[Job] = []
+        self._writing: dict[Any, Any] = {}  # what is under way, of engines that write side by side
 
     def __len__(self) -> int:
         """Drafts asked for and not yet answered."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._writing)
 
     def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
         """Ask for a draft; ``step`` answers under ``key``."""
         self._waiting.append((key, request, seed))
 
-    def step(self) -> list[tuple[Any, Draft | Exception]]:
+    def step(self) -> list[Ended]:
         """Go on; the drafts that ended, or what each failed with."""
         if not self._waiting:
             return []
@@ -163,6 +167,7 @@ class Batch:
     def close(self) -> None:
         """Drop what is under way."""
         self._waiting.clear()
+        self._writing.clear()
 
 
 class _ClosedError(BaseException):
@@ -175,29 +180,27 @@ def stream_draft(engine: Any, request: Write, seed: int | None = None) -> Genera
     Raises what ``write`` raises. Closing the stream, or an interrupt while it waits, ends the writing after the token
     under way.
     """
-    items: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
-    closed = threading.Event()
+    drafts: queue.SimpleQueue[Draft | None] = queue.SimpleQueue()  # None: it has ended
+    closed, written = threading.Event(), Future[Draft]()
 
     def watch(draft: Draft) -> None:
         if closed.is_set():
             raise _ClosedError
-        items.put((False, draft))
+        drafts.put(draft)
 
     def work() -> None:
         try:
-            items.put((True, engine.write(request, seed, watch=watch)))
+            written.set_result(engine.write(request, seed, watch=watch))
         except BaseException as error:  # noqa: BLE001 - raised again where the stream is read
-            items.put((True, error))
+            written.set_exception(error)
+        drafts.put(None)
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="dragin-lab-draft", daemon=True)
     thread.start()
     try:
-        while not (item := items.get())[0]:
-            yield item[1]
+        while (draft := drafts.get()) is not None:
+            yield draft
     finally:
         closed.set()
         thread.join()
-    if isinstance(item[1], BaseException):
-        raise item[1]
-    draft: Draft = item[1]
-    return draft
+    return written.result()

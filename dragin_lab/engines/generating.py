@@ -67,11 +67,9 @@ class _Choice(LogitsProcessor):
             return scores
         scores = scores.clone()
         for i, one in enumerate(self.beside):
-            t = len(one.ids)
-            for bias in one.request.bias:
-                if bias.first <= t and (bias.stop is None or t < bias.stop):
-                    scores[i, self.lm.tokenizer.openings(bias.opening)] += bias.value
-            if t < self.least:
+            for ids, value in one.biases(len(one.ids)):
+                scores[i, ids] += value
+            if len(one.ids) < self.least:
                 scores[i, list(self.lm.eos)] = -torch.inf
         for warper in self.warpers:
             scores = warper(input_ids, scores)
@@ -79,12 +77,7 @@ class _Choice(LogitsProcessor):
             logs = scores.log_softmax(-1)
             self.processed = entropy(logs.exp(), logs)[:, None]
         for i, one in enumerate(self.beside):
-            token: Any = None
-            if one.generator is not None:
-                token = torch.multinomial(scores[i].softmax(-1).nan_to_num(1.0), 1, generator=one.generator)
-            if len(one.ids) < len(one.request.prefix):
-                token = one.request.prefix[len(one.ids)]
-            if token is not None:
+            if (token := one.choose(scores[i])) is not None:
                 scores[i] = -torch.inf
                 scores[i, token] = 0.0
         return scores

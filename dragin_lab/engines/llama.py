@@ -19,9 +19,9 @@ from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.check import Check
-from dragin_lab.engines.engine import Batch, Engine, Watch
+from dragin_lab.engines.engine import Batch, Ended, Engine, Watch
 from dragin_lab.engines.kept import PARTS, find_ends
-from dragin_lab.engines.llama_context import Heard, LlamaContext
+from dragin_lab.engines.llama_context import LlamaContext
 from dragin_lab.engines.sources import hash_weights
 from dragin_lab.engines.tap import choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
@@ -130,18 +130,20 @@ class LlamaModel(Engine):
             if heard.rows is not None:
                 rows = heard.rows if self.heads is None else heard.rows[self.heads]
                 one.look_back(rows.mean(0), rows if one.request.attention else None)
-            if not one.stopped:
-                self._write_token(one, heard)
-
-    def _write_token(self, one: Writing, heard: Heard) -> None:
-        token = choose_token(one, heard.logits)
-        state = None if one.request.hidden is None else heard.states[self.state_of(one.request.hidden)]
-        measured = measure_logits(heard.logits[None], torch.tensor([token]), self.alternatives)
-        one.cache.append((token,))
-        try:
-            one.take(token, [part[0].numpy() for part in measured], state=state)
-        except Exception as error:  # noqa: BLE001 - of its ``Stop``, which is none of the others' matter
-            one.error = error
+            if one.stopped:
+                continue
+            scores = heard.logits.clone() if one.request.bias else heard.logits
+            for ids, value in one.biases(len(one.ids)):
+                scores[ids] += value
+            chosen = one.choose(scores)
+            token = int(scores.argmax() if chosen is None else chosen)
+            state = None if one.request.hidden is None else heard.states[self.state_of(one.request.hidden)]
+            measured = measure_logits(heard.logits[None], torch.tensor([token]), self.alternatives)
+            one.cache.append((token,))
+            try:
+                one.take(token, [part[0].numpy() for part in measured], state=state)
+            except Exception as error:  # noqa: BLE001 - of its ``Stop``, which is none of the others' matter
+                one.error = error
 
     def state_of(self, layer: int | str) -> str:
         """The node with a layer's hidden states; those of the last one are normed, as in transformers."""
@@ -227,14 +229,10 @@ class LlamaBatch(Batch):
         self.lm = lm
         self.size = min(size, lm.context.make_room(size + 1) - 1)
         self.notes = [f"written {self.size} at a time: there is no room for more keys and values"] * (self.size < size)
-        self._writing: dict[int, tuple[Any, Writing]] = {}  # by sequence
 
-    def __len__(self) -> int:
-        return len(self._waiting) + len(self._writing)
-
-    def step(self) -> list[tuple[Any, Draft | Exception]]:
+    def step(self) -> list[Ended]:
         """One more token of each draft; those that ended, or what each failed with."""
-        ended: list[tuple[Any, Draft | Exception]] = []
+        ended: list[Ended] = []
         for sequence in set(range(self.size)) - self._writing.keys():
             if self._waiting:
                 key, request, seed = self._waiting.pop(0)
@@ -253,22 +251,3 @@ class LlamaBatch(Batch):
                 del self._writing[sequence]
                 ended.append((key, one.error or one.finish()))
         return ended
-
-    def close(self) -> None:
-        super().close()
-        self._writing.clear()
-
-
-def choose_token(one: Writing, logits: torch.Tensor) -> int:
-    """The next token of a draft, from its raw logits (V,): forced, drawn, or the likeliest after its bias."""
-    t, prefix = len(one.ids), one.request.prefix
-    drawn = None
-    for bias in one.request.bias:
-        if bias.first <= t and (bias.stop is None or t < bias.stop):
-            logits = logits.clone()
-            logits[one.lm.tokenizer.openings(bias.opening)] += bias.value
-    if one.generator is not None:
-        drawn = int(torch.multinomial(logits.softmax(-1).nan_to_num(1.0), 1, generator=one.generator))
-    if t < len(prefix):
-        return prefix[t]
-    return int(logits.argmax()) if drawn is None else drawn

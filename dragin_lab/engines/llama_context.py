@@ -23,6 +23,7 @@ import torch
 
 from dragin_lab.checks import choice
 from dragin_lab.errors import MissingPackageError, ModelError
+from dragin_lab.trace.draft import common
 
 DTYPES = {"float16": "GGML_TYPE_F16", "float32": "GGML_TYPE_F32"}  # of keys and values
 ROWS = "kq_soft_max"  # what the layers pay: the node's name before the layer's number
@@ -208,10 +209,10 @@ class LlamaContext:
         if held == pieces[:-1]:
             return len(held)
         memory = self.bindings.llama_get_memory(self._context())
-        best = max(range(len(self._held)), key=lambda s: (_count_shared(self._held[s], pieces), s == sequence))
+        best = max(range(len(self._held)), key=lambda s: (common(self._held[s], pieces), s == sequence))
         if best != sequence:
             self.bindings.llama_memory_seq_cp(memory, best, sequence, 0, -1)
-        here = min(_count_shared(self._held[best], pieces), len(pieces) - 1)
+        here = min(common(self._held[best], pieces), len(pieces) - 1)
         if not self.bindings.llama_memory_seq_rm(memory, sequence, sum(map(len, pieces[:here])), -1):
             self.bindings.llama_memory_seq_rm(memory, sequence, -1, -1)  # a state that cannot be taken back
             here = 0
@@ -289,12 +290,6 @@ def load_bindings() -> Any:
     bindings.llama_log_set(note, None)
     bindings.llama_backend_init()
     return bindings
-
-
-def _count_shared(held: Sequence[Piece], pieces: Sequence[Piece]) -> int:
-    """How many pieces two texts begin with that are the same."""
-    same = (a == b for a, b in zip(held, pieces, strict=False))
-    return next((i for i, equal in enumerate(same) if not equal), min(len(held), len(pieces)))
 
 
 def _free(bindings: Any, model: Any, contexts: list[Any], callbacks: tuple[Any, ...]) -> None:

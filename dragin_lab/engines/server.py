@@ -25,11 +25,10 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines.engine import Batch
+from dragin_lab.engines.engine import Batch, Ended
 from dragin_lab.engines.sources import loading_errors
 from dragin_lab.errors import ModelError, ModelServerError
 from dragin_lab.text import printable, without_secrets
-from dragin_lab.trace.trace import Draft
 
 T = TypeVar("T")
 KEY = "DRAGIN_LAB_API_KEY"  # the environment variable with the bearer token
@@ -182,20 +181,16 @@ class ServerBatch(Batch):
     def __init__(self, engine: Any, size: int) -> None:
         super().__init__(engine, size)
         self.lm, self.size, self.notes = engine, size, []
-        self._threads, self._writing = ThreadPoolExecutor(size), dict[Future[Draft], Any]()
-
-    def __len__(self) -> int:
-        return len(self._writing)
+        self._threads = ThreadPoolExecutor(size)
 
     def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
         self._writing[self._threads.submit(self.lm.write, request, seed)] = key
 
-    def step(self) -> list[tuple[Any, Draft | Exception]]:
+    def step(self) -> list[Ended]:
         """Wait for the next drafts; they, or what they failed with."""
-        ended: list[tuple[Any, Any]] = []
-        for future in wait(self._writing, return_when=FIRST_COMPLETED).done:
-            ended.append((self._writing.pop(future), future.exception() or future.result()))
-        return ended
+        done = wait(self._writing, return_when=FIRST_COMPLETED).done
+        ended: Any = [(self._writing.pop(one), one.exception() or one.result()) for one in done]
+        return list(ended)
 
     def close(self) -> None:
         """Give up what is under way."""

@@ -185,10 +185,8 @@ class ServerModel(Engine):
         echo = bool(forced) and self.block is None  # what the server measures on the forced tokens
         more: dict[str, Any] = {"echo": True} if echo else {}
         bias: dict[str, float] = {}
-        for one in request.bias:
-            if one.first <= at and (one.stop is None or at < one.stop):
-                for i in self.tokenizer.openings(one.opening):
-                    bias[str(i)] = float(np.clip(bias.get(str(i), 0.0) + one.value, -100, 100))
+        for ids, value in writing.biases(at):
+            bias |= {str(i): float(np.clip(bias.get(str(i), 0.0) + value, -100, 100)) for i in ids}
         more |= {"logit_bias": bias} if bias else {}
         if self.sample:
             more |= {"temperature": 1.0, "seed": (time.time_ns() if seed is None else seed + t) % 2**63}

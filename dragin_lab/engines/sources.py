@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import os
 import pickle
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -31,6 +32,7 @@ from dragin_lab.checks import choice, shown
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path
+from dragin_lab.text import printable
 
 #: What the library raises for files that are not what they should be.
 LOADING = (
@@ -40,6 +42,36 @@ LOADING = (
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _POSITION_TABLES = ("wpe", "embed_positions", "position_embedding", "position_embeddings")
+
+
+# -- devices ----------------------------------------------------------------------------------------------------------
+
+
+def choose_device(device: str | None) -> torch.device:
+    """The device that a text names; by default the first GPU, else the CPU. ``ModelError`` for what is not here."""
+    try:
+        where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device is None else device)
+        torch.empty(0, device=where)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(f'device={shown(device)} cannot be used ({shorten(error)}); give "cpu" or "cuda"') from error
+    return where
+
+
+def warn_of_memory(name: str, dtype: torch.dtype) -> None:
+    """Say so where a model's weights take more memory than is free: a machine ends a process without a word.
+
+    A GPU says so itself.
+    """
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False))
+    except Exception:  # noqa: BLE001 - the system does not tell, or loading will say what is wrong with the config
+        return
+    needs = model.num_parameters() * dtype.itemsize
+    if needs > free:
+        line = f"its weights take about {needs / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
+        print(printable(f"{name}: {line}; take a smaller dtype or model"), file=sys.stderr, flush=True)
 
 
 # -- loading ----------------------------------------------------------------------------------------------------------

@@ -256,14 +256,11 @@ class Spans:
         """Push what follows of ``ids``; the whole text, equal to decoding all of them at once, and every span."""
         for token in ids[len(self.ids) :]:
             self.push(token)
-        whole = self._decode(self.ids)
-        if len(self.spans) < len(self.ids) and (window := self._decode(self.ids[self._anchor :])).startswith(
-            self._window
-        ):
+        whole, window = self._decode(self.ids), self._decode(self.ids[self._anchor :])
+        if len(self.spans) < len(self.ids) and window.startswith(self._window):
             self._settle(window)
-        if self.text != whole or len(self.spans) < len(
-            self.ids
-        ):  # a decoder that looks further back than the window, or bytes that stayed broken
+        # A decoder may look further back than the window, and bytes may stay broken.
+        if self.text != whole or len(self.spans) < len(self.ids):
             self._rebuild(whole)
         return self.text, self.spans
 

@@ -1,12 +1,13 @@
-"""``TransformersModel``: a causal language model of transformers that writes drafts and measures them as it does."""
+"""``LanguageModel``: a causal language model of transformers that writes drafts and measures them as it does."""
 
 from __future__ import annotations
 
 import inspect
+import os
 import platform
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,24 +17,20 @@ import numpy as np
 import torch
 import transformers
 
-from dragin_lab.checks import count, shown
+from dragin_lab.almanac import embedded_model_path
+from dragin_lab.checks import EMBEDDED, count, is_embedded, shown
 from dragin_lab.core.episode import Write
+from dragin_lab.engines import sources
+from dragin_lab.engines.check import Check, apply_checks, run_checks
 from dragin_lab.engines.engine import Engine, Watch
 from dragin_lab.engines.generating import read_prefix, write_texts
+from dragin_lab.engines.gguf import convert_gguf, find_gguf
 from dragin_lab.engines.kept import PARTS, Kept, batch_obstacle, find_ends, is_shareable
-from dragin_lab.engines.sources import (
-    describe_devices,
-    find_device,
-    hash_weights,
-    read_window,
-    stamp_model,
-    unwrap_model,
-)
 from dragin_lab.engines.tap import attach_tap, choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
-from dragin_lab.engines.waves import Waves
+from dragin_lab.engines.waves import Waves, out_of_memory
 from dragin_lab.engines.writing import Writing, measure_logits
-from dragin_lab.errors import ModelError
+from dragin_lab.errors import DraginLabError, ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 
 _FAR = 8  # windows that a text may run over its model before it is refused
@@ -41,11 +38,12 @@ _FAR = 8  # windows that a text may run over its model before it is refused
 _LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-class TransformersModel(Engine):
+class LanguageModel(Engine):
     """A model, its tokenizer, and the tap on one of its layers.
 
-    The model is used as it is at each draft, in eval mode, and left as it was: no hook, config or mode of it stays
-    changed. Threads may share it.
+    Get one with ``LanguageModel.load``; the constructor takes a model and tokenizer of ``transformers`` that are
+    already in memory, and what ``load`` takes beside. The model is used as it is at each draft, in eval mode, and left
+    as it was: no hook, config or mode of it stays changed. Threads may share it.
 
     Attributes:
         hard_window: True where a text longer than ``context_window`` is impossible (a table of positions).
@@ -66,10 +64,11 @@ class TransformersModel(Engine):
         heads: Sequence[int] | None = None,
         alternatives: int = 5,
         sample: bool = False,
+        check: bool = True,
         name: str = "",
         files: Sequence[Path] = (),
     ) -> None:
-        self.model: Any = unwrap_model(model)
+        self.model: Any = sources.unwrap_model(model)
         self.tokenizer = HFTokenizer(getattr(tokenizer, "hf", tokenizer), self.model.generation_config.eos_token_id)
         embeddings = self.model.get_input_embeddings().num_embeddings
         added = self.tokenizer.hf.added_tokens_decoder if len(self.tokenizer) > embeddings else {}
@@ -78,11 +77,11 @@ class TransformersModel(Engine):
                 f"the tokenizer has tokens that the model does not embed ({', '.join(map(shown, lost[:3]))}); call "
                 "model.resize_token_embeddings(len(tokenizer)), or use the model's own tokenizer"
             )
-        self.device = find_device(self.model)
+        self.device = sources.find_device(self.model)
         self.alternatives, self.sample = min(count("alternatives", alternatives), embeddings), sample
         config = self.model.config
         self.name = name or str(getattr(config, "_name_or_path", "")) or type(self.model).__name__
-        self.context_window, self.hard_window = read_window(self.model)
+        self.context_window, self.hard_window = sources.read_window(self.model)
         self.lock = _LOCKS.setdefault(self.model, threading.RLock())
         self.eos = self.tokenizer.ends
         self.tap = attach_tap(self.model, layer, heads)
@@ -94,7 +93,88 @@ class TransformersModel(Engine):
         self.parts = PARTS if self.shareable else ()
         self.alone = batch_obstacle(config) if cached else "it has no key-value cache"
         self._files, self._hash = list(files), ""
-        self._stamp = stamp_model(self.model)
+        self._stamp = sources.stamp_model(self.model)
+        if check:
+            apply_checks(self, self.check())
+
+    @classmethod
+    def load(
+        cls,
+        source: str | os.PathLike[str] | None = None,
+        *,
+        dtype: str | None = None,
+        device: str | None = None,
+        device_map: str | Mapping[str, Any] | None = None,
+        quantization: Any = None,
+        layer: int | str = "last",
+        heads: Sequence[int] | None = None,
+        alternatives: int = 5,
+        sample: bool = False,
+        check: bool = True,
+    ) -> LanguageModel:
+        """Load a causal language model.
+
+        Args:
+            source: a folder, a GGUF file or the folder of one, a Hugging Face id, or None or "almanac" for the
+                embedded model. A GGUF file is converted once and kept in the user's cache (``gguf.convert_gguf``).
+            dtype: name of a torch dtype; by default float32 on a CPU and bfloat16 on a GPU, whatever the files hold.
+            device: default the first GPU, else the CPU.
+            device_map: "auto", or a map from modules to devices, as transformers takes it, in place of ``device``;
+                needs accelerate.
+            quantization: a configuration of transformers, or the arguments of its ``BitsAndBytesConfig``.
+            layer: the layer to capture: "last" (the last full-attention layer) or an index, negative from the end.
+            heads: the heads to capture; None for all.
+            alternatives: how many of the likeliest tokens to keep at each position.
+            sample: sample tokens as the model's generation config says, instead of choosing the likeliest.
+            check: run ``check`` and refuse the model where that fails.
+
+        Raises:
+            ModelError: an unknown id or path, missing or unreadable weights, no fast tokenizer, a GGUF file that cannot
+                be converted, a model that cannot be captured, a failed check, a layer, head or dtype that does not
+                exist.
+        """
+        title = EMBEDDED if is_embedded(source) else ""
+        where = sources.choose_device(device)
+        kind = ("bfloat16" if where.type == "cuda" else "float32") if dtype is None else dtype
+        asked = getattr(torch, kind, None) if isinstance(kind, str) else None
+        if not isinstance(asked, torch.dtype):
+            raise ModelError(f"dtype={shown(dtype)} is not a dtype of torch; give float32, bfloat16 or float16")
+        source = embedded_model_path() if source is None or title else source
+        file, digest = find_gguf(source), ""
+        if file is not None:
+            source, digest = convert_gguf(file, asked)
+        name, folder = sources.find_source(source)
+        if not title and where.type == "cpu" and device_map is None and quantization is None:
+            sources.warn_of_memory(name, asked)
+        model, tokenizer = sources.load_pair(name, asked, where, device_map, quantization)
+        loaded = cls(
+            model,
+            tokenizer,
+            layer=layer,
+            heads=heads,
+            alternatives=alternatives,
+            sample=sample,
+            name=title or (file.name if file else folder.resolve().name if folder else name),
+            files=[file] if file else sources.weight_files(name, folder),
+            check=check,
+        )
+        loaded.embedded, loaded._hash = bool(title), digest
+        return loaded
+
+    def check(self) -> list[Check]:
+        """The named checks that ``load`` makes: see ``check.run_checks``.
+
+        Raises ``ModelError`` where the model cannot be run as drafts are written.
+        """
+        try:
+            return run_checks(self)
+        except Exception as error:
+            if isinstance(error, DraginLabError) or out_of_memory(error):
+                raise
+            raise ModelError(
+                f"{type(self.model).__name__} cannot be read token by token by generate() ({sources.shorten(error)}); "
+                "use another model"
+            ) from error
 
     # -- drafts -------------------------------------------------------------------------------------------------------
 
@@ -210,20 +290,20 @@ class TransformersModel(Engine):
     # -- what decides the answers -------------------------------------------------------------------------------------
 
     def provenance(self) -> dict[str, Any]:
-        if (stamp := stamp_model(self.model)) != self._stamp:  # weights or hooks were changed
+        if (stamp := sources.stamp_model(self.model)) != self._stamp:  # weights or hooks were changed
             if stamp[0] != self._stamp[0]:
                 self._hash, self._files = "", []
             self._stamp = stamp
             with self.lock:
                 self.kept.clear()
         if not self._hash:
-            self._hash = hash_weights(self.model, self._files)
+            self._hash = sources.hash_weights(self.model, self._files)
         return {
             "model": self.name,
             "architecture": type(self.model).__name__,
             "weights_sha256": self._hash,
             "dtype": str(self.model.dtype).removeprefix("torch."),
-            "device": describe_devices(self.model, self.device),
+            "device": sources.describe_devices(self.model, self.device),
             "attention": self.model.config._attn_implementation,
             "layer": self.layer,
             "layer_chosen": self.layer_chosen,

@@ -10,18 +10,13 @@ from typing import Any
 
 import torch
 
-from dragin_lab.core.episode import Write
-from dragin_lab.engines.engine import Batch
+from dragin_lab.engines.engine import Batch, Ended, Job
 from dragin_lab.engines.generating import write_texts
 from dragin_lab.engines.kept import MOST
 from dragin_lab.engines.writing import Writing
-from dragin_lab.trace.trace import Draft
 
 #: What torch says where it has no error class for a lack of memory.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
-
-Ended = tuple[Any, Draft | Exception]  # the key of a draft, and what was written or what went wrong
-_Job = tuple[Any, Write, int | None]
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -44,17 +39,12 @@ class Waves(Batch):
         self.lm, self.size, self.notes = engine, size, []
         if size > 1 and self.lm.alone:
             self._write_alone(f": {self.lm.alone}")
-        self._writing: list[tuple[_Job, Writing]] = []
         self._kept_before = self.lm.kept.most
         self.lm.kept.most = max(self._kept_before, MOST * self.size)
-
-    def __len__(self) -> int:
-        return len(self._waiting) + len(self._writing)
 
     def close(self) -> None:
         """Drop what is under way, and keep no more beginnings of prompts than before."""
         super().close()
-        self._writing = []
         self.lm.kept.most = self._kept_before
 
     def step(self) -> list[Ended]:
@@ -90,7 +80,7 @@ class Waves(Batch):
         self._waiting[:0] = waiting
         return super().step()
 
-    def _begin(self, job: _Job, ended: list[Ended]) -> None:
+    def _begin(self, job: Job, ended: list[Ended]) -> None:
         """Read the prompt of a draft; where memory is short the others make room, and begin again beside fewer."""
         restarted = 0
         while True:
@@ -102,7 +92,7 @@ class Waves(Batch):
             else:
                 if restarted:
                     self._halve(restarted + 1)
-                self._writing.append((job, writing))
+                self._writing[writing] = job
                 return
             if not out_of_memory(failed) or not (self._writing or len(self.lm.kept)):
                 ended.append((job[0], failed))
@@ -114,20 +104,20 @@ class Waves(Batch):
         """Write the drafts under way, those that capture the same layer's states together."""
         if not self._writing:
             return
-        hidden = self._writing[0][1].request.hidden
-        beside = [writing for _, writing in self._writing if writing.request.hidden == hidden]
+        hidden = next(iter(self._writing)).request.hidden
+        beside = [writing for writing in self._writing if writing.request.hidden == hidden]
         write_texts(self.lm, beside, enough=(len(beside) + 1) // 2)
-        for job, writing in [pair for pair in self._writing if pair[1].complete]:
-            ended.append((job[0], writing.error or writing.finish()))
-        self._writing = [pair for pair in self._writing if not pair[1].complete]
+        for writing in [writing for writing in self._writing if writing.complete]:
+            key, *_ = self._writing.pop(writing)
+            ended.append((key, writing.error or writing.finish()))
 
     # -- where it does not work ---------------------------------------------------------------------------------------
 
     def _restart(self) -> int:
         """Free all memory; what was under way, so many drafts, waits to begin again, before the others."""
         n = len(self._writing)
-        self._waiting[:0] = [job for job, _ in self._writing]
-        self._writing = []
+        self._waiting[:0] = self._writing.values()
+        self._writing.clear()
         self.lm.kept.clear()
         return n
 

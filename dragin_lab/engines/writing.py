@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,19 @@ class Writing:
     def complete(self) -> bool:
         """Whether it has ended and its last token has looked back."""
         return self.error is not None or (bool(self.stopped) and (self.blind or self.forwards > len(self.ids)))
+
+    def biases(self, t: int) -> Iterator[tuple[list[int], float]]:
+        """What is added to the logits of token t: ids, and a value for each of them."""
+        for bias in self.request.bias:
+            if bias.first <= t and (bias.stop is None or t < bias.stop):
+                yield self.lm.tokenizer.openings(bias.opening), bias.value
+
+    def choose(self, scores: Tensor) -> Any:
+        """The next token as it is forced, or drawn from scores (V,); None: the likeliest."""
+        drawn = None
+        if self.generator is not None:  # before a forced token too, so that later draws are those without it
+            drawn = torch.multinomial(scores.softmax(-1).nan_to_num(1.0), 1, generator=self.generator)
+        return self.request.prefix[len(self.ids)] if len(self.ids) < len(self.request.prefix) else drawn
 
     def look_back(self, mean: np.ndarray, heads: np.ndarray | None = None) -> None:
         """Take the next row: its mean over the heads (keys,), and, where it is kept in full, all heads (h, keys).

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,23 +41,22 @@ def character_words(text: str, offsets: np.ndarray | Sequence[tuple[int, int]]) 
     word; a special token (empty span) is a word without text.
     """
     starts = {match.start() for match in WORD.finditer(text)}
-    groups: list[list[int]] = []  # [first token, stop token, first character, stop character]
-    joins = False  # whether the next visible token belongs to the newest group whatever it begins with
-    last_visible = -1
-    for i, (start, stop) in enumerate(offsets):
-        span = text[int(start) : int(stop)]
-        visible = int(start) + len(span) - len(span.lstrip()) if span.strip() else None
+    spans = np.asarray(offsets).tolist()
+    first: list[int] = []  # tokens that open a word
+    joins = False  # whether the next visible token belongs to the newest word whatever it begins with
+    for i, (start, stop) in enumerate(spans):
+        span = text[start:stop]
+        visible = start + len(span) - len(span.lstrip()) if span.strip() else None
         if visible is None:
             opens = not (joins and span)
         else:
-            opens = not joins and visible in starts and visible != last_visible
-            last_visible = visible
-        if opens or not groups:
-            groups.append([i, i + 1, int(start), int(stop)])
-        else:
-            groups[-1][1], groups[-1][3] = i + 1, max(groups[-1][3], int(stop))
+            opens = not joins and visible in starts
+            starts.discard(visible)  # so that the other parts of this character open none
+        if opens or not first:
+            first.append(i)
         joins = bool(span) and visible is None
-    return [Word(text[a:b].strip(), start, stop) for start, stop, a, b in groups]
+    words = pairwise([*first, len(spans)])
+    return [Word(text[spans[i][0] : max(stop for _, stop in spans[i:j])].strip(), i, j) for i, j in words]
 
 
 def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
@@ -65,8 +65,8 @@ def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
     return np.array([any(content in word for content in distinct) for word in words], dtype=bool)
 
 
-def common(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
+def common(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many characters, or other parts, two texts begin with in common."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 import transformers as tf
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from dragin_lab.core.episode import Stop, Write
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.trace.trace import Draft
+from dragin_lab.errors import ModelError
+from dragin_lab.trace.trace import Draft, Trace
 
 PARITY = Path(__file__).parents[1] / "parity" / "models"
 PROMPT = "Question: Who is the mother of the director of Elm Road?\nAnswer:"
@@ -177,11 +178,36 @@ def byte_fallback() -> Any:
     return tf.PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
+def spelling(marks: Sequence[str], special: bool = True) -> Tokenizer:
+    """A byte-level tokenizer that knows some marks, special or plain ones, and else every byte by itself."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    raw = Tokenizer(models.BPE({token: i for i, token in enumerate([*marks, *letters])}, []))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    raw.add_tokens([AddedToken(mark, special=special, normalized=False) for mark in marks])
+    return raw
+
+
+def sampling(**settings: Any) -> LanguageModel:
+    """A tiny model that draws its tokens as these settings of its generation config say."""
+    model = build("llama")
+    model.generation_config.update(do_sample=True, eos_token_id=None, **settings)
+    return LanguageModel(model, byte_level(), sample=True)
+
+
 def tiny(kind: str = "llama", **options: Any) -> LanguageModel:
     """A tiny random model that never ends by itself."""
     lm = LanguageModel(build(kind), byte_level(), **options)
     lm.eos = frozenset()
     return lm
+
+
+def refused(source: Any, match: str, **options: Any) -> None:
+    """The source is refused, in a line."""
+    with pytest.raises(ModelError, match=match) as caught:
+        LanguageModel.load(source, **options)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 600
 
 
 def settled(output: Draft) -> None:
@@ -222,7 +248,7 @@ class After(Stop):
     looks: int = 0
 
     @property
-    def measured(self) -> bool:  # type: ignore[override]
+    def measured(self) -> bool:
         return self.looks > 0
 
     def reached(self, so_far: Draft) -> str | None:
@@ -252,6 +278,12 @@ def drained(stream: Any) -> tuple[list[Draft], Draft]:
             events.append(next(stream))
         except StopIteration as end:
             return events, end.value
+
+
+def decisions(trace: Trace) -> list[Any]:
+    """What was decided in each step, and where."""
+    steps = [step.decision for step in trace.steps if step.decision is not None]
+    return [(one.retrieve, one.cut, one.token, one.sentence) for one in steps]
 
 
 def own_text(kind: str, ids: Sequence[int], n: int) -> list[int]:

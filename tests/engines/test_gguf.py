@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 from gguf_files import write_gguf
+from lm_tiny import refused
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.engines import gguf
+from dragin_lab.engines import gguf, llama_context
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.errors import ModelError
+from dragin_lab.errors import MissingPackageError
 from dragin_lab.trace.trace import Prompt
 
 pytest.importorskip("gguf")
@@ -50,13 +51,6 @@ def file(written: Path, tmp_path: Path) -> Path:
     """A file of its own, alone in its folder."""
     (tmp_path / "models").mkdir()
     return Path(shutil.copy(written, tmp_path / "models"))
-
-
-def refused(source: Any, match: str) -> None:
-    with pytest.raises(ModelError, match=match) as caught:
-        LanguageModel.load(source)
-    assert len(str(caught.value).splitlines()) == 1
-    assert len(str(caught.value)) < 600
 
 
 def count_conversions(monkeypatch: pytest.MonkeyPatch) -> Mock:
@@ -137,6 +131,13 @@ def test_an_error_names_the_missing_packages(
 def test_the_tokenizer_alone_needs_no_accelerate(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == "accelerate" else object())
     assert (gguf.convert_tokenizer(file) / "tokenizer.json").is_file()
+
+
+def test_llama_without_its_package_says_how_to_get_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llama_context.load_bindings.cache_clear()
+    monkeypatch.setattr(llama_context, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"llama-cpp-python.*run pip install 'dragin-lab\[llama\]'"):
+        _ = dl.Lab(file, engine="llama.cpp").model
 
 
 def test_files_that_are_no_gguf(file: Path) -> None:

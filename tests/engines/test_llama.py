@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gguf_files import write_gguf
-from lm_tiny import PARITY
+from lm_tiny import PARITY, decisions
 
 import dragin_lab as dl
 from dragin_lab.almanac import questions
@@ -27,15 +27,13 @@ from dragin_lab.engines import llama_context
 from dragin_lab.engines.engine import stream_draft
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.sources import hash_weights
-from dragin_lab.errors import MissingPackageError, ModelError, SettingError
+from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.run.drivers import TokenWritten
-from dragin_lab.trace.trace import Draft, Prompt, Trace
+from dragin_lab.trace.trace import Draft, Prompt
 
 pytest.importorskip("gguf")
-ready = pytest.mark.skipif(
-    llama_context.find_spec("llama_cpp") is None, reason="llama-cpp-python is not built; pip install '.[llama]' does it"
-)
+pytest.importorskip("llama_cpp", reason="llama-cpp-python is not built; pip install '.[llama]' does it")
 
 PROMPT = Prompt("Question: Who directed The Silent Fukain?\nAnswer:")
 QUESTIONS = questions("2wikimultihopqa", "test")
@@ -64,11 +62,6 @@ def open_lab(file: Path, **options: Any) -> dl.Lab:
 def lab(file: Path) -> Iterator[dl.Lab]:
     with open_lab(file) as lab:
         yield lab
-
-
-def decisions(trace: Trace) -> list[Any]:
-    steps = [step.decision for step in trace.steps if step.decision is not None]
-    return [(one.retrieve, one.cut, one.token, one.sentence) for one in steps]
 
 
 def close(ours: Draft, theirs: Draft, within: float = 1e-4) -> None:
@@ -100,21 +93,18 @@ def same(lab: dl.Lab, method: Any, asked: Any) -> list[Any]:
     return ours
 
 
-@ready
 @pytest.mark.parametrize("stop", [1, pytest.param(9, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", all_methods(), ids=str)
 def test_every_method_gives_the_same_episodes(lab: dl.Lab, method: Any, stop: int) -> None:
     same(lab, method, QUESTIONS[stop // 9 : stop])
 
 
-@ready
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["dragin", "flare"])
 def test_dragin_and_flare_are_the_same_on_many_questions(lab: dl.Lab, method: str) -> None:
     same(lab, make(method), QUESTIONS[:MANY])
 
 
-@ready
 def test_side_by_side_they_are_the_same(lab: dl.Lab) -> None:
     asked, method = QUESTIONS[:4], make("dragin", max_new_tokens=32)
     texts = {trace.question.id: (trace.text, trace.queries) for trace in same(lab, method, asked)}
@@ -123,21 +113,18 @@ def test_side_by_side_they_are_the_same(lab: dl.Lab) -> None:
     assert beside[0].provenance["batch"] == {"asked": 3, "size": 3, "notes": []}
 
 
-@ready
 @pytest.mark.parametrize("hidden", [None, "last", 2])
 def test_a_draft_has_the_numbers_of_transformers(lab: dl.Lab, hidden: Any) -> None:
     draft = Write(PROMPT, 24, attention=True, among=True, hidden=hidden)
     close(lab.model.write(draft), almanac().write(draft))
 
 
-@ready
 def test_a_given_text_is_scored_as_in_transformers(lab: dl.Lab) -> None:
     text = " The director of the film is not known."
     close(lab.model.score(PROMPT, text, attention=True, hidden=2),
           almanac().score(PROMPT, text, attention=True, hidden=2), within=1e-3)  # fmt: skip
 
 
-@ready
 def test_drafts_of_every_kind_have_them_side_by_side(lab: dl.Lab) -> None:
     drafts = [
         Write(PROMPT, 24, attention=True, hidden=1),
@@ -156,7 +143,6 @@ def test_drafts_of_every_kind_have_them_side_by_side(lab: dl.Lab) -> None:
         close(ours, almanac().write(drafts[key]))
 
 
-@ready
 def test_tokens_within_a_character_have_its_place(lab: dl.Lab) -> None:
     euro = tuple(Bias(chr(byte), 1000.0, first=i, stop=i + 1) for i, byte in enumerate("€".encode()))
     draft = Write(PROMPT, 12, bias=euro)
@@ -164,7 +150,6 @@ def test_tokens_within_a_character_have_its_place(lab: dl.Lab) -> None:
     assert ours.pieces[:3] == ("<0xE2>", "<0x82>", "<0xAC>")
 
 
-@ready
 def test_what_a_prompt_begins_with_is_read_once_and_changes_no_bit(lab: dl.Lab) -> None:
     text = "Question: Who is Bo?\nAnswer: Bo is a river.\n\nQuestion: Who directed The Silent Fukain?\nAnswer:"
     draft = Write(Prompt(text, spans={"exemplars": (0, text.rindex("Question"))}), 12, attention=True)
@@ -178,7 +163,6 @@ def test_what_a_prompt_begins_with_is_read_once_and_changes_no_bit(lab: dl.Lab) 
             assert getattr(one, name).tobytes() == getattr(fresh, name).tobytes()
 
 
-@ready
 def test_the_map_of_a_text_longer_than_what_is_computed_at_once_is_that_of_transformers(lab: dl.Lab) -> None:
     ids = [i % 1400 + 10 for i in range(700)]
     ours = lab.model.attend(ids)
@@ -186,7 +170,6 @@ def test_the_map_of_a_text_longer_than_what_is_computed_at_once_is_that_of_trans
     assert lab.model.attend([]).shape == (len(ours), 0, 0)
 
 
-@ready
 @pytest.mark.parametrize("layer", [0, -2])
 def test_any_layer_and_some_heads_are_captured(file: Path, layer: int) -> None:
     draft = Write(PROMPT, 12, attention=True)
@@ -196,7 +179,6 @@ def test_any_layer_and_some_heads_are_captured(file: Path, layer: int) -> None:
         assert (lab.model.layer, lab.model.heads) == (theirs.layer, [1, 3])
 
 
-@ready
 def test_drafts_are_streamed_and_two_streams_may_be_read_in_turn(lab: dl.Lab) -> None:
     question, method = QUESTIONS[0], make("dragin", max_new_tokens=32)
     stream = lab.stream(question, method)
@@ -211,7 +193,6 @@ def test_drafts_are_streamed_and_two_streams_may_be_read_in_turn(lab: dl.Lab) ->
     assert [int(draft.ids[-1]) for draft, _ in turns] == expected.ids.tolist()
 
 
-@ready
 def test_sampled_drafts_are_drawn_by_their_seed(file: Path) -> None:
     with open_lab(file, sample=True) as lab:
         texts = [lab.model.write(Write(PROMPT, 24), seed).ids.tolist() for seed in (1, 1, 2)]
@@ -219,7 +200,6 @@ def test_sampled_drafts_are_drawn_by_their_seed(file: Path) -> None:
     assert texts[0] != almanac().write(Write(PROMPT, 24)).ids.tolist()
 
 
-@ready
 def test_a_sweep_and_a_branch_are_those_of_transformers(lab: dl.Lab) -> None:
     columns, here = ["value", "em", "retrievals", "tokens"], dl.Lab(almanac())
     ours, theirs = (one.sweep(QUESTIONS[:2], "dragin", threshold=[0.1, 0.4], progress=False) for one in (lab, here))
@@ -229,7 +209,6 @@ def test_a_sweep_and_a_branch_are_those_of_transformers(lab: dl.Lab) -> None:
     assert (itself.text, itself.queries) == (trace.text, trace.queries)
 
 
-@ready
 def test_a_run_goes_on_with_another_lab_of_the_same_file(lab: dl.Lab, file: Path, tmp_path: Path) -> None:
     lab.run(QUESTIONS[:1], "flare", output=tmp_path, progress=False)
     (path,) = tmp_path.rglob("predictions.jsonl")
@@ -239,7 +218,6 @@ def test_a_run_goes_on_with_another_lab_of_the_same_file(lab: dl.Lab, file: Path
     assert path.read_bytes().startswith(first)
 
 
-@ready
 def test_an_interrupt_ends_the_draft_and_the_next_one_is_right(lab: dl.Lab) -> None:
     expected = lab.model.write(Write(PROMPT, 16))
     begun = threading.Event()
@@ -263,7 +241,6 @@ def _read_for_long(lab: dl.Lab, begun: threading.Event) -> None:
         lab.model.attend([7] * 2000)
 
 
-@ready
 def test_a_closed_lab_and_a_fork_say_so(file: Path) -> None:
     with open_lab(file) as lab:
         model = lab.model
@@ -286,7 +263,6 @@ def _ask(model: Any, said: Any) -> None:
         said.put(str(error))
 
 
-@ready
 def test_it_says_what_runs_and_on_how_many_threads(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with open_lab(file, context=512) as lab:
         assert "llama.cpp in this process on 1 threads, 512 tokens" in repr(lab.model)
@@ -298,7 +274,6 @@ def test_it_says_what_runs_and_on_how_many_threads(file: Path, capfd: pytest.Cap
         assert (facts["threads"], facts["dtype"], facts["llama_cpp_python"] > "0.3") == (1, "float32", True)
 
 
-@ready
 def test_the_files_own_tokenizer_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     byte_level = LanguageModel.load(PARITY / "almanac-prototype")
@@ -311,7 +286,6 @@ def test_the_files_own_tokenizer_is_the_default(tmp_path: Path, monkeypatch: pyt
         _ = dl.Lab(path, engine="llama.cpp", tokenizer="almanac").model
 
 
-@ready
 def test_a_build_with_amx_is_used_without_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bindings = llama_context.load_bindings()
     system = bindings.llama_print_system_info()
@@ -322,7 +296,6 @@ def test_a_build_with_amx_is_used_without_it(file: Path, monkeypatch: pytest.Mon
             assert lab.ask(QUESTIONS[0], "flare", max_new_tokens=2).text
 
 
-@ready
 def test_an_architecture_without_the_node_is_refused_for_attention_by_name(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,7 +308,6 @@ def test_an_architecture_without_the_node_is_refused_for_attention_by_name(
         _ = open_lab(file, layer=1).model
 
 
-@ready
 def test_what_cannot_be_opened_is_refused(file: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.gguf"
     (tmp_path / "folder").mkdir()
@@ -355,14 +327,6 @@ def test_what_cannot_be_opened_is_refused(file: Path, tmp_path: Path) -> None:
             _ = open_lab(file, **wrong).model
 
 
-def test_without_the_package_it_says_how_to_get_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    llama_context.load_bindings.cache_clear()
-    monkeypatch.setattr(llama_context, "find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r"llama-cpp-python.*run pip install 'dragin-lab\[llama\]'"):
-        _ = open_lab(file).model
-
-
-@ready
 def test_the_command_line_asks_it(file: Path, command: Any) -> None:
     chosen = ("--model", file, "--set", "engine=llama.cpp", "--set", "tokenizer=almanac", "--method", "dragin")
     ran = command("ask", "Who directed The Silent Fukain?", *chosen, "--set", "max_new_tokens=8")

@@ -27,7 +27,6 @@ def one_pass(model: Any, output: Draft) -> tuple[np.ndarray, list[torch.Tensor]]
 
 def agree(output: Draft, logits: np.ndarray, attention: np.ndarray) -> None:
     p, n = len(output.prompt_ids), len(output)
-    assert output.rows is not None
     assert output.rows.shape == (attention.shape[0], n + 1, p + n)
     assert output.rows.dtype == np.float16
     np.testing.assert_allclose(output.rows, attention[:, p - 1 :], atol=HALF)
@@ -91,7 +90,7 @@ def test_text_is_exactly_the_untapped_text(kind: str) -> None:
 def test_layers_and_heads_can_be_chosen() -> None:
     eager = lm_tiny.build("llama", attn_implementation="eager")
     for layer, index in ((1, 1), (-2, 2), ("last", 3)):
-        lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level(), layer=layer, heads=[3, 1])  # type: ignore[arg-type]
+        lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level(), layer=layer, heads=[3, 1])
         assert lm.layer == index
         output = lm.write(Write(Prompt(lm_tiny.PROMPT), 5, attention=True))
         logits, maps = one_pass(eager, output)

@@ -8,7 +8,7 @@ from typing import Any
 import lm_tiny
 import pytest
 import torch
-from lm_tiny import After, alike, tiny, written
+from lm_tiny import After, alike, sampling, tiny, written
 
 from dragin_lab.core.episode import Bias, Stop, Write
 from dragin_lab.engines.load import LanguageModel
@@ -75,22 +75,18 @@ def test_end_of_sequence_and_the_layer_and_heads_chosen() -> None:
     full = tiny().write(DRAFTS[0])
     options: dict[str, Any] = {"layer": 1, "heads": [3, 1]}
     alone, lm = tiny(**options), tiny(**options)
-    alone.eos = lm.eos = frozenset({int(full.ids[4])})
+    alone.eos = lm.eos = frozenset({int(full.ids[4]), 10**6})
     for draft, output in zip(DRAFTS, written(lm.batch(4), DRAFTS), strict=True):
         alike(alone.write(draft), output)
-    assert lm.write(DRAFTS[0]).stopped == "eos"
+    ended, first = lm.write(DRAFTS[0]), full.ids.tolist().index(full.ids[4])
+    assert (ended.stopped, ended.ids.tolist()) == ("eos", full.ids[: first + 1].tolist())
 
 
 def test_each_draft_has_its_own_draws_and_warpers() -> None:
-    def sampling() -> LanguageModel:
-        model = lm_tiny.build("llama")
-        model.generation_config.update(do_sample=True, eos_token_id=None, top_k=20, repetition_penalty=1.2)
-        return LanguageModel(model, lm_tiny.byte_level(), sample=True)
-
-    seeds = range(5, 5 + len(DRAFTS))
-    output = written(sampling().batch(3), DRAFTS, seeds)
+    seeds, settings = range(5, 5 + len(DRAFTS)), {"top_k": 20, "repetition_penalty": 1.2}
+    output = written(sampling(**settings).batch(3), DRAFTS, seeds)
     for draft, seed, one in zip(DRAFTS, seeds, output, strict=True):
-        alike(sampling().write(draft, seed), one)
+        alike(sampling(**settings).write(draft, seed), one)
     assert output[0].entropy_processed is not None
 
 
@@ -115,11 +111,6 @@ def test_a_failing_draft_is_no_matter_of_the_others() -> None:
     assert isinstance(output[2], ValueError)
     for i in (0, 3, 4, 5):
         alike(tiny("gpt2").write(drafts[i]), output[i])
-
-
-def test_a_batch_of_nothing_is_refused() -> None:
-    with pytest.raises(SettingError, match="a batch of 0 drafts"):
-        tiny().batch(0)
 
 
 def small(lm: LanguageModel, rows: int, error: Exception) -> None:
@@ -179,4 +170,6 @@ def test_closing_leaves_the_model_as_it_was() -> None:
     assert lm.kept.most == 16 * most
     batch.close()
     assert (len(batch), lm.kept.most) == (0, most)
+    with pytest.raises(SettingError, match="a batch of 0 drafts"):
+        lm.batch(0)
     alike(tiny().write(DRAFTS[0]), lm.write(DRAFTS[0]))

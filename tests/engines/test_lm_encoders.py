@@ -25,12 +25,11 @@ st = pytest.importorskip("sentence_transformers", reason="sentence-transformers 
 TEXTS = ["Ann Lee was born in the city of Ulm.", "a", "The film Elm Road was directed by Ann Lee in 1946." * 3]
 
 
-def saved(folder: Path, kind: str = "gpt_neo", tokenizer: Any = None) -> Path:
+def saved(folder: Path, seed: int = 0) -> Path:
     """A tiny random model in a folder; GPT-Neo is what SGPT-125M is made of."""
-    torch.manual_seed(0)
-    config = lm_tiny.config_of(kind)
-    tf.AutoModel.from_config(config).save_pretrained(folder)
-    (tokenizer or lm_tiny.byte_level()).save_pretrained(folder)
+    torch.manual_seed(seed)
+    tf.AutoModel.from_config(lm_tiny.config_of("gpt_neo")).save_pretrained(folder)
+    lm_tiny.byte_level().save_pretrained(folder)
     return folder
 
 
@@ -124,11 +123,8 @@ def test_models_for_similarity_take_no_brackets(tmp_path: Path) -> None:
 def test_facts_name_the_weights(folder: Path, tmp_path: Path) -> None:
     facts = open_encoder(str(folder), "cpu").facts
     assert (facts["model"], facts["pooling"], facts["brackets"]) == ("my-sgpt", "weighted mean", True)
-    torch.manual_seed(1)
-    other = tmp_path / "my-sgpt"
-    tf.AutoModel.from_config(lm_tiny.config_of("gpt_neo")).save_pretrained(other)
-    lm_tiny.byte_level().save_pretrained(other)
-    assert open_encoder(str(other), "cpu").facts["weights_sha256"] != facts["weights_sha256"]
+    other = open_encoder(str(saved(tmp_path / "my-sgpt", seed=1)), "cpu").facts
+    assert other["weights_sha256"] != facts["weights_sha256"]
 
 
 @pytest.mark.parametrize(("name", "says"), [("/nowhere/model", "no folder"), ("", "it is empty")])

@@ -8,7 +8,6 @@ import lm_tiny
 import pytest
 import torch
 import transformers as tf
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
@@ -42,12 +41,7 @@ def template_of(turn: str) -> str:
 @cache
 def tokenizer(family: str = "", *, special: bool = True, eos: str | None = None) -> tf.PreTrainedTokenizerFast:
     """A byte-level tokenizer that knows all marks, as special tokens or as plain ones."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    raw = Tokenizer(models.BPE({token: i for i, token in enumerate([*MARKS, *letters])}, []))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    raw.add_tokens([AddedToken(mark, special=special, normalized=False) for mark in MARKS])
-    hf = tf.PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=eos)
+    hf = tf.PreTrainedTokenizerFast(tokenizer_object=lm_tiny.spelling(MARKS, special), eos_token=eos)
     if family:
         hf.chat_template = template_of(FAMILIES[family][0])
     return hf

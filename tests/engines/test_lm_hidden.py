@@ -16,16 +16,13 @@ from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError, TriggerError
 from dragin_lab.run.cache import Cache, cached
 from dragin_lab.run.lab import Lab
-from dragin_lab.trace.trace import Passage, Prompt
+from dragin_lab.trace.trace import Prompt
 
 LAYERS: list[int | str] = ["last", 0, -2]
 
 
-class Nothing:
-    """Finds nothing."""
-
-    def search(self, query: str, k: int) -> list[Passage]:
-        return []
+def find_nothing(query: str, k: int) -> list[dl.Passage]:
+    return []
 
 
 def asked(hidden: int | str | None, prompt: str = PROMPT, **options: Any) -> Write:
@@ -45,7 +42,6 @@ def test_states_are_the_models_own(kind: str) -> None:
     lm = LanguageModel(build(kind), byte_level())
     for layer in ("last", 0):
         output = lm.write(asked(layer))
-        assert output.states is not None
         p, n = len(output.prompt_ids), len(output)
         theirs = own_states(lm, [*output.prompt_ids.tolist(), *output.ids.tolist()], layer)
         np.testing.assert_allclose(output.states, theirs[p - 1 : p + n - 1], atol=1e-4)
@@ -92,17 +88,14 @@ def test_a_custom_trigger_reads_them(caching: bool, tmp_path: Path) -> None:
     model = cached(model, Cache()) if caching else model
     method = dl.method(when="norm", what="question", max_new_tokens=8)
     for _ in range(2):
-        trace = Lab(model, retriever=Nothing()).ask("Who?", method)
+        trace = Lab(model, retriever=find_nothing).ask("Who?", method)
     output = trace.steps[0].draft
-    assert output is not None
     assert output.states is not None
     assert set(seen) <= {(n, 32) for n in range(len(output) + 1)}
     bare = dl.Trace.load(trace.save(tmp_path / "a.trace")).steps[0].draft
     whole = dl.Trace.load(trace.save(tmp_path / "b.trace", hidden=True)).steps[0].draft
-    assert bare is not None
-    assert whole is not None
     assert bare.states is None
     np.testing.assert_array_equal(whole.states, output.states)
     dl.when("silent", threshold=1e9)(lambda draft: draft.hidden[:, 0])
     with pytest.raises(TriggerError, match=r"'silent' .*draft\.hidden was not captured; .*needs=\('hidden',\)"):
-        Lab(model, retriever=Nothing()).ask("Who?", dl.method(when="silent", what="question"))
+        Lab(model, retriever=find_nothing).ask("Who?", dl.method(when="silent", what="question"))

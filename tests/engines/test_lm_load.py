@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from lm_tiny import refused
 from safetensors.torch import load_file, save_file
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import kept, load, tap
+from dragin_lab.engines import transformers as engine
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.tap import choose_layer, describe_layer
 from dragin_lab.errors import ModelError, SettingError
@@ -30,22 +32,14 @@ from dragin_lab.trace.trace import Prompt
 SMALL = lm_tiny.PARITY / "almanac-small"
 
 
-class Always:
-    def search(self, query: str, k: int) -> list[dl.Passage]:
-        return [dl.Passage(str(i), "Ann Lee", "Ann Lee was born in Ulm.") for i in range(k)]
+def search(query: str, k: int) -> list[dl.Passage]:
+    return [dl.Passage(str(i), "Ann Lee", "Ann Lee was born in Ulm.") for i in range(k)]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A writable copy of a model folder."""
     return Path(shutil.copytree(SMALL, tmp_path / "model", copy_function=shutil.copyfile))
-
-
-def refused(source: Any, match: str, **options: Any) -> None:
-    with pytest.raises(ModelError, match=match) as caught:
-        LanguageModel.load(source, **options)
-    assert len(str(caught.value).splitlines()) <= 2
-    assert len(str(caught.value)) < 600
 
 
 def test_a_folder_loads_in_float32_with_all_it_needs() -> None:
@@ -81,7 +75,7 @@ def test_a_model_in_memory_is_hashed_by_its_weights() -> None:
 
 
 def test_the_embedded_model_is_asked_for_by_no_source_or_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "embedded_model_path", lambda: SMALL)
+    monkeypatch.setattr(engine, "embedded_model_path", lambda: SMALL)
     assert LanguageModel.load().name == LanguageModel.load("almanac").name == "almanac"
 
 
@@ -161,7 +155,7 @@ def test_what_does_not_fit_is_said_before_it_is_loaded(
 ) -> None:
     LanguageModel.load(SMALL)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(load.os, "sysconf", lambda name: 1)
+    monkeypatch.setattr(os, "sysconf", lambda name: 1)
     LanguageModel.load(SMALL)
     assert "GiB are free; take a smaller dtype or model" in capsys.readouterr().err
 
@@ -219,11 +213,7 @@ def test_a_model_that_fails_a_check_is_refused_with_a_remedy(monkeypatch: pytest
 
 def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
     additive = tap.additive_mask
-
-    def no_mask(mask: Any, rows: int, keys: int, window: Any, device: Any) -> Any:
-        return additive(None, rows, keys, window, device)
-
-    monkeypatch.setattr(tap, "additive_mask", no_mask)
+    monkeypatch.setattr(tap, "additive_mask", lambda mask, *rest: additive(None, *rest))
     with pytest.warns(UserWarning, match="a left-padded batch gives the rows of one pass: FAILED .*one at a time"):
         lm = LanguageModel(lm_tiny.build("qwen3"), lm_tiny.byte_level())
     assert lm.batch(4).describe()["size"] == 1
@@ -273,9 +263,9 @@ def test_a_model_without_attention_serves_the_methods_that_need_only_probabiliti
     assert np.isnan(output.received).all()
     assert output.rows is None
     with pytest.raises(SettingError, match=r"'dragin' looks at attention, and .* has none; .* wo-rag, .*flare"):
-        dl.Lab(lm, retriever=Always()).ask("Who?")
+        dl.Lab(lm, retriever=search).ask("Who?")
     cache = Cache()
-    labs = [dl.Lab(lm, retriever=Always(), cache=given) for given in (None, cache, cache)]
+    labs = [dl.Lab(lm, retriever=search, cache=given) for given in (None, cache, cache)]
     traces = [lab.ask("Who?", "flare", max_new_tokens=8) for lab in labs]
     assert not traces[0].diff(traces[1])
     assert np.isnan(traces[2].continuations[0].received).all()

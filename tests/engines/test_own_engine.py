@@ -69,7 +69,7 @@ def lab() -> dl.Lab:
 def test_every_method_runs(lab: dl.Lab, name: str, variant: str) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
-    nlp.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Bo Ek"}])  # type: ignore[attr-defined]
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Bo Ek"}])
     method = dl.method(name, variant=variant, nlp=nlp)
     trace = lab.ask(QUESTION, method, gold="Bo Ek")
     assert trace.ended in ("answered", "length", "stalled")

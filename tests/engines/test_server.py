@@ -19,6 +19,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lm_tiny import decisions
 from safetensors.torch import save_file
 
 import dragin_lab as dl
@@ -168,10 +169,6 @@ def asking(almanac: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             return lab, fake
 
         yield open_lab
-
-
-def decisions(trace: dl.Trace) -> list[Any]:
-    return [(one.retrieve, one.cut, one.token) for step in trace.steps if (one := step.decision) is not None]
 
 
 def same(ours: dl.Trace, theirs: dl.Trace) -> None:

@@ -12,9 +12,9 @@ from dragin_lab.trace.trace import Passage, Question
 
 
 def test_a_text_is_one_gold_answer_and_a_number_an_id() -> None:
-    assert Question("1", "Who?", "World's Best").golds == ("World's Best",)  # type: ignore[arg-type]
-    assert Question("1", "Who?", ["a", "b"]).golds == ("a", "b")  # type: ignore[arg-type]
-    assert Question(7, "Who?").id == Passage(7, "", "").id == "7"  # type: ignore[arg-type]
+    assert Question("1", "Who?", "World's Best").golds == ("World's Best",)
+    assert Question("1", "Who?", ["a", "b"]).golds == ("a", "b")
+    assert Question(7, "Who?").id == Passage(7, "", "").id == "7"
 
 
 @pytest.mark.parametrize("bad", [None, 1.5, float("nan"), b"x", ["a"], {"question": "Who?"}])
@@ -23,7 +23,7 @@ def test_what_is_not_a_text_is_refused_by_name(bad: Any) -> None:
         with pytest.raises(SettingError, match="give a text"):
             make()
     with pytest.raises(SettingError, match=r"give a text|is not a text"):
-        Question("1", "Who?", [bad])  # type: ignore[arg-type]
+        Question("1", "Who?", [bad])
 
 
 @pytest.mark.parametrize(("name", "parts"), [
