@@ -211,6 +211,17 @@ def test_a_model_that_fails_a_check_is_refused_with_a_remedy(monkeypatch: pytest
     assert [c.name for c in lm.check() if not c.passed] == ["attention rows sum to 1"]
 
 
+def test_logits_that_are_not_finite_are_named_at_opening_and_in_a_draft() -> None:
+    model = lm_tiny.build("llama")
+    with torch.no_grad():
+        model.lm_head.weight[5] = torch.nan
+    says = r"^the logits of .* are not finite \(NaN\) after \d+ tokens; float16 may overflow: load it with dtype="
+    with pytest.raises(ModelError, match=says):
+        LanguageModel(model, lm_tiny.byte_level())
+    with pytest.raises(ModelError, match=says):
+        LanguageModel(model, lm_tiny.byte_level(), check=False).write(Write(Prompt(lm_tiny.PROMPT), 4))
+
+
 def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
     additive = tap.additive_mask
     monkeypatch.setattr(tap, "additive_mask", lambda mask, *rest: additive(None, *rest))
