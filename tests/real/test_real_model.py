@@ -68,7 +68,7 @@ def test_what_is_captured_is_its_own_eager_attention(smollm2: LanguageModel, que
         out = eager(ids, output_attentions=True)
         own = eager.generate(ids[:, :p], max_new_tokens=40, do_sample=False)
     assert own[0, p:].tolist() == written.ids.tolist()
-    assert written.attention is not None
-    np.testing.assert_allclose(written.attention, out.attentions[-1][0, :, p - 1 :], atol=ROWS)
+    assert written.rows is not None
+    np.testing.assert_allclose(written.rows, out.attentions[-1][0, :, p - 1 :], atol=ROWS)
     logs = out.logits[0, p - 1 : -1].log_softmax(-1)
     np.testing.assert_allclose(written.entropy, torch.special.entr(logs.exp()).sum(-1), atol=LOGITS)
