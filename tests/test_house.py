@@ -18,11 +18,11 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly", "ipywidgets"}
 #: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it has. A number may
 #: only fall.
 BUDGETS = {
-    "trace": (1261, 7),
-    "core": (2952, 15),
+    "trace": (1260, 7),
+    "core": (2941, 15),
     "triggers": (631, 8),
     "reference": (651, 3),
-    "catalog": (319, 2),
+    "catalog": (317, 2),
     "almanac": (159, 2),
     "data": (1140, 8),
     "engines": (3822, 18),
@@ -30,7 +30,7 @@ BUDGETS = {
     "run": (3166, 13),
     "study": (2740, 12),
     "views": (2426, 14),
-    "widgets": (687, 4),
+    "widgets": (685, 4),
     "cli": (1130, 7),
 }
 ROOMS = tuple(BUDGETS)
@@ -42,7 +42,7 @@ FILE_LINES = 350
 #: Files that are longer, which may only fall.
 LONGER = {}
 #: Lines of Python beside the package.
-BESIDE = {"tests": 22726, "tools": 997, "benchmarks": 1223}
+BESIDE = {"tests": 22728, "tools": 997, "benchmarks": 1223}
 
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")

@@ -70,7 +70,7 @@ def find_conflict(trigger: Trigger | type[Trigger], formulator: Any) -> str:
     if "text" not in served:
         remedy = "nothing is written before the only search; use what='question', or a trigger that looks at text"
     else:
-        asking = ", ".join(repr(n) for n in TRIGGERS.names() if issubclass(TRIGGERS.named(n), Call) and n != Call.name)
+        asking = ", ".join(repr(n) for n in TRIGGERS if issubclass(TRIGGERS.named(n), Call) and n != Call.name)
         remedy = f"the model asks for something only with when={asking} or a dl.Call; use one, or another what"
     return f"when={trigger.name!r} with what={formulator.name!r} makes no sense: {remedy}"
 
@@ -251,9 +251,7 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     lacks = [key for key in ("variant", "when", "what", *LOOP) if key not in settings]
     if lacks or not isinstance(name, str) or name not in METHODS:
         why = f"lacks the setting {lacks[0]!r}" if lacks else "is unknown"
-        raise SettingError(
-            f"the trace's method {shown(name)} {why}, so dragin_lab did not make it; take a trace of lab.ask"
-        )
+        raise SettingError(f"the trace's method {shown(name)} {why}, so replay a trace of lab.ask instead")
     recorded = (settings.get("pipeline") or "").removesuffix(BY_LINES) or None
     pipeline = load_pipeline(nlp, released=recorded == load_pipeline(released=True).name)
     if recorded not in (None, pipeline.name):
@@ -263,7 +261,7 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     parts: dict[str, Any] = {}
     for kind, registry in tables(settings["variant"]):
         name = settings[kind]
-        if name not in registry.names():
+        if name not in registry:
             raise SettingError(
                 f"the trace's {registry.noun} {name!r} is not defined here; "
                 f"define it with @dl.{kind} to replay the trace"

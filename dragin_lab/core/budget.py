@@ -75,13 +75,9 @@ class Calibration:
                 raise SettingError(
                     f"the calibration's scores are of {key}={stored!r}, the method has {key}={value!r}; calibrate it"
                 )
+        budget = "{}:{:g}".format(*read_budget(budget))  # in one spelling
         theta, reached = threshold_for(budget, self.drafts, when.declared()["threshold"].ge)
-        found = {
-            "budget": "{}:{:g}".format(*read_budget(budget)),
-            "reached": reached,
-            "benchmark": self.benchmark,
-            "questions": len(self.drafts),
-        }
+        found = {"budget": budget, "reached": reached, "benchmark": self.benchmark, "questions": len(self.drafts)}
         return theta, found | {"fingerprint": self.fingerprint}  # of the questions, their gold answers included
 
 

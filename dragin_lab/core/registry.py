@@ -75,12 +75,8 @@ class Registry(Generic[P]):
         instance("name", name, str, f"write @dl.{self.kind}('margin') above the function, with a name of your own")
         return lambda function: self.add(part_of_function(function, self.base, name, settings=settings, **attributes))
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[str]:  # names, in the order of definition
         return iter(self._parts)
-
-    def names(self) -> tuple[str, ...]:
-        """Every name, in the order of definition."""
-        return tuple(self._parts)
 
     def named(self, name: str) -> type[P]:
         """The class of that name. Raises ``SettingError`` with the nearest name where there is none."""
@@ -90,8 +86,8 @@ class Registry(Generic[P]):
         """The class of a written form, a class or a part, and the settings that it states."""
         if isinstance(given, str):
             name, own = read_form(given)
-            if self.closed and name not in self.names():
-                raise SettingError(f"{self.kind}={given!r}: {self.closed}; it has {', '.join(self.names())}")
+            if self.closed and name not in self._parts:
+                raise SettingError(f"{self.kind}={given!r}: {self.closed}; it has {', '.join(self)}")
             return self.named(name), own
         own_class = given if isinstance(given, type) else type(given)
         if self.closed and issubclass(own_class, Part) and own_class not in self._parts.values():
@@ -129,7 +125,7 @@ class Registry(Generic[P]):
         return part(**settings)
 
     def listing(self) -> list[Entry]:
-        """One entry per part, in the order of ``names``."""
+        """One entry per part, in the order of definition."""
         lines = [(part, (inspect.getdoc(part) or "").partition("\n")[0]) for part in self._parts.values()]
         return [Entry(part.name, part.defaults(), part.source, line) for part, line in lines]
 

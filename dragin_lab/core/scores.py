@@ -15,10 +15,8 @@ from dragin_lab.trace.draft import Word
 
 #: Stands in for the logarithm of 0, so that 0 log 0 is 0.
 _IMPOSSIBLE = -1e30
-#: How values become one; "avg" is what released codes call the mean.
-_POOLS: dict[str, Callable[[np.ndarray], Any]] = {
-    "max": np.max, "mean": np.mean, "avg": np.mean, "min": np.min, "sum": np.sum, "first": lambda values: values[0],
-}  # fmt: skip
+_POOLS: dict[str, Callable[[np.ndarray], Any]] = {"max": np.max, "mean": np.mean, "min": np.min, "sum": np.sum}
+_POOLS |= {"avg": np.mean, "first": lambda values: values[0]}  # as released codes call them
 
 
 def entropy(p: Any, log_p: Any) -> Any:

@@ -135,8 +135,7 @@ class Trigger(Part):
 
     def score(self, draft: Draft) -> np.ndarray:
         """(n,) one number for each token of the draft, larger where the model is less sure."""
-        values: np.ndarray = self._call(draft)
-        return values
+        return np.asarray(self._call(draft))
 
     def check_score(self, draft: Draft) -> np.ndarray:
         """``score`` as (n,) float64. Raises ``TriggerError`` where it fails or is not one finite number per token."""

@@ -239,7 +239,7 @@ def score_tokens(draft: Draft, pipeline: Pipeline) -> dict[str, np.ndarray]:
     Scores of words and sentences stand on each of their tokens.
     """
     as_read, scores = draft.read_by(pipeline), {}
-    for part in map(TRIGGERS.named, TRIGGERS.names()):
+    for part in map(TRIGGERS.named, TRIGGERS):
         readable = pipeline.finds_entities or "entities" not in part.needs
         if part.judges_drafts() and readable and not find_missing(part.needs, draft):
             scores[part.name] = TRIGGERS.make(part, threshold=0.0).score_tokens(as_read)

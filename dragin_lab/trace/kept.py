@@ -71,8 +71,7 @@ def sentence_end(step: Step, number: int | None, start: int) -> int | None:
     """The character where a sentence of a step's draft ends; None (the text's end) where that is not known."""
     assert step.draft is not None
     starts, stops = step.words.spans[step.words.sentence == number].T  # half-open tokens of each of its words
-    stops = stops[stops > starts]
-    end = int(step.draft.offsets[stops - 1, 1].max(initial=0))
+    end = int(step.draft.offsets[stops[stops > starts] - 1, 1].max(initial=0))
     return end if end > start else None
 
 

@@ -14,7 +14,7 @@ from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import SettingError
 
 #: Those of the DRAGIN paper, which its code has too, and of the FLARE paper; tests/triggers has the later ones.
-FORMULATIONS = tables("reference")[1][1].names()
+FORMULATIONS = tuple(tables("reference")[1][1])
 RELEASED = ["never", "once", "every-n", "every-sentence", "probability", "rind"]
 NAMES = [*RELEASED, "search-call", "follow-up"]
 PAIRS = [("paper", *pair) for pair in product(NAMES, FORMULATORS)]
@@ -128,4 +128,4 @@ def test_what_is_refused() -> None:
     assert "only with when='search-call', 'follow-up', 'search-tag' or a dl.Call; use" in message
     refused = {pair for pair in product(RELEASED, FORMULATIONS) if conflict("reference", *pair)}
     assert refused == {(when, what) for when in ("never", "once") for what in FORMULATIONS if what != "question"}
-    assert set(TRIGGERS.names()[: len(RELEASED)]) == set(RELEASED)
+    assert set(list(TRIGGERS)[: len(RELEASED)]) == set(RELEASED)

@@ -239,7 +239,7 @@ def test_theta_stays_with_the_trigger_it_was_chosen_for() -> None:
 
 
 def test_none_is_the_default_of_any_trigger() -> None:
-    for name in TRIGGERS.names():
+    for name in TRIGGERS:
         if "threshold" in TRIGGERS.named(name).defaults():
             assert method("dragin", when=name, what="question", threshold=None).threshold is not None
 
@@ -250,7 +250,7 @@ DECLARED = [
     pytest.param(part, name, id=f"{part.__module__.rpartition('.')[2]}-{part.name}-{name}")
     for variant in VARIANTS
     for _, table in tables(variant)
-    for part in map(table.named, table.names())
+    for part in map(table.named, table)
     for name, declared in part.declared().items()
     if declared.kind is not object or declared.choices
 ]

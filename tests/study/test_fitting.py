@@ -141,7 +141,7 @@ def test_the_command_line_reads_it(tmp_path: Path, command: Any, traces: Traces)
     dl.fit_trigger(*traces, name="mine", output=tmp_path / "mine.json")
     del TRIGGERS._parts["mine"]
     assert command("run", "--with", str(tmp_path / "mine.json"), "--help").code == 0
-    assert "mine" in TRIGGERS.names()
+    assert "mine" in TRIGGERS
 
 
 @pytest.mark.slow

@@ -277,7 +277,7 @@ def test_settings_that_cannot_be_replayed(world: World, name: str, settings: dic
 def test_traces_that_no_method_made() -> None:
     asked = Question("q", "Who?")
     for settings in ({}, {"name": "mine"}, method("dragin").settings | {"name": "mine"}):
-        with pytest.raises(SettingError, match=r"did not make it"):
+        with pytest.raises(SettingError, match=r"the trace's method .*, so replay a trace of lab.ask"):
             Replay(Trace(asked, dict(settings)))
     with pytest.raises(SettingError, match="nlp"):
         Replay(Trace(asked, method("dragin").settings | {"pipeline": "another"}))

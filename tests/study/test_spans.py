@@ -134,7 +134,7 @@ def test_a_trigger_is_fitted_on_spans(lab: dl.Lab, tmp_path: Path) -> None:
     assert trigger(tmp_path / "few.json").name == "of-few"
     spans = dl.Spans.of_labels(labels, template)
     fitted = dl.fit_trigger(spans, lab, name="of-spans")
-    assert "of-spans" in TRIGGERS.names()
+    assert "of-spans" in TRIGGERS
     areas = lab.judge(spans).table.set_index("trigger")["area"]
     assert areas[fitted.name] > 0.9
 
