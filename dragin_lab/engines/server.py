@@ -189,8 +189,8 @@ class ServerBatch(Batch):
     def step(self) -> list[Ended]:
         """Wait for the next drafts; they, or what they failed with."""
         done = wait(self._writing, return_when=FIRST_COMPLETED).done
-        ended: Any = [(self._writing.pop(one), one.exception() or one.result()) for one in done]
-        return list(ended)
+        ended: list[Any] = [(self._writing.pop(one), one.exception() or one.result()) for one in done]
+        return ended
 
     def close(self) -> None:
         """Give up what is under way."""

@@ -283,8 +283,7 @@ class AskLive(Control):
     def end(self, trace: Trace) -> None:
         """Show the page of what was done."""
         self.page.value = trace._repr_html_()
-        ended = f"{ended_line(trace).capitalize()}."
-        self.say("Stopped. What was done is here." if trace.ended == "cancelled" else ended)
+        self.say(f"{ended_line(trace).capitalize()}.")
 
 
 def live(lab: Lab, question: str | Question, method: str, **settings: Any) -> AskLive:

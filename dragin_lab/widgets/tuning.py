@@ -116,11 +116,10 @@ class Tuner(Control):
         method = exchange_settings(replay.method, **self.settings)
 
         def show(trace: Trace) -> None:
-            if trace.ended == "error":  # an earlier answer stays
-                return
-            self.ran.append(trace)
-            self.beside.value, self.beside.layout.display = trace._repr_html_(), None
-            self.say("Stopped; what was written stands beside." if trace.ended == "cancelled" else "")
+            if trace.ended != "error":  # or an earlier answer would go
+                self.ran.append(trace)
+                self.beside.value, self.beside.layout.display = trace._repr_html_(), None
+                self.say("Stopped; what was written stands beside." if trace.ended == "cancelled" else "")
 
         self.run(lambda: lab.stream(replay.trace.question, method), show, says="The model answers …")
 

@@ -121,7 +121,9 @@ def test_a_head_that_dies_in_the_middle(whole: bytes, tmp_path: Path) -> None:
     with started(cpus=1) as nodes:
         process = nodes.run(nodes.address, folder, COUNT, 0.5)
         wait_for(lambda: whole_lines(folder) >= 1 or process.poll() is not None)
-        for server in nodes.processes("gcs_server"):
+        servers = nodes.processes("gcs_server")
+        assert servers
+        for server in servers:
             server.kill()
         process.communicate(timeout=PATIENCE)  # workers under way may answer all; otherwise Ray ends the process
     assert whole_lines(folder) >= 1

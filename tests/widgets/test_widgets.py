@@ -268,7 +268,7 @@ def test_stop_really_stops_and_what_was_done_is_kept() -> None:
     trace = control.run(lambda: lab.stream("Where was Ada born?", DRAGIN), control.end, lambda *_: control.stop())
     control.wait(20)
     assert trace.ended == "cancelled"
-    assert "Stopped" in control.status.value
+    assert "Cancelled; what was finished is here" in control.status.value
 
 
 def test_what_cannot_be_asked_or_fails_is_said_in_place() -> None:
