@@ -13,11 +13,11 @@ if TYPE_CHECKING:  # what ``_WHERE`` says, for type checkers and editors
     from dragin_lab.core.prompts import Exemplar, PromptTemplate
     from dragin_lab.core.trigger import Trigger
     from dragin_lab.engines.capture import capture
+    from dragin_lab.lab import Lab
     from dragin_lab.retrieval.bm25 import BM25
     from dragin_lab.retrieval.corpus import Corpus
     from dragin_lab.run.benchmark import benchmark
     from dragin_lab.run.cluster import Cluster
-    from dragin_lab.run.lab import Lab
     from dragin_lab.run.sweeps import Sweep
     from dragin_lab.study.fitting import fit_trigger
     from dragin_lab.study.paper_tables import table
@@ -43,7 +43,7 @@ _NAMES = {
     "retrieval.corpus": "Corpus",
     "run.benchmark": "benchmark",
     "run.cluster": "Cluster",
-    "run.lab": "Lab",
+    "lab": "Lab",
     "run.sweeps": "Sweep",
     "study.fitting": "fit_trigger",
     "study.paper_tables": "table",

@@ -16,8 +16,8 @@ from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method
 from dragin_lab.engines import engine
 from dragin_lab.engines.engine import Watch, stream_draft
+from dragin_lab.lab import Lab
 from dragin_lab.run.benchmark import as_benchmark, open_run
-from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunRecord, read_run
 from dragin_lab.trace.trace import Draft, Question
 

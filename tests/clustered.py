@@ -14,8 +14,8 @@ from scripted import ScriptedRetriever
 
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.engine import Watch
+from dragin_lab.lab import Lab
 from dragin_lab.run.cluster import Cluster, Recipe
-from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.trace.trace import Draft
 

@@ -193,7 +193,7 @@ def make_folder(path: str) -> Path:
 def run_all(lab: dl.Lab, wanted: Mapping[Benchmark, Sequence[Method]], root: Path, **how: Any) -> list[dl.Runs]:
     """``Lab.run`` for each data set, and a table of each; ``RunFailedError`` where answers failed."""
     # Before any work is done, as it refuses folders that hold other runs.
-    folders = {asked: find_folders(lab, of, asked, root, how.get("traces")) for asked, of in wanted.items()}
+    folders = {asked: find_folders(lab.setup(*of), of, asked, root, how.get("traces")) for asked, of in wanted.items()}
     pairs = [(method, asked) for asked, methods in wanted.items() for method in methods]
     for part in [lab.model, *([lab.retriever] if any(method.retrieves for method, _ in pairs) else [])]:
         echo(f"{part!r}")

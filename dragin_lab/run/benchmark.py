@@ -22,10 +22,10 @@ from dragin_lab.errors import SettingError, explain
 from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
 from dragin_lab.run.drivers import ask_many
-from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import CONFIG, FORMAT, Line, RunStoppedError
 from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record_of
 from dragin_lab.run.serving import describe_error, describe_model, describe_retriever, render_chat
+from dragin_lab.run.setup import Setup
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Passage, Question
 
@@ -116,7 +116,7 @@ def as_benchmark(questions: Any, limit: int | None = None, fields: str | Mapping
 
 @contextmanager
 def open_run(
-    lab: Lab,
+    setup: Setup,
     method: Method,
     asked: Benchmark,
     folder: str | Path | None,
@@ -130,9 +130,9 @@ def open_run(
     It returns the predictions so far, in the order of the questions. ``folder`` None records them in memory alone.
     Progress is shown under ``title``, and not without one. ``RunStoppedError`` where every search fails.
     """
-    asking = lab.replace(exemplars=lab.template(method, asked.template))
+    asking = replace(setup, prompt=setup.template(method, asked.template))
     qids = [q.id for q in asked.questions]
-    server = getattr(getattr(lab.model, "server", None), "address", None)
+    server = getattr(getattr(setup.model, "server", None), "address", None)
 
     def answer(upto: int | None) -> list[Line]:
         todo = [q for q in asked.questions[:upto] if q.id not in run.done or run.lacks_trace(q.id)]
@@ -147,7 +147,7 @@ def open_run(
         run.finish()
         return [run.done[qid] for qid in qids if qid in run.done]
 
-    config = {} if folder is None else run_config(lab, method, asked, traces=traces)
+    config = {} if folder is None else run_config(setup, method, asked, traces=traces)
     with RunFolder(folder, config, qids, traces=traces, grown=asked.fingerprint) as run:
         try:
             yield answer
@@ -177,31 +177,31 @@ def _while_servers_answer(ended: Iterable[Finished], count: int, server: str | N
 
 
 def find_folders(
-    lab: Lab, methods: Sequence[Method], asked: Benchmark, output: str | Path, traces: bool | None = None
+    setup: Setup, methods: Sequence[Method], asked: Benchmark, output: str | Path, traces: bool | None = None
 ) -> list[Path]:
     """Where each method's run is kept below ``output``: by the name of its questions, then by what it is called.
 
     Raises ``RunError`` where a folder holds a run of other settings; nothing is written.
     """
-    folders = [as_path(output) / asked.name / run_label(method, lab.retriever_spec) for method in methods]
+    folders = [as_path(output) / asked.name / run_label(method, setup.retriever_spec) for method in methods]
     for method, folder in zip(methods, folders, strict=True):
         if (folder / CONFIG).exists():
-            check_settings(folder, run_config(lab, method, asked, traces=traces), asked.fingerprint)
+            check_settings(folder, run_config(setup, method, asked, traces=traces), asked.fingerprint)
     return folders
 
 
-def finds_nothing(lab: Lab, asked: Benchmark) -> bool:
-    """Whether the lab searches the embedded passages for questions of a benchmark that are not Almanac's."""
-    if asked.kind == PLAIN or describe_retriever(lab.retriever).get("corpus") != EMBEDDED:  # type: ignore[union-attr]
+def finds_nothing(setup: Setup, asked: Benchmark) -> bool:
+    """Whether Almanac's passages are searched for questions of a benchmark that are not Almanac's."""
+    if asked.kind == PLAIN or describe_retriever(setup.retriever).get("corpus") != EMBEDDED:  # type: ignore[union-attr]
         return False
     own = {q.text for split in _SPLITS for q in almanac.questions(asked.kind, split)}
     return not any(q.text in own for q in asked.questions)
 
 
-def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | None = None) -> dict[str, Any]:
+def run_config(setup: Setup, method: Method, asked: Benchmark, *, traces: bool | None = None) -> dict[str, Any]:
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
-    model, template = describe_model(lab.model), lab.template(method, asked.template)
-    retriever: Any = lab.retriever_for(method)
+    model, template = describe_model(setup.model), setup.template(method, asked.template)
+    retriever: Any = setup.retriever_for(method)
     # A cluster's workers name all libraries that they compute with; the process that writes may have others.
     computed_with = ("python", "torch", "transformers", "numpy", "spacy")
     versions = {key: model.pop(key) for key in computed_with if key in model}
@@ -214,7 +214,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
         "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
         | template.described
         | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]}
-        | ({"rendered": rendered} if (rendered := _render_template(lab, template)) else {})
+        | ({"rendered": rendered} if (rendered := _render_template(setup, template)) else {})
         | ({"chosen": template.chosen} if template.chosen else {}),
         "dataset": {
             "name": asked.name,
@@ -222,7 +222,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
             "questions": len(asked.questions),
             "fingerprint": asked.fingerprint(),
         },
-        "seed": lab.seed,
+        "seed": setup.seed,
         "limit": asked.limit,
         "sample": asked.sample,
         "traces": traces,
@@ -231,10 +231,10 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
     }
 
 
-def _render_template(lab: Lab, template: PromptTemplate) -> str:
+def _render_template(setup: Setup, template: PromptTemplate) -> str:
     """What code that is not this package's makes of a short prompt: a chat template, or a layout of your own."""
     if template.layout == "chat" or template.shape.task:
-        return str(lab.model.report.chat if lab.elsewhere else render_chat(lab.model))
+        return str(setup.model.report.chat if setup.elsewhere else render_chat(setup.model))
     if not callable(template.layout):
         return ""
     try:
@@ -244,16 +244,16 @@ def _render_template(lab: Lab, template: PromptTemplate) -> str:
 
 
 def record_episodes(
-    lab: Lab, method: Method, questions: Iterable[Question], *, traces: bool | None = None, batch_size: int = 1
+    setup: Setup, method: Method, questions: Iterable[Question], *, traces: bool | None = None, batch_size: int = 1
 ) -> Iterator[Finished]:
-    """What is recorded of each episode as it ends: here, or wherever the lab's model answers."""
-    if lab.elsewhere:
-        if lab.cache is not None:
+    """What is recorded of each episode as it ends: here, or wherever the model answers."""
+    if setup.elsewhere:
+        if setup.cache is not None:
             raise SettingError("a cache serves one process, and a cluster has many; leave the cache out")
         options = {"traces": traces, "batch_size": batch_size}
-        asking = {"exemplars": lab.prompt, "layout": lab.layout, "seed": lab.seed}
-        return lab.model.finish(questions, method, asking, options)
-    return (record_of(trace, traces) for trace in ask_many(lab, questions, method, batch_size))
+        asking = {"prompt": setup.prompt, "layout": setup.layout, "seed": setup.seed}
+        return setup.model.finish(questions, method, asking, options)
+    return (record_of(trace, traces) for trace in ask_many(setup, questions, method, batch_size))
 
 
 def _name_source(source: str, split: str | None) -> tuple[str, str | None]:

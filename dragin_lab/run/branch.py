@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.catalog.methods import restore_method
-from dragin_lab.checks import flag, instance, position, shown, text
+from dragin_lab.checks import flag, position, shown, text
 from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.retrieval.doors import as_passages
 from dragin_lab.run.drivers import Stream, finish_stream, kind_of
-from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import open_episode
+from dragin_lab.run.setup import Setup
 from dragin_lab.text import write_compared
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Draft, Parting, Passage, Prompt, Query, Trace
@@ -54,24 +53,23 @@ class Change:
         return parting.kind == "decision" and (parting.before != parting.after or parting.token is not None)
 
 
-def branch(lab: Lab, trace: Trace, **options: Any) -> Trace:
-    """``Lab.branch``."""
-    return finish_stream(stream_branch(lab, trace, watched=False, **options))
+def branch(setup: Setup, method: Method, trace: Trace, **change: Any) -> Trace:
+    """``Lab.branch``; ``method`` is the trace's."""
+    return finish_stream(stream_branch(setup, method, trace, watched=False, **change))
 
 
-def stream_branch(lab: Lab, trace: Trace, *, nlp: Any = None, watched: bool = True, **change: Any) -> Stream:
-    """A branch token by token, with arguments and errors as for ``Lab.branch``."""
-    instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
-    if lab.elsewhere:
+def stream_branch(setup: Setup, method: Method, trace: Trace, *, watched: bool = True, **change: Any) -> Stream:
+    """A branch token by token, with changes and errors as for ``Lab.branch``."""
+    if setup.elsewhere:
         raise SettingError("a cluster answers questions elsewhere; to branch, open its model here: dl.Lab(model)")
-    method, lab = restore_method(trace.method, nlp), lab.replace(seed=trace.provenance.get("seed", lab.seed))
-    branching = _Branching(trace, _read_change(lab.model.tokenizer, method, trace, **change))
+    setup = replace(setup, seed=trace.provenance.get("seed", setup.seed))
+    branching = _Branching(trace, _read_change(setup.model.tokenizer, method, trace, **change))
     judges = getattr(method.trigger, "loop", "") in _JUDGING
     if branching.change.rules or (judges and trace.parting is not None):  # a parent's decision may itself be forced
         own = method.trigger
         kind = type(type(own).__name__, (_Overruled, type(own)), {"branching": branching})
         method = replace(method, trigger=kind(**{f.name: getattr(own, f.name) for f in fields(own)}))
-    running = open_episode(lab, method, trace.question)
+    running = open_episode(setup, method, trace.question)
     branching.trace = running.trace
     running.trace.method, running.trace.parting = dict(trace.method), branching.change.parting
     then, now = ({k: v for k, v in one.provenance.items() if k not in _FREE} for one in (trace, running.trace))
@@ -81,7 +79,7 @@ def stream_branch(lab: Lab, trace: Trace, *, nlp: Any = None, watched: bool = Tr
             "model, passages and exemplars it was made with"
         )
     running.episode = branching.around(running.episode)
-    return Stream(lab, running, method, watched=watched)
+    return Stream(setup, running, method, watched=watched)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Questions answered on a Ray cluster: workers that open a lab once each, and one process that writes.
+"""Questions answered on a Ray cluster: workers that open model and passages once each, and one process that writes.
 
     with dl.Cluster("10.0.0.5:6379", Recipe(model="meta-llama/Llama-2-7b-chat-hf", corpus="/data/wiki")) as cluster:
         dl.Lab(cluster).run("hotpotqa", "dragin", output="runs/hotpotqa")
@@ -26,8 +26,8 @@ from dragin_lab.checks import count, instance, number, shown, text
 from dragin_lab.core.method import Method
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
 from dragin_lab.files import as_path
+from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.benchmark import record_episodes
-from dragin_lab.run.lab import Lab
 from dragin_lab.run.runwriter import Finished, record_of
 from dragin_lab.run.serving import (
     describe_error,
@@ -37,6 +37,7 @@ from dragin_lab.run.serving import (
     refuse_question,
     render_chat,
 )
+from dragin_lab.run.setup import Setup
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question
@@ -53,9 +54,9 @@ class ClusterError(DraginLabError):
 
 @dataclass(frozen=True, repr=False)
 class Recipe:
-    """Arguments of every worker's ``Lab``; ``searches`` False opens no passages.
+    """What every worker opens, by the names of ``Lab``'s arguments; ``searches`` False opens no passages.
 
-    A path is looked up on the worker's machine. A subclass may open another lab, if workers can import it.
+    A path is looked up on the worker's machine. A subclass may open something else, if workers can import it.
     """
 
     model: str | None = None
@@ -75,9 +76,14 @@ class Recipe:
         shown = {key: without_secrets(of) if isinstance(of, str) else of for key, of in asdict(self).items()}
         return f"{type(self).__name__}({', '.join(f'{key}={of!r}' for key, of in shown.items())})"
 
-    def open(self) -> Lab:
-        """A lab of them, which opens each when it is first needed."""
-        return Lab(**{key: getattr(self, key) for key in Recipe.__dataclass_fields__ if key != "searches"})
+    def open(self) -> Setup:
+        """The model and, where ``searches``, the retriever. Raises as ``open_model`` and ``open_retriever``."""
+        from dragin_lab.engines.load import open_model  # brings torch, once OMP_NUM_THREADS is set
+
+        loading = {key: getattr(self, key) for key in ("dtype", "device", "layer", "heads", "sample", "engine")}
+        model = open_model(self.model, tokenizer=self.tokenizer, **loading)
+        retriever = open_retriever(self.retriever, self.corpus, self.fields) if self.searches else None
+        return Setup(model, retriever, retriever_spec=self.retriever)
 
     def absolute(self) -> Recipe:
         """The same with absolute paths where a relative one exists here: a worker has another working folder."""
@@ -122,8 +128,8 @@ class Worker:
         """Load the model and the retriever. Raises ``ClusterError``, which names this worker."""
         worker = f"the worker on {socket.gethostname()}, process {os.getpid()}"
         try:
-            self.lab = self.recipe.open()
-            lm, retriever = self.lab.model, self.lab.retriever if self.recipe.searches else None
+            self.setup = self.recipe.open()
+            lm, retriever = self.setup.model, self.setup.retriever
         except Exception as error:
             raise ClusterError(f"{worker}: {describe_error(error)}") from error
         model = describe_model(lm) | {package: version(package) for package in ("numpy", "spacy")}
@@ -133,8 +139,8 @@ class Worker:
     def answer(
         self, questions: Sequence[Question], method: Method, asking: dict[str, Any], options: dict[str, Any]
     ) -> Iterator[Finished]:
-        """``benchmark.record_episodes`` over these questions, by its lab with the arguments ``asking``."""
-        yield from record_episodes(self.lab.replace(**asking), method, questions, **options)
+        """``benchmark.record_episodes`` over these questions, with ``asking`` of the setup exchanged."""
+        yield from record_episodes(replace(self.setup, **asking), method, questions, **options)
 
 
 class Cluster(AbstractContextManager["Cluster"]):
@@ -222,7 +228,7 @@ class Cluster(AbstractContextManager["Cluster"]):
     ) -> Iterator[Finished]:
         """What is recorded of each episode, as they end; of a question that lost its worker ``TRIES`` times, an error.
 
-        ``asking`` are arguments of the workers' ``Lab``, ``options`` those of ``benchmark.record_episodes``.
+        ``asking`` is exchanged in the workers' ``Setup``, ``options`` those of ``benchmark.record_episodes``.
         """
         for module in {type(part).__module__ for part in (method.trigger, method.formulator) if part.fingerprint}:
             if module != "__main__":  # which Ray sends whole as it is

@@ -13,8 +13,8 @@ from dragin_lab.core.episode import Attend, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.engines.engine import stream_draft
 from dragin_lab.errors import explain
-from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import Answer, Running, Server, open_episode, refuse_question, search_all
+from dragin_lab.run.setup import Setup
 from dragin_lab.trace.trace import Decision, Draft, Passage, Question, Step, Trace
 
 
@@ -73,9 +73,9 @@ class Stream(Iterator[Event], AbstractContextManager["Stream"]):
     Its tokens are among the events where it is ``watched``.
     """
 
-    def __init__(self, lab: Lab, running: Running, method: Method, *, watched: bool) -> None:
+    def __init__(self, setup: Setup, running: Running, method: Method, *, watched: bool) -> None:
         self.trace = running.trace
-        self._events = _events(running, lab.writer, lab.retriever_for(method), watched)
+        self._events = _events(running, setup.writer, setup.retriever_for(method), watched)
 
     def __next__(self) -> Event:
         return next(self._events)
@@ -94,10 +94,15 @@ class Stream(Iterator[Event], AbstractContextManager["Stream"]):
 
 
 def stream(
-    lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None, *, watched: bool = True
+    setup: Setup,
+    question: str | Question,
+    method: Method,
+    gold: str | Iterable[str] | None = None,
+    *,
+    watched: bool = True,
 ) -> Stream:
-    """``Lab.stream``. Each draft draws from a seed made of the lab's and of its place in the episode."""
-    return Stream(lab, open_episode(lab, method, question, gold), method, watched=watched)
+    """``Lab.stream``. Each draft draws from a seed made of the setup's and of its place in the episode."""
+    return Stream(setup, open_episode(setup, method, question, gold), method, watched=watched)
 
 
 def finish_stream(events: Stream) -> Trace:
@@ -181,7 +186,7 @@ def kind_of(request: Write, trace: Trace) -> str:
 # -- many -------------------------------------------------------------------------------------------------------------
 
 
-def ask_many(lab: Lab, questions: Iterable[str | Question], method: Method, batch_size: int = 1) -> Iterator[Trace]:
+def ask_many(setup: Setup, questions: Iterable[str | Question], method: Method, batch_size: int = 1) -> Iterator[Trace]:
     """``Lab.ask_many``. What the cache serves takes no place in the batch.
 
     With ``batch_size`` above 1, ``trace.provenance["batch"]`` has the size asked for, the size when the episode ended
@@ -191,11 +196,11 @@ def ask_many(lab: Lab, questions: Iterable[str | Question], method: Method, batc
     if not isinstance(questions, Iterator):  # a list is checked before anything is asked
         remedy = "give a list of texts or of Question; Lab.run takes dictionaries and tables"
         questions = iter(several("questions", questions, str | Question, remedy))
-    return _answer_many(lab, questions, method, count("batch_size", batch_size))
+    return _answer_many(setup, questions, method, count("batch_size", batch_size))
 
 
-def _answer_many(lab: Lab, questions: Iterator[str | Question], method: Method, batch_size: int) -> Iterator[Trace]:
-    server = Server(lab.writer, lab.retriever_for(method), batch_size)
+def _answer_many(setup: Setup, questions: Iterator[str | Question], method: Method, batch_size: int) -> Iterator[Trace]:
+    server = Server(setup.writer, setup.retriever_for(method), batch_size)
     under_way: list[Running] = []
     more, broken, answered, warned = True, None, 0, 0
 
@@ -217,7 +222,7 @@ def _answer_many(lab: Lab, questions: Iterator[str | Question], method: Method, 
                     more, broken = False, error
                     break
                 try:
-                    opened.append((open_episode(lab, method, question), None))
+                    opened.append((open_episode(setup, method, question), None))
                 except Exception as error:  # noqa: BLE001 - the other questions are still answered
                     yield refuse_question(question, method, error)
                 else:

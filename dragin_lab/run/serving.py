@@ -25,7 +25,7 @@ from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.engines.engine import Batch
 from dragin_lab.errors import DraginLabError, SettingError
-from dragin_lab.run.lab import Lab
+from dragin_lab.run.setup import Setup
 from dragin_lab.text import printable
 from dragin_lab.trace.trace import Draft, Question, Trace
 
@@ -159,27 +159,27 @@ def search_all(retriever: Any, requests: Sequence[Search]) -> list[Results]:
 
 
 def open_episode(
-    lab: Lab, method: Method, question: str | Question, gold: str | Iterable[str] | None = None
+    setup: Setup, method: Method, question: str | Question, gold: str | Iterable[str] | None = None
 ) -> Running:
     """A question's episode, not started; ``gold`` replaces the question's own gold answers.
 
     Raises ``SettingError`` for an empty question.
     """
-    question, template, model = check_question(question, gold), lab.template(method), lab.model
+    question, template, model = check_question(question, gold), setup.template(method), setup.model
     provenance = model.provenance() | {
         "dragin_lab": __version__,
         "context_window": model.context_window,
-        "retriever": describe_retriever(lab.retriever_for(method)),
-        "seed": lab.seed,
+        "retriever": describe_retriever(setup.retriever_for(method)),
+        "seed": setup.seed,
         "template": template.described,
     }
     trace = Trace(question, method.settings, provenance=provenance)
     if template.chosen:
         trace.provenance["exemplars"] = template.chosen
-    if lab.prompt is not None and lab.prompt.exemplars and template.exemplars != lab.prompt.exemplars:
+    if setup.prompt is not None and setup.prompt.exemplars and template.exemplars != setup.prompt.exemplars:
         trace.notes.append(f"the exemplars do not show what {method.name} writes, so its own stand in their place")
     episode = start_episode(method, trace, template, model.tokenizer, window=model.context_window)
-    return Running(episode, trace, lab.seed)
+    return Running(episode, trace, setup.seed)
 
 
 def check_question(question: str | Question, gold: str | Iterable[str] | None = None) -> Question:

@@ -9,19 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
-from dragin_lab.run.arguments import as_method
 from dragin_lab.run.benchmark import Benchmark, find_folders, finds_nothing, open_run
 from dragin_lab.run.cache import Counts
 from dragin_lab.run.intervals import summary
-from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import Line, RunRecord, read_run
+from dragin_lab.run.setup import Setup, as_method
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +65,9 @@ class Sweep:
 
     def plot(self, paper: Any = None) -> Any:
         """Quality and retrievals against the values (plotly); ``paper=True``: the paper's Table 5 beside them."""
-        return import_module("dragin_lab.views").sweep(self.table, paper)
+        from dragin_lab.views.results import sweep as draw_sweep  # a door that goes up
+
+        return draw_sweep(self.table, paper)
 
     def __repr__(self) -> str:
         return f"Sweep({self.methods[0].name}, {self.setting} in {list(self.values)}, {self.benchmark})"
@@ -77,39 +77,43 @@ class Sweep:
 
 
 def sweep(
-    lab: Lab, asked: Benchmark, setting: str, methods: tuple[Method, ...], output: Any, batch_size: int, progress: bool
+    setup: Setup,
+    asked: Benchmark,
+    setting: str,
+    methods: tuple[Method, ...],
+    output: Any,
+    batch_size: int,
+    progress: bool,
 ) -> Sweep:
     """``Lab.sweep`` over methods that differ in one setting."""
-    if lab.cache is None and not (lab.uncached or lab.elsewhere):
-        lab = lab.replace(cache=True)
-    before = Counts() if lab.cache is None else replace(lab.cache.counts)
+    before = Counts() if setup.cache is None else replace(setup.cache.counts)
     titles = [f"{asked.name} {setting} {method.settings[setting]}" if progress else "" for method in methods]
-    folders = [None] * len(methods) if output is None else find_folders(lab, methods, asked, output)
-    predictions = run_together(lab, asked, list(zip(methods, folders, titles, strict=True)), batch_size=batch_size)
-    counts = None if lab.cache is None else lab.cache.counts.since(before)
+    folders = [None] * len(methods) if output is None else find_folders(setup, methods, asked, output)
+    predictions = run_together(setup, asked, list(zip(methods, folders, titles, strict=True)), batch_size=batch_size)
+    counts = None if setup.cache is None else setup.cache.counts.since(before)
     if counts is not None and counts.drafts and progress:
         print(counts, file=sys.stderr)
     return Sweep(setting, methods, tuple(predictions), asked.name, counts)
 
 
 def run_methods(
-    lab: Lab, asked: Benchmark, methods: Iterable[Method], output: str | Path, progress: bool, **options: Any
+    setup: Setup, asked: Benchmark, methods: Iterable[Method], output: str | Path, progress: bool, **options: Any
 ) -> list[RunRecord]:
     """``Lab.run``; ``options`` are those of ``open_run``."""
     chosen = list(dict.fromkeys(methods))
-    if any(method.retrieves for method in chosen) and finds_nothing(lab, asked):
+    if any(method.retrieves for method in chosen) and finds_nothing(setup, asked):
         warnings.warn(f"the embedded passages hold nothing on {asked.name}; give a corpus (--corpus)", stacklevel=3)
     labels = [method.label for method in chosen]
     if same := next((label for label in labels if labels.count(label) > 1), ""):
         raise SettingError(f"two methods are called {same!r}; give each a label of its own")
-    folders = find_folders(lab, chosen, asked, output, options.get("traces"))  # before any work is done
+    folders = find_folders(setup, chosen, asked, output, options.get("traces"))  # before any work is done
     titles = [f"{asked.name} {method.label}" if progress else "" for method in chosen]
-    run_together(lab, asked, list(zip(chosen, folders, titles, strict=True)), **options)
+    run_together(setup, asked, list(zip(chosen, folders, titles, strict=True)), **options)
     return [read_run(folder) for folder in folders]
 
 
 def run_together(
-    lab: Lab, asked: Benchmark, runs: Sequence[tuple[Method, Path | None, str]], **options: Any
+    setup: Setup, asked: Benchmark, runs: Sequence[tuple[Method, Path | None, str]], **options: Any
 ) -> list[list[Line]]:
     """The predictions of methods that ask the same questions, each with its folder and the title of its progress.
 
@@ -117,7 +121,7 @@ def run_together(
     ``options`` are those of ``open_run``.
     """
     order, blocks, count = list(range(len(runs))), range(0), len(asked.questions)
-    if lab.cache is not None:  # a higher θ ends drafts later, and a longer draft serves the shorter ones
+    if setup.cache is not None:  # a higher θ ends drafts later, and a longer draft serves the shorter ones
         order.sort(key=lambda i: runs[i][0].threshold or 0.0, reverse=True)
         blocks = range(BLOCK, count, BLOCK)
     predictions: list[list[Line]] = [[] for _ in runs]
@@ -127,7 +131,7 @@ def run_together(
             for i in order:
                 method, folder, title = runs[i]
                 if i not in under_way:
-                    under_way[i] = stack.enter_context(open_run(lab, method, asked, folder, title=title, **options))
+                    under_way[i] = stack.enter_context(open_run(setup, method, asked, folder, title=title, **options))
                 predictions[i] = under_way[i](upto)
     for (method, _, _), lines in zip(runs, predictions, strict=True):
         if lost := describe_losses(line["window"] for line in lines if "window" in line):

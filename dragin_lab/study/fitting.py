@@ -14,15 +14,14 @@ import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import exchange_settings, restore_method
-from dragin_lab.checks import choice, instance, several
+from dragin_lab.checks import choice, several
 from dragin_lab.core.budget import NEVER, Calibration
 from dragin_lab.core.method import Method
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
-from dragin_lab.run.arguments import as_method
 from dragin_lab.run.benchmark import as_benchmark
-from dragin_lab.run.lab import Lab
+from dragin_lab.run.setup import as_method
 from dragin_lab.study.spans import Spans, read_texts, tokens_of
 from dragin_lab.study.statistics import roc_area
 from dragin_lab.study.stored_drafts import as_judged
@@ -72,7 +71,7 @@ LabelledDraft = tuple[Question, Draft, np.ndarray]
 
 def fit_trigger(
     traces: Iterable[Trace] | Spans,
-    labels: Iterable[Labelled] | Lab,
+    labels: Any,
     *,
     name: str = "fitted",
     use: Sequence[str] | None = None,
@@ -97,7 +96,7 @@ def fit_trigger(
     """
     path = None if output is None else as_path(output)  # before anything is computed
     if isinstance(traces, Spans):
-        lab = instance("labels", labels, Lab, "give the lab whose model reads the spans")
+        lab = labels
         drafts, count = list(_label_spans(lab, traces, nlp)), len(traces.texts)
     else:
         known = several("labels", labels, Labelled, "give almanac.labels(...)")
@@ -159,10 +158,10 @@ def _define(record: TriggerFile) -> Logistic:
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _label_spans(lab: Lab, spans: Spans, nlp: Any) -> Iterator[LabelledDraft]:
+def _label_spans(lab: Any, spans: Spans, nlp: Any) -> Iterator[LabelledDraft]:
     """The texts as the lab's model reads them."""
     pipeline = load_pipeline(nlp)
-    for number, (one, own, draft, lead) in enumerate(read_texts(lab, spans)):
+    for number, (one, own, draft, lead) in enumerate(read_texts(lab.model, spans)):
         values = [(span.start + lead, span.end + lead, span.missing) for span in own]
         yield Question(str(number), one.prompt), draft.read_by(pipeline), _label_tokens(draft, values)
 
@@ -233,7 +232,7 @@ def _score_held_out(z: np.ndarray, y: np.ndarray, groups: np.ndarray) -> float |
 
 
 def calibration(
-    lab: Lab,
+    lab: Any,
     questions: Any,
     method: Method | str,
     *,
@@ -247,7 +246,6 @@ def calibration(
     is read off the scores: one retrieval for each sentence that fires, or for each draft of a method that judges
     drafts. Raises ``SettingError`` for a method without a threshold, and where no question could be answered.
     """
-    instance("lab", lab, Lab, "give a dl.Lab")
     benchmark, own = as_benchmark(questions, limit), as_method(method, settings)
     if own.threshold is None:
         raise SettingError(f"method {own.name!r} with trigger {own.trigger.name!r} has no threshold to calibrate")

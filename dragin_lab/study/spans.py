@@ -28,7 +28,7 @@ from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
-from dragin_lab.run.lab import Lab
+from dragin_lab.run.setup import Setup
 from dragin_lab.study.statistics import bootstrap_groups, roc_area
 from dragin_lab.trace.trace import Draft, Prompt
 
@@ -191,14 +191,14 @@ class Judged:
         return str(self.table.to_html(index=False, float_format="{:.3f}".format))
 
 
-def judge(lab: Lab, spans: Spans, *, nlp: Any = None) -> Judged:
-    """Score every span by every trigger, with each text forced on the lab's model after its prompt.
+def judge(setup: Setup, spans: Spans, *, nlp: Any = None) -> Judged:
+    """Score every span by every trigger, with each text forced on the model after its prompt.
 
     A span's score is the largest over its tokens. ``nlp`` is a spaCy pipeline (None: the default); with one that finds
     entities ``entity`` is scored, too. Raises ``SettingError`` for an engine that cannot be given a text to read.
     """
     pipeline, rows = method("wo-rag", nlp=nlp).pipeline, []
-    for number, (one, own, draft, lead) in enumerate(read_texts(lab, spans)):
+    for number, (one, own, draft, lead) in enumerate(read_texts(setup.model, spans)):
         scores = score_tokens(draft, pipeline)
         for span in own:
             inside = tokens_of(draft, span.start + lead, span.end + lead)
@@ -212,10 +212,9 @@ def judge(lab: Lab, spans: Spans, *, nlp: Any = None) -> Judged:
     return Judged(pd.DataFrame(rows))
 
 
-def read_texts(lab: Lab, spans: Spans) -> Iterator[tuple[Text, list[Span], Draft, int]]:
+def read_texts(lm: Any, spans: Spans) -> Iterator[tuple[Text, list[Span], Draft, int]]:
     """Each text as the model reads it after its prompt, and how many characters further its spans stand there."""
     instance("spans", spans, Spans, "give dl.Spans.load(...)")
-    lm = lab.model
     if not callable(getattr(lm, "score", None)):
         raise SettingError(f"{lm!r} cannot be given a text to read; open the model by name to judge spans")
     for one, own in spans.texts.items():

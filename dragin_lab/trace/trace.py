@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, field, replace
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,23 +134,31 @@ class Trace:
         """Read a trace back; ``TraceFileError`` names what is wrong with a file that is not one."""
         return load_trace(Trace, path)
 
-    # -- figures and page (plotly.graph_objects.Figure, HTML) ---------------------------------------------------------
+    # -- figures and page (plotly.graph_objects.Figure, HTML): imports that go up the rooms ---------------------------
 
     def heatmap(self, step: int | None = None, source: str | None = None, theta: float | None = None) -> Any:
         """A text token by token: entropy, attention received and score against θ; see ``views.heatmap``."""
-        return _views().heatmap(self, step, source, theta)
+        from dragin_lab.views.rows import heatmap
+
+        return heatmap(self, step, source, theta)
 
     def selections(self, step: int | None = None) -> Any:
         """What a step's query was made from, word by word; see ``views.selections``."""
-        return _views().selections(self, step)
+        from dragin_lab.views.episodes import selections
+
+        return selections(self, step)
 
     def attention(self, step: int | None = None, head: int | None = None, *, lm: Any = None) -> Any:
         """Which words looked at which, by the mean of the heads and by each; see ``views.attention``."""
-        return _views().attention(self, step, head, lm=lm)
+        from dragin_lab.views.episodes import attention
+
+        return attention(self, step, head, lm=lm)
 
     def timeline(self) -> Any:
         """What was kept and thrown away, step by step, and where it retrieved; see ``views.timeline``."""
-        return _views().timeline(self)
+        from dragin_lab.views.episodes import timeline
+
+        return timeline(self)
 
     def __repr__(self) -> str:
         count, name = self.counters, self.method.get("label") or self.method.get("name", "?")
@@ -161,17 +168,14 @@ class Trace:
         )
 
     def _repr_html_(self) -> str:
-        return str(_views().trace(self).html)
+        return self._repr_mimebundle_()["text/html"]
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """The page, and its text where nothing shows HTML, as in LaTeX."""
-        page = _views().trace(self)
+        from dragin_lab.views.trace_page import trace
+
+        page = trace(self)
         return {"text/html": page.html, "text/plain": page.text}
-
-
-def _views() -> Any:
-    """The pictures of a trace, imported by name when one is asked for: the one import that goes up the rooms."""
-    return import_module("dragin_lab.views")
 
 
 @dataclass

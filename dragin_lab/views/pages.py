@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,11 @@ def page(path: str | Path, *parts: Any, inline: bool = False) -> Path:
     bodies = [show_part(part) for part in parts]
     names = (part.question.text if isinstance(part, Trace) else str(getattr(part, "title", "")) for part in parts)
     drawn = any(hasattr(part, "to_plotly_json") for part in parts)
-    code = import_module("plotly.offline").get_plotlyjs() if drawn else ""
+    code = ""
+    if drawn:
+        from plotly.offline import get_plotlyjs
+
+        code = get_plotlyjs()
     script = f"<script>{code}</script>" if inline else '<script src="plotly.min.js"></script>'
     shown = {"title": next(filter(None, names), "dragin_lab"), "bodies": bodies, "css": load_stylesheet()}
     try:

@@ -13,13 +13,14 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dragin_lab.catalog.methods import method as make_method
+from dragin_lab.catalog.methods import restore_method
 from dragin_lab.checks import instance, position
 from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path
 from dragin_lab.run.branch import stream_branch
-from dragin_lab.run.drivers import TokenWritten
-from dragin_lab.run.lab import Lab
+from dragin_lab.run.drivers import TokenWritten, stream
+from dragin_lab.run.setup import MakesSetups
 from dragin_lab.study.runs import Runs
 from dragin_lab.study.spans import Spans
 from dragin_lab.trace.kept import written
@@ -37,7 +38,7 @@ CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
 class Explorer(Control):
     """The box. ``tree`` has the trace and its branches; ``token`` is the chosen token's number, from 1."""
 
-    def __init__(self, tree: Branches, lab: Lab | None, marks: Path) -> None:
+    def __init__(self, tree: Branches, lab: MakesSetups | None, marks: Path) -> None:
         self.tree, self.lab, self.marks = tree, lab, marks
         wide = {"layout": {"width": "auto", "max_width": "640px"}}
         self.which = ipw.Dropdown(description="branch", options=self.list_branches(), value=0, **wide)
@@ -177,7 +178,8 @@ class Explorer(Control):
         """
         if self.lab is None:
             raise SettingError("without a lab nothing new can be written; give one: dl.explore(trace, lab)")
-        tree, lab, parent = self.tree, self.lab, self.trace
+        tree, parent, method = self.tree, self.trace, restore_method(self.trace.method)
+        setup = self.lab.setup(method)
 
         def keep(trace: Trace) -> None:
             if trace.ended in ("cancelled", "error"):
@@ -187,12 +189,12 @@ class Explorer(Control):
             self.which.value = next(i for i, one in enumerate(tree) if one is added)
             return self.say("")
 
-        self.run(lambda: stream_branch(lab, parent, **change), keep, says="Branching …")
+        self.run(lambda: stream_branch(setup, method, parent, **change), keep, says="Branching …")
 
 
 def explore(
     trace: Trace | Branches | str | Path,
-    lab: Lab | None = None,
+    lab: MakesSetups | None = None,
     *,
     step: int | None = None,
     source: str | None = None,
@@ -208,7 +210,7 @@ def explore(
     for a place that is not there.
     """
     tree = trace if isinstance(trace, Branches) else Branches.of(open_trace(trace))
-    instance("lab", lab, Lab | None, "give the dl.Lab that made the trace")
+    instance("lab", lab, MakesSetups | None, "give the dl.Lab that made the trace")
     explorer = Explorer(tree, lab, as_path(marks))
     if step is not None or source is not None or token is not None:
         own, name, text = find_text(explorer.trace, step, source)
@@ -224,7 +226,9 @@ def explore(
 class AskLive(Control):
     """The box. ``trace`` is that of the latest episode, valid at any moment."""
 
-    def __init__(self, lab: Lab, question: Question, method: str, variant: str, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, lab: MakesSetups, question: Question, method: str, variant: str, settings: dict[str, Any]
+    ) -> None:
         self.lab, self.given, self.settings, self.own = lab, question, settings, (method, variant)
         self.trace: Trace | None = None
         self.question = ipw.Textarea(value=question.text, description="question", rows=2, layout={"width": "640px"})
@@ -261,7 +265,7 @@ class AskLive(Control):
         method = self.make_method(**{} if self.theta.disabled else {"threshold": self.theta.value})
         asked = self.given if text == self.given.text else text
         self.done, self.under_way, self.shown_at = "", list[str](), 0.0
-        self.trace = self.run(lambda: self.lab.stream(asked, method), self.end, self.show_event)
+        self.trace = self.run(lambda: stream(self.lab.setup(method), asked, method), self.end, self.show_event)
 
     def show_event(self, event: Any, trace: Trace) -> None:
         """Show what comes, the text under way at most every ``EVERY`` seconds."""
@@ -286,7 +290,7 @@ class AskLive(Control):
         self.say(f"{ended_line(trace).capitalize()}.")
 
 
-def live(lab: Lab, question: str | Question, method: str, **settings: Any) -> AskLive:
+def live(lab: MakesSetups, question: str | Question, method: str, **settings: Any) -> AskLive:
     """``Lab.explore``."""
     instance("question", question, str | Question, "give a text or a Question")
     variant = settings.pop("variant", VARIANTS[0])

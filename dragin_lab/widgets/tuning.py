@@ -16,7 +16,8 @@ from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.checks import instance, several
 from dragin_lab.core.settings import title_setting
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lab import Lab
+from dragin_lab.run.drivers import stream
+from dragin_lab.run.setup import MakesSetups
 from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.truth import find_labels
 from dragin_lab.study.whatif import Outcome, Replay
@@ -34,7 +35,7 @@ BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}  # two pages, 
 class Tuner(Control):
     """The box. ``controls`` are settings by name, ``outcome`` what they lead to, ``ran`` the model's own answers."""
 
-    def __init__(self, replays: list[Replay], lab: Lab | None) -> None:
+    def __init__(self, replays: list[Replay], lab: MakesSetups | None) -> None:
         self.replays, self.lab, self.ran = replays, lab, list[Trace]()
         first = replays[0]
         self.outcome: Outcome = first.at()
@@ -121,14 +122,14 @@ class Tuner(Control):
                 self.beside.value, self.beside.layout.display = trace._repr_html_(), None
                 self.say("Stopped; what was written stands beside." if trace.ended == "cancelled" else "")
 
-        self.run(lambda: lab.stream(replay.trace.question, method), show, says="The model answers …")
+        self.run(lambda: stream(lab.setup(method), replay.trace.question, method), show, says="The model answers …")
 
 
 def tune(
     traces: Trace | str | Path | Iterable[Trace | str | Path],
     labels: Iterable[Labelled] | None = None,
     *,
-    lab: Lab | None = None,
+    lab: MakesSetups | None = None,
     nlp: Any = None,
 ) -> Tuner:
     """Controls over stored traces of one method: what would fire, be asked and change, without the model.
@@ -140,10 +141,11 @@ def tune(
     """
     given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
     known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
-    instance("lab", lab, Lab | None, "give the dl.Lab that made the traces")
+    instance("lab", lab, MakesSetups | None, "give the dl.Lab that made the traces")
+    tokenizer = None if lab is None else lab.setup().model.tokenizer
     replays = []
     for trace in map(open_trace, given):
-        own = lab.model.tokenizer if lab is not None and fits(lab.model.tokenizer, trace) else None
+        own = None if tokenizer is None or not fits(tokenizer, trace) else tokenizer
         replays.append(Replay(trace, find_labels(trace, known), tokenizer=own, nlp=nlp))
     if not replays:
         raise SettingError("there is no trace to tune; give one or a list of them")

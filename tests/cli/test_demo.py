@@ -12,7 +12,7 @@ import dragin_lab as dl
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import run as cli_run
 from dragin_lab.core.method import PAPERS
-from dragin_lab.run.lab import Lab
+from dragin_lab.lab import Lab
 
 
 def rows(text: str) -> list[str]:

@@ -13,10 +13,10 @@ import pytest
 from answering import DRAGIN, AnsweringModel, questions, recorded
 
 from dragin_lab.errors import SettingError
+from dragin_lab.lab import Lab
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.doors import Opened, RetrieverError, as_retriever
-from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunError
 from dragin_lab.trace.trace import Passage
 

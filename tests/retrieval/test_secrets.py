@@ -7,9 +7,9 @@ import pytest
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import run_label
 from dragin_lab.errors import DraginLabError
+from dragin_lab.lab import Lab
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.cluster import Recipe
-from dragin_lab.run.lab import Lab
 from dragin_lab.text import hide_typed_secrets, split_credentials, without_secrets
 
 PASSWORDS = [f"s3cret{mark}more" for mark in ("", "/", "@", "//", "#", "?", ":")] + ["12/s3cret"]

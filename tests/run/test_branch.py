@@ -13,8 +13,8 @@ import dragin_lab as dl
 from dragin_lab import views
 from dragin_lab.catalog.methods import method
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
+from dragin_lab.lab import Lab
 from dragin_lab.run.branch import BranchError
-from dragin_lab.run.lab import Lab
 from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.trace import Branches, Trace
 

@@ -17,9 +17,9 @@ from ray_nodes import Nodes, started, wait_for, whole_lines
 from dragin_lab.catalog.methods import method
 from dragin_lab.cli import app as cli
 from dragin_lab.errors import SettingError
+from dragin_lab.lab import Lab
 from dragin_lab.run import cluster as cluster_module
 from dragin_lab.run.cluster import Cluster, ClusterError, describe_library
-from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import read_run
 
 COUNT = 10

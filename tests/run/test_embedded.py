@@ -20,12 +20,12 @@ from dragin_lab.core.method import PAPERS, VARIANTS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.engines import generating
 from dragin_lab.engines.load import LanguageModel
+from dragin_lab.lab import Lab
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.benchmark import Benchmark, open_run
 from dragin_lab.run.cache import Cache
-from dragin_lab.run.lab import Lab
 from dragin_lab.trace.trace import Trace
 
 CLOSE = 1e-4  # nats between the two likeliest tokens where a batch may choose the other one

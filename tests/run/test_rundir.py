@@ -22,9 +22,9 @@ from scripted import ScriptedRetriever
 from dragin_lab.catalog.methods import exchange_settings, method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import ModelError, SearchServerError, SettingError
+from dragin_lab.lab import Lab
 from dragin_lab.run import runwriter
 from dragin_lab.run.benchmark import Benchmark, run_config
-from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import FORMAT, RunError, RunStoppedError, read_run, trace_name
 from dragin_lab.run.runwriter import check_settings
 from dragin_lab.trace.trace import Passage, Question
@@ -321,7 +321,7 @@ def test_a_search_that_never_ends_does_not_hold_an_interrupted_process() -> None
     script = """
 import signal, threading
 from answering import DRAGIN, AnsweringModel, questions
-from dragin_lab.run.lab import Lab
+from dragin_lab.lab import Lab
 
 class Silent:
     def search(self, query, k):

@@ -15,7 +15,7 @@ from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab.catalog.methods import method
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lab import Lab
+from dragin_lab.lab import Lab
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Question, Trace
 

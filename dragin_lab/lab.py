@@ -8,27 +8,38 @@ trace = lab.ask("Who directed The Silent Fukain?", "dragin", threshold=1.1)
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dragin_lab.checks import count, several, shown
+from dragin_lab.catalog.methods import restore_method
+from dragin_lab.checks import EMBEDDED, choice, count, instance, is_embedded, several, shown
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
-from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
 from dragin_lab.data.datasets import template_of
-from dragin_lab.data.exemplars import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import open_retriever
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.doors import as_retriever
-from dragin_lab.run.arguments import as_method, check_arguments, check_needs, warn_of_almanac
-from dragin_lab.run.cache import Cache, as_cache, cached
+from dragin_lab.run.benchmark import as_benchmark
+from dragin_lab.run.branch import branch
+from dragin_lab.run.cache import Cache, as_cache
+from dragin_lab.run.drivers import Stream, ask_many, finish_stream, stream
+from dragin_lab.run.setup import Setup, as_method
+from dragin_lab.run.sweeps import Sweep, read_sweep, run_methods, sweep
+from dragin_lab.study.runs import Runs
+from dragin_lab.study.spans import Judged, Spans, judge
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.trace import Question, Trace
+
+if TYPE_CHECKING:
+    from dragin_lab.widgets.exploring import AskLive
+    from dragin_lab.widgets.tuning import Tuner
 
 
 class Lab(AbstractContextManager["Lab"]):
@@ -105,8 +116,9 @@ class Lab(AbstractContextManager["Lab"]):
         given = self._given["model"]
         if given is not None and not isinstance(given, str | Path):
             return given
-        engines = import_module("dragin_lab.engines.load")  # brings torch, which a lab can do without
-        return engines.open_model(None if given is None else str(given), **self._loading)
+        from dragin_lab.engines.load import open_model  # brings torch, which a lab of another engine can do without
+
+        return open_model(None if given is None else str(given), **self._loading)
 
     def close(self) -> None:
         """Free a model in llama.cpp, and close the connections of one behind a server."""
@@ -120,11 +132,6 @@ class Lab(AbstractContextManager["Lab"]):
     def elsewhere(self) -> bool:
         """Whether episodes are answered somewhere else (``cluster.Cluster``)."""
         return hasattr(self.model, "finish")
-
-    @property
-    def writer(self) -> Any:
-        """The model with the lab's cache before it."""
-        return cached(self.model, self.cache)
 
     @cached_property
     def retriever(self) -> Retriever:
@@ -143,19 +150,18 @@ class Lab(AbstractContextManager["Lab"]):
         given = self.model.recipe.retriever if self.elsewhere else self._given["retriever"]
         return given if isinstance(given, str) else None
 
+    def setup(self, *methods: Method) -> Setup:
+        """What these methods are asked with: all of it open, the retriever where one of them searches."""
+        searches = any(method.retrieves for method in methods)
+        retriever = self.retriever if searches else None
+        return Setup(self.model, retriever, self.prompt, self.seed, self.cache, self.layout, self.retriever_spec)
+
     def template(self, method: Method | str, asked: PromptTemplate | None = None) -> PromptTemplate:
         """The prompt in the form that a method answers in: the lab's, else ``asked``, else the model's default.
 
         Raises ``SettingError`` where the method needs something that model or pipeline does not give.
         """
-        method = as_method(method, {})
-        check_needs(method, self)
-        template = template_for(method, self.model, self.prompt or asked)
-        return template if self.layout is None else replace(template, layout=self.layout)
-
-    def retriever_for(self, method: Method) -> Retriever | None:
-        """The retriever, opened where the method searches at all; else None."""
-        return self.retriever if method.retrieves else None
+        return self.setup().template(as_method(method, {}), asked)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was opened by name, which whoever unpickles it opens again."""
@@ -188,8 +194,8 @@ class Lab(AbstractContextManager["Lab"]):
         Raises ``SettingError`` for an empty question or a method that cannot be. What fails later ends the episode with
         ``trace.ended == "error"`` and is raised; it, and a ``KeyboardInterrupt``, carry the trace so far as ``.trace``.
         """
-        drivers, method = import_module("dragin_lab.run.drivers"), as_method(method, settings)
-        return drivers.finish_stream(drivers.stream(self, question, method, gold, watched=False))
+        method = as_method(method, settings)
+        return finish_stream(stream(self.setup(method), question, method, gold, watched=False))
 
     def stream(
         self,
@@ -198,12 +204,13 @@ class Lab(AbstractContextManager["Lab"]):
         *,
         gold: str | Iterable[str] | None = None,
         **settings: Any,
-    ) -> Any:
+    ) -> Stream:
         """Answer one question as a ``Stream``: iterate for an event for each token, retrieval and step as it happens.
 
         ``.trace`` is valid at any moment, ``.close()`` cancels. Arguments and errors as for ``ask``.
         """
-        return import_module("dragin_lab.run.drivers").stream(self, question, as_method(method, settings), gold)
+        method = as_method(method, settings)
+        return stream(self.setup(method), question, method, gold)
 
     def ask_many(
         self,
@@ -221,8 +228,8 @@ class Lab(AbstractContextManager["Lab"]):
         Raises ``SettingError`` for a method or ``batch_size`` that cannot be. A ``KeyboardInterrupt`` carries the
         cancelled episodes as ``traces``.
         """
-        drivers = import_module("dragin_lab.run.drivers")
-        return drivers.ask_many(self, questions, as_method(method, settings), batch_size)
+        method = as_method(method, settings)
+        return ask_many(self.setup(method), questions, method, batch_size)
 
     def run(
         self,
@@ -235,7 +242,7 @@ class Lab(AbstractContextManager["Lab"]):
         traces: bool | None = None,
         progress: bool = True,
         fields: str | Mapping[str, str] | None = None,
-    ) -> Any:
+    ) -> Runs:
         """Answer every question with every method, and record each answer in a run directory as soon as it is known.
 
         Args:
@@ -260,10 +267,8 @@ class Lab(AbstractContextManager["Lab"]):
         remedy = "give names of methods, or methods of dl.method"
         given = several("methods", methods, Method | str, remedy, alone=True)
         chosen = [as_method(one, {}) for one in given]
-        sweeps = import_module("dragin_lab.run.sweeps")
-        asked = import_module("dragin_lab.run.benchmark").as_benchmark(questions, limit, fields)
-        records = sweeps.run_methods(self, asked, chosen, output, progress, batch_size=batch_size, traces=traces)
-        return import_module("dragin_lab.study.runs").Runs(records)
+        asked, setup = as_benchmark(questions, limit, fields), self.setup(*chosen)
+        return Runs(run_methods(setup, asked, chosen, output, progress, batch_size=batch_size, traces=traces))
 
     def sweep(
         self,
@@ -276,7 +281,7 @@ class Lab(AbstractContextManager["Lab"]):
         progress: bool = True,
         fields: str | Mapping[str, str] | None = None,
         **settings: Any,
-    ) -> Any:
+    ) -> Sweep:
         """Answer the questions once for each value of one setting: ``lab.sweep(questions, threshold=[1.0, 1.2])``.
 
         Exactly one of ``settings``, a trigger's own too, has a list of values; the others stay. Each value has a run
@@ -285,17 +290,18 @@ class Lab(AbstractContextManager["Lab"]):
 
         Raises ``SettingError`` unless one setting has values that the method takes; otherwise as ``run``.
         """
-        sweeps = import_module("dragin_lab.run.sweeps")
-        setting, methods = sweeps.read_sweep(method, settings)
-        asked = import_module("dragin_lab.run.benchmark").as_benchmark(questions, limit, fields)
-        return sweeps.sweep(self, asked, setting, methods, output, batch_size, progress)
+        setting, methods = read_sweep(method, settings)
+        asked, setup = as_benchmark(questions, limit, fields), self.setup(*methods)
+        if self.cache is None and not (self.uncached or self.elsewhere):
+            setup = replace(setup, cache=Cache())
+        return sweep(setup, asked, setting, methods, output, batch_size, progress)
 
-    def judge(self, spans: Any, *, nlp: Any = None) -> Any:
+    def judge(self, spans: Spans, *, nlp: Any = None) -> Judged:
         """How well each trigger tells what is not supported in labelled texts, ``dl.Spans``, that this model reads.
 
         ``.table`` has ROC areas and average precision, ``.frame`` every score for ``views.roc``; see ``spans.judge``.
         """
-        return import_module("dragin_lab.study.spans").judge(self, spans, nlp=nlp)
+        return judge(self.setup(), spans, nlp=nlp)
 
     # -- what if -------------------------------------------------------------------------------------------------------
 
@@ -332,13 +338,57 @@ class Lab(AbstractContextManager["Lab"]):
         Raises ``SettingError`` for a place that is not there, several changes at once and a trace of another lab;
         ``BranchError`` where the episode strays from its record. Otherwise as ``ask``.
         """
+        method = restore_method(instance("trace", trace, Trace, "give a Trace; Trace.load reads one").method, nlp)
         change = {"step": step, "token": token, "to": to, "source": source, "query": query, "passages": passages}
-        return import_module("dragin_lab.run.branch").branch(self, trace, nlp=nlp, retrieve=retrieve, **change)
+        return branch(self.setup(method), method, trace, retrieve=retrieve, **change)
 
-    def explore(self, question: str | Question = "", method: str = "dragin", **settings: Any) -> Any:
+    def explore(self, question: str | Question = "", method: str = "dragin", **settings: Any) -> AskLive:
         """Type a question, watch its answer token by token, stop it by a button; ``.trace`` is there at any moment."""
-        return import_module("dragin_lab.widgets.exploring").live(self, question, method, **settings)
+        from dragin_lab.widgets.exploring import live  # ipywidgets are an extra
 
-    def tune(self, traces: Any, labels: Any = None, *, nlp: Any = None) -> Any:
+        return live(self, question, method, **settings)
+
+    def tune(self, traces: Any, labels: Any = None, *, nlp: Any = None) -> Tuner:
         """``dl.tune`` with a button that answers the chosen question with this lab and the chosen values."""
-        return import_module("dragin_lab.widgets.tuning").tune(traces, labels, lab=self, nlp=nlp)
+        from dragin_lab.widgets.tuning import tune
+
+        return tune(traces, labels, lab=self, nlp=nlp)
+
+
+def check_arguments(
+    names: Iterable[str], given: Mapping[str, Any], layout: str | None, loading: Mapping[str, Any]
+) -> None:
+    """Raise ``SettingError`` for arguments of ``Lab`` that cannot be, alone or together; its ``names`` are those."""
+    model, corpus, retriever, fields = (given[key] for key in ("model", "corpus", "retriever", "fields"))
+    if loading:
+        from dragin_lab.engines.load import loading_arguments
+
+        for key in loading:
+            choice("argument", key, (*names, *loading_arguments()))
+    named = model is None or isinstance(model, str | Path)
+    if not (named or hasattr(model, "write") or hasattr(model, "finish")):
+        raise SettingError(f"model {shown(model)} is {type(model).__name__}; give a folder, an id or a LanguageModel")
+    if loading and not named:
+        raise SettingError(
+            f"{', '.join(loading)}: only for a model given by name; {type(model).__name__} is loaded already"
+        )
+    if hasattr(model, "finish") and not (corpus is None and retriever is None):
+        raise SettingError("a cluster searches its own passages; name them in its Recipe, and leave them out here")
+    if layout is not None:
+        choice("layout", layout, LAYOUTS)
+    own = not (retriever is None or isinstance(retriever, str))
+    if own and corpus is not None:
+        raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
+    if fields is not None and (own or is_embedded(corpus) or isinstance(corpus, Corpus)):
+        raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
+
+
+def warn_of_almanac(model: Any, retriever: Any) -> None:
+    """Warn of a model that is not Almanac's over Almanac's passages, which nobody named."""
+    named = getattr(model, "recipe", None) is not None and model.recipe.corpus is not None
+    if not (named or model.embedded) and retriever.provenance().get("corpus") == EMBEDDED:
+        warnings.warn(
+            f"{getattr(model, 'name', 'the model')} SEARCHES AN INVENTED WORLD: no passages were given, so it searches "
+            "Almanac's; give your own as corpus (--corpus), or 'almanac' where that is meant",
+            stacklevel=2,
+        )
