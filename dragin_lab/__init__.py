@@ -1,44 +1,22 @@
 """dragin_lab: see, token by token, why a language model retrieved. Public names load on first use."""
 
-# ruff: noqa: F401
 from __future__ import annotations
 
 TYPE_CHECKING = False  # as in typing, which takes long to import: until the command line listens, Ctrl-C is Python's
-if TYPE_CHECKING:  # what ``_WHERE`` says, for type checkers and editors
+if TYPE_CHECKING:
     from typing import Any
-
-    from dragin_lab import almanac, views
-    from dragin_lab.catalog.methods import method, methods, what, when
-    from dragin_lab.core.formulators import Formulator, Gap
-    from dragin_lab.core.prompts import Exemplar, PromptTemplate
-    from dragin_lab.core.trigger import Trigger
-    from dragin_lab.engines.capture import capture
-    from dragin_lab.lab import Lab
-    from dragin_lab.retrieval.bm25 import BM25
-    from dragin_lab.retrieval.corpus import Corpus
-    from dragin_lab.run.benchmark import benchmark
-    from dragin_lab.run.cluster import Cluster
-    from dragin_lab.run.sweeps import Sweep
-    from dragin_lab.study.fitting import fit_trigger
-    from dragin_lab.study.paper_tables import table
-    from dragin_lab.study.runs import Runs
-    from dragin_lab.study.spans import Spans
-    from dragin_lab.study.whatif import Replay
-    from dragin_lab.trace.trace import Branches, Draft, Passage, Question, Trace
-    from dragin_lab.triggers.call import Call
-    from dragin_lab.views.comparing import compare
-    from dragin_lab.views.pages import page
-    from dragin_lab.widgets.exploring import browse, explore
-    from dragin_lab.widgets.tuning import tune
 
 __version__ = "0.1.0"
 
+#: Where the public names live; ``__init__.pyi`` says the same to type checkers and editors (``python -m tools.stub``).
 _NAMES = {
     "catalog.methods": "method methods what when",
     "core.formulators": "Formulator Gap",
     "core.prompts": "Exemplar PromptTemplate",
     "core.trigger": "Trigger",
     "engines.capture": "capture",
+    "engines.transformers": "LanguageModel",
+    "errors": "DraginLabError",
     "retrieval.bm25": "BM25",
     "retrieval.corpus": "Corpus",
     "run.benchmark": "benchmark",
@@ -78,4 +56,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return sorted([*__all__, *_ROOMS, "__version__"])

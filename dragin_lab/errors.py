@@ -55,3 +55,8 @@ def explain(interrupt: KeyboardInterrupt, message: str) -> None:
     """Add what an interrupt left behind; a notebook shows that one line in place of the traceback."""
     interrupt.add_note(message)
     interrupt._render_traceback_ = lambda: [f"KeyboardInterrupt: {message}"]  # type: ignore[attr-defined]  # IPython's hook
+
+
+def describe_error(error: Exception) -> str:
+    """Our own errors are sentences for people; others are named."""
+    return str(error) if isinstance(error, DraginLabError) else f"{type(error).__name__}: {error}"

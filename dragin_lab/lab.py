@@ -26,10 +26,11 @@ from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.doors import as_retriever
+from dragin_lab.run.batches import ask_many
 from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.branch import branch
 from dragin_lab.run.cache import Cache, as_cache
-from dragin_lab.run.drivers import Stream, ask_many, finish_stream, stream
+from dragin_lab.run.episodes import Stream, finish_stream, stream
 from dragin_lab.run.setup import Setup, as_method
 from dragin_lab.run.sweeps import Sweep, read_sweep, run_methods, sweep
 from dragin_lab.study.runs import Runs

@@ -116,7 +116,7 @@ def recorded(
     lab: Lab, asked: Any, how: Method, folder: Path, *, limit: int | None = None, title: str = "", **options: Any
 ) -> RunRecord:
     """Run a method over questions, in this very folder; ``options`` are those of ``open_run``."""
-    with open_run(lab, how, as_benchmark(asked, limit), folder, title=title, **options) as go_on:
+    with open_run(lab.setup(how), how, as_benchmark(asked, limit), folder, title=title, **options) as go_on:
         go_on(None)
     return read_run(folder)
 

@@ -17,6 +17,7 @@ from dragin_lab.engines.engine import Watch
 from dragin_lab.lab import Lab
 from dragin_lab.run.cluster import Cluster, Recipe
 from dragin_lab.run.rundir import RunRecord
+from dragin_lab.run.setup import Setup
 from dragin_lab.trace.trace import Draft
 
 
@@ -47,13 +48,13 @@ class ScriptedRecipe(Recipe):
     names: str = ""
     loads: bool = True
 
-    def open(self) -> Lab:
+    def open(self) -> Setup:
         if not self.loads:
             os.kill(os.getpid(), signal.SIGKILL)
         lm = DyingModel(self.deadly, self.once, self.seconds)
         if self.names and not _first(self.names):
             lm.name = "another"
-        return Lab(lm, retriever=ScriptedRetriever())
+        return Setup(lm, ScriptedRetriever() if self.searches else None)
 
 
 def _first(path: str) -> bool:

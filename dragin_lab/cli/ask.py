@@ -25,11 +25,11 @@ from dragin_lab.cli.options import (
 from dragin_lab.cli.outputs import RunFailedError, echo, is_coloured
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.files import as_path
-from dragin_lab.run.serving import check_question
+from dragin_lab.run.episodes import check_question
 from dragin_lab.run.sweeps import describe_losses
 
 if TYPE_CHECKING:
-    from dragin_lab.run.drivers import Stream
+    from dragin_lab.run.episodes import Stream
 
 
 @click.command(short_help="Answer a question and show where the method retrieved.")
@@ -77,7 +77,7 @@ def follow_events(events: Stream) -> None:
     Every text that the model writes has a line of its own: a draft, what is written with passages, the answer. What is
     written with passages may go on after the sentence that is kept, and the next draft writes that part again.
     """
-    from dragin_lab.run.drivers import Decided, Retrieved, StepDone, TokenWritten
+    from dragin_lab.run.episodes import Decided, Retrieved, StepDone, TokenWritten
 
     live, dim = sys.stderr.isatty(), is_coloured(sys.stderr)
     writing: tuple[int, str] | None = None

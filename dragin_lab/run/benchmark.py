@@ -18,14 +18,13 @@ from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import datasets
 from dragin_lab.data.questions import PLAIN, is_own
 from dragin_lab.data.tabular import HUB
-from dragin_lab.errors import SettingError, explain
+from dragin_lab.errors import SettingError, describe_error, explain
 from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
-from dragin_lab.run.drivers import ask_many
+from dragin_lab.run.batches import ask_many
 from dragin_lab.run.rundir import CONFIG, FORMAT, Line, RunStoppedError
 from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record_of
-from dragin_lab.run.serving import describe_error, describe_model, describe_retriever, render_chat
-from dragin_lab.run.setup import Setup
+from dragin_lab.run.setup import Setup, describe_model, describe_retriever, render_chat
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Passage, Question
 

@@ -18,8 +18,7 @@ from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.retrieval.doors import as_passages
-from dragin_lab.run.drivers import Stream, finish_stream, kind_of
-from dragin_lab.run.serving import open_episode
+from dragin_lab.run.episodes import Stream, finish_stream, kind_of, open_episode
 from dragin_lab.run.setup import Setup
 from dragin_lab.text import write_compared
 from dragin_lab.trace.frames import differences

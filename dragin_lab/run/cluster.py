@@ -24,20 +24,13 @@ from typing import Any, NamedTuple
 
 from dragin_lab.checks import count, instance, number, shown, text
 from dragin_lab.core.method import Method
-from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
+from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError, describe_error
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.benchmark import record_episodes
+from dragin_lab.run.episodes import refuse_question
 from dragin_lab.run.runwriter import Finished, record_of
-from dragin_lab.run.serving import (
-    describe_error,
-    describe_library,
-    describe_model,
-    describe_retriever,
-    refuse_question,
-    render_chat,
-)
-from dragin_lab.run.setup import Setup
+from dragin_lab.run.setup import Setup, describe_library, describe_model, describe_retriever, render_chat
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from dragin_lab import __version__
 from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.core.episode import Retriever
@@ -39,7 +44,7 @@ class Setup:
     @property
     def writer(self) -> Any:
         """The model with the cache before it."""
-        return cached(self.model, self.cache)
+        return self.model if self.cache is None else cached(self.model, self.cache)
 
     def template(self, method: Method, asked: PromptTemplate | None = None) -> PromptTemplate:
         """The prompt in the form that a method answers in: ``prompt``, else ``asked``, else the model's default.
@@ -86,3 +91,36 @@ def check_needs(method: Method, model: Any) -> None:
         )
     if "entities" in method.trigger.needs:
         method.pipeline.require_entities()
+
+
+# -- what is recorded of it -------------------------------------------------------------------------------------------
+
+
+@cache
+def describe_library() -> dict[str, str]:
+    """The version of this package, and the SHA-256 (hex) of its source, which an unreleased change has too."""
+    digest, root = sha256(), Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+    return {"version": __version__, "source": digest.hexdigest()}
+
+
+def describe_retriever(retriever: Any) -> dict[str, Any] | None:
+    """What a retriever records of itself (``provenance``); None for none."""
+    return None if retriever is None else dict(retriever.provenance())
+
+
+def describe_model(lm: Any) -> dict[str, Any]:
+    """What a model records of itself (``provenance``), with the hash of its tokenizer and the ids that end a text."""
+    identity = getattr(lm, "identity", None)
+    known = (identity() if callable(identity) else None) or {}  # a cluster's workers have recorded both
+    return dict(lm.provenance()) | {key: known[key] for key in ("tokenizer_sha256", "eos") if key in known}
+
+
+def render_chat(lm: Any) -> str:
+    """A short talk as the model's chat template writes it; "" where it has none or refuses the turns."""
+    tokenizer: Any = getattr(lm, "tokenizer", None)
+    with suppress(SettingError):
+        if getattr(tokenizer, "chats", False):
+            return str(tokenizer.chat([("user", "Who?"), ("assistant", "Bo."), ("user", "When?")]))
+    return ""

@@ -10,8 +10,7 @@ from uuid import uuid4
 import ipywidgets as ipw
 import plotly.graph_objects as go
 
-from dragin_lab.errors import SettingError
-from dragin_lab.run.serving import describe_error
+from dragin_lab.errors import SettingError, describe_error
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.facts import esc
 

@@ -19,7 +19,7 @@ from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path
 from dragin_lab.run.branch import stream_branch
-from dragin_lab.run.drivers import TokenWritten, stream
+from dragin_lab.run.episodes import TokenWritten, stream
 from dragin_lab.run.setup import MakesSetups
 from dragin_lab.study.runs import Runs
 from dragin_lab.study.spans import Spans

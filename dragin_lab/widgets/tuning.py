@@ -16,7 +16,7 @@ from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.checks import instance, several
 from dragin_lab.core.settings import title_setting
 from dragin_lab.errors import SettingError
-from dragin_lab.run.drivers import stream
+from dragin_lab.run.episodes import stream
 from dragin_lab.run.setup import MakesSetups
 from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.truth import find_labels

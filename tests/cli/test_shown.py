@@ -16,7 +16,7 @@ import dragin_lab as dl
 from dragin_lab.cli import app
 from dragin_lab.cli.ask import follow_events
 from dragin_lab.cli.outputs import echo
-from dragin_lab.run.drivers import Retrieved, TokenWritten
+from dragin_lab.run.episodes import Retrieved, TokenWritten
 from dragin_lab.trace.trace import Question, Trace
 
 ADDRESSES = ("http://ann:12/s3cret@127.0.0.1:9/wiki", "ann:s3cret@more@127.0.0.1:9/wiki")

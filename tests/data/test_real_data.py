@@ -18,7 +18,7 @@ from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.retrieval.analysis import terms
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.run import lab
+from dragin_lab import lab
 from dragin_lab.trace.trace import Trace
 
 DATA = Path(os.environ.get("DRAGIN_LAB_DATA") or Path(__file__).parents[2] / "data")

@@ -29,7 +29,7 @@ from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.sources import hash_weights
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
-from dragin_lab.run.drivers import TokenWritten
+from dragin_lab.run.episodes import TokenWritten
 from dragin_lab.trace.trace import Draft, Prompt
 
 pytest.importorskip("gguf")

@@ -17,8 +17,7 @@ from dragin_lab.engines.engine import Watch
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.retrieval.doors import RetrieverError
-from dragin_lab.run.drivers import Decided, Ended, Retrieved, StepDone, Stream, TokenWritten
-from dragin_lab.run.serving import search_all
+from dragin_lab.run.episodes import Decided, Ended, Retrieved, StepDone, Stream, TokenWritten, search_all
 from dragin_lab.trace.trace import Draft, Passage, Question, Trace
 
 QUESTION = "Who made it?"

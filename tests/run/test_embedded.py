@@ -102,7 +102,7 @@ def test_five_thresholds_make_less_than_five_runs(tmp_path: Path) -> None:
     shared = lab.replace(cache=None).sweep(asked, chosen, threshold=thetas, output=tmp_path, progress=False)
     alone = []
     for one in shared.methods:
-        with open_run(lab, one, asked, None) as go_on:
+        with open_run(lab.setup(one), one, asked, None) as go_on:
             alone.append(go_on(None))
     assert list(shared.predictions) == alone
     assert shared.values == tuple(thetas)

@@ -164,7 +164,7 @@ def test_a_run_grows_to_more_questions(whole: Path, tmp_path: Path) -> None:
 
 def test_a_method_that_shows_a_form_is_recorded_with_its_own_exemplars(tmp_path: Path) -> None:
     how, lm = method("self-ask"), AnsweringModel()
-    template = run_config(Lab(lm, retriever=ScriptedRetriever()), how, Benchmark("a", ()))["template"]
+    template = run_config(Lab(lm, retriever=ScriptedRetriever()).setup(how), how, Benchmark("a", ()))["template"]
     assert template["form"] == "self-ask"
     assert "Follow up:" in template["exemplars"][0]["rationale"]
 
@@ -183,7 +183,7 @@ class Chatting(AnsweringModel):
 
 
 def settings_of(lm: Any, **options: Any) -> dict[str, Any]:
-    return run_config(Lab(lm, retriever=ScriptedRetriever(), **options), DRAGIN, Benchmark("a", ()))
+    return run_config(Lab(lm, retriever=ScriptedRetriever(), **options).setup(DRAGIN), DRAGIN, Benchmark("a", ()))
 
 
 def test_a_run_is_not_continued_with_another_tokenizer_or_prompt(tmp_path: Path) -> None:
