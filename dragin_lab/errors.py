@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dragin_lab.text import hide_secrets
+
 
 class DraginLabError(Exception):
     """Base of every error that the command line prints without a traceback."""
@@ -58,5 +60,13 @@ def explain(interrupt: KeyboardInterrupt, message: str) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Our own errors are sentences for people; others are named."""
-    return str(error) if isinstance(error, DraginLabError) else f"{type(error).__name__}: {error}"
+    """Our own errors are sentences for people; others are named. Without passwords in addresses."""
+    return hide_secrets(str(error) if isinstance(error, DraginLabError) else f"{type(error).__name__}: {error}")
+
+
+def hide_in_error(error: Exception) -> Exception:
+    """The error, without passwords in the addresses that its message names."""
+    if hide_secrets(str(error)) == str(error):
+        return error
+    error.args = tuple(hide_secrets(part) if isinstance(part, str) else part for part in error.args)
+    return error if hide_secrets(str(error)) == str(error) else SearchServerError(describe_error(error))

@@ -53,6 +53,18 @@ def without_secrets(address: str) -> str:
     return split_credentials(address)[1]
 
 
+#: In a message: the credentials of an address, and the value of a secret in its query.
+_CREDENTIALS = re.compile(r"(?<=//)[^\s/?#]+@")
+_QUERY = re.compile(
+    r"([?&](?:api[_-]?key|access[_-]?key|token|auth|password|secret|key|sig)=)[^&\s'\"#]+", re.IGNORECASE
+)
+
+
+def hide_secrets(message: str) -> str:
+    """A message, or an address, without the user, the password and the keys in the addresses that it names."""
+    return _QUERY.sub(r"\1***", _CREDENTIALS.sub("", message))
+
+
 def hide_typed_secrets(message: str, typed: Iterable[str]) -> str:
     """A message without the credentials in words that were typed; what it quotes of a word that holds some is "***"."""
     written = (form for word in typed for form in (word, repr(word)[1:-1]))

@@ -111,7 +111,10 @@ class Engine:
         return {"model": self.name}
 
     def identity(self) -> dict[str, Any] | None:
-        """All that can change a bit of it, beside the request, fit for JSON; None: nothing it writes is cached."""
+        """All that can change a bit of it, beside the request, fit for JSON; None: nothing it writes is cached.
+
+        What is cached is known by the ids of its prompt, so the tokenizer then has ``encode_prompt``.
+        """
         return None
 
     def identify(self, **facts: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -97,6 +98,7 @@ def ask_many(setup: Setup, questions: Iterable[str | Question], method: Method, 
 def _answer_many(setup: Setup, questions: Iterator[str | Question], method: Method, batch_size: int) -> Iterator[Trace]:
     server = SideBySide(setup.writer, setup.retriever_for(method), batch_size)
     under_way: list[Running] = []
+    draws = Counter[Any]()  # how often each question was asked in this call
     more, broken, answered, warned = True, None, 0, 0
 
     def note_batch(trace: Trace) -> Trace:
@@ -117,7 +119,9 @@ def _answer_many(setup: Setup, questions: Iterator[str | Question], method: Meth
                     more, broken = False, error
                     break
                 try:
-                    opened.append((open_episode(setup, method, question), None))
+                    same = question if isinstance(question, str) else (question.id, question.text)
+                    opened.append((open_episode(setup, method, question, draw=draws[same]), None))
+                    draws[same] += 1
                 except Exception as error:  # noqa: BLE001 - the other questions are still answered
                     yield refuse_question(question, method, error)
                 else:

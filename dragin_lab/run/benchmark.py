@@ -24,7 +24,7 @@ from dragin_lab.progress import Progress
 from dragin_lab.run.batches import ask_many
 from dragin_lab.run.rundir import CONFIG, FORMAT, Line, RunStoppedError
 from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record_of
-from dragin_lab.run.setup import Setup, describe_model, describe_retriever, render_chat
+from dragin_lab.run.setup import Setup, describe_model, describe_retriever, hide_in, render_chat
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Passage, Question
 
@@ -209,7 +209,7 @@ def run_config(setup: Setup, method: Method, asked: Benchmark, *, traces: bool |
         "method": method.settings,
         "model": model,
         # What identifies a custom retriever: its answers too.
-        "retriever": retriever.identity() if hasattr(retriever, "identity") else describe_retriever(retriever),
+        "retriever": hide_in(retriever.identity()) if hasattr(retriever, "identity") else describe_retriever(retriever),
         "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
         | template.described
         | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]}

@@ -68,7 +68,7 @@ def stream_branch(setup: Setup, method: Method, trace: Trace, *, watched: bool =
         own = method.trigger
         kind = type(type(own).__name__, (_Overruled, type(own)), {"branching": branching})
         method = replace(method, trigger=kind(**{f.name: getattr(own, f.name) for f in fields(own)}))
-    running = open_episode(setup, method, trace.question)
+    running = open_episode(setup, method, trace.question, draw=trace.provenance.get("draw", 0))
     branching.trace = running.trace
     running.trace.method, running.trace.parting = dict(trace.method), branching.change.parting
     then, now = ({k: v for k, v in one.provenance.items() if k not in _FREE} for one in (trace, running.trace))

@@ -3,7 +3,7 @@
 A draft is cached as its tokens, what was measured on them and the attention among them. To serve it, its ``Stop`` is
 asked about those tokens in order, so it ends where it would have ended. A draft that needs more tokens than are cached
 is written from its beginning and replaces them. A key holds all that can change what is written: the model's
-``identity``, the prompt, the bias on its tokens and the ids it begins with.
+``identity``, the ids of the prompt, the bias on its tokens and the ids it begins with.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,6 +144,10 @@ class Cache(AbstractContextManager["Cache"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, and what is unpickled, shares the folder; one in memory begins empty."""
+        return partial(Cache, self.folder, limit=self.limit), ()
+
     def __repr__(self) -> str:
         where = "in memory" if self.folder is None else str(self.folder)
         return f"Cache({where}, {len(self):,} entries, {self.nbytes / 2**20:.1f} MiB; {self.counts})"
@@ -172,12 +177,22 @@ class _Memory(OrderedDict[str, bytes]):
 
 
 class _Plain(diskcache.Disk):
-    """Values are bytes, so that nothing in a file that may be someone else's is unpickled; no key is ever read."""
+    """A folder that may be someone else's: nothing in it is unpickled, no key is read, no file outside it touched."""
 
     def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
         if mode not in (diskcache.core.MODE_RAW, diskcache.core.MODE_BINARY):
             raise ValueError("a value that is not bytes")
+        if filename is not None and not self._is_inside(filename):
+            raise ValueError("an entry that names a file outside the folder")
         return super().fetch(mode, filename, value, read)
+
+    def remove(self, file_path: str) -> None:
+        if self._is_inside(file_path):
+            super().remove(file_path)
+
+    def _is_inside(self, name: Any) -> bool:
+        folder = Path(self._directory).resolve()
+        return isinstance(name, str) and (folder / name).resolve().is_relative_to(folder)
 
 
 def _open_folder(folder: Path, limit: int) -> Any:
@@ -257,7 +272,7 @@ class CachedModel:
             if (served := replay(stored, request, self.lm.tokenizer, watch)) is not None:
                 counts.drafts_served += 1
                 counts.tokens_served += len(served)
-                return served
+                return replace(served, prompt_offsets=self._encode(request)[1])
         counts.drafts_outgrown += outgrown
         counts.drafts_made += not outgrown
         return None
@@ -269,9 +284,14 @@ class CachedModel:
         return draft if request.among else replace(draft, among=None)
 
     def _draft_key(self, request: Write, attention: bool) -> str:
-        prompt = request.prompt
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in request.bias]
-        return self._key("draft", [prompt.text, prompt.special, bias, attention, request.hidden, request.prefix])
+        return self._key("draft", [self._encode(request)[0], bias, attention, request.hidden, request.prefix])
+
+    def _encode(self, request: Write) -> tuple[list[int], np.ndarray]:
+        """A prompt's ids (p,) and spans (p, 2): its text may stand for other ids, and other texts for the same."""
+        tokenizer: Any = self.lm.tokenizer
+        ids, offsets = tokenizer.encode_prompt(request.prompt, self.lm.name)
+        return ids, offsets
 
     def _key(self, kind: str, request: Any) -> str:
         return sha256(json.dumps([self._identity, kind, request], sort_keys=True).encode()).hexdigest()

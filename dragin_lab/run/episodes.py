@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
-
-import numpy as np
 
 from dragin_lab import __version__
 from dragin_lab.catalog.methods import start_episode
@@ -17,7 +17,7 @@ from dragin_lab.checks import shown
 from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.engines.engine import stream_draft
-from dragin_lab.errors import SettingError, describe_error, explain
+from dragin_lab.errors import SettingError, describe_error, explain, hide_in_error
 from dragin_lab.run.setup import Setup, describe_retriever
 from dragin_lab.text import printable
 from dragin_lab.trace.trace import Decision, Draft, Passage, Question, Step, Trace
@@ -34,8 +34,8 @@ class Running:
     An error that the episode does not handle ends it; the trace records it, and ``failed`` holds it.
     """
 
-    def __init__(self, episode: Episode[None], trace: Trace, seed: int) -> None:
-        self.trace, self.seed = trace, seed
+    def __init__(self, episode: Episode[None], trace: Trace) -> None:
+        self.trace = trace
         self.request: Request | None = None
         self.failed: Exception | None = None
         self.episode = episode
@@ -43,8 +43,10 @@ class Running:
 
     @property
     def draft_seed(self) -> int:
-        """The next draft's own seed, so that it does not repeat the draws of the one before it."""
-        return int(np.random.SeedSequence([self.seed, len(self.trace.continuations)]).generate_state(1)[0])
+        """The next draft's own seed: of the run's seed, the question and the draft's place in the episode."""
+        asked, recorded = self.trace.question, self.trace.provenance
+        drawn = [recorded["seed"], asked.id, asked.text, recorded.get("draw", 0), len(self.trace.continuations)]
+        return int.from_bytes(sha256(json.dumps(drawn).encode()).digest()[:4])
 
     def send(self, answer: Any) -> None:
         """Answer the request, with an exception where it failed; the first time None, to begin."""
@@ -72,9 +74,11 @@ class Running:
 
 
 def open_episode(
-    setup: Setup, method: Method, question: str | Question, gold: str | Iterable[str] | None = None
+    setup: Setup, method: Method, question: str | Question, gold: str | Iterable[str] | None = None, draw: int = 0
 ) -> Running:
     """A question's episode, not started; ``gold`` replaces the question's own gold answers.
+
+    ``draw`` tells the answers to one question apart that are sampled under one seed.
 
     Raises ``SettingError`` for an empty question.
     """
@@ -87,12 +91,14 @@ def open_episode(
         "template": template.described,
     }
     trace = Trace(question, method.settings, provenance=provenance)
+    if draw:
+        trace.provenance["draw"] = draw
     if template.chosen:
         trace.provenance["exemplars"] = template.chosen
     if setup.prompt is not None and setup.prompt.exemplars and template.exemplars != setup.prompt.exemplars:
         trace.notes.append(f"the exemplars do not show what {method.name} writes, so its own stand in their place")
     episode = start_episode(method, trace, template, model.tokenizer, window=model.context_window)
-    return Running(episode, trace, setup.seed)
+    return Running(episode, trace)
 
 
 def check_question(question: str | Question, gold: str | Iterable[str] | None = None) -> Question:
@@ -197,7 +203,7 @@ def stream(
     *,
     watched: bool = True,
 ) -> Stream:
-    """``Lab.stream``. Each draft draws from a seed made of the setup's and of its place in the episode."""
+    """``Lab.stream``."""
     return Stream(setup, open_episode(setup, method, question, gold), method, watched=watched)
 
 
@@ -293,5 +299,5 @@ def search_all(retriever: Any, requests: Sequence[Search]) -> list[Results]:
         try:
             found.append(list(retriever.search(request.query, request.k)))
         except Exception as error:  # noqa: BLE001 - belongs to the episode that asked
-            found.append(error)
+            found.append(hide_in_error(error))
     return found

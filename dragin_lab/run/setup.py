@@ -19,6 +19,7 @@ from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.data.exemplars import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.run.cache import Cache, cached
+from dragin_lab.text import hide_secrets
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,16 @@ def describe_library() -> dict[str, str]:
 
 def describe_retriever(retriever: Any) -> dict[str, Any] | None:
     """What a retriever records of itself (``provenance``); None for none."""
-    return None if retriever is None else dict(retriever.provenance())
+    return None if retriever is None else hide_in(dict(retriever.provenance()))
+
+
+def hide_in(value: Any) -> Any:
+    """Plain data without passwords in its addresses."""
+    if isinstance(value, dict):
+        return {key: hide_in(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [hide_in(one) for one in value]
+    return hide_secrets(value) if isinstance(value, str) else value
 
 
 def describe_model(lm: Any) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from answering import AnsweringModel, questions
 from command import Command, interrupt_on_terminal
 
 import dragin_lab as dl
+from dragin_lab import lab as lab_module
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import options
 from dragin_lab.cli import run as cli_run
 from dragin_lab.errors import ModelError
-from dragin_lab import lab as lab_module
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.rundir import find_runs

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from command import Command
 
+from dragin_lab import lab
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.cli import app as cli
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.retrieval.analysis import terms
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab import lab
 from dragin_lab.trace.trace import Trace
 
 DATA = Path(os.environ.get("DRAGIN_LAB_DATA") or Path(__file__).parents[2] / "data")

@@ -31,7 +31,7 @@ def test_a_worker_gives_what_a_run_writes(tmp_path: Path) -> None:
     assert recorded["model"]["model"] == {"id": "scripted"}
     assert recorded["retriever"] == {"kind": "ScriptedRetriever"}
     options = {"batch_size": 1, "traces": False}
-    answers = list(worker.answer(questions(2), DRAGIN, {"exemplars": PromptTemplate()}, options))
+    answers = list(worker.answer(questions(2), DRAGIN, {"prompt": PromptTemplate()}, options))
     assert [one.line for one in answers] == [json.loads(line) for line in written.splitlines()]
     assert answers[0].trace is None
     assert Worker(ScriptedRecipe(searches=False)).load().recorded["retriever"] is None
