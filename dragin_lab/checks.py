@@ -64,8 +64,10 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf) -> f
 
 
 def count(name: str, value: Any, low: int = 1) -> int:
-    """``value`` as a whole number that is at least ``low``."""
+    """``value`` as a whole number that is at least ``low``; one of Python's or numpy's may be of any size."""
     whole = number(name, value, low)
+    if isinstance(value, numbers.Integral):
+        return int(value)  # a float has only 53 bits
     if whole != int(whole):
         raise SettingError(f"{name}={shown(value)} must be a whole number")
     return int(whole)

@@ -70,8 +70,19 @@ def inside(folder: Path, *names: str, error: type[DraginLabError], most: int = L
 
 
 def user_cache() -> Path:
-    """The folder of what is made or fetched once for a user: below ``XDG_CACHE_HOME``, by default ``~/.cache``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dragin_lab"
+    """The folder of what is made or fetched once for a user: below ``XDG_CACHE_HOME``, by default ``~/.cache``.
+
+    Raises ``SettingError`` where neither is known, as in a container that runs as a number.
+    """
+    if own := os.environ.get("XDG_CACHE_HOME"):
+        return Path(own) / "dragin_lab"
+    try:
+        return Path.home() / ".cache" / "dragin_lab"
+    except RuntimeError:
+        raise SettingError(
+            "this user has no home folder, so nothing can be kept for it; set XDG_CACHE_HOME to a folder that it may "
+            "write to"
+        ) from None
 
 
 def write_whole(path: str | Path, data: bytes) -> None:

@@ -8,30 +8,29 @@ trace = lab.ask("Who directed The Silent Fukain?", "dragin", threshold=1.1)
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.catalog.methods import restore_method
-from dragin_lab.checks import EMBEDDED, choice, count, instance, is_embedded, several, shown
+from dragin_lab.checks import count, instance, several, shown
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
-from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data.datasets import template_of
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import open_retriever
-from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.doors import as_retriever
 from dragin_lab.run.batches import ask_many
 from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.branch import branch
 from dragin_lab.run.cache import Cache, as_cache
 from dragin_lab.run.episodes import Stream, finish_stream, stream
-from dragin_lab.run.setup import Setup, as_method
+from dragin_lab.run.setup import Setup, as_method, check_arguments, is_engine, is_loaded, warn_of_almanac
 from dragin_lab.run.sweeps import Sweep, read_sweep, run_methods, sweep
 from dragin_lab.study.runs import Runs
 from dragin_lab.study.spans import Judged, Spans, judge
@@ -42,13 +41,18 @@ if TYPE_CHECKING:
     from dragin_lab.widgets.exploring import AskLive
     from dragin_lab.widgets.tuning import Tuner
 
+#: Models and indexes are opened one after another in a process: the libraries that load them are not thread-safe.
+_OPENING = threading.RLock()
+os.register_at_fork(after_in_child=lambda: globals().update(_OPENING=threading.RLock()))
+
 
 class Lab(AbstractContextManager["Lab"]):
     """What every question is asked with. Immutable; ``replace`` makes another.
 
     Args:
-        model: a folder, GGUF file, Hugging Face id or the address of a server (``engines.load.open_model``), a
-            ``LanguageModel``, or a ``Cluster``; None is Almanac's model.
+        model: a folder, GGUF file, Hugging Face id or the address of a server (``engines.load.open_model``); a loaded
+            causal language model of transformers, peft or torch.compile, with ``tokenizer``, which you may hook, steer,
+            edit or give other adapters at any time; an engine of your own or a ``Cluster``. None is Almanac's model.
         corpus: passages (a ``Corpus``, or what ``Corpus.load`` takes); None is Almanac's, with a warning where the
             model is another, or the cluster's.
         exemplars: worked examples: a ``PromptTemplate``, a list of ``Exemplar``, a YAML file, a benchmark's name for
@@ -60,8 +64,8 @@ class Lab(AbstractContextManager["Lab"]):
             where there is none; False forbids that too.
         layout: "dragin", "flare" or "chat" (the model's own chat template); None is that of the prompt.
         fields: columns of ``corpus``, where they are not id, title and text: "id=doc_id,text=contents" or a mapping.
-        loading: as for ``load.open_model``, where ``model`` is not an object: ``dtype``, ``device``, ``layer``,
-            ``tokenizer``, ``engine="llama.cpp"`` …
+        loading: as for ``load.open_model``: ``dtype``, ``device``, ``layer``, ``tokenizer``, ``engine="llama.cpp"`` …;
+            for a loaded model as for ``LanguageModel``.
 
     A model or passages given by name are opened when they are first needed. ``close``, or leaving a ``with``, frees
     a model in llama.cpp.
@@ -89,13 +93,13 @@ class Lab(AbstractContextManager["Lab"]):
         self.cache, self.uncached = as_cache(cache), cache is False
         self.prompt = exemplars if isinstance(exemplars, PromptTemplate | None) else template_of(exemplars)
         self._given["retriever"] = retriever if isinstance(retriever, str | None) else as_retriever(retriever)
-        self._loading = loading
+        self._loading, self._opened = loading, dict[str, Any]()
 
     def replace(self, **changes: Any) -> Lab:
         """The same lab with other arguments; what is not named is shared, a loaded model and an open index too."""
         own = {"seed": self.seed, "cache": not self.uncached and self.cache, "exemplars": self.prompt}
         arguments: dict[str, Any] = own | {"layout": self.layout} | self._given | self._loading
-        opened: dict[str, Any] = {key: self.__dict__[key] for key in ("model", "retriever") if key in self.__dict__}
+        opened = dict(self._opened)
         if "model" in changes or self._loading.keys() & changes.keys():
             opened.pop("model", None)
         if changes.keys() & {"model", "corpus", "retriever", "fields"}:  # a cluster brings its own retriever
@@ -108,22 +112,35 @@ class Lab(AbstractContextManager["Lab"]):
         if not isinstance(changes.get("model"), str | Path | None):
             arguments = {key: value for key, value in arguments.items() if key not in self._loading}
         lab = Lab(**arguments | changes)
-        lab.__dict__.update(opened)
+        lab._opened = opened
         return lab
 
-    @cached_property
+    @property
     def model(self) -> Any:
         """The ``LanguageModel``, ``LlamaModel``, ``ServerModel`` or ``Cluster``. Raises as ``load.open_model``."""
-        given = self._given["model"]
-        if given is not None and not isinstance(given, str | Path):
-            return given
-        from dragin_lab.engines.load import open_model  # brings torch, which a lab of another engine can do without
+        return self._open("model", self._open_model)
 
+    def _open(self, part: str, open_part: Callable[[], Any]) -> Any:
+        """Open a part once; what else is asked meanwhile, by other threads, waits for it."""
+        if part not in self._opened:
+            with _OPENING:
+                if part not in self._opened:
+                    self._opened[part] = open_part()
+        return self._opened[part]
+
+    def _open_model(self) -> Any:
+        given = self._given["model"]
+        if is_engine(given):
+            return given
+        from dragin_lab.engines.load import LanguageModel, open_model  # brings torch, which other engines do without
+
+        if is_loaded(given):
+            return LanguageModel(given, **self._loading)
         return open_model(None if given is None else str(given), **self._loading)
 
     def close(self) -> None:
         """Free a model in llama.cpp, and close the connections of one behind a server."""
-        if close := getattr(self.__dict__.get("model"), "close", None):
+        if close := getattr(self._opened.get("model"), "close", None):
             close()
 
     def __exit__(self, *_: object) -> None:
@@ -134,9 +151,12 @@ class Lab(AbstractContextManager["Lab"]):
         """Whether episodes are answered somewhere else (``cluster.Cluster``)."""
         return hasattr(self.model, "finish")
 
-    @cached_property
+    @property
     def retriever(self) -> Retriever:
         """What passages are fetched with. Raises as ``open_retriever``."""
+        return self._open("retriever", self._open_retriever)
+
+    def _open_retriever(self) -> Retriever:
         given, corpus = self._given["retriever"], self._given["corpus"]
         if not (given is None or isinstance(given, str)):
             return given
@@ -165,11 +185,19 @@ class Lab(AbstractContextManager["Lab"]):
         return self.setup().template(as_method(method, {}), asked)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what was opened by name, which whoever unpickles it opens again."""
-        return {key: value for key, value in vars(self).items() if key not in ("model", "retriever")}
+        """Without what was opened by name, which whoever unpickles it opens again.
+
+        Raises ``SettingError`` for a model that was loaded before: it would be copied, and no longer be the one hooked.
+        """
+        if is_loaded(self._given["model"]):
+            raise SettingError(
+                "a lab of a loaded model is not copied or sent to another process: the copy would be another model. "
+                "Open the model there, or use lab.replace(...), which shares it"
+            )
+        return vars(self) | {"_opened": {}}
 
     def __repr__(self) -> str:
-        parts = {key: self.__dict__.get(key, self._given[key]) for key in ("model", "retriever", "corpus")}
+        parts = {key: self._opened.get(key, self._given[key]) for key in ("model", "retriever", "corpus")}
         bare = {key: without_secrets(value) if isinstance(value, str) else value for key, value in parts.items()}
         shown = [f"{key}={value!r}" for key, value in bare.items() if value is not None]
         shown += [] if self.prompt is None else [f"exemplars={len(self.prompt.exemplars)}"]
@@ -354,42 +382,3 @@ class Lab(AbstractContextManager["Lab"]):
         from dragin_lab.widgets.tuning import tune
 
         return tune(traces, labels, lab=self, nlp=nlp)
-
-
-def check_arguments(
-    names: Iterable[str], given: Mapping[str, Any], layout: str | None, loading: Mapping[str, Any]
-) -> None:
-    """Raise ``SettingError`` for arguments of ``Lab`` that cannot be, alone or together; its ``names`` are those."""
-    model, corpus, retriever, fields = (given[key] for key in ("model", "corpus", "retriever", "fields"))
-    if loading:
-        from dragin_lab.engines.load import loading_arguments
-
-        for key in loading:
-            choice("argument", key, (*names, *loading_arguments()))
-    named = model is None or isinstance(model, str | Path)
-    if not (named or hasattr(model, "write") or hasattr(model, "finish")):
-        raise SettingError(f"model {shown(model)} is {type(model).__name__}; give a folder, an id or a LanguageModel")
-    if loading and not named:
-        raise SettingError(
-            f"{', '.join(loading)}: only for a model given by name; {type(model).__name__} is loaded already"
-        )
-    if hasattr(model, "finish") and not (corpus is None and retriever is None):
-        raise SettingError("a cluster searches its own passages; name them in its Recipe, and leave them out here")
-    if layout is not None:
-        choice("layout", layout, LAYOUTS)
-    own = not (retriever is None or isinstance(retriever, str))
-    if own and corpus is not None:
-        raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
-    if fields is not None and (own or is_embedded(corpus) or isinstance(corpus, Corpus)):
-        raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
-
-
-def warn_of_almanac(model: Any, retriever: Any) -> None:
-    """Warn of a model that is not Almanac's over Almanac's passages, which nobody named."""
-    named = getattr(model, "recipe", None) is not None and model.recipe.corpus is not None
-    if not (named or model.embedded) and retriever.provenance().get("corpus") == EMBEDDED:
-        warnings.warn(
-            f"{getattr(model, 'name', 'the model')} SEARCHES AN INVENTED WORLD: no passages were given, so it searches "
-            "Almanac's; give your own as corpus (--corpus), or 'almanac' where that is meant",
-            stacklevel=2,
-        )

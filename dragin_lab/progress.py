@@ -28,10 +28,12 @@ class Progress(tqdm):  # tqdm.auto would leave an empty control in a notebook th
         # Where a terminal does not know its size, tqdm takes it for too small and shows nothing.
         columns = max(40, min(100, shutil.get_terminal_size().columns - 1))
         bar = {"leave": False, "ncols": columns, "nrows": 24}
-        live = sys.stderr.isatty() or hasattr(shell, "kernel")
+        isatty = getattr(sys.stderr, "isatty", lambda: False)  # services have no standard error, or one of their own
+        live = isatty() or hasattr(shell, "kernel")
         # The rate of the whole run is steadier than that of its last questions.
         shape = {"initial": initial, "unit": "q", "smoothing": 0} | (bar if live else _LOG)
-        super().__init__(desc=printable(name), total=total, postfix=self._list_scores(), **shape)
+        shown = {"desc": printable(name), "total": total, "postfix": self._list_scores()}
+        super().__init__(**shown, **shape, disable=sys.stderr is None)
 
     def add(self, line: dict[str, Any]) -> None:
         """An episode has ended; its prediction line."""

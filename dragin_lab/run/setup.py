@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,11 +14,13 @@ from typing import Any, Protocol, runtime_checkable
 from dragin_lab import __version__
 from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.catalog.methods import method as make_method
+from dragin_lab.checks import EMBEDDED, choice, is_embedded, shown
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import METHODS, Method
-from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.prompts import LAYOUTS, PromptTemplate
 from dragin_lab.data.exemplars import template_for
 from dragin_lab.errors import SettingError
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.cache import Cache, cached
 from dragin_lab.text import hide_secrets
 
@@ -92,6 +95,58 @@ def check_needs(method: Method, model: Any) -> None:
         )
     if "entities" in method.trigger.needs:
         method.pipeline.require_entities()
+
+
+# -- what a lab is made with ------------------------------------------------------------------------------------------
+
+
+def is_engine(model: Any) -> bool:
+    """Whether it writes by itself: an engine, or a cluster."""
+    return hasattr(model, "write") or hasattr(model, "finish")
+
+
+def is_loaded(model: Any) -> bool:
+    """Whether it is an object that an engine has to be made of: a loaded model."""
+    return not (model is None or isinstance(model, str | Path) or is_engine(model))
+
+
+def check_arguments(
+    names: Iterable[str], given: Mapping[str, Any], layout: str | None, loading: Mapping[str, Any]
+) -> None:
+    """Raise ``SettingError`` for arguments of ``Lab`` that cannot be, alone or together; its ``names`` are those."""
+    model, corpus, retriever, fields = (given[key] for key in ("model", "corpus", "retriever", "fields"))
+    if loading:
+        from dragin_lab.engines.load import loading_arguments
+
+        for key in loading:
+            choice("argument", key, (*names, *loading_arguments()))
+    if is_loaded(model) and loading.get("tokenizer") is None:
+        raise SettingError(
+            f"model {shown(model)} is {type(model).__name__}; give a folder or a Hugging Face id, or a loaded causal "
+            "language model with its tokenizer: dl.Lab(model, corpus, tokenizer=tokenizer)"
+        )
+    if loading and is_engine(model):
+        raise SettingError(f"{', '.join(loading)}: only for a model that the lab opens; {type(model).__name__} is open")
+    if hasattr(model, "finish") and not (corpus is None and retriever is None):
+        raise SettingError("a cluster searches its own passages; name them in its Recipe, and leave them out here")
+    if layout is not None:
+        choice("layout", layout, LAYOUTS)
+    own = not (retriever is None or isinstance(retriever, str))
+    if own and corpus is not None:
+        raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
+    if fields is not None and (own or is_embedded(corpus) or isinstance(corpus, Corpus)):
+        raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
+
+
+def warn_of_almanac(model: Any, retriever: Any) -> None:
+    """Warn of a model that is not Almanac's over Almanac's passages, which nobody named."""
+    named = getattr(model, "recipe", None) is not None and model.recipe.corpus is not None
+    if not (named or model.embedded) and retriever.provenance().get("corpus") == EMBEDDED:
+        warnings.warn(
+            f"{getattr(model, 'name', 'the model')} SEARCHES AN INVENTED WORLD: no passages were given, so it searches "
+            "Almanac's; give your own as corpus (--corpus), or 'almanac' where that is meant",
+            stacklevel=2,
+        )
 
 
 # -- what is recorded of it -------------------------------------------------------------------------------------------
