@@ -6,20 +6,15 @@ Settings that have their default are left out, and ``registry.read_form`` reads 
 
 from __future__ import annotations
 
-import ast
-import functools
 import inspect
 import math
 import re
-import sys
-import sysconfig
-import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
-from hashlib import sha256
 from typing import Any, ClassVar, TypeVar
 
 from dragin_lab.checks import choice, count, flag, number, shown
+from dragin_lab.core.fingerprint import fingerprint_class, is_built_in
 from dragin_lab.errors import SettingError
 
 P = TypeVar("P", bound="Part")
@@ -27,8 +22,6 @@ P = TypeVar("P", bound="Part")
 #: What a method and its record call something of their own, beside the attributes of a part's base.
 _RESERVED = ("variant", "when", "what", "max_new_tokens", "top_k", "nlp", "calibration", "label", "measure", "unit",
              "defined", "pipeline", "calibrated")  # fmt: skip
-_INSTALLED = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")})
-_WRITTEN = ("__call__", "__post_init__")  # of a class, what neither the interpreter nor ``dataclass`` writes
 
 
 @dataclass(frozen=True)
@@ -122,16 +115,8 @@ class Part:
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits over a custom class: its source, and what it closes over or reads outside.
-
-        Your own functions and classes are followed wherever they are used. Of any other object its ``repr`` counts, or
-        its class where that does not say what it holds. Comments, docstrings and layout do not count. "" for what is
-        built in.
-        """
-        seen: dict[int, Any] = {}
-        own = [base for base in type(self).__mro__ if base is not object and not is_built_in(base)]
-        described = [_describe(base, seen) for base in own]
-        return sha256(repr(described).encode()).hexdigest()[:16] if own else ""
+        """What a custom class is: ``fingerprint.fingerprint_class``; "" for what is built in."""
+        return fingerprint_class(type(self))
 
     def _call(self, given: Any) -> Any:
         """What the function gives that it was made from."""
@@ -205,79 +190,3 @@ def _is_savable(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_savable, value))
     return value is None or type(value) in (bool, int, float, str)
-
-
-# -- what a custom definition is beside its settings: a trace is replayed by the one that made it ---------------------
-
-
-def is_built_in(thing: Any) -> bool:
-    """Whether a class or a function comes with the package."""
-    return (thing.__module__ or "").startswith("dragin_lab.")
-
-
-def _is_own(thing: Any) -> bool:
-    """Whether a class or a function is the user's, and not an installed package's."""
-    name = thing.__module__ or "__main__"
-    file = getattr(sys.modules.get(name), "__file__", None) or ""
-    installed = name in sys.builtin_module_names or is_built_in(thing) or file.startswith(_INSTALLED)
-    return name == "__main__" or not installed
-
-
-def _describe(value: Any, seen: dict[int, Any]) -> Any:
-    """What a value holds, as plain data; ``seen`` has what was described before, as a function may call itself."""
-    value = value.__func__ if isinstance(value, staticmethod | classmethod) else value
-    value = value.fget if isinstance(value, property) else value
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if id(value) in seen:
-        return f"<{list(seen).index(id(value))}>"
-    seen[id(value)] = value  # and so kept: nothing else gets its id
-    is_class, is_function = isinstance(value, type), inspect.isfunction(value)
-    if isinstance(value, Mapping):
-        holds: Iterable[Any] = [(str(key), one) for key, one in sorted(value.items(), key=str)]
-    elif isinstance(value, list | tuple):
-        holds = value
-    elif inspect.ismethod(value):
-        holds = value.__func__, value.__self__
-    elif isinstance(value, functools.partial):
-        holds = value.func, value.args, value.keywords
-    elif inspect.ismodule(value) or ((is_class or is_function) and not _is_own(value)):
-        return f"{getattr(value, '__module__', '')}.{value.__name__}"
-    elif is_class:
-        settings = getattr(value, "__dataclass_fields__", {})  # which are recorded by themselves
-        members = {name: member for name, member in vars(value).items() if name not in settings}
-        holds = [{name: one for name, one in members.items() if not name.startswith("__") or name in _WRITTEN}]
-    elif is_function:
-        source, names = _read_source(value)
-        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-        outside = {name: getattr(cell, "cell_contents", None) for name, cell in cells}
-        outside |= {name: value.__globals__[name] for name in names if name in value.__globals__}
-        holds = source, value.__defaults__, value.__kwdefaults__, outside
-    elif hasattr(value, "tobytes"):  # an array
-        return sha256(value.tobytes()).hexdigest()
-    elif _is_own(type(value)) and hasattr(value, "__dict__"):
-        holds = type(value), vars(value)
-    else:
-        text = type(value).__qualname__ if type(value).__repr__ is object.__repr__ else repr(value)
-        return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
-    return [_describe(one, seen) for one in holds]
-
-
-def _read_source(function: Any) -> tuple[str, set[str]]:
-    """The source without comments, docstrings and layout, and the names that it reads.
-
-    Without a source, as of code that was executed from a text, the compiled code stands in for it: another version of
-    Python then gives another fingerprint.
-    """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):  # SyntaxError: a lambda in the middle of a statement
-        code = function.__code__
-        constants = [one for one in code.co_consts if isinstance(one, bool | int | float | str | None)]
-        return repr((code.co_code, constants)), set(code.co_names)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            node.decorator_list = []  # what they decide are attributes of the class that they make
-            if ast.get_docstring(node) is not None:
-                node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree), {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
