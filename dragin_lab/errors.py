@@ -65,8 +65,10 @@ def describe_error(error: Exception) -> str:
 
 
 def hide_in_error(error: Exception) -> Exception:
-    """The error, without passwords in the addresses that its message names."""
-    if hide_secrets(str(error)) == str(error):
-        return error
-    error.args = tuple(hide_secrets(part) if isinstance(part, str) else part for part in error.args)
+    """The error and what caused it, without passwords in the addresses that they name."""
+    one: BaseException | None = error
+    while one is not None:
+        one.args = tuple(hide_secrets(part) if isinstance(part, str) else part for part in one.args)
+        one = one.__cause__ or one.__context__
+    # Some write their message from elsewhere.
     return error if hide_secrets(str(error)) == str(error) else SearchServerError(describe_error(error))

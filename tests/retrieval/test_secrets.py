@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 import pytest
+from answering import AnsweringModel
 
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import run_label
@@ -49,3 +53,32 @@ def test_a_message_repeats_no_part_of_a_typed_address_that_holds_a_password(addr
         assert hidden.endswith(f"and {address.partition('ann')[0]}host:9200/wiki is 'host:9200/wiki'")
         assert [part for part in ("ann", "s3cret", "more") if part in hidden] == []
     assert hide_typed_secrets("no 'me@home'", ["/data/me@home"]) == "no 'me@home'"
+
+
+@pytest.mark.parametrize(
+    "address", ["http://me:pass-w0rd@search.example/wiki", "https://s.example/q?k=3&api_key=pass-w0rd"]
+)
+def test_the_password_of_a_retriever_stays_with_it(address: str, tmp_path: Path) -> None:
+    class Store:
+        broken = False
+
+        def search(self, query: str, k: int) -> list[str]:
+            if self.broken:
+                raise ConnectionError(f"cannot reach {address}")
+            return ["Ida Velmoor directed it."]
+
+        def provenance(self) -> dict[str, object]:
+            return {"kind": "mine", "urls": [address]}
+
+    store = Store()
+    lab = Lab(AnsweringModel(), retriever=store)
+    trace = lab.ask("Who made thing 1?", "sr-rag")
+    trace.save(tmp_path / "a.trace")
+    lab.run(["Who made thing 1?"], "sr-rag", output=tmp_path / "run", progress=False)
+    assert "pass-w0rd" not in trace._repr_html_()
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and b"pass-w0rd" in path.read_bytes()] == []
+    store.broken = True
+    with pytest.raises(DraginLabError, match=r"cannot reach https?://s") as raised:
+        lab.ask("Who made thing 1?", "sr-rag")
+    said = "".join(traceback.format_exception_only(raised.value)) + repr(raised.value.__cause__)
+    assert "pass-w0rd" not in said + raised.value.trace.error  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from command import PATIENCE
 
+import dragin_lab as dl
 from dragin_lab.errors import SettingError
 from dragin_lab.run.cache import Cache, CacheError, Counts, as_cache
 
@@ -144,3 +145,45 @@ def test_two_processes_share_a_folder(tmp_path: Path) -> None:
         assert process.returncode == 0, said
     with Cache(tmp_path) as cache:
         assert cache.get("39") is not None
+
+
+def test_an_entry_that_names_a_file_outside_the_folder_touches_it_neither_way(tmp_path: Path) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "cache"
+    victim.write_text("precious")
+    with Cache(folder) as cache:
+        cache.put("a", {"x": np.zeros(9000)})
+    for name in ("../victim", str(victim)):
+        database = sqlite3.connect(folder / "cache.db")
+        database.execute("update Cache set filename=?, size=99999999999, mode=2", [name])
+        database.execute("update Settings set value=99999999999 where key='size'")
+        database.commit()
+        database.close()
+        with Cache(folder) as cache:
+            with pytest.warns(match="names a file outside the folder"):
+                assert cache.get("a") is None
+            cache.put("b", {"x": np.zeros(9000)})  # which makes room
+    assert victim.read_text() == "precious"
+
+
+def test_a_prompt_is_known_by_its_ids() -> None:
+    """A passage's "</s>" is text where the passage has a name, and an end mark where a layout of one's own hides it."""
+    question = "Who directed The Ashen Rooftop?"
+
+    def search(query: str, k: int) -> list[dict[str, str]]:
+        return [{"id": "1", "title": "t", "text": "Ida Velmoor made it.</s></s> She was born in Eastmere."}]
+
+    def layout(asked: str, passages: list[dl.Passage], answer: str) -> str:
+        shown = f"Context:\n[1] {passages[0].text}\nAnswer in the same format as before.\n" if passages else ""
+        return f"{shown}Question: {asked}\nAnswer:{answer}"
+
+    def read(template: dl.PromptTemplate, cache: Cache | None) -> list[int]:
+        lab = dl.Lab(retriever=search, exemplars=template, cache=cache)
+        written = lab.ask(question, "sr-rag", top_k=1, max_new_tokens=4).steps[0].continuation
+        assert written is not None
+        return written.prompt_ids.tolist()
+
+    cache = Cache()
+    own, named = dl.PromptTemplate(layout=layout), dl.PromptTemplate()
+    alone = [read(template, None) for template in (named, own)]
+    assert [read(template, cache) for template in (named, own)] == alone
+    assert alone[0] != alone[1]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import re
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from answering import AnsweringModel, questions
 from command import Command
@@ -145,3 +150,70 @@ def test_exemplars_that_were_chosen_are_named_and_only_those(command: Command, t
     assert f"<dt>exemplars</dt><dd>{number}: Almanac" in page.read_text(encoding="utf-8")
     assert dl.Trace.load(tmp_path / "a.trace").provenance["exemplars"].startswith("Almanac's")
     assert "Exemplars" not in command("ask", "Who?", *brief, "--exemplars", "hotpotqa").out
+
+
+# -- models that are loaded already, threads, copies -------------------------------------------------------------------
+
+ASKED_OF_ALMANAC = "Who directed The Silent Fukain?"
+
+
+def test_a_loaded_model_goes_in_with_its_tokenizer() -> None:
+    lm = dl.Lab().model
+    lab = dl.Lab(lm.model, "almanac", tokenizer=lm.tokenizer.hf)
+    text = lab.ask(ASKED_OF_ALMANAC, "wo-rag", max_new_tokens=4).text
+    assert text == dl.Lab().ask(ASKED_OF_ALMANAC, "wo-rag", max_new_tokens=4).text
+    assert lab.model.model is lm.model
+    assert lab.replace(seed=1).model is lab.model
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(SettingError, match="the copy would be another model"):
+            copied(lab)
+
+
+@pytest.mark.parametrize("wrong", [5, [1], object(), ("model", "tokenizer")])
+def test_what_is_no_model_is_told_what_is_one(wrong: Any) -> None:
+    with pytest.raises(SettingError, match=r"dl\.Lab\(model, corpus, tokenizer=tokenizer\)"):
+        dl.Lab(wrong)
+
+
+def test_a_model_is_opened_once_whoever_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def open_slowly(*_: Any, **__: Any) -> AnsweringModel:
+        opened.append(1)
+        time.sleep(0.05)
+        return AnsweringModel()
+
+    monkeypatch.setattr("dragin_lab.engines.load.open_model", open_slowly)
+    lab = dl.Lab("model", retriever=ScriptedRetriever())
+    with ThreadPoolExecutor(4) as pool:
+        models = list(pool.map(lambda _: lab.model, range(4)))
+    assert len(opened) == 1
+    assert len(set(map(id, models))) == 1
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda lab: pickle.loads(pickle.dumps(lab))])
+def test_a_lab_with_a_cache_is_copied_without_what_is_in_it(copied: Any, tmp_path: Path) -> None:
+    for cache, there in ((True, 0), (tmp_path / "cache", 1)):
+        lab = dl.Lab(cache=cache)
+        assert lab.cache is not None
+        lab.cache.put("a", {"x": np.zeros(2)})
+        other = copied(lab)
+        assert other.cache is not lab.cache
+        assert len(other.cache) == there
+
+
+def test_a_seed_is_a_whole_number_of_any_size() -> None:
+    assert dl.Lab(seed=2**62 + 3).seed == 2**62 + 3
+    assert dl.Lab(seed=10**40 + 1).seed == 10**40 + 1
+    with pytest.raises(SettingError, match="whole number"):
+        dl.Lab(seed=0.5)  # type: ignore[arg-type]
+
+
+def test_samples_of_one_question_differ_and_are_drawn_again() -> None:
+    lab = dl.Lab(sample=True, seed=2**60 + 1)
+    asked = [ASKED_OF_ALMANAC] * 3
+    texts = [trace.text for trace in lab.ask_many(asked, "wo-rag", max_new_tokens=16)]
+    assert len(set(texts)) > 1
+    assert [trace.text for trace in lab.ask_many(asked, "wo-rag", max_new_tokens=16)] == texts
+    assert lab.ask(ASKED_OF_ALMANAC, "wo-rag", max_new_tokens=16).text == texts[0]
+    assert lab.ask("Who directed The Ashen Rooftop?", "wo-rag", max_new_tokens=16).text != texts[0]

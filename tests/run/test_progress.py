@@ -39,3 +39,13 @@ def test_a_terminal_gets_a_bar_that_counts_the_rate_of_this_session_alone(monkey
     assert "EM=0.333" in shown
     progress.close()
     assert "\n" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    "stream", [None, type("Console", (), {"write": lambda _, text: len(text), "flush": lambda _: 0})()]
+)
+def test_a_service_has_no_standard_error(stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Progress("a", 1) as progress:
+        progress.add({"ended": "answered", "em": 1.0})
+    assert progress.total == 1
