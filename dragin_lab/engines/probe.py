@@ -69,8 +69,8 @@ def write_probe(probe: np.ndarray) -> list[float]:
 class Probed:
     """What a model in this process computes, told from what it computed before.
 
-    Within a process equal bits are the same model. Where two probes at the beginning differ, as on a device that sums in
-    no fixed order, ``NOISE`` times their difference is.
+    Within a process equal bits are the same model; where two probes at the beginning differ, as on a device that sums
+    in no fixed order, what differs by less than ``NOISE`` times that.
     """
 
     def __init__(self, first: np.ndarray, second: np.ndarray) -> None:

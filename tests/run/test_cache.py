@@ -150,9 +150,9 @@ def test_two_processes_share_a_folder(tmp_path: Path) -> None:
 def test_an_entry_that_names_a_file_outside_the_folder_touches_it_neither_way(tmp_path: Path) -> None:
     victim, folder = tmp_path / "victim", tmp_path / "cache"
     victim.write_text("precious")
-    with Cache(folder) as cache:
-        cache.put("a", {"x": np.zeros(9000)})
     for name in ("../victim", str(victim)):
+        with Cache(folder) as cache:
+            cache.put("a", {"x": np.zeros(9000)})
         database = sqlite3.connect(folder / "cache.db")
         database.execute("update Cache set filename=?, size=99999999999, mode=2", [name])
         database.execute("update Settings set value=99999999999 where key='size'")

@@ -118,7 +118,8 @@ def test_the_embedded_passages_are_only_said_to_hold_nothing_where_that_is_known
 def test_another_model_does_not_search_the_invented_world_in_silence() -> None:
     def warnings_of(lab: dl.Lab) -> list[str]:
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+            warnings.simplefilter("ignore")  # of Python, such as of a file that was never closed
+            warnings.simplefilter("always", UserWarning)
             lab.ask("Who made thing 3?", "wo-rag", max_new_tokens=4)  # which never searches
             before = len(caught)
             for _ in range(2):
@@ -159,7 +160,7 @@ ASKED_OF_ALMANAC = "Who directed The Silent Fukain?"
 
 def test_a_loaded_model_goes_in_with_its_tokenizer() -> None:
     lm = dl.Lab().model
-    lab = dl.Lab(lm.model, "almanac", tokenizer=lm.tokenizer.hf)
+    lab = dl.Lab(lm.model, "almanac", default_exemplars(), tokenizer=lm.tokenizer.hf)
     text = lab.ask(ASKED_OF_ALMANAC, "wo-rag", max_new_tokens=4).text
     assert text == dl.Lab().ask(ASKED_OF_ALMANAC, "wo-rag", max_new_tokens=4).text
     assert lab.model.model is lm.model

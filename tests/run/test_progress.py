@@ -41,9 +41,17 @@ def test_a_terminal_gets_a_bar_that_counts_the_rate_of_this_session_alone(monkey
     assert "\n" not in terminal.getvalue()
 
 
-@pytest.mark.parametrize(
-    "stream", [None, type("Console", (), {"write": lambda _, text: len(text), "flush": lambda _: 0})()]
-)
+class Console:
+    """One without ``isatty``, as programs with windows have it."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("stream", [None, Console()])
 def test_a_service_has_no_standard_error(stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
     with Progress("a", 1) as progress:
