@@ -76,7 +76,7 @@ def measure(
         return found
 
     ways = {"alone": lambda: answer(1), "side": lambda: answer(size)}
-    timed = interleaved(ways, rounds, before=lm.kept.clear, warm=False)
+    timed = interleaved(ways, rounds, before=lm.prefixes.clear, warm=False)
     found: dict[str, dict[str, Trace]] = timed.made
     traces = list(found["side"].values())
     drafts = [c for trace in traces for c in trace.continuations]

@@ -35,7 +35,7 @@ def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
     ids, _ = lm.tokenizer.encode_prompt(Prompt(text))
 
     def ours(attention: bool) -> list[int]:
-        lm.kept.clear()
+        lm.prefixes.clear()
         return lm.write(Write(Prompt(text), n, attention=attention)).ids.tolist()
 
     ways: dict[str, Callable[[], list[int]]] = {

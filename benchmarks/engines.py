@@ -85,7 +85,7 @@ def requantize(file: Path, path: Path) -> Path:
 def forget(model: Any) -> None:
     """Drop what earlier prompts left, so that each is read whole."""
     if hasattr(model, "kept"):
-        model.kept.clear()
+        model.prefixes.clear()
     else:
         model.write(Write(Prompt("."), 1))
 

@@ -164,7 +164,7 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
             ways["plain"] = lambda found=found: plain(lm, found["first"])
             order = [*WAYS[:3][:: 1 if place % 2 else -1], "plain"]
             for way in order:
-                lm.kept.clear()
+                lm.prefixes.clear()
                 if way == "ours":
                     dl.Lab(lm, retriever=retriever, exemplars=template).ask(questions[place - 1], method)
                 gc.collect()

@@ -48,7 +48,7 @@ def measure(
         "kept": lambda: sweep(thetas, True),
         "anew": lambda: sweep(thetas, False),
     }
-    timed = interleaved(ways, rounds, before=lm.kept.clear, warm=False)
+    timed = interleaved(ways, rounds, before=lm.prefixes.clear, warm=False)
     found: dict[str, Sweep] = timed.made
     check(found["kept"], found["anew"])
     tokens = {way: sum(line["tokens"] for lines in found[way].predictions for line in lines) for way in ways}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +13,6 @@ import numpy as np
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from dragin_lab.engines.check import check_path
 from dragin_lab.engines.transformers import LanguageModel
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft
@@ -92,9 +90,7 @@ def capture(
     given = _saved_tokenizer(model) if tokenizer is None else tokenizer
     lm = LanguageModel(model, given, layer=layer, heads=heads, alternatives=alternatives, check=False)
     if not lm.has_attention:
-        raise ModelError(f"{type(model).__name__} has no attention to capture; LanguageModel reads its logits alone")
-    if lm.tap.kind == "eager" and not (path := check_path(lm)).passed:
-        warnings.warn(f"{type(model).__name__}: {path}; what is measured may not be generate's", stacklevel=3)
+        raise ModelError(f"nothing to capture: {lm.no_attention}; a Lab of this model measures its probabilities")
     own, generate, tape = vars(model).get("generate"), model.generate, Tape()
 
     @wraps(generate)

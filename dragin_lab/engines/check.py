@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.generating import write_texts
-from dragin_lab.engines.tap import attention_layers, pick_heads, read_maps, use_attention
+from dragin_lab.engines.tap import attention_layers, layer_kinds, pick_heads
 from dragin_lab.engines.writing import Writing
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Prompt
@@ -26,7 +26,7 @@ _TOKENS, _PROMPT = 13, 10  # of the text, and of its prompt
 _PARTS = {"exemplars": (0, 3), "passages": (3, 7)}  # of the prompt, where it is read in parts
 _PADDED = 2  # tokens that the second text of the batch is shorter
 #: What is given up where a check fails, instead of the model.
-WHOLE, ALONE, APART = "prompts are read whole", "drafts are written one at a time", "its text may not be generate's"
+WHOLE, ALONE = "prompts are read whole", "drafts are written one at a time"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def run_checks(lm: Any) -> list[Check]:
         checks.append(Check(f"{what} gives the probabilities of one pass", apart, 1e-3 if sharp else 0.5, costs=costs))
         if lm.has_attention:
             off = max(_distance(a, b, "rows") for a, b in pairs)
-            checks.append(Check(f"{what} gives the rows of one pass", off, 1e-3 if sharp else 2e-2, costs=costs))
+            checks.append(Check(f"{what} gives the rows of one pass", off, 1e-3 if sharp else 4e-2, costs=costs))
 
     with lm.in_use():
         compare("decoding", [_begin(lm, ids)], "")
@@ -84,7 +84,7 @@ def run_checks(lm: Any) -> list[Check]:
                 text = _begin(lm, ids, parts)
                 lm.read(text)
             compare("a prompt read in parts", [text], WHOLE)
-            lm.kept.clear()
+            lm.prefixes.clear()
         if not lm.alone:
             texts = [_begin(lm, ids), _begin(lm, ids[_PADDED:])]
             for text in texts:
@@ -128,20 +128,14 @@ def _check_capture(lm: Any, ids: list[int], sharp: bool) -> list[Check]:
     tap, inputs = lm.tap, {"input_ids": torch.tensor([ids], device=lm.device), "use_cache": False}
     with lm.in_use():
         with tap.listen(len(ids)):
-            output = lm.model(**inputs, **tap.asks)
-            logits, rows = output.logits[0], tap.take(output)
+            logits, rows = lm.model(**inputs).logits[0], tap.rows_of_forward()
         plain = lm.model(**inputs).logits[0]
-        with use_attention(lm.model, "eager" if rows is not None else lm.model.config._attn_implementation):
-            maps = None if rows is None else lm.model(output_attentions=True, **inputs)
+        maps = None if rows is None else _read_maps(lm, inputs)
     near = 1e-4 if sharp else 5e-2
-    if tap.kind == "eager":
-        checks = [check_path(lm, ids)] if lm.model.config._attn_implementation != "eager" else []
-    else:
-        checks = [Check("logits equal with and without capture", _logit_distance(logits, plain), near)]
+    checks = [Check("logits equal with and without capture", _logit_distance(logits, plain), near)]
     if rows is None or maps is None:
         return checks
-    own = pick_heads(read_maps(lm.model, maps, lm.layer, list(attention_layers(lm.model))), tap.heads)[0].float()
-    rows = rows[0]  # (h, n, n)
+    rows, own = rows[0], pick_heads(maps, tap.heads)[0].float()  # (h, n, n)
     sinks = hasattr(getattr(tap, "module", None), "sinks")
     off = (rows.sum(-1) - 1).clamp_min(0) if sinks else (rows.sum(-1) - 1).abs()  # (h, n)
     note = "at most 1: this model has sinks" if sinks else ""
@@ -153,16 +147,26 @@ def _check_capture(lm: Any, ids: list[int], sharp: bool) -> list[Check]:
     ]
 
 
-def check_path(lm: Any, ids: Sequence[int] = range(_TOKENS)) -> Check:
-    """Whether a model whose attention capture exchanges gives the logits that it gives in ``generate``."""
-    inputs = {"input_ids": torch.tensor([list(ids)], device=lm.device), "use_cache": False}
-    with lm.in_use():
-        plain = lm.model(**inputs).logits
-        with use_attention(lm.model, "eager"):
-            logits = lm.model(**inputs).logits
-    limit = 1e-4 if lm.model.dtype == torch.float32 else 5e-2
-    note = f"capture needs eager attention, and generate takes {lm.model.config._attn_implementation}"
-    return Check("eager attention gives the logits of generate", _logit_distance(logits, plain), limit, note, APART)
+def _read_maps(lm: Any, inputs: dict[str, Any]) -> Tensor:
+    """The map (B, H, n, n) of the tapped layer by the model file's own eager attention."""
+    configs = {id(m.config): m.config for m in lm.model.modules() if hasattr(m, "config")}.values()
+    before = [(config, config._attn_implementation) for config in configs]
+    try:
+        for config, _ in before:
+            config._attn_implementation = "eager"
+        given = lm.model(output_attentions=True, **inputs).attentions or ()
+    finally:
+        for config, chosen in before:
+            config._attn_implementation = chosen
+    maps, having = [one for one in given if one is not None], list(attention_layers(lm.model))
+    places = {len(layer_kinds(lm.model.config)): lm.layer, len(having): having.index(lm.layer)}
+    if len(maps) not in places:
+        raise ModelError(
+            f"{type(lm.model).__name__} does not return the attentions of its {len(having)} layers, so what is "
+            "captured cannot be checked; load it with check=False to use it anyway"
+        )
+    attention: Tensor = maps[places[len(maps)]]
+    return attention
 
 
 def _logit_distance(a: Tensor, b: Tensor) -> float:

@@ -183,6 +183,11 @@ def stream_draft(engine: Any, request: Write, seed: int | None = None) -> Genera
     Raises what ``write`` raises. Closing the stream, or an interrupt while it waits, ends the writing after the token
     under way.
     """
+    if getattr(engine, "user", None) == threading.get_ident():  # which would wait for itself
+        raise SettingError(
+            "this model is writing a draft, and one of its triggers asked the same lab for a stream of another; use "
+            "lab.ask there, which answers within"
+        )
     drafts: queue.SimpleQueue[Draft | None] = queue.SimpleQueue()  # None: it has ended
     closed, written = threading.Event(), Future[Draft]()
 

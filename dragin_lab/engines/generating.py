@@ -1,14 +1,15 @@
-"""Drafts through transformers' own ``generate``: its logits and attention rows heard, its tokens followed and steered.
+"""Drafts through transformers' own ``generate``, with its logits and attention rows recorded and its tokens chosen.
 
-``generate`` writes one draft, or several side by side, padded on the left. A forward hook hears the raw logits and the
-tapped layer's rows, a ``LogitsProcessor`` adds a call's bias, draws and forces tokens, and a ``StoppingCriteria`` hands
-each draft its token and ends ``generate`` once every draft has ended and its last token has looked back.
+``generate`` writes one draft, or several side by side, padded on the left. After each forward the raw logits and the
+tapped layer's rows are recorded, a ``LogitsProcessor`` adds a call's bias, draws and forces tokens, and a
+``StoppingCriteria`` hands each draft its token and ends ``generate`` once every draft has ended and its last token has
+looked back. Nothing is hung onto the model: ``generate`` runs on a view of it.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 
 from dragin_lab.core.scores import entropy
-from dragin_lab.engines.kept import open_cache, split_cache
+from dragin_lab.engines.prefixes import open_cache, split_cache
 from dragin_lab.engines.writing import Writing, measure_logits
 
 #: What of a generation config is not ``generate``'s to decide here, and what it would sample by.
@@ -52,8 +53,8 @@ def list_warpers(config: Any) -> list[LogitsProcessor]:
 class _Choice(LogitsProcessor):
     """Chooses each draft's token: with its bias, the config's warpers and its own draws, or the one it is forced to."""
 
-    def __init__(self, lm: Any, beside: Sequence[Writing], hearing: _Hearing) -> None:
-        self.lm, self.beside, self.hearing = lm, beside, hearing
+    def __init__(self, lm: Any, beside: Sequence[Writing], recorder: _Recorder) -> None:
+        self.lm, self.beside, self.recorder = lm, beside, recorder
         config = lm.model.generation_config
         self.warpers = list_warpers(config) if lm.sample else []
         self.least = config.min_new_tokens or 0
@@ -61,7 +62,7 @@ class _Choice(LogitsProcessor):
         self.processed = torch.empty(0)  # (B, 1) entropies after processors, of this step; NaN where nothing changed
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        changed = bool(self.warpers) or not torch.equal(scores, self.hearing.logits.to(scores))
+        changed = bool(self.warpers) or not torch.equal(scores, self.recorder.logits.to(scores))
         self.processed = torch.full_like(scores[:, :1], torch.nan)
         if not changed and self.plain:
             return scores
@@ -83,27 +84,24 @@ class _Choice(LogitsProcessor):
         return scores
 
 
-class _Hearing(StoppingCriteria):
-    """Hears each forward, hands each draft its row and its token, and says which drafts have ended.
+class _Recorder(StoppingCriteria):
+    """Records each forward, hands each draft its row and its token, and says which drafts have ended.
 
     ``starts`` are the first columns of the texts; when ``enough`` drafts have ended the others are left for later.
     """
 
     def __init__(self, lm: Any, beside: Sequence[Writing], starts: Sequence[int], enough: int) -> None:
-        self.thread = threading.get_ident()
         self.lm, self.beside, self.starts, self.enough = lm, beside, starts, enough
         self.logits = torch.empty(0)  # (B, V) of the latest forward
         self.rows: Tensor | None = None  # (B, h, keys) of it
         self.states: Tensor | None = None  # (B, d)
         self.choice: _Choice
 
-    def hear(self, _: Any, __: Any, output: Any) -> None:
-        """The model's forward hook; the forwards of other threads are none of its matter."""
-        if threading.get_ident() != self.thread:
-            return
+    def record(self, output: Any) -> None:
+        """Take what a forward of this draft, or these drafts, gives."""
         logits = output.logits[:, -1]
         self.logits = logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
-        rows = self.lm.tap.take(output)
+        rows = self.lm.tap.rows_of_forward()
         self.rows = None if rows is None else rows[:, :, -1]
         if (layer := self.beside[0].request.hidden) is not None:
             self.states = output.hidden_states[self.lm.state_of(layer)][:, -1]
@@ -136,24 +134,47 @@ class _Hearing(StoppingCriteria):
         return torch.tensor([True] * len(done) if sum(done) >= self.enough else done, device=input_ids.device)
 
 
-def generate_text(lm: Any, ids: Sequence[Sequence[int]], cache: Any, n: int, **options: Any) -> None:
+@cache
+def _recorded_class(kind: Any) -> Any:
+    """The class of a model, with what its forwards give handed to ``_recorder`` as well."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        output = kind.__call__(self, *args, **kwargs)
+        vars(self)["_recorder"].record(output)
+        return output
+
+    return type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
+
+
+def view_model(model: Any, recorder: Any) -> Any:
+    """The same model, parameters, modules, hooks and all, as another object, whose forwards are recorded.
+
+    A forward hook on the model would stay where an interrupt lands between registering and removing it, and would see
+    the forwards of whoever else asks the model.
+    """
+    kind: Any = type(model)
+    view: Any = object.__new__(_recorded_class(kind))
+    view.__dict__ = vars(model) | {"_recorder": recorder}
+    return view
+
+
+def generate_text(model: Any, ids: Sequence[Sequence[int]], device: Any, cache: Any, n: int, **options: Any) -> None:
     """``generate`` n tokens greedily after ids (B, of one length, on the left padding) of which ``cache`` has some."""
-    config = lm.model.generation_config
+    config = model.generation_config
     asked = {name: value for name, value in _OURS.items() if hasattr(config, name)}
     asked |= {name: None for name in _WARPERS if hasattr(config, name)}
-    inputs = torch.tensor(ids, device=lm.device)
+    inputs = torch.tensor(ids, device=device)
     options.setdefault("attention_mask", torch.ones_like(inputs))
     # By the class, as ``capture`` and others put their own ``generate`` onto a model.
-    type(lm.model).generate(
-        lm.model, inputs, **asked | {"max_new_tokens": n, **options} | ({"past_key_values": cache} if cache else {})
+    type(model).generate(
+        model, inputs, **asked | {"max_new_tokens": n, **options} | ({"past_key_values": cache} if cache else {})
     )
 
 
 def read_prefix(lm: Any, ids: list[int], cache: DynamicCache | None) -> DynamicCache:
     """The cache of some ids, of which ``cache`` has the beginning; that one stays as it is."""
-    grown = open_cache(lm.model.config, [cache], 0) or DynamicCache(config=lm.model.config)
-    with lm.tap.listen():  # where capture needs another attention, the prompt is read by it too
-        generate_text(lm, [ids], grown, 1)
+    grown = open_cache(lm.model.config, [cache]) or DynamicCache(config=lm.model.config)
+    generate_text(lm.model, [ids], lm.device, grown, 1)
     return grown
 
 
@@ -169,17 +190,14 @@ def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:
     ids = [text[:1] * start + text for start, text in zip(starts, texts, strict=True)]
     mask = torch.tensor([[0] * start + [1] * len(text) for start, text in zip(starts, texts, strict=True)])
     left = max(one.request.max_new_tokens - len(one.ids) for one in beside)
-    cache = open_cache(lm.model.config, [one.cache for one in beside], left + 1) if lm.shareable else None
-    hearing = _Hearing(lm, beside, starts, enough)
-    hearing.choice = _Choice(lm, beside, hearing)
-    options: dict[str, Any] = dict(lm.tap.asks)
-    if beside[0].request.hidden is not None:
-        options["output_hidden_states"] = True
-    options["return_dict_in_generate"] = bool(options)  # or what is asked for beside the text is warned of
-    with lm.tap.listen(), lm.model.register_forward_hook(hearing.hear):
-        generate_text(
-            lm, ids, cache, left + 1, attention_mask=mask.to(lm.device), logits_processor=[hearing.choice],
-            stopping_criteria=[hearing], **options,
-        )  # fmt: skip
+    cache = open_cache(lm.model.config, [one.cache for one in beside]) if lm.shareable else None
+    recorder = _Recorder(lm, beside, starts, enough)
+    recorder.choice = _Choice(lm, beside, recorder)
+    asked = beside[0].request.hidden is not None
+    options: dict[str, Any] = {"output_hidden_states": True, "return_dict_in_generate": True} if asked else {}
+    view = view_model(lm.model, recorder)
+    options |= {"logits_processor": [recorder.choice], "stopping_criteria": [recorder]}
+    with lm.tap.listen():
+        generate_text(view, ids, lm.device, cache, left + 1, attention_mask=mask.to(lm.device), **options)
     for i, (one, start) in enumerate(zip(beside, starts, strict=True)):
         one.cache = None if one.complete or cache is None else split_cache(cache, i, start, lm.model.config)

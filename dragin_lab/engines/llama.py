@@ -20,8 +20,8 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.check import Check
 from dragin_lab.engines.engine import Batch, Ended, Engine, Watch
-from dragin_lab.engines.kept import PARTS, find_ends
 from dragin_lab.engines.llama_context import LlamaContext
+from dragin_lab.engines.prefixes import PARTS, find_ends
 from dragin_lab.engines.sources import hash_weights
 from dragin_lab.engines.tap import choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer

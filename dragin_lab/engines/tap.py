@@ -2,8 +2,8 @@
 
 Model files look their attention function up by a name in their config. While a tap listens, the tapped module has a
 copy of its config with another name, and that function calls the layer's own for the output; the weights come from the
-model file's eager function (with its soft caps and sinks). Files that look nothing up (Falcon, GPT-J, BLOOM, …) are
-asked for ``output_attentions``: correct, but every layer then keeps its whole map.
+model file's eager function (with its soft caps and sinks). A model whose file looks nothing up (Falcon, GPT-J, BLOOM,
+GPT-Neo) counts as one without attention: it serves the methods that need only probabilities.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -66,9 +66,9 @@ def describe_layer(config: Any, layer: int) -> str:
     return f"{layer + 1} of {len(kinds)}{why}"
 
 
-def attention_layers(model: nn.Module) -> dict[int, nn.Module | None]:
-    """The layers with self-attention, first to last, with their module where its file looks the function up by name."""
-    modules: dict[int, nn.Module | None] = {}
+def attention_layers(model: nn.Module) -> dict[int, nn.Module]:
+    """The layers with self-attention whose file looks the function up by name, first to last, with their module."""
+    modules: dict[int, nn.Module] = {}
     for module in model.modules():
         kind, layer = type(module).__name__, getattr(module, "layer_idx", None)
         home = sys.modules[type(module).__module__]
@@ -77,12 +77,10 @@ def attention_layers(model: nn.Module) -> dict[int, nn.Module | None]:
         if isinstance(layer, int) and "Attention" in kind and not crosses and looks_up and hasattr(module, "config"):
             modules.setdefault(layer, module)
     config: Any = model.config
-    text = config.get_text_config()
-    declared = [i for i, kind in enumerate(layer_kinds(config)) if kind not in _WITHOUT]
-    if modules and (set(modules) == set(declared) or not getattr(text, "layer_types", None)):
-        return dict(sorted(modules.items()))
+    declared = {i for i, kind in enumerate(layer_kinds(config)) if kind not in _WITHOUT}
     # Layers may share one module (Zamba2), which then cannot tell which of them it serves.
-    return dict.fromkeys(declared) if hasattr(text, "num_attention_heads") else {}
+    whole = set(modules) == declared or not getattr(config.get_text_config(), "layer_types", None)
+    return dict(sorted(modules.items())) if whole else {}
 
 
 # -- taps -------------------------------------------------------------------------------------------------------------
@@ -93,37 +91,33 @@ class EnoughError(Exception):
 
 
 class NoTap:
-    """Stands in for a tap on a model without attention (Mamba)."""
+    """Stands in for a tap on a model without attention (Mamba), or whose attention cannot be listened to; ``why``."""
 
-    kind = "none"
     layer: int | None = None
     heads: list[int] | None = None
-    asks: Mapping[str, Any] = {}  # what a forward is asked for, beside what it is given
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, why: str = "it has none") -> None:
+        self.model, self.why = model, why
 
     @contextmanager
     def listen(self, rows: int = 1) -> Iterator[None]:
         """Inside, each forward of this thread has its last query ``rows`` recorded; outside, the model is its own."""
         yield
 
-    def take(self, output: Any) -> Tensor | None:
-        """The rows (B, h, rows, keys) float32 of the forward that gave ``output``; None where there is no attention."""
+    def rows_of_forward(self) -> Tensor | None:
+        """The rows (B, h, rows, keys) float32 of the latest forward; None where there is no attention."""
         return None
 
     def read_map(self, ids: Tensor) -> Tensor:
         """The map of some ids (B, n) by themselves: (B, h, n, n) float32. Raises ``ModelError`` without attention."""
-        raise ModelError(f"{type(self.model).__name__} has no attention, so it has no attention map; use another model")
+        raise ModelError(f"{type(self.model).__name__} gives no attention map: {self.why}; use another model")
 
 
 class Tap(NoTap):
     """The tap on one attention module; ``layer`` is its index, ``heads`` those captured (None: all)."""
 
-    kind = "registry"
-
     def __init__(self, model: Any, module: Any, layer: int, heads: list[int] | None) -> None:
-        super().__init__(model)
+        super().__init__(model, "")
         self.module, self.layer, self.heads = module, layer, heads
         home = sys.modules[type(module).__module__]
         self._eager, self._interface = home.eager_attention_forward, home.ALL_ATTENTION_FUNCTIONS
@@ -133,22 +127,31 @@ class Tap(NoTap):
     @contextmanager
     def listen(self, rows: int = 1) -> Iterator[None]:
         module, own, before = self.module, self.module.config, _LISTENING.get(self.module)
+        state = self.rows, self.weights, self.thread  # of whoever listens already: a trigger may ask its own lab
+
+        def restore() -> None:
+            module.config = own
+            self.rows, self.weights, self.thread = state
+            if before is None:
+                _LISTENING.pop(module, None)
+            else:
+                _LISTENING[module] = before
+
         tapped: Any = copy.deepcopy(own)
         if own._attn_implementation != NAME:
             _OWN[module] = self._interface.get_interface(own._attn_implementation, self._eager)
             tapped._attn_implementation = NAME
-        self.rows, self.weights, self.thread = rows, None, threading.get_ident()
-        module.config, _LISTENING[module] = tapped, self
         try:
-            yield
-        finally:
-            module.config = own
-            if before is None:
-                del _LISTENING[module]
-            else:
-                _LISTENING[module] = before
+            try:
+                self.rows, self.weights, self.thread = rows, None, threading.get_ident()
+                module.config, _LISTENING[module] = tapped, self
+                yield
+            finally:
+                restore()
+        finally:  # again, as an interrupt may have landed in the first
+            restore()
 
-    def take(self, output: Any) -> Tensor:
+    def rows_of_forward(self) -> Tensor:
         weights, self.weights = self.weights, None
         if weights is None:
             raise ModelError(
@@ -166,9 +169,9 @@ class Tap(NoTap):
                 pass
             finally:
                 self.alone = False
-            return self.take(None)
+            return self.rows_of_forward()
 
-    def hear(self, query: Tensor, key: Tensor, mask: Tensor | None, weights: Tensor | None, kwargs: Any) -> None:
+    def record(self, query: Tensor, key: Tensor, mask: Tensor | None, weights: Tensor | None, kwargs: Any) -> None:
         """Keep the wanted rows of a call of the module's attention function, which gave ``weights``, or none."""
         if self.weights is None:  # DiffLlama calls the function twice, for two halves of the values
             if weights is None or weights.dtype != torch.float32:
@@ -180,54 +183,23 @@ class Tap(NoTap):
             self.weights = pick_heads(weights[:, :, -self.rows :].float(), self.heads)
 
 
-class EagerTap(NoTap):
-    """The slow path: every layer gives its whole attention map, and one of them is read."""
-
-    kind = "eager"
-    asks: Mapping[str, Any] = {"output_attentions": True}
-
-    def __init__(self, model: Any, layer: int, heads: list[int] | None, having: Sequence[int]) -> None:
-        super().__init__(model)
-        self.layer, self.heads, self.having = layer, heads, having
-        self.rows = 1
-        if (chosen := model.config._attn_implementation) not in ("eager", "sdpa"):
-            raise ModelError(
-                f"{type(model).__name__} with {chosen} attention cannot be captured: its file does not look its "
-                "attention function up by name; load it with attn_implementation='eager'"
-            )
-
-    @contextmanager
-    def listen(self, rows: int = 1) -> Iterator[None]:
-        self.rows = rows
-        # Asked for attentions under "sdpa", these files leave the causal mask out (Falcon's weights see the future).
-        with use_attention(self.model, "eager"):
-            yield
-
-    def take(self, output: Any) -> Tensor:
-        weights = read_maps(self.model, output, self.layer, self.having)
-        output.attentions = None  # or ``generate`` keeps every map of every step
-        return pick_heads(weights[:, :, -self.rows :].float(), self.heads)
-
-    def read_map(self, ids: Tensor) -> Tensor:
-        with self.listen(ids.shape[1]):
-            return self.take(self.model(input_ids=ids, use_cache=False, **self.asks))
-
-
 def attach_tap(model: Any, layer: int | str, heads: Sequence[int] | None = None) -> NoTap:
     """The tap for one layer of a model. Raises ``ModelError`` for a layer or head that the model does not have."""
     if not layer_kinds(model.config):
         raise ModelError(f"{type(model).__name__} has no layers; its config.json says num_hidden_layers=0")
-    having = attention_layers(model)
+    having, kind = attention_layers(model), type(model).__name__
     if not having:
+        looks = hasattr(model.config.get_text_config(), "num_attention_heads")
+        why = f"the file of {kind} does not look its attention function up by name" if looks else "it has no attention"
         if (layer, heads) != ("last", None):
-            raise ModelError(f"{type(model).__name__} has no attention; leave layer={layer!r} and heads={heads!r} out")
-        return NoTap(model)
+            raise ModelError(f"{kind}: {why}; leave layer={layer!r} and heads={heads!r} out")
+        return NoTap(model, why)
     index = choose_layer(model.config, layer)
     if layer == "last" and index not in having:
         index = max(having)
     if index not in having:
         raise ModelError(
-            f"layer={layer}: this layer of {type(model).__name__} has no attention; the layers with attention are "
+            f"layer={layer}: this layer of {kind} has no attention; the layers with attention are "
             f"{', '.join(map(str, having))}"
         )
     count = int(model.config.get_text_config().num_attention_heads)
@@ -235,36 +207,7 @@ def attach_tap(model: Any, layer: int | str, heads: Sequence[int] | None = None)
     numbers = None if heads is None else several("heads", heads, int | np.integer, remedy)
     if numbers is not None and (not numbers or any(isinstance(h, bool) or not 0 <= h < count for h in numbers)):
         raise ModelError(f"heads={shown(heads)}: {remedy}")
-    module = having[index]
-    return EagerTap(model, index, numbers, list(having)) if module is None else Tap(model, module, index, numbers)
-
-
-@contextmanager
-def use_attention(model: nn.Module, implementation: str) -> Iterator[None]:
-    """All layers compute attention by one implementation of transformers."""
-    configs: dict[int, Any] = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
-    before = [(config, config._attn_implementation) for config in configs.values()]
-    try:
-        for config, _ in before:
-            config._attn_implementation = implementation
-        yield
-    finally:
-        for config, chosen in before:
-            config._attn_implementation = chosen
-
-
-def read_maps(model: Any, output: Any, layer: int | None, having: Sequence[int]) -> Tensor:
-    """A layer's map (B, H, q, k) of an output that was asked for its attentions; ``having`` has the layers with any."""
-    maps = [one for one in getattr(output, "attentions", None) or () if one is not None]
-    place = {len(layer_kinds(model.config)): layer, len(having): [*having, layer].index(layer)}.get(len(maps))
-    if place is None:
-        raise ModelError(
-            f"{type(model).__name__} neither looks its attention function up by name nor returns the attentions of "
-            f"its {len(having)} layers, so it cannot be captured; load it with attn_implementation='eager' or use "
-            "another model"
-        )
-    attention: Tensor = maps[place]
-    return attention
+    return Tap(model, having[index], index, numbers)
 
 
 def pick_heads(weights: Tensor, heads: list[int] | None) -> Tensor:
@@ -297,15 +240,15 @@ def additive_mask(mask: Tensor | None, rows: int, keys: int, window: int | None,
 def _tapped_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, Tensor | None]:
-    """The module's own attention; where a tap listens in this thread, it hears the call."""
+    """The module's own attention; where a tap listens in this thread, it records the call."""
     tap = _LISTENING.get(module)
     tap = tap if tap is not None and tap.thread == threading.get_ident() else None
     if tap is not None and tap.alone:
-        tap.hear(query, key, attention_mask, None, kwargs)
+        tap.record(query, key, attention_mask, None, kwargs)
         raise EnoughError
     output, weights = _OWN[module](module, query, key, value, attention_mask, **kwargs)
     if tap is not None:
-        tap.hear(query, key, attention_mask, weights, kwargs)
+        tap.record(query, key, attention_mask, weights, kwargs)
     return output, weights
 
 

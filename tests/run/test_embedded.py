@@ -137,7 +137,7 @@ def test_predictions_are_the_same_bytes_whatever_ran_before(tmp_path: Path) -> N
 def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int, int], BaseException | None]) -> list[int]:
     """Let a shared forward fail as ``fails(forwards before, texts)`` says; returns the texts of each, as they come."""
     lm = world()[0].model
-    lm.kept.clear()
+    lm.prefixes.clear()
     hear, seen = generating._Hearing.hear, []
 
     def limited(self: Any, *args: Any) -> None:

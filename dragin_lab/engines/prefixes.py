@@ -1,4 +1,4 @@
-"""Key-value caches: what prompts begin with is read once and kept; several texts stand side by side in one cache."""
+"""Key-value caches: prefixes of prompts are read once and kept; several texts stand side by side in one cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from dragin_lab.trace.trace import Prompt
 
-MOST = 4  # beginnings kept for an episode: its exemplars and the latest passages after them
 LIMIT = 2 * 2**30  # bytes of all that is kept
 PARTS = ("exemplars", "passages")  # named spans of a prompt whose ends are worth keeping
 
@@ -44,50 +43,18 @@ def batch_obstacle(config: Any) -> str:
     return f"its key-value cache has a {strange}" if strange else ""
 
 
-class Roomy(DynamicLayer):
-    """A layer's keys and values in buffers (B, H_kv, columns, d) with room for more, so that a step copies nothing."""
-
-    def __init__(self, room: int) -> None:
-        super().__init__()
-        self.room, self.length = room, 0
-        self.buffers: list[Tensor] = []
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write the columns of the next tokens, (B, H_kv, c, d), and return all of them."""
-        states, c = (key_states, value_states), key_states.shape[2]
-        end = self.length + c
-        if not self.buffers or end > self.buffers[0].shape[2]:
-            old = self.buffers
-            self.buffers = [s.new_empty((*s.shape[:2], end + self.room, s.shape[3])) for s in states]
-            for buffer, before in zip(self.buffers, old, strict=False):
-                buffer[:, :, : self.length] = before[:, :, : self.length]
-            self.dtype, self.device, self.is_initialized = key_states.dtype, key_states.device, True
-        keys, values = self.buffers
-        keys.narrow(2, self.length, c).copy_(key_states)
-        values.narrow(2, self.length, c).copy_(value_states)
-        self.length = end
-        self.keys, self.values = keys.narrow(2, 0, end), values.narrow(2, 0, end)
-        return self.keys, self.values
-
-    def get_seq_length(self) -> int:
-        return self.length
-
-
-def open_cache(config: Any, beside: Sequence[DynamicCache | None], room: int) -> DynamicCache | None:
+def open_cache(config: Any, beside: Sequence[DynamicCache | None]) -> DynamicCache | None:
     """A cache that goes on after those of texts ``beside`` one another, which stay as they are.
 
-    They are padded on the left so that all end at the same column. With room for ``room`` more columns where the layers
-    allow it; None where the model makes its own.
+    They are padded on the left so that all end at the same column. None where the model makes its own.
     """
     if batch_obstacle(config):
         return copy.deepcopy(beside[0])
     cache = DynamicCache(config=config)
-    cache.layers = [Roomy(room) for _ in cache.layers]
-    each = [None if one is None else list_states(one) for one in beside]
     lengths = [0 if one is None else one.get_seq_length() for one in beside]
-    longest = max(lengths)
-    for i, like in list_states(beside[lengths.index(longest)]).items() if longest else ():
-        rows = [[s[:, :, :0] for s in like] if one is None else one[i] for one in each]
+    each, longest = [{} if one is None else list_states(one) for one in beside], max(lengths)
+    for i, like in each[lengths.index(longest)].items():
+        rows = [one.get(i, tuple(states[:, :, :0] for states in like)) for one in each]
         keys, values = (
             torch.cat([torch.nn.functional.pad(s, (0, 0, longest - s.shape[2], 0)) for s in states])
             for states in zip(*rows, strict=True)
@@ -110,14 +77,14 @@ def list_states(cache: Any) -> dict[int, tuple[Tensor, Tensor]]:
     return {i: (layer.keys, layer.values) for i, layer in enumerate(cache.layers) if layer.keys is not None}
 
 
-class Kept:
-    """The caches of what prompts begin with, at most ``most`` and ``limit`` bytes; the least recently used goes first.
+class Prefixes:
+    """The caches of what prompts begin with, of at most ``limit`` bytes; the least recently used goes first.
 
     The latest stays even where it alone takes more. Whoever uses it holds the model's lock.
     """
 
-    def __init__(self, most: int = MOST, limit: int = LIMIT) -> None:
-        self.most, self.limit = most, limit
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.limit = limit
         self._caches: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
@@ -139,7 +106,7 @@ class Kept:
         """Keep the cache of these ids."""
         self._caches[tuple(ids)] = cache
         self._caches.move_to_end(tuple(ids))
-        while len(self) > 1 and (len(self) > self.most or self.nbytes > self.limit):
+        while len(self) > 1 and self.nbytes > self.limit:
             self._caches.popitem(last=False)
 
     def clear(self) -> None:
