@@ -81,7 +81,6 @@ def make_continuation(
         stopped="eos" if ended else "length",
         states=rng.normal(size=(n, 2)).astype(np.float32) if sampled else None,
         entropy_processed=rng.gamma(1.0, 0.5, n).astype(np.float32) if sampled else None,
-        entropy_width=rng.gamma(1.0, 0.1, n).astype(np.float32) if sampled else None,
         rows=rows.astype(np.float16) if attention else None,
         among=mean[1:, p:][np.tril_indices(n)].astype(np.float32) if attention else None,
         alternative_tokens=tuple((token, "▁the", "<0x0A>") for token in tokens),

@@ -35,8 +35,6 @@ Given = Mapping[str, tuple[Any, ...]]  # what ``--set`` says: setting -> its val
 LOADING = ("device", "dtype", "device_map", "quantization", "layer", "heads", "engine", "tokenizer", "sample")
 POOL = ("actors", "gpus_per_actor", "cpus_per_actor")
 ELSEWHERE = (*LOADING, *POOL)
-#: Values of ``quantization``, as arguments of transformers' ``BitsAndBytesConfig``.
-QUANTIZATIONS = {"8bit": {"load_in_8bit": True}, "4bit": {"load_in_4bit": True}}
 _PARTS = ("variant", "when", "what")
 _WORDS = {"true": True, "yes": True, "false": False, "no": False, "none": None}
 _COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not within parentheses
@@ -238,8 +236,6 @@ def pick_settings(given: Given, names: Sequence[str]) -> dict[str, Any]:
 
 def check_parts(options: dict[str, Any]) -> None:
     """Refuse a model, passages (by the first one) or a retriever that cannot be, before any of them is loaded."""
-    if {"device", "device_map"} <= pick_settings(options["given"], ELSEWHERE).keys():
-        raise click.UsageError("--set device and device_map: give one of the two")
     if options["retriever"] is not None:
         read_spec(options["retriever"])
     source, fields_given = options["corpus"], options["corpus_fields"]
@@ -256,8 +252,11 @@ def load_model(options: dict[str, Any], check: bool = True) -> Any:
     from dragin_lab.engines.load import open_model
 
     loading = pick_settings(options["given"], LOADING)
-    if (named := loading.get("quantization")) is not None:
-        loading["quantization"] = QUANTIZATIONS[choice("quantization", named, QUANTIZATIONS)]
+    if (bits := loading.pop("quantization", None)) is not None:
+        from transformers import BitsAndBytesConfig
+
+        bits = choice("quantization", bits, ("4bit", "8bit"))
+        loading["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{bits}": True})
     if isinstance(loading.get("heads"), int):
         loading["heads"] = [loading["heads"]]
     return open_model(options["model"], check=check, **loading)

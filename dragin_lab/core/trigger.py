@@ -24,8 +24,8 @@ from dragin_lab.text import write_compared
 from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.trace import Words
 
-_NEED = re.compile(r"attention|received|entities|thoughts|hidden(:-?\d+)?")
-_REMEDY = "give a tuple of 'attention', 'received', 'entities', 'thoughts', 'hidden' or 'hidden:12'"
+_NEED = re.compile(r"attention|received|entropy|entities|thoughts|hidden(:-?\d+)?")
+_REMEDY = "give a tuple of 'attention', 'received', 'entropy', 'entities', 'thoughts', 'hidden' or 'hidden:12'"
 UNITS, POOLS = ("word", "sentence", "step", "draft"), ("max", "mean", "min", "sum")
 
 
@@ -290,8 +290,8 @@ def when(
             the unit.
         skip_stop_words: stop words score 0.
         needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``; "received"
-            where it reads ``draft.received``, so that models without attention are refused; "thoughts" to fire in what
-            a thinking model thinks, too.
+            where it reads ``draft.received``, so that models without attention are refused, and "entropy" for those
+            without entropies; "thoughts" to fire in what a thinking model thinks, too.
         source: where the idea is from.
 
     Raises ``SettingError`` for values that do not exist, a built-in name, and a parameter without default.
@@ -317,7 +317,7 @@ def read_needs(name: str, needs: Sequence[str]) -> tuple[str, ...]:
 
 def find_missing(needs: Sequence[str], written: Draft) -> list[str]:
     """Those of some needs that were not captured with what was written."""
-    held = {"received", "entities", "thoughts"}
+    held = {"received", "entropy", "entities", "thoughts"}
     held |= {"attention"} if written.rows is not None else set()
     held |= {need for need in needs if need.startswith("hidden") and written.states is not None}
     return [need for need in needs if need not in held]

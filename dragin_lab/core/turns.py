@@ -7,7 +7,7 @@ FLARE, "Active Retrieval Augmented Generation").
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -229,15 +229,10 @@ class PaperLoop(Loop):
 
     def judge(self, step: Step, draft: Draft, resumed: bool = False) -> Gap | None:
         """Judge a draft and record the words and the decision; the gap where the trigger fires."""
-        trigger, verdict, certain = self.trigger, self._verdict(draft, resumed), True
-        if draft.entropy_width is not None:  # of a server, which may say bounds of entropy: do all corners fire alike?
-            turns = np.where(np.arange(len(draft)) % 2, 1, -1)  # (n,) for triggers that compare neighbours
-            corners = [draft.entropy + side * draft.entropy_width / 2 for side in (-1, 1, turns, -turns)]
-            first, *others = (self._verdict(replace(draft, entropy=corner), resumed).hit for corner in corners)
-            certain = all(np.array_equal(first, hit) for hit in others)
+        trigger, verdict = self.trigger, self._verdict(draft, resumed)
         step.words, peaks = verdict.words, () if trigger.unit == "word" else (verdict.peak,)
         if not verdict.fires:
-            certain &= trigger.span == "sentence" or draft.stopped != "length"
+            certain = trigger.span == "sentence" or draft.stopped != "length"
             step.decision = Decision(False, _explain_silence(verdict, resumed), peaks=peaks, certain=certain)
             return None
         words = verdict.draft.spans[verdict.hit]
@@ -255,7 +250,6 @@ class PaperLoop(Loop):
             token=verdict.token,
             sentence=int(step.words.sentence[verdict.word]),
             peaks=peaks,
-            certain=certain,
         )
         answer = self.text + self.lead(draft) + draft.text[:cut]
         return self.gap(step.prompt, draft, answer, token=verdict.token, cut=cut, span=sentence, hit_spans=hits)

@@ -30,6 +30,7 @@ class Engine:
 
     Attributes:
         context_window: in tokens; None: it has no limit.
+        has_entropy: whether drafts have ``entropy``, and not NaN in its place.
         has_attention: whether drafts have ``received`` and ``rows``; ``has_hidden``: whether they have ``states``.
         sample: whether it draws its tokens; what it writes is then never cached.
         embedded: whether it is the package's own model.
@@ -39,6 +40,7 @@ class Engine:
     name: str = "engine"
     tokenizer: Tokenizer
     context_window: int | None = None
+    has_entropy: bool = True
     has_attention: bool = False
     has_hidden: bool = False
     sample: bool = False

@@ -16,7 +16,7 @@ from dragin_lab.checks import choice, is_embedded, shown
 from dragin_lab.engines.gguf import convert_tokenizer, find_gguf
 from dragin_lab.engines.llama import LlamaModel
 from dragin_lab.engines.llama_context import load_bindings
-from dragin_lab.engines.server import Server
+from dragin_lab.engines.requests import ModelServer
 from dragin_lab.engines.server_model import ServerModel
 from dragin_lab.engines.sources import choose_device, load_tokenizer, silence_library
 from dragin_lab.engines.transformers import LanguageModel
@@ -25,9 +25,9 @@ from dragin_lab.text import printable, without_secrets
 
 __all__ = ["LanguageModel", "choose_device", "load_tokenizer", "loading_arguments", "open_model"]
 
-#: What each engine takes beside the model.
+#: What each engine takes beside the model; transformers also takes whatever ``from_pretrained`` does.
 _TAKES = {
-    "transformers": [name for name in signature(LanguageModel.load).parameters if name != "source"],
+    "transformers": [name for name in signature(LanguageModel.load).parameters if name not in ("source", "given")],
     "llama.cpp": [name for name in signature(LlamaModel).parameters if name not in ("file", "config")],
     "a model behind a server": ["tokenizer", "likeliest", "sample", "check", "timeout"],
 }
@@ -36,7 +36,7 @@ _DEFAULTS = {"layer": "last", "alternatives": 5}
 
 
 def loading_arguments() -> list[str]:
-    """The names of what ``open_model`` takes beside the model."""
+    """The names of what ``open_model`` takes beside the model, but for those of ``from_pretrained``."""
     return list(dict.fromkeys(["engine", *chain(*_TAKES.values())]))
 
 
@@ -63,6 +63,8 @@ def open_model(
     if served and engine is not None:
         raise SettingError(f"engine={engine!r}: the server at {without_secrets(str(source))} is one; leave engine out")
     kind = "a model behind a server" if served else kind
+    if kind == "transformers":
+        return LanguageModel.load(source, **{name: value for name, value in loading.items() if value is not None})
     taken = _TAKES[kind]
     loading = {
         name: value
@@ -71,9 +73,7 @@ def open_model(
     }
     if wrong := [f"{name}={shown(value)}" for name, value in loading.items() if name not in taken]:
         raise SettingError(f"{', '.join(wrong)} has no meaning for {kind}; leave it out")
-    if served:
-        return _connect(str(source), loading)
-    return _open_llama(source, loading) if kind == "llama.cpp" else LanguageModel.load(source, **loading)
+    return _connect(str(source), loading) if served else _open_llama(source, loading)
 
 
 def _open_llama(source: Any, loading: dict[str, Any]) -> LlamaModel:
@@ -97,7 +97,7 @@ def _connect(address: str, loading: dict[str, Any]) -> ServerModel:
             f"{without_secrets(address)}: give the model's tokenizer, as a folder or Hugging Face id: tokenizer=…"
         )
     tokenizer = loading.pop("tokenizer")
-    server = Server(address.rstrip("/").removesuffix("/v1"), loading.pop("timeout", 120.0))
+    server = ModelServer(address.rstrip("/").removesuffix("/v1"), loading.pop("timeout", 120.0))
     folder = _find_tokenizer(tokenizer)
     lm = ServerModel(server, load_tokenizer(folder), str(folder), **loading)
     lm.embedded = is_embedded(tokenizer)

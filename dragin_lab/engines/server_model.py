@@ -1,7 +1,7 @@
 """``ServerModel``: a model behind an OpenAI-compatible server, that writes drafts as far as the server measures them.
 
-The server writes a draft whole, and the draft's ``Stop`` cuts it here. Where it gives the k likeliest tokens alone, an
-entropy is the middle of its two bounds; where it gives what enters the last block, everything is exact.
+The server writes a draft whole, and the draft's ``Stop`` cuts it here. Where it gives what enters the last block,
+everything is measured here; where it gives the k likeliest tokens alone there are probabilities and no entropies.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from dragin_lab.checks import count
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.check import Check
 from dragin_lab.engines.engine import Engine, Watch
-from dragin_lab.engines.server import (
+from dragin_lab.engines.requests import (
     Choice,
     Completion,
+    Detokenized,
     LastBlock,
     Models,
-    Server,
+    ModelServer,
     ServerBatch,
-    Text,
-    entropy_bounds,
     take_states,
 )
 from dragin_lab.engines.tokenizer import HFTokenizer
@@ -57,7 +56,7 @@ class ServerModel(Engine):
 
     def __init__(
         self,
-        server: Server,
+        server: ModelServer,
         tokenizer: HFTokenizer,
         folder: str,
         *,
@@ -71,10 +70,12 @@ class ServerModel(Engine):
         self.name, self.context_window = self.about["model"], self.about["window"]
         self.block: LastBlock | None = None
         self.no_attention = "its server gives no hidden states (vllm serve with extract_hidden_states does)"
+        self.has_entropy = False
         self._known_by = [tokenizer.encode(text, special=True) for text in _KNOWN_BY]
         answer = self._ask(self._known_by[0], 1)
         if answer.kv_transfer_params and answer.kv_transfer_params.hidden_states_path:
-            self.block, self.no_attention, self.has_attention = LastBlock(folder), "", True
+            self.block, self.no_attention = LastBlock(folder), ""
+            self.has_attention = self.has_entropy = True
             self._take_states(answer, self._known_by[0])
         self._answers, self._asked, self._failures = self._know(), time.monotonic(), server.failures
         if check and (failed := [one for one in self.check() if not one.passed]):
@@ -164,11 +165,7 @@ class ServerModel(Engine):
         while not writing.stopped:
             self._go_on(writing, seed)
         self._asked = time.monotonic()
-        draft = writing.finish()
-        if self.block is None:
-            bounds = [entropy_bounds(np.log(np.maximum(p, 1e-45)), self.vocabulary) for p in draft.alternative_probs]
-            draft.entropy_width = np.array([high - low for low, high in bounds], np.float32)
-        return draft
+        return writing.finish()
 
     def batch(self, size: int) -> ServerBatch:
         return ServerBatch(self, size)
@@ -208,8 +205,7 @@ class ServerModel(Engine):
     def _measure(self, before: list[int], tokens: list[Any]) -> tuple[list[tuple[Any, ...]], Any]:
         """What is measured on tokens after a text, and rows (h, m + 1, keys) where there is a last block."""
         if self.block is None:
-            middles = [sum(entropy_bounds(np.array(top), self.vocabulary)) / 2 for *_, top in tokens]
-            return [(middle, one[1], one[2], np.exp(one[3])) for middle, one in zip(middles, tokens, strict=True)], None
+            return [(np.nan, logprob, best, np.exp(top)) for _, logprob, best, top in tokens], None
         ids = [token for token, *_ in tokens]
         logits, rows = self._last_block([*before, *ids], len(ids) + 1)
         measured = measure_logits(logits[:-1], torch.tensor(ids), self.alternatives)
@@ -258,7 +254,7 @@ class ServerModel(Engine):
         ids = self.tokenizer.encode(text, special=False)
         body = {"model": self.about["model"], "tokens": ids}
         try:
-            there = self.server.ask("/detokenize", Text, body, _OPENING).prompt
+            there = self.server.ask("/detokenize", Detokenized, body, _OPENING).prompt
         except ModelServerError:
             return True  # it does not say
         return there.strip() == self.tokenizer.decode(ids, special=True).strip()

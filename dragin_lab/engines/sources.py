@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import pickle
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +18,16 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
-    BitsAndBytesConfig,
     GenerationConfig,
     PreTrainedModel,
 )
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
-from dragin_lab.checks import choice, shown
+from dragin_lab.checks import shown
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path
-from dragin_lab.text import printable
 
 #: What the library raises for files that are not what they should be.
 LOADING = (
@@ -57,23 +52,6 @@ def choose_device(device: str | None) -> torch.device:
     return where
 
 
-def warn_of_memory(name: str, dtype: torch.dtype) -> None:
-    """Say so where a model's weights take more memory than is free: a machine ends a process without a word.
-
-    A GPU says so itself.
-    """
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False))
-    except Exception:  # noqa: BLE001 - the system does not tell, or loading will say what is wrong with the config
-        return
-    needs = model.num_parameters() * dtype.itemsize
-    if needs > free:
-        line = f"its weights take about {needs / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
-        print(printable(f"{name}: {line}; take a smaller dtype or model"), file=sys.stderr, flush=True)
-
-
 # -- loading ----------------------------------------------------------------------------------------------------------
 
 
@@ -87,24 +65,23 @@ def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
     return name, None
 
 
-def load_pair(
-    name: str, dtype: torch.dtype, device: torch.device, device_map: Any = None, quantization: Any = None
-) -> tuple[Any, HFTokenizer]:
-    """Model (in eval mode, on its device or as ``device_map`` says) and tokenizer of a source."""
+def load_pair(name: str, dtype: torch.dtype, device: torch.device, given: Mapping[str, Any]) -> tuple[Any, HFTokenizer]:
+    """Model (in eval mode, on its device unless a ``device_map`` or quantization places it) and tokenizer of a source.
+
+    ``given`` is what ``from_pretrained`` takes beside.
+    """
     refuse_adapter(name)
-    if isinstance(quantization, Mapping):
-        quantization = read_quantization(quantization)
+    where = {key: given[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in given}
     with loading_errors(name, "causal language model"):
-        placing = {"device_map": device_map, "quantization_config": quantization}
-        given = {key: value for key, value in placing.items() if value is not None}
         # Code that comes with a model is never run, and no prompt offers to run it.
         config = AutoConfig.from_pretrained(
-            name, trust_remote_code=False, attn_implementation="eager", output_attentions=False
+            name, trust_remote_code=False, attn_implementation="eager", output_attentions=False, **where
         )
         config._attn_implementation = None  # the best there is here, whatever the model was trained with
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = load_weights(AutoModelForCausalLM, name, dtype=dtype, config=config, **given)
-    return (model if given else model.to(device)).eval(), HFTokenizer(tokenizer)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **where)
+        model = load_weights(AutoModelForCausalLM, name, **{"dtype": dtype, "config": config, **given})
+    placed = {"device_map", "quantization_config"} & given.keys()
+    return (model if placed else model.to(device)).eval(), HFTokenizer(tokenizer)
 
 
 def refuse_adapter(name: str) -> None:
@@ -114,18 +91,6 @@ def refuse_adapter(name: str) -> None:
             f"{name} holds an adapter (peft), not a model; load both with peft, and give what merge_and_unload() "
             "returns, or the folder that it is saved in"
         )
-
-
-def read_quantization(given: Mapping[str, Any]) -> BitsAndBytesConfig:
-    """The configuration with these arguments. Raises ``SettingError`` or ``ModelError`` for others than it takes."""
-    known = [name for name in inspect.signature(BitsAndBytesConfig).parameters if name != "kwargs"]
-    for name in given:
-        choice("quantization", name, known)  # the library passes over what it does not know
-    try:
-        return BitsAndBytesConfig(**given)
-    except (ImportError, TypeError, ValueError) as error:
-        remedy = "give arguments of transformers' BitsAndBytesConfig, such as {'load_in_4bit': True}"
-        raise ModelError(f"quantization={shown(dict(given))}: {shorten(error)}; {remedy}") from error
 
 
 def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
@@ -218,7 +183,9 @@ def hash_weights(model: Any, files: list[Path]) -> str:
         return digest.hexdigest()
     state = model.state_dict()
     if any(tensor.is_meta for tensor in state.values()):  # offloaded
-        state = import_module("accelerate.utils.modeling").get_state_dict_offloaded_model(model)
+        from accelerate.utils.modeling import get_state_dict_offloaded_model
+
+        state = get_state_dict_offloaded_model(model)
     for key, tensor in sorted(state.items()):
         digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

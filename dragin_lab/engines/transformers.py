@@ -7,7 +7,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -110,41 +110,38 @@ class LanguageModel(Engine):
         cls,
         source: str | os.PathLike[str] | None = None,
         *,
-        dtype: str | None = None,
+        dtype: Any = None,
         device: str | None = None,
-        device_map: str | Mapping[str, Any] | None = None,
-        quantization: Any = None,
         layer: int | str = "last",
         heads: Sequence[int] | None = None,
         alternatives: int = 5,
         sample: bool = False,
         check: bool = True,
+        **given: Any,
     ) -> LanguageModel:
         """Load a causal language model.
 
         Args:
             source: a folder, a GGUF file or the folder of one, a Hugging Face id, or None or "almanac" for the
                 embedded model. A GGUF file is converted once and kept in the user's cache (``gguf.convert_gguf``).
-            dtype: name of a torch dtype; by default float32 on a CPU and bfloat16 on a GPU, whatever the files hold.
+            dtype: of torch, or its name; by default float32 on a CPU and bfloat16 on a GPU, whatever the files hold.
             device: default the first GPU, else the CPU.
-            device_map: "auto", or a map from modules to devices, as transformers takes it, in place of ``device``;
-                needs accelerate.
-            quantization: a configuration of transformers, or the arguments of its ``BitsAndBytesConfig``.
             layer: the layer to capture: "last" (the last full-attention layer) or an index, negative from the end.
             heads: the heads to capture; None for all.
             alternatives: how many of the likeliest tokens to keep at each position.
             sample: sample tokens as the model's generation config says, instead of choosing the likeliest.
             check: run ``check`` and refuse the model where that fails.
+            given: handed to ``from_pretrained`` as it is: ``device_map``, ``quantization_config``, ``revision`` …
 
         Raises:
             ModelError: an unknown id or path, missing or unreadable weights, no fast tokenizer, a GGUF file that cannot
                 be converted, a model that cannot be captured, a failed check, a layer, head or dtype that does not
-                exist.
+                exist, an argument that ``from_pretrained`` does not take.
         """
         title = EMBEDDED if is_embedded(source) else ""
         where = sources.choose_device(device)
         kind = ("bfloat16" if where.type == "cuda" else "float32") if dtype is None else dtype
-        asked = getattr(torch, kind, None) if isinstance(kind, str) else None
+        asked = getattr(torch, kind.removeprefix("torch."), None) if isinstance(kind, str) else kind
         if not isinstance(asked, torch.dtype):
             raise ModelError(f"dtype={shown(dtype)} is not a dtype of torch; give float32, bfloat16 or float16")
         source = embedded_model_path() if source is None or title else source
@@ -152,9 +149,7 @@ class LanguageModel(Engine):
         if file is not None:
             source, digest = convert_gguf(file, asked)
         name, folder = sources.find_source(source)
-        if not title and where.type == "cpu" and device_map is None and quantization is None:
-            sources.warn_of_memory(name, asked)
-        model, tokenizer = sources.load_pair(name, asked, where, device_map, quantization)
+        model, tokenizer = sources.load_pair(name, asked, where, given)
         loaded = cls(
             model,
             tokenizer,

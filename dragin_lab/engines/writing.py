@@ -99,7 +99,7 @@ class Writing:
         changed the distribution; ``state`` (d,). Raises ``ModelError`` for a distribution that is not finite.
         """
         t = len(self.ids)
-        if np.isnan(measured[0]):
+        if np.isnan(measured[0 if self.lm.has_entropy else 1]):
             raise ModelError(
                 f"the logits of {self.lm.name} are not finite (NaN) after {len(self.prompt_ids) + t} tokens; float16 "
                 'may overflow: load it with dtype="bfloat16" or "float32"'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -79,14 +80,25 @@ def as_method(given: Method | str, settings: Mapping[str, Any]) -> Method:
     return make_method(given, **settings)
 
 
+def serves(name: str, model: Any) -> bool:
+    """Whether a model without attention gives all that a built-in method reads."""
+    method = make_method(name)
+    return not method.reads_attention and (getattr(model, "has_entropy", True) or "entropy" not in method.trigger.needs)
+
+
 def check_needs(method: Method, model: Any) -> None:
     """Raise ``SettingError`` where a method needs something that model or pipeline does not give."""
     if method.reads_attention and not getattr(model, "has_attention", True):
-        free = [name for name in METHODS if not make_method(name).reads_attention]
+        free = [name for name in METHODS if serves(name, model)]
         why = getattr(model, "no_attention", "")
         raise SettingError(
             f"method {method.name!r} looks at attention, and {model.name} has none; these need only probabilities: "
             f"{', '.join(free)}" + (f" ({why})" if why else "")
+        )
+    if "entropy" in method.trigger.needs and not getattr(model, "has_entropy", True):
+        raise SettingError(
+            f"trigger {method.trigger.name!r} reads entropies, and {model.name} gives none ({model.no_attention}); "
+            "take one that reads probabilities, such as when='probability' or 'margin'"
         )
     if method.trigger.hidden is not None and not getattr(model, "has_hidden", True):
         raise SettingError(
@@ -118,8 +130,10 @@ def check_arguments(
     if loading:
         from dragin_lab.engines.load import loading_arguments
 
-        for key in loading:
-            choice("argument", key, (*names, *loading_arguments()))
+        known = (*names, *loading_arguments())
+        for key in loading.keys() - set(known):  # from_pretrained takes more, but no misspelt name of ours
+            if difflib.get_close_matches(key, known, n=1, cutoff=0.75):
+                choice("argument", key, known)
     if is_loaded(model) and loading.get("tokenizer") is None:
         raise SettingError(
             f"model {shown(model)} is {type(model).__name__}; give a folder or a Hugging Face id, or a loaded causal "

@@ -75,7 +75,7 @@ UNSAVED = {"saved": False}
 INTS, FLOATS, FLAGS = (partial(np.zeros, 0, kind) for kind in (np.int32, np.float32, np.bool_))
 SPANS, TABLE = partial(np.zeros, (0, 2), np.int32), partial(np.zeros, (0, 0), np.float32)
 _PER_TOKEN = (
-    "ids", "offsets", "pieces", "entropy", "entropy_width", "entropy_processed", "logprob", "received", "states",
+    "ids", "offsets", "pieces", "entropy", "entropy_processed", "logprob", "received", "states",
     "alternative_ids", "alternative_probs", "alternative_tokens",
 )  # fmt: skip
 _SCORED = {
@@ -134,7 +134,6 @@ class Draft:
     cut: str = ""  # text written after ``text`` and cut off: the beginning of another example (``prompts.until``)
     cut_tokens: int = 0  # how many tokens that took; none of them is among ``ids``
     # Of a model behind a server, which says bounds of entropy; `entropy` is the middle:
-    entropy_width: np.ndarray | None = None  # (n,) float32, nats from bound to bound, 0 where it is exact
     # What a trigger may look at beside it:
     pipeline: Any = field(default=None, repr=False, metadata=UNSAVED)  # ``sentences.Pipeline``
     question: str = field(default="", metadata=UNSAVED)

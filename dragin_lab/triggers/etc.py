@@ -34,7 +34,7 @@ def compute_trends(entropy: np.ndarray) -> np.ndarray:
 class EntropyTrend(Trigger):
     """The second difference of the content words' entropies turns (ETC)."""
 
-    name, source = "entropy-trend", "ETC §3 (arXiv 2511.09980)"
+    name, source, needs = "entropy-trend", "ETC §3 (arXiv 2511.09980)", ("entropy",)
     threshold: float = setting(1.3, label="entropy trend")  # as released; the paper's own are on its formula
 
     def score(self, draft: Draft) -> np.ndarray:

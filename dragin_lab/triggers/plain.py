@@ -16,7 +16,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import Draft
 
 
-@when("entropy", threshold=3.0, source="DRAGIN Eq. 1, by itself")
+@when("entropy", threshold=3.0, needs=("entropy",), source="DRAGIN Eq. 1, by itself")
 def entropy(draft: Draft) -> np.ndarray:
     """A token is drawn from a distribution of high entropy (nats)."""
     return draft.entropy

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from dragin_lab.core.answers import thoughts
 from dragin_lab.core.settings import title_setting
 from dragin_lab.text import printable
-from dragin_lab.trace.trace import Draft, Passage, Query, Step, Trace
+from dragin_lab.trace.trace import Passage, Query, Step, Trace
 
 #: The parts of a step in reading order.
 _ORDER = ("thoughts", "draft", "decision", "query", "passages", "continuation", "notes", "prompts")
@@ -165,12 +165,6 @@ def cost_rows(trace: Trace) -> list[dict[str, str]]:
         seconds = {f"{kind} s": num(step.seconds.get(kind, 0.0)) for kind in kinds}
         rows.append({"step": f"{step.index + 1}"} | {name: f"{n:,}" for name, n in counts.items()} | seconds)
     return rows
-
-
-def describe_bounds(text: Draft) -> str:
-    """How closely a server's entropies are known; "" for a model that has all."""
-    width = 0.0 if text.entropy_width is None else float(text.entropy_width.max(initial=0.0))
-    return f"Entropies are known to ± {num(width / 2)} nats or better." if width else ""
 
 
 # -- queries and passages ---------------------------------------------------------------------------------------------

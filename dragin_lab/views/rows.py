@@ -82,8 +82,8 @@ def token_rows(trace: Trace, step: Step | None, source: str, text: Draft) -> pd.
     may stand on either side of it. ``compared`` is what the trigger compared with θ (of the token's word, sentence or
     draft), ``mark`` the number of what fired or was judged as a whole, ``fires`` whether it fired there (``opens``: the
     first token that did), ``stop_word`` and ``spared`` whether it is of a stop word or may not fire, ``cut`` whether it
-    was thrown away; ``word``, ``sentence`` and ``mark`` are -1 outside of all; ``within`` (nats) is how far its entropy
-    may be from the one shown, ``name`` what it is called among figures, ``about`` all of it in lines.
+    was thrown away; ``word``, ``sentence`` and ``mark`` are -1 outside of all. ``name`` is what it is called among
+    figures, ``about`` all of it in lines.
     """
     import pandas as pd
 
@@ -109,13 +109,12 @@ def token_rows(trace: Trace, step: Step | None, source: str, text: Draft) -> pd.
         mark, fired = np.where(whole, 0 if unit == "draft" else sentence, -1), np.where(fires, 0, -2)
     end = None if step is None else step.kept_end(source)
     cut = np.zeros(n, bool) if end is None or end >= len(text.text) else text.offsets[:, 0] >= end
-    width = np.zeros(n) if text.entropy_width is None else np.asarray(text.entropy_width, float)
     columns = {
         "start": starts, "stop": stops, "piece": [printable(piece) for piece in text.pieces],
         "name": [show_spaces(shown.strip(" ") or piece) for shown, piece in zip(own, text.pieces, strict=True)],
         "entropy": text.entropy, "received": text.received, "probability": np.exp(text.logprob), "compared": compared,
         "word": word, "sentence": sentence, "mark": mark, "stop_word": stop_word, "spared": spared, "fires": fires,
-        "opens": fires & (np.diff(fired, prepend=-2) != 0), "cut": cut, "within": width / 2,
+        "opens": fires & (np.diff(fired, prepend=-2) != 0), "cut": cut,
     }  # fmt: skip
     rows = pd.DataFrame(columns)
     return rows.assign(about=list(_describe_tokens(rows, text, words, unit, theta)))
@@ -133,8 +132,7 @@ def _describe_tokens(rows: pd.DataFrame, text: Draft, words: Words, unit: str, t
     """What is known of each token, in lines."""
     flags = {"stop_word": "stop word", "fires": "◆ HIT", "spared": "not judged", "cut": "✂ thrown away"}
     for at, row in enumerate(rows.to_dict("records")):
-        apart = f" ± {num(row['within'])}" if row["within"] > 0.0005 else ""
-        measures = [f"entropy {num(row['entropy'])}{apart}", f"attention received {num(row['received'])}"]
+        measures = [f"entropy {num(row['entropy'])}", f"attention received {num(row['received'])}"]
         lines = [
             f"{row['name']}   token {at + 1} of {len(rows)}",
             "   ".join([*measures, f"probability {percent(row['probability'])}"]),
@@ -185,8 +183,7 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     axes = ["y", "y2", "y3"][: len(names)]
     shared = {"x": np.arange(1, len(rows) + 1), "customdata": [theme.label(line) for line in rows["about"]]}
     scores, shapes = draw_scores(rows, threshold_of(trace), scored)
-    within = {"array": rows["within"], "thickness": 1} if (rows["within"] > 0).any() else None
-    figure = go.Figure().add_bar(y=rows["entropy"], marker_color=theme.BLUE, error_y=within, **shared)
+    figure = go.Figure().add_bar(y=rows["entropy"], marker_color=theme.BLUE, **shared)
     figure.add_bar(y=rows["received"], yaxis="y2", marker_color=theme.PURPLE, **shared)
     for own in scores if scored else []:
         figure.add_trace({"type": "bar", "yaxis": "y3"} | shared | own)

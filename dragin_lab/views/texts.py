@@ -184,8 +184,6 @@ def _part_lines(texts: Texts, step: Step, part: str) -> Iterator[list[Run]]:
         yield from ([(thought, _DIM)] for thought in facts.thoughts_of(step))
     elif part in ("draft", "continuation"):
         yield list(_written_runs(texts, step, part))
-        if bounds := facts.describe_bounds(getattr(step, part)):
-            yield [(bounds, _DIM)]
     elif part == "decision" and decision is not None:
         certain = "" if decision.certain else " (not certain: a longer draft could have decided otherwise)"
         yield [("retrieve: " if decision.retrieve else "go on: ", _BOLD), (decision.reason + certain, "")]

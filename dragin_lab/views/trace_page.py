@@ -115,16 +115,12 @@ def compare_sentences(before: str, after: str) -> list[list[tuple[str, bool]]]:
 
 
 def about_text(step: Step, part: str) -> str:
-    """How certain a text is, beside the sentence that it replaces, and how closely that is known."""
+    """How certain a text is, beside the sentence that it replaces."""
     text = getattr(step, part)
-    parts = [facts.describe_bounds(text)]
-    if part == "continuation":
-        how = "with the passages in view" if with_passages(step, part) else "without passages"
-        mean = num(mean_entropy(text, step.continuation_kept or len(text.text)))
-        parts.insert(0, f"Written {how}: mean entropy {mean} nats.")
-    elif with_passages(step, part):
-        parts.insert(0, "Written with retrieved passages in view.")
-    return " ".join(filter(None, parts))
+    if part != "continuation":
+        return "Written with retrieved passages in view." if with_passages(step, part) else ""
+    how = "with the passages in view" if with_passages(step, part) else "without passages"
+    return f"Written {how}: mean entropy {num(mean_entropy(text, step.continuation_kept or len(text.text)))} nats."
 
 
 def first_found(shown: Trace) -> dict[tuple[int, str], int]:

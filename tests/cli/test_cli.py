@@ -133,7 +133,7 @@ def test_a_model_is_spread_and_quantized_as_the_options_say(monkeypatch: pytest.
     given: dict[str, Any] = {}
     monkeypatch.setattr("dragin_lab.engines.load.open_model", lambda source, **options: given.update(options))
     load_model({"model": None, "given": {"device_map": ("auto",), "quantization": ("4bit",)}})
-    assert (given["device_map"], given["quantization"]) == ("auto", {"load_in_4bit": True})
+    assert (given["device_map"], given["quantization_config"].load_in_4bit) == ("auto", True)
 
 
 # -- what does not fit into the window ---------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ WRONG = [
     ("ask Who? --set thresold=1", ("did you mean 'threshold'?",)),
     ("ask Who? --set theta=1", ("did you mean 'threshold'?",)),
     ("ask Who? --set device=toaster", ("toaster",)),
-    ("ask Who? --set device=cpu --set device_map=auto", ("device and device_map",)),
     ("ask Who? --set quantization=5bit", ("'5bit'", "did you mean '8bit'?")),
     ("ask Who? --set dtype=float3", ("float3",)),
     ("ask Who? --layout chat", ("chat template", "layout='dragin'")),

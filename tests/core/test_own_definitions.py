@@ -147,7 +147,7 @@ def test_odd_labels_and_those_of_built_in_methods_are_refused(label: Any) -> Non
 # -- needs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("need", ["attention:8", "attention ", "hidden:last", "hidden:1.5", "entropy", "renyi:2", ""])
+@pytest.mark.parametrize("need", ["attention:8", "attention ", "hidden:last", "hidden:1.5", "entropies", "renyi:2", ""])
 def test_other_needs_are_refused_where_a_trigger_is_defined(need: str) -> None:
     says = r"needs=\['.*'\] of trigger '{}': give a tuple of 'attention', .*'hidden:12'"
     with pytest.raises(SettingError, match=says.format("own")):

@@ -17,17 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from lm_tiny import decisions
 from safetensors.torch import save_file
 
 import dragin_lab as dl
 from dragin_lab.almanac import questions
 from dragin_lab.core.episode import Bias, Write
-from dragin_lab.engines import server, server_model
+from dragin_lab.engines import requests as server
+from dragin_lab.engines import server_model
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.engines.server import entropy_bounds
 from dragin_lab.errors import ModelError, ModelServerError, SettingError
 from dragin_lab.run.rundir import RunStoppedError
 from dragin_lab.trace.trace import Prompt
@@ -185,7 +183,7 @@ def test_methods_that_need_probabilities_give_the_same_episodes(
     same(lab.ask(QUESTIONS[0], method, **options), dl.Lab(almanac).ask(QUESTIONS[0], method, **options))
 
 
-def test_entropy_lies_within_its_bounds_and_forced_tokens_are_measured(asking: Any, almanac: LanguageModel) -> None:
+def test_without_hidden_states_there_are_probabilities_and_no_entropies(asking: Any, almanac: LanguageModel) -> None:
     lab, _ = asking()
     unlikely = tuple(almanac.tokenizer.encode("The river", special=False))
     for draft in (
@@ -195,7 +193,7 @@ def test_entropy_lies_within_its_bounds_and_forced_tokens_are_measured(asking: A
         ours, theirs = lab.model.write(draft), almanac.write(draft)
         assert ours.ids.tolist() == theirs.ids.tolist()
         np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-4)
-        assert (np.abs(ours.entropy - theirs.entropy) <= ours.entropy_width / 2 + 1e-4).all()
+        assert np.isnan(ours.entropy).all()
     ours, theirs = (lm.score(PROMPT, " The river is wide.") for lm in (lab.model, almanac))
     assert (ours.ids.tolist(), ours.stopped) == (theirs.ids.tolist(), "forced")
     np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-4)
@@ -203,19 +201,9 @@ def test_entropy_lies_within_its_bounds_and_forced_tokens_are_measured(asking: A
         pass
     with pytest.raises(SettingError, match=r"looks at attention, and tiny has none; .*extract_hidden_states"):
         lab.ask(QUESTIONS[0], "dragin")
-
-
-def test_a_decision_between_the_bounds_of_an_entropy_is_not_certain(asking: Any) -> None:
-    lab, _ = asking(likeliest=2)
-
-    def first_step(when: str) -> Any:
-        return lab.ask(QUESTIONS[0], "dragin", when=when, what="question", max_new_tokens=64).steps[0]
-
-    loud = first_step("entropy@1000")
-    assert loud.decision.certain
-    between = loud.draft.entropy[0] + loud.draft.entropy_width[0] / 4  # of its middle, which does not fire
-    assert not first_step(f"entropy@{between}").decision.certain
-    assert first_step("probability@0.5").decision.certain
+    with pytest.raises(SettingError, match=r"'entropy' reads entropies, and tiny gives none .*when='probability'"):
+        lab.ask(QUESTIONS[0], "dragin", when="entropy", what="question")
+    assert lab.ask(QUESTIONS[0], "dragin", when="probability@0.5", what="question").ended == "answered"
 
 
 def test_with_hidden_states_the_last_block_makes_dragin_exact(
@@ -355,45 +343,3 @@ def test_what_cannot_be_opened_is_refused(asking: Any) -> None:
         asking(layer=3)
     lab, _ = asking(layer="last", alternatives=5)  # what stands for the default has one for any engine
     assert lab.ask("Who?", "wo-rag").ended != "error"
-
-
-# -- bounds of an entropy from the k likeliest tokens -----------------------------------------------------------------
-
-
-def row(seed: int, size: int, scale: float) -> np.ndarray:
-    """(V,) log-probabilities, likeliest first."""
-    logits = np.random.default_rng(seed).normal(0, scale, size)
-    return np.sort(logits - np.log(np.exp(logits).sum()))[::-1]
-
-
-def entropy(logprobs: np.ndarray) -> float:
-    return float(-(np.exp(logprobs) * logprobs).sum())
-
-
-@given(st.integers(0, 2**32), st.integers(1, 60), st.floats(0, 12), st.data())
-def test_the_bounds_hold_the_entropy_of_the_whole_row(seed: int, size: int, scale: float, data: st.DataObject) -> None:
-    whole = row(seed, size, scale)
-    k = data.draw(st.integers(1, size))
-    low, high = entropy_bounds(whole[:k], size)
-    assert low - 1e-9 <= entropy(whole) <= high + 1e-9
-    if k == size:
-        assert low == high == pytest.approx(entropy(whole), abs=1e-9)
-
-
-@given(st.integers(0, 2**32), st.integers(2, 60), st.floats(0.1, 6), st.data())
-def test_both_bounds_are_attained(seed: int, size: int, scale: float, data: st.DataObject) -> None:
-    """By the row whose rest is even, and by the one whose rest is on as few tokens as can hold it."""
-    k = data.draw(st.integers(1, size - 1))
-    known = np.exp(row(seed, size, scale)[:k])
-    rest = 1 - known.sum()
-    even = np.concatenate([known, np.full(size - k, rest / (size - k))])
-    full = int(rest // known[-1])
-    steep = np.concatenate([known, np.full(full, known[-1]), [rest - full * known[-1]]])
-    low, high = entropy_bounds(np.log(known), size)
-    assert low == pytest.approx(-(steep[steep > 0] * np.log(steep[steep > 0])).sum(), abs=1e-7)
-    assert high == pytest.approx(entropy(np.log(even)), abs=1e-7)
-
-
-def test_rounding_leaves_no_bound_out_of_order() -> None:
-    assert entropy_bounds(np.log([0.7, 0.3000003]), 50) == pytest.approx((0.610864, 0.610864), abs=1e-5)
-    assert entropy_bounds(np.array([0.0, -np.inf]), 50)[0] == pytest.approx(0)

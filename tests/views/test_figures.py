@@ -142,14 +142,6 @@ def test_a_sentence_or_draft_that_is_judged_as_a_whole_has_one_bar(unit, peaks):
     assert len(trace.heatmap(1).data[-1].x) == 1
 
 
-def test_bounds_of_a_served_entropy_are_bars_and_said():
-    trace, width = samples.bounded_trace()
-    figure = trace.heatmap(1)
-    assert figure.data[0].error_y.array.tolist() == (width / 2).tolist()
-    assert "± 0.250" in figure.data[0].customdata[1]
-    assert "±" not in figure.data[0].customdata[0]
-
-
 @pytest.mark.parametrize("tokens", [0, 2000])
 def test_no_tokens_and_two_thousand_are_drawn(tokens):
     trace = samples.long_trace(2000, 2000) if tokens else STATES["nothing written"]

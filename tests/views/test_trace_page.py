@@ -234,14 +234,6 @@ def test_levels_show_the_threshold(theta, known, values, levels):
     assert find_levels(np.array(values), bounds).tolist() == levels
 
 
-def test_bounds_of_entropies_are_said():
-    page = views.trace(samples.bounded_trace()[0])
-    most = "Entropies are known to ± 0.250 nats or better."
-    assert most in read(page)
-    assert most in " ".join(page.text.split())
-    assert any("± 0.250" in tip for tip in tips(page.html))
-
-
 def test_words_that_may_not_fire_are_drawn_as_not_judged():
     loud = {"entropy": {"Bo": 4.5, "Li": 3.0}, "received": {"Bo": 0.2, "Li": 0.2}}
     scripts = [Say(" It is Bo Ek, a man", **loud), Say(" Bo Ek. He is Li, a man", **loud), Say(" Li."), Say("Li")]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
-from factories import make_continuation, make_prompt, make_trace
+from factories import make_continuation, make_prompt
 
 from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Question, Step, Trace, Words
 
@@ -198,15 +198,6 @@ def baseline_trace(name: str) -> Trace:
     trace.text = trace.steps[-1].answer
     trace.answer, trace.ended, trace.scores = "1466", "length", {"em": 0.0, "f1": 0.0}
     return trace
-
-
-def bounded_trace() -> tuple[Trace, np.ndarray]:
-    """A trace whose server knows every other entropy of its first draft by bounds alone, and their widths in nats."""
-    trace = make_trace()
-    draft = trace.steps[0].draft
-    width = np.where(np.arange(len(draft)) % 2, 0.5, 0.0).astype(np.float32)
-    trace.steps[0] = replace(trace.steps[0], draft=replace(draft, entropy_width=width))
-    return trace, width
 
 
 def judged_whole(unit: str, peaks: tuple[float, ...]) -> Trace:

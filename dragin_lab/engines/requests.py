@@ -1,7 +1,7 @@
 """What an OpenAI-compatible server gives: ids for ids, each answer within a deadline, and what enters the last block.
 
 asyncio runs in a thread of its own, since the loop of a notebook is busy, and a wait for it ends at Ctrl-C. The server
-writes; transformers' own classes compute the last block here, and without it an entropy has bounds.
+writes; transformers' own classes compute the last block here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 import httpx
 import msgspec
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -35,7 +34,6 @@ KEY = "DRAGIN_LAB_API_KEY"  # the environment variable with the bearer token
 _TRIES, _PAUSE = 4, 0.5  # requests, and seconds before the second, doubled before each further one
 _BUSY = (429, 500, 502, 503, 504)  # answers that a later try may not get
 _CONNECT = 5.0  # seconds
-_IMPOSSIBLE = -1e30  # nats; 0 log 0 is 0
 _HERE = ("all://localhost", "all://127.0.0.1", "all://[::1]")  # no proxy leads to this machine
 
 
@@ -78,13 +76,13 @@ class Completion(msgspec.Struct):
     kv_transfer_params: States | None = None
 
 
-class Text(msgspec.Struct):
+class Detokenized(msgspec.Struct):
     """What ``/detokenize`` makes of ids."""
 
     prompt: str
 
 
-class Server:
+class ModelServer:
     """A server's address, and requests to it.
 
     Args:
@@ -199,7 +197,7 @@ class ServerBatch(Batch):
             self.lm.server.cancel()
 
 
-# -- what is known of a distribution ----------------------------------------------------------------------------------
+# -- the last block ---------------------------------------------------------------------------------------------------
 
 
 class LastBlock:
@@ -273,22 +271,3 @@ def _wait_until_written(path: str, lock: str, seconds: float) -> None:
             if os.path.exists(path):  # of a server that locks nothing
                 return
         time.sleep(0.005)
-
-
-def entropy_bounds(logprobs: np.ndarray, vocabulary: int) -> tuple[float, float]:
-    """The least and the greatest entropy (nats) of a distribution whose k likeliest are known; both are attained.
-
-    ``logprobs`` is (k,) nats, best first, of ``vocabulary`` = V tokens. The rest r = 1 - Σp is spread over V - k tokens
-    of at most p_k each. Entropy is greatest where they share it evenly, and least where as few as possible have all:
-    m = ⌊r / p_k⌋ of them p_k, and one of them s = r - m p_k.
-    """
-    logprobs = np.maximum(logprobs, _IMPOSSIBLE)
-    p = np.exp(logprobs)  # (k,)
-    known, k = float(-(p * logprobs).sum()), len(p)
-    rest, last = 1.0 - float(p.sum()), float(p[-1])
-    if k >= vocabulary or rest <= 0 or last <= 0:
-        return known, known
-    full = np.floor(rest / last)
-    left = rest - full * last
-    least = float(known - full * last * logprobs[-1] - (left * np.log(left) if left > 0 else 0.0))
-    return least, max(least, float(known - rest * np.log(rest / (vocabulary - k))))
