@@ -31,7 +31,6 @@ from dragin_lab.retrieval.doors import Elasticsearch
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.cluster import Recipe
-from dragin_lab.study.fitting import calibration
 from dragin_lab.trace.trace import Prompt
 
 SEED = 41
@@ -185,7 +184,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("scores", views.scores, {"table": facts, "triggers": ["a"], "thresholds": {"a": 1.0}}),
         Entry("Runs.save", runs.save, {"path": "runs.jsonl.gz"}),
         Entry("Runs.trace", runs.trace, {"qid": "1", "method": "wo-rag", "dataset": None}),
-        Entry("calibration", calibration, {"lab": lab, "questions": ["Who?"], "method": method, "limit": 1}),
+        Entry("budget", lab.budget, {"questions": ["Who?"], "retrievals": 0, "method": method}),
         Entry("Recipe", lambda **given: repr(Recipe(**given).absolute()), {
             "model": None, "layer": "last", "heads": None, "sample": False, "retriever": None, "corpus": None,
             "searches": True, "dtype": None, "device": None,

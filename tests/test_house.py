@@ -40,7 +40,7 @@ ROOT = (557, 7)  # the same for the modules of the root
 TEXTS, WIDTH = {".py", ".js", ".css", ".html", ".txt"}, 120
 FILE_LINES = 350
 #: Files that are longer, which may only fall.
-LONGER = {}
+LONGER = {"run/lab.py": 368}
 #: Lines of Python beside the package.
 BESIDE = {"tests": 22728, "tools": 997, "benchmarks": 1223}
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from dragin_lab.checks import choice, convert_record, count, shown
-from dragin_lab.core.budget import NEVER, Calibration, read_budget
+from dragin_lab.checks import choice, count, shown
 from dragin_lab.core.episode import Episode, Tokenizer
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
 from dragin_lab.core.loop import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
@@ -84,7 +83,6 @@ def method(
     max_new_tokens: int | None = None,
     top_k: int | None = None,
     nlp: Any = None,
-    calibration: Calibration | Iterable[Trace] | None = None,
     label: str = "",
     **settings: Any,
 ) -> Method:
@@ -93,19 +91,16 @@ def method(
     ``name`` is a key of ``METHODS``; ``when`` and ``what`` replace its parts (the paper's Tables 4 and 6): a name, a
     written form such as ``"margin(beta=2.0)@0.6"``, or what ``@dl.when`` and ``@dl.what`` made. ``settings`` are those
     of the trigger and the formulator, such as ``threshold`` or ``top_n``; ``dl.methods("when")`` and
-    ``dl.methods("what")`` list them. A setting may not contradict a written form.
+    ``dl.methods("what")`` list them. They replace what a written form states.
     ``variant="paper"`` is the papers' equations, ``"reference"`` the authors' released code to the letter, for its own
     methods, with its own settings (docs/reference-behaviour.md). ``max_new_tokens`` bounds a draft and the answer
     (default 64; more where the model asks by itself). ``top_k`` is the number of passages per retrieval (default 3; 2
     for the paper variant of ``flare``). ``nlp`` is any spaCy pipeline that finds sentences. ``label`` is what tables
     and run folders call it, such as ``"mine"``.
 
-    ``threshold`` may be a budget: ``"budget:1.5"`` retrievals per question, or ``"share:0.3"`` of the drafts. It is
-    found on ``calibration``: what ``study.fitting.calibration(lab, questions, method)`` gives, or traces of the method
-    without a retrieval. What it was found on is recorded as ``calibrated``.
+    ``lab.budget(questions, 1.5)`` finds the ``threshold`` at which a method retrieves so often a question.
 
-    Raises ``SettingError`` for names that do not exist, values out of range, parts that make no sense together, and a
-    budget that cannot be reached, naming the nearest reachable one.
+    Raises ``SettingError`` for names that do not exist, values out of range, and parts that make no sense together.
     """
     choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)
@@ -116,14 +111,13 @@ def method(
         )
     (triggers, formulators), usual = _TABLES[variant], METHODS[name]
     when, what = usual[0] if when is None else when, usual[1] if what is None else what
-    (trigger_class, stated), (formulator_class, _) = triggers.read(when), formulators.read(what)
+    (trigger_class, _), (formulator_class, _) = triggers.read(when), formulators.read(what)
     _check_settings(trigger_class, formulator_class, settings, variant)
     of_trigger = {key: value for key, value in settings.items() if key in setting_names(trigger_class)}
     of_formulator = {key: value for key, value in settings.items() if key in setting_names(formulator_class)}
     if variant == "paper" and trigger_class.loop not in _LOOPS:
         raise SettingError(f"when={trigger_class.name!r} is of the released code; use variant='reference' with it")
-    trigger, calibrated = _make_trigger(triggers, when, of_trigger, stated, variant, calibration)
-    formulator = formulators.make(what, **of_formulator)
+    trigger, formulator = triggers.make(when, **of_trigger), formulators.make(what, **of_formulator)
     if message := find_conflict(trigger, formulator):
         raise SettingError(message)
     if "threshold" in setting_names(trigger_class) and trigger.theta is None:
@@ -137,37 +131,7 @@ def method(
         top_k=count("top_k", default_top_k(name, variant) if top_k is None else top_k),
         pipeline=load_pipeline(nlp, released=variant == "reference").by_lines(trigger.unit == "step"),
         own_label=check_label(label) if label else "",
-        calibrated=calibrated,
     )
-
-
-def _make_trigger(
-    table: Registry[Any],
-    when: Any,
-    settings: dict[str, Any],
-    stated: dict[str, Any],
-    variant: str,
-    calibration: Calibration | Iterable[Trace] | None,
-) -> tuple[Any, dict[str, Any] | None]:
-    """The trigger, with the threshold that a budget asks for, and where that is from."""
-    asked = stated.get("threshold") if isinstance(when, str) and "threshold" in stated else settings.get("threshold")
-    if not (isinstance(asked, str) and ":" in asked):
-        if calibration is not None:
-            raise SettingError(f"calibration has no meaning for threshold={asked!r}; ask for a budget: 'budget:1.5'")
-        return table.make(when, **settings), None
-    if settings.get("threshold") not in (None, asked):
-        raise SettingError(f"threshold={settings['threshold']!r} contradicts when={when!r}; give one of the two")
-    read_budget(asked)
-    if calibration is None:
-        raise SettingError(
-            f"threshold={asked!r} is found on a calibration set; give calibration=traces of lab.ask_many(questions, "
-            f"…, threshold={NEVER:g})"
-        )
-    scores = calibration if isinstance(calibration, Calibration) else Calibration.of(calibration)
-    part, _ = table.read(when)
-    trigger = table.make(part, **{**stated, **settings, "threshold": 0.0})
-    theta, calibrated = scores.threshold(trigger, variant, asked)
-    return replace(trigger, threshold=theta), calibrated
 
 
 def setting_names(part: type[Part]) -> tuple[str, ...]:
@@ -219,8 +183,7 @@ def exchange_settings(old: Method, **settings: Any) -> Method:
     if old.own_label:  # what is exchanged tells it from the method that the label is of
         changes = "".join(f" {key}={value}" for key, value in settings.items() if value != old.settings.get(key))
         before["label"] = re.sub(r"[^\w .=+-]+", "_", old.own_label + changes)[:60].strip()
-    new = method(old.name, **merge_settings(before, old.name, settings))
-    return replace(new, calibrated=new.calibrated or old.calibrated) if new.trigger == old.trigger else new
+    return method(old.name, **merge_settings(before, old.name, settings))
 
 
 def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,11 +239,7 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
             )
     loop = {key: settings[key] for key in LOOP if key in settings}
     label = settings.get("label", "")
-    restored = method(settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop)
-    calibrated = settings.get("calibrated")
-    if calibrated is not None:
-        calibrated = convert_record("calibrated", calibrated, dict[str, Any], SettingError)
-    return replace(restored, calibrated=calibrated)
+    return method(settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop)
 
 
 # -- how a method runs ------------------------------------------------------------------------------------------------

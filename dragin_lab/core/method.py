@@ -60,8 +60,6 @@ class Method:
     top_k: int  # passages per retrieval
     pipeline: Pipeline = field(default_factory=load_pipeline)
     own_label: str = ""  # how its user calls it, in tables and in the names of run folders
-    #: Where θ is from, if from a budget: ``budget``, ``reached``, ``benchmark``, ``questions``, ``fingerprint``.
-    calibrated: dict[str, Any] | None = field(default=None, compare=False)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -72,7 +70,6 @@ class Method:
         own = {part.name: part.fingerprint for part in (self.trigger, self.formulator) if part.fingerprint}
         parts = self.trigger.settings | self.formulator.settings
         settings = loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name}
-        settings |= {"calibrated": self.calibrated} if self.calibrated else {}
         return settings | ({"label": self.own_label} if self.own_label else {})
 
     @property

@@ -103,16 +103,12 @@ class Registry(Generic[P]):
     def make(self, given: str | P | type[P], **settings: Any) -> P:
         """A part from its written form, its class or itself, with more settings.
 
-        They replace those of a part. Raises ``SettingError`` where they contradict a written form, which None does not.
+        They replace those that it has; None replaces nothing that a written form states.
         """
         part, own = self.read(given)
-        for key, value in own.items():
-            if isinstance(given, str) and settings.get(key) not in (None, value):
-                raise SettingError(
-                    f"{key}={shown(settings[key])} contradicts {self.kind}={given!r}, which has {key}={value!r}; "
-                    "give one of the two"
-                )
-        settings = settings | own if isinstance(given, str) else own | settings
+        if isinstance(given, str):
+            settings = {key: value for key, value in settings.items() if value is not None or key not in own}
+        settings = own | settings
         declared, defaults = part.declared(), part.defaults()
         for name, value in list(settings.items()):
             if name not in declared:
@@ -146,6 +142,5 @@ def read_form(form: str) -> tuple[str, dict[str, Any]]:
     except (SyntaxError, ValueError) as error:
         raise SettingError(f"the settings in {form!r} cannot be read ({error}); write them as name=value") from None
     if at is not None:
-        # A budget is read with its calibration set.
-        settings["threshold"] = at if ":" in at else number("threshold", at, -math.inf)
+        settings["threshold"] = number("threshold", at, -math.inf)
     return name, settings

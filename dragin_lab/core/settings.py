@@ -25,8 +25,8 @@ from dragin_lab.errors import SettingError
 P = TypeVar("P", bound="Part")
 
 #: What a method and its record call something of their own, beside the attributes of a part's base.
-_RESERVED = ("variant", "when", "what", "max_new_tokens", "top_k", "nlp", "calibration", "label", "measure", "unit",
-             "defined", "pipeline", "calibrated")  # fmt: skip
+_RESERVED = ("variant", "when", "what", "max_new_tokens", "top_k", "nlp", "label", "measure", "unit",
+             "defined", "pipeline")  # fmt: skip
 _INSTALLED = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")})
 _WRITTEN = ("__call__", "__post_init__")  # of a class, what neither the interpreter nor ``dataclass`` writes
 

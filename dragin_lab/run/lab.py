@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.checks import count, several, shown
+from dragin_lab.core.budget import NEVER, Threshold, find_threshold
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
@@ -289,6 +290,29 @@ class Lab(AbstractContextManager["Lab"]):
         setting, methods = sweeps.read_sweep(method, settings)
         asked = import_module("dragin_lab.run.benchmark").as_benchmark(questions, limit, fields)
         return sweeps.sweep(self, asked, setting, methods, output, batch_size, progress)
+
+    def budget(
+        self,
+        questions: Any,
+        retrievals: float,
+        method: Method | str = "dragin",
+        *,
+        batch_size: int = 1,
+        **settings: Any,
+    ) -> Threshold:
+        """θ at which a method retrieves ``retrievals`` times a question: ``lab.budget(questions, 1.5)``.
+
+        Each question (as for ``run``) is answered once without retrieving, and θ is found from the scores there
+        (``core.budget``); at 0 none of them retrieves. θ is a number with two attributes: ``reached``, the retrievals
+        a question that it gives on these texts, and ``questions``, how many were answered.
+
+        Raises ``SettingError`` for a trigger without a threshold, and for a number that no threshold reaches, with the
+        nearest one that is reached.
+        """
+        quiet = as_method(method, settings | {"threshold": NEVER})
+        asked = import_module("dragin_lab.run.benchmark").as_benchmark(questions)
+        lab = self.replace(exemplars=self.template(quiet, asked.template))
+        return find_threshold(retrievals, lab.ask_many(asked.questions, quiet, batch_size=batch_size), quiet.trigger)
 
     def judge(self, spans: Any, *, nlp: Any = None) -> Any:
         """How well each trigger tells what is not supported in labelled texts, ``dl.Spans``, that this model reads.

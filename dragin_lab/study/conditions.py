@@ -132,8 +132,7 @@ def list_never_fired(records: Mapping[At, RunRecord]) -> list[str]:
         highest = f"; the highest was {peak}" if peaks else ""
         lines.append(
             f"warning: {name} never retrieved: no score in {len(sound):,} questions ({dataset}) was above the "
-            f"threshold of {limit}{highest}. Choose it by what it costs: "
-            'dl.method(..., threshold="budget:1.5", calibration=...)'
+            f"threshold of {limit}{highest}. Choose it by what it costs: threshold=lab.budget(questions, 1.5)"
         )
     return lines
 

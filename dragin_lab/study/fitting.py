@@ -1,7 +1,4 @@
-"""``dl.fit_trigger``: a trigger learned from labelled traces, by scikit-learn, and its plain JSON file.
-
-``calibration`` is what a threshold by budget (``core.budget``) is found on.
-"""
+"""``dl.fit_trigger``: a trigger learned from labelled traces, by scikit-learn, and its plain JSON file."""
 
 from __future__ import annotations
 
@@ -13,15 +10,11 @@ import msgspec
 import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.catalog.methods import exchange_settings, restore_method
+from dragin_lab.catalog.methods import restore_method
 from dragin_lab.checks import choice, instance, several
-from dragin_lab.core.budget import NEVER, Calibration
-from dragin_lab.core.method import Method
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
-from dragin_lab.run.arguments import as_method
-from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.lab import Lab
 from dragin_lab.study.spans import Spans, read_texts, tokens_of
 from dragin_lab.study.statistics import roc_area
@@ -227,31 +220,3 @@ def _score_held_out(z: np.ndarray, y: np.ndarray, groups: np.ndarray) -> float |
     seen = np.isfinite(scores)
     area = roc_area(scores[seen], y[seen])
     return area if np.isfinite(area) else None
-
-
-# -- thresholds by budget ----------------------------------------------------------------------------------------------
-
-
-def calibration(
-    lab: Lab,
-    questions: Any,
-    method: Method | str,
-    *,
-    limit: int | None = None,
-    batch_size: int = 1,
-    **settings: Any,
-) -> Calibration:
-    """What a method's trigger scores on ``questions`` (as for ``Lab.run``), each answered once without a retrieval.
-
-    Give it to ``dl.method(threshold="budget:1.5", calibration=…)``. How often the method would retrieve at a threshold
-    is read off the scores: one retrieval for each sentence that fires, or for each draft of a method that judges
-    drafts. Raises ``SettingError`` for a method without a threshold, and where no question could be answered.
-    """
-    instance("lab", lab, Lab, "give a dl.Lab")
-    benchmark, own = as_benchmark(questions, limit), as_method(method, settings)
-    if own.threshold is None:
-        raise SettingError(f"method {own.name!r} with trigger {own.trigger.name!r} has no threshold to calibrate")
-    lab = lab.replace(exemplars=lab.template(own, benchmark.template))
-    traces = lab.ask_many(benchmark.questions, exchange_settings(own, threshold=NEVER), batch_size=batch_size)
-    place = {question.id: i for i, question in enumerate(benchmark.questions)}
-    return Calibration.of(sorted(traces, key=lambda trace: place[trace.question.id]), benchmark.name)

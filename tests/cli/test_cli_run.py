@@ -142,7 +142,7 @@ def test_settings_are_combined_and_presets_give_way_to_them(
 ) -> None:
     seen: list[str] = []
     one = dl.benchmark(f"almanac/{data}", limit=1)
-    monkeypatch.setattr(cli_run, "execute_runs", lambda of, _: seen.extend(method.label for method in of(one)))
+    monkeypatch.setattr(cli_run, "execute_runs", lambda of, _: seen.extend(method.label for method in of(one, None)))
     ran = command("run", *shlex.split(given))
     assert ran.code == cli.DONE, ran.err
     assert seen == labels.split()
@@ -269,6 +269,17 @@ def test_a_run_that_is_given_twice_counts_once(
     (changed,) = (tmp_path / "copy").rglob("wo-rag*/predictions.jsonl")
     changed.write_text("".join(changed.read_text().splitlines(keepends=True)[:2]))
     command.refused("table", "runs", "copy", says=("are of the same settings; give one of the two",))
+
+
+def test_a_budget_is_found_on_the_questions_of_the_run(
+    command: Command, tmp_path: Path, scripted: AnsweringModel
+) -> None:
+    budgets = ("--set", "what=question", "--set", "when=rind@budget:2,entropy@budget:0")
+    ran = command("run", "--dataset", "one", "--output", tmp_path, *budgets)
+    assert ran.code == cli.DONE, ran.err
+    assert "one dragin: θ 0, by 2 retrievals a question, counted on 3 questions" in ran.out
+    thetas = {run.config["method"]["when"]: run.config["method"]["threshold"] for run in find_runs(tmp_path)}
+    assert (thetas["rind"], thetas["entropy"] > 0) == (0, True)
 
 
 # -- sweep ------------------------------------------------------------------------------------------------------------
