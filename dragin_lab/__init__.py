@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # what ``_WHERE`` says, for type checkers and editors
     from dragin_lab.run.cluster import Cluster
     from dragin_lab.run.lab import Lab
     from dragin_lab.run.sweeps import Sweep
-    from dragin_lab.study.fitting import fit_trigger
     from dragin_lab.study.paper_tables import table
     from dragin_lab.study.runs import Runs
     from dragin_lab.study.spans import Spans
@@ -45,7 +44,6 @@ _NAMES = {
     "run.cluster": "Cluster",
     "run.lab": "Lab",
     "run.sweeps": "Sweep",
-    "study.fitting": "fit_trigger",
     "study.paper_tables": "table",
     "study.runs": "Runs",
     "study.spans": "Spans",

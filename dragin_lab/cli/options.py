@@ -30,6 +30,7 @@ from dragin_lab.retrieval.sources import open_source
 from dragin_lab.retrieval.stored import is_stored
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Budget = Callable[[Method, float], float]  # gives θ at which a method retrieves so often a question
 Given = Mapping[str, tuple[Any, ...]]  # what ``--set`` says: setting -> its values
 
 #: Settings of ``--set`` that load the model (arguments of ``Lab``), and that say how a cluster is used (``Cluster``).
@@ -181,24 +182,17 @@ def list_settings(name: str, variant: str | None, when: str | None, what: str | 
     return {*LOOP} | {f.name for part in parts for f in fields(part)}
 
 
-def refuse_budget(method: Method, retrievals: float) -> float:
-    """θ of a budget where there are no questions to find it on."""
-    raise click.UsageError(
-        f"threshold=budget:{retrievals:g}: 'run' and 'sweep' find it on their questions; give a number here"
-    )
-
-
 def build_methods(
     names: Iterable[str],
     given: Given,
     published: Callable[[str], dict[str, Any]] = lambda name: {},
-    budget: Callable[[Method, float], float] = refuse_budget,
+    budget: Budget | None = None,
 ) -> tuple[list[Method], set[str]]:
     """Every method in every combination of the settings that it takes, each once; the settings with several values.
 
     ``published`` gives a method's settings where ``given`` leaves them open; else they are the method's own. ``budget``
-    gives θ where it is written as ``budget:1.5``, by itself or as in ``rind@budget:1.5``. Raises ``UsageError`` for a
-    setting that no method takes, or that the methods do not measure alike.
+    gives θ where it is written as ``budget:1.5``, by itself or in ``rind@budget:1.5``. Raises ``UsageError`` for a
+    setting that no method takes, or that the methods do not measure alike, and for a budget where none can be found.
     """
     methods: dict[Method, None] = {}
     known: set[str] = set()
@@ -206,16 +200,16 @@ def build_methods(
         own = published(choice("method", name, METHODS))
         for chosen in product(*(given.get(key, (None,)) for key in _PARTS)):
             stated = {key: value for key, value in zip(_PARTS, chosen, strict=True) if value is not None}
-            form, at, retrievals = str(stated.get("when", "")).partition("@budget:")
-            if at:
-                stated |= {"when": form, "threshold": f"{_BUDGET}{retrievals}"}
-                chosen = (chosen[0], form, chosen[2])
-            settings = list_settings(name, *(chosen[0] or own.get("variant"), *chosen[1:]))
+            form, at, retrievals = str(stated.get("when", "")).partition(f"@{_BUDGET}")
+            stated |= {"when": form, "threshold": f"{_BUDGET}{retrievals}"} if at else {}
+            settings = list_settings(name, chosen[0] or own.get("variant"), stated.get("when"), stated.get("what"))
             known |= settings
             keys = [key for key in given if key in settings]
             for values in product(*(given[key] for key in keys)):
                 merged = merge_settings(own, name, stated | dict(zip(keys, values, strict=True)))
                 if _is_budget(asked := merged.get("threshold")):
+                    if budget is None:
+                        raise click.UsageError(f"threshold={asked}: only 'run' and 'sweep' find it, without --ray")
                     quiet = dl.method(name, **merged | {"threshold": NEVER})
                     merged["threshold"] = budget(quiet, number("budget", str(asked).removeprefix(_BUDGET)))
                 methods[dl.method(name, **merged)] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.cli.options import (
     LOADING,
     POOL,
+    Budget,
     Given,
     benchmark_options,
     build_methods,
@@ -42,7 +44,6 @@ from dragin_lab.study.table import FORMATS
 DEMO_BATCH = 20
 #: Tokens of its answers at least, and words of DRAGIN's queries: fewer than these short texts have.
 DEMO_TOKENS, DEMO_TOP_N = 96, 5
-Budget = Callable[[Method, float], float]  # θ at which a method retrieves so often a question
 #: What ``sweep`` multiplies a method's own threshold by.
 SWEPT = (0.4, 0.8, 1.0, 1.2, 2.0)
 
@@ -65,7 +66,7 @@ def run(preset: str | None, **options: Any) -> None:
     exact match, F1, retrievals and tokens per question, with 95 % intervals. Ctrl-C keeps all finished questions.
     """
 
-    def methods_for(asked: Benchmark, budget: Budget) -> list[Method]:
+    def methods_for(asked: Benchmark, budget: Budget | None) -> list[Method]:
         def published(name: str) -> dict[str, Any]:
             if preset is None:
                 return {}
@@ -92,7 +93,7 @@ def sweep(names: tuple[str, ...], given: Given, **options: Any) -> None:
     It is 'dragin-lab run', with a check that exactly one setting has several values. Where no value is given, one
     method goes over thresholds from 0.4 to 2 times its own.
     """
-    methods, swept = build_methods(names, given, budget=_any_threshold)
+    methods, swept = build_methods(names, given, budget=any_threshold)
     theta = methods[0].threshold
     if not (swept or "threshold" in given or theta is None) and len(methods) == 1:
         values = tuple(round(factor * theta, 6) for factor in SWEPT)
@@ -133,7 +134,7 @@ def demo(limit: int, output: str, given: Given) -> None:
 # -- running ----------------------------------------------------------------------------------------------------------
 
 
-def execute_runs(methods_for: Callable[[Benchmark, Budget], Sequence[Method]], options: dict[str, Any]) -> None:
+def execute_runs(methods_for: Callable[[Benchmark, Budget | None], Sequence[Method]], options: dict[str, Any]) -> None:
     """Run the methods for each data set of the options, and print the tables."""
     given, address = options["given"], options["ray"]
     pool, loading = pick_settings(given, POOL), pick_settings(given, LOADING)
@@ -147,8 +148,7 @@ def execute_runs(methods_for: Callable[[Benchmark, Budget], Sequence[Method]], o
         prepare_ray(address, **pool)
     check_parts(options)
     store = None if options["store"] is None else as_path(options["store"])
-    budget = _any_threshold if address is None else _refuse_on_cluster
-    wanted = {asked: methods_for(asked, budget) for asked in open_benchmarks(options)}
+    wanted = {asked: methods_for(asked, None if address else any_threshold) for asked in open_benchmarks(options)}
     root = make_folder(options["output"])
     how = {"batch_size": options["batch_size"], "traces": options["traces"]}
     if address is not None:
@@ -160,31 +160,23 @@ def execute_runs(methods_for: Callable[[Benchmark, Budget], Sequence[Method]], o
         return
     several = any(len(methods) > 1 for methods in wanted.values())
     with open_lab(options, cache=store or several) as lab:
-        found = {asked: methods_for(asked, find_budget(lab, asked, options["batch_size"])) for asked in wanted}
+        found = {asked: methods_for(asked, partial(find_budget, lab, asked, options["batch_size"])) for asked in wanted}
         run_all(lab, found, root, **how)
         if store is not None and lab.cache is not None and lab.cache.counts.drafts:
             echo(f"\n{lab.cache.counts}")
 
 
-def find_budget(lab: dl.Lab, asked: Benchmark, batch_size: int) -> Budget:
-    """What gives θ for retrievals a question, found on the questions that are asked, and prints it."""
-
-    def find(method: Method, retrievals: float) -> float:
-        theta = lab.budget(asked, retrievals, method, batch_size=batch_size)
-        on = counted(theta.questions, "question")
-        echo(f"{asked.name} {method.name}: θ {theta:g}, by {theta.reached:.3g} retrievals a question, counted on {on}")
-        return theta
-
-    return find
-
-
-def _any_threshold(method: Method, retrievals: float) -> float:
-    """A threshold in place of one that is found once the model is open."""
+def any_threshold(method: Method, retrievals: float) -> float:
+    """θ of a budget while settings are checked, before a model is open."""
     return 0.0
 
 
-def _refuse_on_cluster(method: Method, retrievals: float) -> float:
-    raise click.UsageError(f"--ray and threshold=budget:{retrievals:g}: find the number on one machine, by lab.budget")
+def find_budget(lab: dl.Lab, asked: Benchmark, batch_size: int, method: Method, retrievals: float) -> float:
+    """θ of a budget on the questions that are asked, printed with what it reached."""
+    theta = lab.budget(asked, retrievals, method, batch_size=batch_size)
+    on = counted(theta.questions, "question")
+    echo(f"{asked.name} {method.name}: θ {theta:g}, by {theta.reached:.3g} retrievals a question, counted on {on}")
+    return theta
 
 
 def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
