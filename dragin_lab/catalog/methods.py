@@ -130,7 +130,7 @@ def method(
         max_new_tokens=count("max_new_tokens", trigger.length if max_new_tokens is None else max_new_tokens),
         top_k=count("top_k", default_top_k(name, variant) if top_k is None else top_k),
         pipeline=load_pipeline(nlp, released=variant == "reference").by_lines(trigger.unit == "step"),
-        own_label=check_label(label) if label else "",
+        own_label=check_label(label, name) if label else "",
     )
 
 
@@ -240,6 +240,17 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     loop = {key: settings[key] for key in LOOP if key in settings}
     label = settings.get("label", "")
     return method(settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop)
+
+
+def label_of(settings: Mapping[str, Any]) -> str:
+    """What a method is called, from what a trace records of it (``Method.label``); its name where that is not known.
+
+    That is where a part of it is not defined here, or was defined otherwise.
+    """
+    try:
+        return restore_method({**settings, "pipeline": None}).label
+    except SettingError:
+        return str(settings.get("label") or settings.get("name", "unnamed"))
 
 
 # -- how a method runs ------------------------------------------------------------------------------------------------

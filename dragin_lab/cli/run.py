@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,8 @@ def demo(limit: int, output: str, given: Given) -> None:
         methods = [exchange_settings(m, max_new_tokens=max(DEMO_TOKENS, m.max_new_tokens)) for m in methods]
     if "top_n" not in given:
         methods = [exchange_settings(m, top_n=DEMO_TOP_N) if m.name == "dragin" else m for m in methods]
+    if not given:  # else a label says what was changed
+        methods = [replace(m, own_label=m.name) for m in methods]
     asked = dl.benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
     root = make_folder(output)
     (runs,) = run_all(dl.Lab(), {asked: methods}, root, batch_size=DEMO_BATCH)

@@ -125,10 +125,10 @@ class Method:
         return self.label
 
 
-def check_label(label: str) -> str:
-    """A label of the user's for a method. Raises ``SettingError`` for a built-in method's name, and for odd ones."""
-    if label in METHODS:
-        raise SettingError(f"label={label!r} is the name of a built-in method; choose another label")
+def check_label(label: str, name: str) -> str:
+    """A label of the user's for the method ``name``. Raises ``SettingError`` for another one's name, and odd labels."""
+    if label in METHODS and label != name:
+        raise SettingError(f"label={label!r} is the name of another built-in method; choose another label")
     if not re.fullmatch(r"\w[\w .=+-]{0,59}", text("label", label)) or label != label.strip():
         raise SettingError(
             f"label={shown(label)} cannot name a method; use up to 60 letters, digits, spaces and . - = +"
