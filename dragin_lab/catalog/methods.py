@@ -180,7 +180,7 @@ def exchange_settings(old: Method, **settings: Any) -> Method:
     """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
     before = old.changed | {"when": type(old.trigger), "what": type(old.formulator)}
     before |= {"variant": old.variant, "nlp": old.pipeline}
-    if old.own_label:  # what is exchanged tells it from the method that the label is of
+    if old.own_label:  # the new method is called otherwise
         changes = "".join(f" {key}={value}" for key, value in settings.items() if value != old.settings.get(key))
         before["label"] = re.sub(r"[^\w .=+-]+", "_", old.own_label + changes)[:60].strip()
     return method(old.name, **merge_settings(before, old.name, settings))

@@ -24,7 +24,7 @@ from dragin_lab.errors import SettingError
 
 P = TypeVar("P", bound="Part")
 
-#: What a method and its record call something of their own, beside the attributes of a part's base.
+#: Names that methods and their records use themselves, beside the attributes of a part's base.
 _RESERVED = ("variant", "when", "what", "max_new_tokens", "top_k", "nlp", "label", "measure", "unit",
              "defined", "pipeline")  # fmt: skip
 _INSTALLED = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")})
@@ -191,7 +191,7 @@ def part_of_function(
 
 
 def check_setting(what: str, name: str, default: Any, base: type) -> None:
-    """Raise ``SettingError`` for a setting that would stand for something else, or that no file could hold."""
+    """Raise ``SettingError`` for a name that is taken, and for a default that can change or cannot be saved."""
     if name in _RESERVED or hasattr(base, name):
         raise SettingError(f"{what} would take the place of an attribute that every {base.__name__} has; rename it")
     if default is not MISSING and not _is_savable(default):
