@@ -170,11 +170,6 @@ class RunRecord:
     causes: dict[str, tuple[str, str]] = field(default_factory=dict, compare=False)
 
     @property
-    def name(self) -> str:
-        """What tables and figures call its method: the name of the folder."""
-        return self.folder.name
-
-    @property
     def complete(self) -> bool:
         """Whether every question has an answer, and none of them failed."""
         return len(self.predictions) - len(self.failed) == int(self.config["dataset"]["questions"])

@@ -54,10 +54,10 @@ class Runs:
         self._labels: list[Labelled] = several("labels", labels, Labelled, "give almanac.labels(...)")
         self._by: dict[tuple[str, str], RunRecord] = {}  # by data set and method
         for record in self.records:
-            dataset = record.config["dataset"]["name"]
-            if (other := self._by.setdefault((dataset, record.name), record)) is not record:
+            dataset, name = record.config["dataset"]["name"], record.folder.name
+            if (other := self._by.setdefault((dataset, name), record)) is not record:
                 raise SettingError(
-                    f"{other.folder} and {record.folder} are both called {record.name!r} on {dataset}; give one of the "
+                    f"{other.folder} and {record.folder} are both called {name!r} on {dataset}; give one of the "
                     "two, or rename a folder: it is the method's name in tables and figures"
                 )
         self._lines = {at: {line["qid"]: line for line in record.predictions} for at, record in self._by.items()}
@@ -253,7 +253,7 @@ class Runs:
         They are written whole but for their traces: each has its settings, and a line for each question, with its
         cause. Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
         """
-        return save_table(path, [r.config | {"name": r.name} for r in self._by.values()], self._rows())
+        return save_table(path, [r.config | {"name": r.folder.name} for r in self._by.values()], self._rows())
 
     def _rows(self) -> Iterator[Line]:
         """The lines of a table of these runs."""
