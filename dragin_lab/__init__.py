@@ -8,7 +8,7 @@ if TYPE_CHECKING:  # what ``_WHERE`` says, for type checkers and editors
     from typing import Any
 
     from dragin_lab import almanac, views
-    from dragin_lab.catalog.methods import method, methods, what, when
+    from dragin_lab.catalog.by_name import method, methods, what, when
     from dragin_lab.core.formulators import Formulator, Gap
     from dragin_lab.core.prompts import Exemplar, PromptTemplate
     from dragin_lab.core.trigger import Trigger
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # what ``_WHERE`` says, for type checkers and editors
 __version__ = "0.1.0"
 
 _NAMES = {
-    "catalog.methods": "method methods what when",
+    "catalog.by_name": "method methods what when",
     "core.formulators": "Formulator Gap",
     "core.prompts": "Exemplar PromptTemplate",
     "core.trigger": "Trigger",

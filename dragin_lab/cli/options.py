@@ -18,7 +18,7 @@ from typing import Any
 import rich_click as click
 
 import dragin_lab as dl
-from dragin_lab.catalog.methods import merge_settings, tables
+from dragin_lab.catalog.by_name import merge_settings, tables
 from dragin_lab.checks import choice, is_embedded, number
 from dragin_lab.core.budget import NEVER
 from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method

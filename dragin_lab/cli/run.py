@@ -12,7 +12,7 @@ from typing import Any
 import rich_click as click
 
 import dragin_lab as dl
-from dragin_lab.catalog.methods import exchange_settings
+from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.cli.options import (
     LOADING,
     POOL,

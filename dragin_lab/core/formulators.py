@@ -14,7 +14,7 @@ from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.registry import Registry
 from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.settings import Part, setting
+from dragin_lab.core.settings import MethodPart, setting
 from dragin_lab.errors import TriggerError
 from dragin_lab.trace.draft import Word, character_words
 from dragin_lab.trace.trace import Draft, Prompt, Query
@@ -93,7 +93,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Formulator(Part):
+class Formulator(MethodPart):
     """What to search for. A subclass gives ``text``; ``@dl.what`` makes one. Override ``query`` for more."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"text"})  # what the trigger must give: written "text", or a "call"

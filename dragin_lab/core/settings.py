@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar
 from dragin_lab.checks import choice, count, flag, number, shown
 from dragin_lab.errors import SettingError
 
-P = TypeVar("P", bound="Part")
+P = TypeVar("P", bound="MethodPart")
 
 #: Names that methods and their records use themselves, beside the attributes of a part's base.
 _RESERVED = ("variant", "when", "what", "max_new_tokens", "top_k", "nlp", "label", "measure", "unit",
@@ -70,7 +70,7 @@ class Declaration:
 
 
 def setting(default: Any = None, **declared: Any) -> Any:
-    """A field of a ``Part``: its default, and what it may be (``Declaration``). None is a value where it is default.
+    """A field of a ``MethodPart``: its default, and what it may be (``Declaration``); None only if that is the default.
 
     ``kind`` is the default's own type where it is not given.
     """
@@ -84,7 +84,7 @@ def title_setting(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class MethodPart:
     """A trigger or a formulator: a frozen dataclass whose fields are its settings. Comparable and hashable."""
 
     name = ""  # how it is called everywhere

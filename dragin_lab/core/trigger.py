@@ -18,7 +18,7 @@ from dragin_lab.checks import choice, number, several
 from dragin_lab.core.answers import thoughts
 from dragin_lab.core.registry import Registry
 from dragin_lab.core.scores import pool_values, pool_words
-from dragin_lab.core.settings import Part, setting
+from dragin_lab.core.settings import MethodPart, setting
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.text import write_compared
 from dragin_lab.trace.draft import Draft
@@ -77,7 +77,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Trigger(Part):
+class Trigger(MethodPart):
     """When to retrieve. A subclass with a ``threshold`` and ``score`` is a trigger; ``@dl.when`` makes one.
 
     Override ``judge`` for anything more than a score.
@@ -90,7 +90,7 @@ class Trigger(Part):
     pool = "max"  # how the tokens' scores make a unit's
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
-    loop = "look-ahead"  # how an episode goes on (``catalog.methods``): "look-ahead", "flare", "clock", ...
+    loop = "look-ahead"  # how an episode goes on (``catalog.by_name``): "look-ahead", "flare", "clock", ...
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

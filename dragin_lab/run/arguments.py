@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.catalog.methods import exchange_settings
-from dragin_lab.catalog.methods import method as make_method
+from dragin_lab.catalog.by_name import exchange_settings
+from dragin_lab.catalog.by_name import method as make_method
 from dragin_lab.checks import EMBEDDED, choice, is_embedded, shown
 from dragin_lab.core.method import METHODS, Method
 from dragin_lab.core.prompts import LAYOUTS

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.catalog.methods import restore_method
+from dragin_lab.catalog.by_name import restore_method
 from dragin_lab.checks import flag, instance, position, shown, text
 from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta
 
-from dragin_lab.catalog.methods import label_of
+from dragin_lab.catalog.by_name import label_of
 from dragin_lab.checks import several
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.files import as_path, inside, not_saved, write_whole

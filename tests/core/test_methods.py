@@ -12,12 +12,12 @@ import pytest
 import spacy
 
 import dragin_lab as dl
-from dragin_lab.catalog.methods import exchange_settings, find_conflict, method, tables
+from dragin_lab.catalog.by_name import exchange_settings, find_conflict, method, tables
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import METHODS, VARIANTS
-from dragin_lab.core.settings import Declaration, Part
+from dragin_lab.core.paper_triggers import Rind
+from dragin_lab.core.settings import Declaration, MethodPart
 from dragin_lab.core.trigger import TRIGGERS
-from dragin_lab.core.triggers import Rind
 from dragin_lab.data.presets import preset
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.reference import released
@@ -267,7 +267,7 @@ def list_wrong_values(declared: Declaration) -> list[Any]:
 
 
 @pytest.mark.parametrize(("part", "name"), DECLARED)
-def test_a_wrong_value_of_a_declared_setting_is_refused_by_name(part: type[Part], name: str) -> None:
+def test_a_wrong_value_of_a_declared_setting_is_refused_by_name(part: type[MethodPart], name: str) -> None:
     required = REQUIRED.get(part.name, {})
     part(**required)
     for value in list_wrong_values(part.declared()[name]):

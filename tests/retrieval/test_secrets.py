@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import run_label
 from dragin_lab.errors import DraginLabError
 from dragin_lab.retrieval.choose import open_retriever

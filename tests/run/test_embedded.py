@@ -15,7 +15,7 @@ import pytest
 import torch
 from answering import recorded
 
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import PAPERS, VARIANTS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.engines import generating

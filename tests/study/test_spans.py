@@ -12,7 +12,7 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab import almanac, views
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import DataError, SettingError
 
 OWN = {"prompt": "Who?", "text": "It is Bo Ek.", "start": 6, "end": 11, "label": "not supported"}

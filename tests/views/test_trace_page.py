@@ -15,7 +15,7 @@ from view_samples import STATES, Reader, hostile_trace
 
 import dragin_lab as dl
 from dragin_lab import views
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import SettingError, TraceFileError, ViewError
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Passage, Prompt, Query, Question, Step, Trace

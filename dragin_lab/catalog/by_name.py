@@ -10,7 +10,6 @@ from typing import Any
 from dragin_lab.checks import choice, count, shown
 from dragin_lab.core.episode import Episode, Tokenizer
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
-from dragin_lab.core.loop import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
 from dragin_lab.core.method import (
     LOOP,
     METHODS,
@@ -20,10 +19,11 @@ from dragin_lab.core.method import (
     check_label,
     default_top_k,
 )
+from dragin_lab.core.paper_loops import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.registry import Entry, Registry
+from dragin_lab.core.registry import Listed, Registry
 from dragin_lab.core.sentences import BY_LINES, load_pipeline
-from dragin_lab.core.settings import Part
+from dragin_lab.core.settings import MethodPart
 from dragin_lab.core.trigger import TRIGGERS, Trigger, when
 from dragin_lab.core.turns import Loop
 from dragin_lab.errors import SettingError
@@ -134,12 +134,14 @@ def method(
     )
 
 
-def setting_names(part: type[Part]) -> tuple[str, ...]:
+def setting_names(part: type[MethodPart]) -> tuple[str, ...]:
     """The names of a part's settings."""
     return tuple(f.name for f in fields(part))
 
 
-def _check_settings(trigger: type[Part], formulator: type[Part], settings: Mapping[str, Any], variant: str) -> None:
+def _check_settings(
+    trigger: type[MethodPart], formulator: type[MethodPart], settings: Mapping[str, Any], variant: str
+) -> None:
     """Raise ``SettingError`` for a setting that belongs to both parts, or to neither."""
     of_trigger, of_formulator = setting_names(trigger), setting_names(formulator)
     if both := set(of_trigger) & set(of_formulator):
@@ -162,7 +164,7 @@ def _check_settings(trigger: type[Part], formulator: type[Part], settings: Mappi
             raise SettingError(f"{key}={value!r} has no meaning for {where}{kind}")
 
 
-def methods(of: str = "method") -> list[Entry]:
+def methods(of: str = "method") -> list[Listed]:
     """Every method, with the settings of its trigger and its formulator (DRAGIN, Table 1).
 
     ``of="when"`` gives every trigger and ``"what"`` every query formulator, your own among them.
@@ -170,7 +172,7 @@ def methods(of: str = "method") -> list[Entry]:
     if choice("of", of, ("method", "when", "what")) != "method":
         return (TRIGGERS if of == "when" else FORMULATORS).listing()
     parts = ((name, TRIGGERS.named(when), FORMULATORS.named(what)) for name, (when, what) in METHODS.items())
-    return [Entry(name, t.defaults() | f.defaults(), t.source, f"{t.name} x {f.name}") for name, t, f in parts]
+    return [Listed(name, t.defaults() | f.defaults(), t.source, f"{t.name} x {f.name}") for name, t, f in parts]
 
 
 # -- other settings, and a trace's ------------------------------------------------------------------------------------
