@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 #: Where the public names live; ``__init__.pyi`` says the same to type checkers and editors (``python -m tools.stub``).
 _NAMES = {
-    "catalog.methods": "method methods what when",
+    "catalog.by_name": "method methods what when",
     "core.formulators": "Formulator Gap",
     "core.prompts": "Exemplar PromptTemplate",
     "core.trigger": "Trigger",
@@ -23,7 +23,6 @@ _NAMES = {
     "run.cluster": "Cluster",
     "lab": "Lab",
     "run.sweeps": "Sweep",
-    "study.fitting": "fit_trigger",
     "study.paper_tables": "table",
     "study.runs": "Runs",
     "study.spans": "Spans",

@@ -1,9 +1,9 @@
 from dragin_lab import almanac as almanac
 from dragin_lab import views as views
-from dragin_lab.catalog.methods import method as method
-from dragin_lab.catalog.methods import methods as methods
-from dragin_lab.catalog.methods import what as what
-from dragin_lab.catalog.methods import when as when
+from dragin_lab.catalog.by_name import method as method
+from dragin_lab.catalog.by_name import methods as methods
+from dragin_lab.catalog.by_name import what as what
+from dragin_lab.catalog.by_name import when as when
 from dragin_lab.core.formulators import Formulator as Formulator
 from dragin_lab.core.formulators import Gap as Gap
 from dragin_lab.core.prompts import Exemplar as Exemplar
@@ -18,7 +18,6 @@ from dragin_lab.retrieval.corpus import Corpus as Corpus
 from dragin_lab.run.benchmark import benchmark as benchmark
 from dragin_lab.run.cluster import Cluster as Cluster
 from dragin_lab.run.sweeps import Sweep as Sweep
-from dragin_lab.study.fitting import fit_trigger as fit_trigger
 from dragin_lab.study.paper_tables import table as table
 from dragin_lab.study.runs import Runs as Runs
 from dragin_lab.study.spans import Spans as Spans

@@ -16,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.catalog.methods import restore_method
+from dragin_lab.catalog.by_name import restore_method
 from dragin_lab.checks import count, instance, several, shown
+from dragin_lab.core.budget import NEVER, Threshold, find_threshold
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
@@ -324,6 +325,29 @@ class Lab(AbstractContextManager["Lab"]):
         if self.cache is None and not (self.uncached or self.elsewhere):
             setup = replace(setup, cache=Cache())
         return sweep(setup, asked, setting, methods, output, batch_size, progress)
+
+    def budget(
+        self,
+        questions: Any,
+        retrievals: float,
+        method: Method | str = "dragin",
+        *,
+        batch_size: int = 1,
+        **settings: Any,
+    ) -> Threshold:
+        """θ at which a method retrieves ``retrievals`` times a question: ``lab.budget(questions, 1.5)``.
+
+        Each question (as for ``run``) is answered once without retrieving, and θ is found from the scores there
+        (``core.budget``); at 0 none of them retrieves. θ is a number with two attributes: ``reached``, the retrievals
+        a question that it gives on these texts, and ``questions``, how many were answered.
+
+        Raises ``SettingError`` for a trigger without a threshold, and for a number that no threshold reaches, with the
+        nearest one that is reached.
+        """
+        quiet, asked = as_method(method, settings | {"threshold": NEVER}), as_benchmark(questions)
+        setup = self.setup(quiet)
+        setup = replace(setup, prompt=setup.template(quiet, asked.template))
+        return find_threshold(retrievals, ask_many(setup, asked.questions, quiet, batch_size), quiet.trigger)
 
     def judge(self, spans: Spans, *, nlp: Any = None) -> Judged:
         """How well each trigger tells what is not supported in labelled texts, ``dl.Spans``, that this model reads.

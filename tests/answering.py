@@ -11,7 +11,7 @@ from typing import Any
 
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method
 from dragin_lab.engines import engine

@@ -93,7 +93,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 @pytest.fixture(autouse=True)
 def own_parts() -> Iterator[None]:
     """Forget the triggers and formulators that a test defines."""
-    from dragin_lab.catalog.methods import FORMULATORS, TRIGGERS  # with which every built-in one is entered
+    from dragin_lab.catalog.by_name import FORMULATORS, TRIGGERS  # with which every built-in one is entered
 
     kept = dict(TRIGGERS._parts), dict(FORMULATORS._parts)
     yield

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.catalog.methods import start_episode
+from dragin_lab.catalog.by_name import start_episode
 from dragin_lab.core.episode import Attend, Request, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate

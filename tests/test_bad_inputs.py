@@ -31,7 +31,6 @@ from dragin_lab.retrieval.doors import Elasticsearch
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.cluster import Recipe
-from dragin_lab.study.fitting import calibration
 from dragin_lab.trace.trace import Prompt
 
 SEED = 41
@@ -158,7 +157,6 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Replay.at", dl.Replay(trace).at, {"threshold": 1.0, "top_n": 3}),
         Entry("heatmap", views.heatmap, {"trace": trace, "step": 1, "source": "draft", "theta": 1}),
         Entry("selections", views.selections, {"trace": trace, "step": 1}),
-        Entry("contributions", views.contributions, {"trace": trace}),
         Entry("timeline", views.timeline, {"trace": trace}),
         Entry("compare", views.compare, {"traces": [trace, trace], "labels": ["a", "b"]}),
         Entry("replayed", views.replayed, {"outcomes": [dl.Replay(trace).at()]}),
@@ -172,7 +170,6 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Runs.judge", runs.judge, {"dataset": "questions"}),
         Entry("Runs.record", runs.record, {"qid": "1", "method": "wo-rag", "dataset": None}),
         Entry("Runs.cause", runs.cause, {"qid": "1", "method": "wo-rag", "dataset": None}),
-        Entry("fit_trigger", dl.fit_trigger, {"traces": [trace], "labels": labels, "name": "fitted", "use": None}),
         Entry("Replay", dl.Replay, {"trace": trace, "labels": None, "tokenizer": lm.tokenizer}),
         Entry("explore", dl.explore, {"trace": trace, "step": 1, "source": "draft", "token": 1}),
         Entry("tune", dl.tune, {"traces": [trace], "labels": labels}),
@@ -185,7 +182,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("scores", views.scores, {"table": facts, "triggers": ["a"], "thresholds": {"a": 1.0}}),
         Entry("Runs.save", runs.save, {"path": "runs.jsonl.gz"}),
         Entry("Runs.trace", runs.trace, {"qid": "1", "method": "wo-rag", "dataset": None}),
-        Entry("calibration", calibration, {"lab": lab, "questions": ["Who?"], "method": method, "limit": 1}),
+        Entry("budget", lab.budget, {"questions": ["Who?"], "retrievals": 0, "method": method}),
         Entry("Recipe", lambda **given: repr(Recipe(**given).absolute()), {
             "model": None, "layer": "last", "heads": None, "sample": False, "retriever": None, "corpus": None,
             "searches": True, "dtype": None, "device": None,

@@ -37,3 +37,14 @@ def test_a_sentence_fires_whose_names_stand_together_in_no_passage(said: str, sc
     assert step.decision.retrieve == (score > 0.5)
     if score == 1.0:
         assert trace.queries[0].startswith("The Far Bell is by")
+
+
+def test_a_trigger_fitted_on_labelled_text_tells_missing_facts_on_other_questions() -> None:
+    lab, labels = dl.Lab(), dl.almanac.labels("2wikimultihopqa", "dev", 24)
+    taught, other = (dl.Spans.of_labels(some, lab.template("wo-rag")) for some in (labels[:16], labels[16:]))
+    when = loaded("docs/examples/fitted_trigger.py").fit_trigger(lab, taught, "own-fitted")
+    areas = lab.judge(other).table.set_index("trigger")["area"]
+    assert areas["own-fitted"] > max(0.8, areas["random"])
+    trace = lab.ask(labels[0].question, when=when, threshold=0.01, max_new_tokens=32)
+    assert trace.steps[0].decision is not None
+    assert trace.steps[0].decision.retrieve

@@ -18,7 +18,6 @@ import dragin_lab as dl
 from dragin_lab.data.datasets import load
 from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.errors import DraginLabError
-from dragin_lab.study.fitting import trigger
 
 SEED = 1041
 DAMAGES = 1000
@@ -78,8 +77,6 @@ def kinds(tmp_path: Path) -> list[Kind]:
         trace = dl.Trace.load(path)
         return trace.tokens, trace.retrievals, repr(trace), trace._repr_html_(), str(trace.timeline())
 
-    terms = [{"feature": "entropy", "weight": 1.0, "mean": 0.5, "scale": 1.0}]
-    fitted = {"format": 1, "name": "fuzzed", "threshold": 0.5, "bias": 0.1, "terms": terms}
     worked = [{"question": "Who?", "rationale": "It is Bo.", "answer": "Bo"}] * 2
     passages = [{"id": str(i), "title": "Ann", "text": f"Ann {i} was born in Ulm."} for i in range(3)]
     asked = [{"id": str(i), "question": "Who?", "answer": ["Bo", "Li"]} for i in range(3)]
@@ -90,7 +87,6 @@ def kinds(tmp_path: Path) -> list[Kind]:
         Kind(write("questions.jsonl", "".join(json.dumps(row) + "\n" for row in asked)), load),
         Kind(write("corpus.jsonl", "".join(json.dumps(row) + "\n" for row in passages)), dl.Corpus.load),
         Kind(write("exemplars.yaml", yaml.safe_dump(worked)), load_exemplars),
-        Kind(write("fitted.json", json.dumps(fitted)), trigger),
     ]  # fmt: skip
 
 

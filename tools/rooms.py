@@ -17,7 +17,7 @@ MARKS = re.compile(r"(<!-- (rooms|files): .*? -->\n).*?(<!-- end -->)", re.DOTAL
 ROOMS = {
     "trace": "records, the trace and its branches, their files, tables and differences",
     "core": "the method: sentences, equations, the paper's triggers and formulators, budgets, prompts, answers, loop",
-    "triggers": "what came after DRAGIN: later triggers, fitted ones, and models that ask by themselves",
+    "triggers": "what came after DRAGIN: later triggers, and models that ask by themselves",
     "reference": "the authors' released code, to the letter",
     "catalog": "methods by name",
     "almanac": "the embedded world: model, passages, questions, labels",
@@ -25,7 +25,7 @@ ROOMS = {
     "engines": "what writes and measures: transformers, llama.cpp, servers; loading, checks, `dl.capture`",
     "retrieval": "corpora and indexes; any object with `search`",
     "run": "the lab, drivers, run directories, the cache, sweeps, branches, the cluster",
-    "study": "results over many episodes: tables, tests, causes, truth, labelled spans, replays, fitting",
+    "study": "results over many episodes: tables, tests, causes, truth, labelled spans, replays",
     "views": "figures and pages",
     "widgets": "live controls",
     "cli": "the command line",

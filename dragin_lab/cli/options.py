@@ -18,8 +18,9 @@ from typing import Any
 import rich_click as click
 
 import dragin_lab as dl
-from dragin_lab.catalog.methods import merge_settings, tables
-from dragin_lab.checks import choice, is_embedded
+from dragin_lab.catalog.by_name import merge_settings, tables
+from dragin_lab.checks import choice, is_embedded, number
+from dragin_lab.core.budget import NEVER
 from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
@@ -29,6 +30,7 @@ from dragin_lab.retrieval.sources import open_source
 from dragin_lab.retrieval.stored import is_stored
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Budget = Callable[[Method, float], float]  # gives θ at which a method retrieves so often a question
 Given = Mapping[str, tuple[Any, ...]]  # what ``--set`` says: setting -> its values
 
 #: Settings of ``--set`` that load the model (arguments of ``Lab``), and that say how a cluster is used (``Cluster``).
@@ -36,6 +38,7 @@ LOADING = ("device", "dtype", "device_map", "quantization", "layer", "heads", "e
 POOL = ("actors", "gpus_per_actor", "cpus_per_actor")
 ELSEWHERE = (*LOADING, *POOL)
 _PARTS = ("variant", "when", "what")
+_BUDGET = "budget:"  # before retrievals a question, in place of θ
 _WORDS = {"true": True, "yes": True, "false": False, "no": False, "none": None}
 _COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not within parentheses
 
@@ -55,16 +58,11 @@ def check_count(ctx: click.Context, param: click.Parameter, value: int | None) -
 
 def define_parts(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> None:
     """Run Python files for the triggers and query formulators that they define."""
-    for number, name in enumerate(files):
+    for place, name in enumerate(files):
         path = as_path(name)
         if not path.is_file():
             raise click.UsageError(f"--with {name}: no such file; give a Python file with @dl.when or @dl.what in it")
-        if path.suffix == ".json":
-            from dragin_lab.study.fitting import trigger
-
-            trigger(path)
-            continue
-        private = f"_dragin_lab_with_{number}_{path.stem}"  # no module of that name can be in use
+        private = f"_dragin_lab_with_{place}_{path.stem}"  # no module of that name can be in use
         sys.modules[private] = module = ModuleType(private)
         module.__file__ = str(path)
         try:
@@ -122,12 +120,13 @@ set_option = option(
     "Method",
     "--set given",
     "Any setting; several values stand between commas, and it may be repeated. Of the method: variant=reference, "
-    "when=margin@0.6, what=last-n, threshold=1.2, top_n=25, top_k=3, max_new_tokens=64 (dl.methods() lists more). Of "
-    "the model: device, dtype, device_map, quantization=4bit, layer, heads=[0,3], engine, tokenizer, sample=true.",
+    "when=margin@0.6, what=last-n, threshold=1.2, top_n=25, top_k=3, max_new_tokens=64 (dl.methods() lists more). "
+    "threshold=budget:1.5 finds θ on the questions, for 1.5 retrievals each. Of the model: device, dtype, device_map, "
+    "quantization=4bit, layer, heads=[0,3], engine, tokenizer, sample=true.",
     multiple=True,
     callback=read_settings,
 )
-_WITH = "A Python file of your own triggers and query formulators, or the JSON file of a fitted trigger."
+_WITH = "A Python file of your own triggers and query formulators."
 method_options = join_options(
     option("Method", "--method names", f"Of {', '.join(METHODS)}.", default="dragin", callback=split_names),
     set_option,
@@ -182,12 +181,16 @@ def list_settings(name: str, variant: str | None, when: str | None, what: str | 
 
 
 def build_methods(
-    names: Iterable[str], given: Given, published: Callable[[str], dict[str, Any]] = lambda name: {}
+    names: Iterable[str],
+    given: Given,
+    published: Callable[[str], dict[str, Any]] = lambda name: {},
+    budget: Budget | None = None,
 ) -> tuple[list[Method], set[str]]:
     """Every method in every combination of the settings that it takes, each once; the settings with several values.
 
-    ``published`` gives a method's settings where ``given`` leaves them open; else they are the method's own. Raises
-    ``UsageError`` for a setting that no method takes, or that the methods do not measure alike.
+    ``published`` gives a method's settings where ``given`` leaves them open; else they are the method's own. ``budget``
+    gives θ where it is written as ``budget:1.5``, by itself or in ``rind@budget:1.5``. Raises ``UsageError`` for a
+    setting that no method takes, or that the methods do not measure alike, and for a budget where none can be found.
     """
     methods: dict[Method, None] = {}
     known: set[str] = set()
@@ -195,15 +198,26 @@ def build_methods(
         own = published(choice("method", name, METHODS))
         for chosen in product(*(given.get(key, (None,)) for key in _PARTS)):
             stated = {key: value for key, value in zip(_PARTS, chosen, strict=True) if value is not None}
-            settings = list_settings(name, *(chosen[0] or own.get("variant"), *chosen[1:]))
+            form, at, retrievals = str(stated.get("when", "")).partition(f"@{_BUDGET}")
+            stated |= {"when": form, "threshold": f"{_BUDGET}{retrievals}"} if at else {}
+            settings = list_settings(name, chosen[0] or own.get("variant"), stated.get("when"), stated.get("what"))
             known |= settings
             keys = [key for key in given if key in settings]
             for values in product(*(given[key] for key in keys)):
                 merged = merge_settings(own, name, stated | dict(zip(keys, values, strict=True)))
+                if _is_budget(asked := merged.get("threshold")):
+                    if budget is None:
+                        raise click.UsageError(f"threshold={asked}: only 'run' and 'sweep' find it, without --ray")
+                    quiet = dl.method(name, **merged | {"threshold": NEVER})
+                    merged["threshold"] = budget(quiet, number("budget", str(asked).removeprefix(_BUDGET)))
                 methods[dl.method(name, **merged)] = None
     for key in given.keys() - {*_PARTS, *ELSEWHERE}:
         _check_alike(key, given[key], methods, known)
     return list(methods), {key for key, values in given.items() if len(values) > 1 and key not in ELSEWHERE}
+
+
+def _is_budget(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(_BUDGET)
 
 
 def _check_alike(key: str, values: tuple[Any, ...], methods: Mapping[Method, None], known: set[str]) -> None:
@@ -215,7 +229,7 @@ def _check_alike(key: str, values: tuple[Any, ...], methods: Mapping[Method, Non
         raise click.UsageError(f"{option}: none of the methods takes it" + f"; did you mean {near!r}?" * bool(near))
     parts = {part for method in methods for part in (method.trigger, method.formulator)}
     meanings = {part.name for part in parts if part.settings.get(key) is not None}
-    if key in ("threshold", "top_n", "n") and len(meanings) > 1:
+    if key in ("threshold", "top_n", "n") and len(meanings) > 1 and not all(map(_is_budget, values)):
         named = " and ".join(sorted(meanings))
         raise click.UsageError(f"{option}: {named} do not measure alike; run the methods one by one")
 

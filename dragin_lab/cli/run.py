@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
 import dragin_lab as dl
-from dragin_lab.catalog.methods import exchange_settings
+from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.cli.options import (
     LOADING,
     POOL,
+    Budget,
     Given,
     benchmark_options,
     build_methods,
@@ -64,7 +67,7 @@ def run(preset: str | None, **options: Any) -> None:
     exact match, F1, retrievals and tokens per question, with 95 % intervals. Ctrl-C keeps all finished questions.
     """
 
-    def methods_for(asked: Benchmark) -> list[Method]:
+    def methods_for(asked: Benchmark, budget: Budget | None) -> list[Method]:
         def published(name: str) -> dict[str, Any]:
             if preset is None:
                 return {}
@@ -76,7 +79,7 @@ def run(preset: str | None, **options: Any) -> None:
             rule = asked.template.described["answer_rule"]
             return find_preset(model or options["model"], rule, source=source, method=name).settings
 
-        return build_methods(options["names"], options["given"], published)[0]
+        return build_methods(options["names"], options["given"], published, budget)[0]
 
     execute_runs(methods_for, options)
 
@@ -91,15 +94,16 @@ def sweep(names: tuple[str, ...], given: Given, **options: Any) -> None:
     It is 'dragin-lab run', with a check that exactly one setting has several values. Where no value is given, one
     method goes over thresholds from 0.4 to 2 times its own.
     """
-    methods, swept = build_methods(names, given)
+    methods, swept = build_methods(names, given, budget=any_threshold)
     theta = methods[0].threshold
     if not (swept or "threshold" in given or theta is None) and len(methods) == 1:
         values = tuple(round(factor * theta, 6) for factor in SWEPT)
-        methods, swept = build_methods(names, {**given, "threshold": values})
+        given = {**given, "threshold": values}
+        methods, swept = build_methods(names, given)
     if len(swept) != 1:
         named = f"{', '.join(sorted(swept))} have" if swept else "none has"
         raise click.UsageError(f"a sweep goes over one setting, and {named} several values; give --set KEY=VALUE,VALUE")
-    execute_runs(lambda _: methods, options | {"given": given})
+    execute_runs(lambda _, budget: build_methods(names, given, budget=budget)[0], options | {"given": given})
 
 
 @click.command(short_help="Compare the papers' methods on embedded questions.")
@@ -117,6 +121,8 @@ def demo(limit: int, output: str, given: Given) -> None:
         methods = [exchange_settings(m, max_new_tokens=max(DEMO_TOKENS, m.max_new_tokens)) for m in methods]
     if "top_n" not in given:
         methods = [exchange_settings(m, top_n=DEMO_TOP_N) if m.name == "dragin" else m for m in methods]
+    if not given:  # else a label says what was changed
+        methods = [replace(m, own_label=m.name) for m in methods]
     asked = dl.benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
     root = make_folder(output)
     (runs,) = run_all(dl.Lab(), {asked: methods}, root, batch_size=DEMO_BATCH)
@@ -131,7 +137,7 @@ def demo(limit: int, output: str, given: Given) -> None:
 # -- running ----------------------------------------------------------------------------------------------------------
 
 
-def execute_runs(methods_for: Callable[[Benchmark], Sequence[Method]], options: dict[str, Any]) -> None:
+def execute_runs(methods_for: Callable[[Benchmark, Budget | None], Sequence[Method]], options: dict[str, Any]) -> None:
     """Run the methods for each data set of the options, and print the tables."""
     given, address = options["given"], options["ray"]
     pool, loading = pick_settings(given, POOL), pick_settings(given, LOADING)
@@ -145,7 +151,7 @@ def execute_runs(methods_for: Callable[[Benchmark], Sequence[Method]], options: 
         prepare_ray(address, **pool)
     check_parts(options)
     store = None if options["store"] is None else as_path(options["store"])
-    wanted = {asked: methods_for(asked) for asked in open_benchmarks(options)}
+    wanted = {asked: methods_for(asked, None if address else any_threshold) for asked in open_benchmarks(options)}
     root = make_folder(options["output"])
     how = {"batch_size": options["batch_size"], "traces": options["traces"]}
     if address is not None:
@@ -157,9 +163,23 @@ def execute_runs(methods_for: Callable[[Benchmark], Sequence[Method]], options: 
         return
     several = any(len(methods) > 1 for methods in wanted.values())
     with open_lab(options, cache=store or several) as lab:
-        run_all(lab, wanted, root, **how)
+        found = {asked: methods_for(asked, partial(find_budget, lab, asked, options["batch_size"])) for asked in wanted}
+        run_all(lab, found, root, **how)
         if store is not None and lab.cache is not None and lab.cache.counts.drafts:
             echo(f"\n{lab.cache.counts}")
+
+
+def any_threshold(method: Method, retrievals: float) -> float:
+    """θ of a budget while settings are checked, before a model is open."""
+    return 0.0
+
+
+def find_budget(lab: dl.Lab, asked: Benchmark, batch_size: int, method: Method, retrievals: float) -> float:
+    """θ of a budget on the questions that are asked, printed with what it reached."""
+    theta = lab.budget(asked, retrievals, method, batch_size=batch_size)
+    on = counted(theta.questions, "question")
+    echo(f"{asked.name} {method.name}: θ {theta:g}, by {theta.reached:.3g} retrievals a question, counted on {on}")
+    return theta
 
 
 def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:

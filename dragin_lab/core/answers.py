@@ -80,7 +80,7 @@ def cut_prediction(text: str, *, at_start: bool = False) -> str:
 
 
 def fold_phrase(text: str, phrase: str = ANSWER_PHRASE) -> str:
-    """A text, of the same length, with ``phrase`` as the released code knows it wherever it has other capitals."""
+    """The text with every ``phrase``, whatever its capitals, written as here; as long as before."""
     return re.sub(re.escape(phrase), lambda _: phrase, text, flags=re.IGNORECASE)
 
 
@@ -117,7 +117,7 @@ def _first_word(answer: str) -> str:
 
 
 def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> bool:
-    """Whether an answer stands after ``phrase``: some letter or digit, of StrategyQA yes or no; not the phrase again.
+    """Whether an answer stands after ``phrase``: a letter or digit (in StrategyQA yes or no), and no second phrase.
 
     ``read_answer`` makes something of any text: of nonsense it makes StrategyQA's "no".
     """
@@ -132,8 +132,8 @@ def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_P
 def normalize_answer(text: str, *, released: bool = False) -> str:
     """SQuAD's normal form: lower case, no punctuation, no articles, single spaces.
 
-    Unless it is the ``released`` code's, of the canonical text (NFC): each ideograph and kana is a word, wide marks are
-    punctuation (as in DRCD and CMRC 2018), and articles or marks alone stay.
+    The text is first brought to NFC. Wide marks are punctuation, each ideograph and kana is a word (as in DRCD and CMRC
+    2018), and a text of articles or marks alone stays. The ``released`` code does none of this.
     """
     if not released:
         text = _WIDE_MARKS.sub("", unicodedata.normalize("NFC", text))

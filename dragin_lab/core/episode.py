@@ -23,10 +23,10 @@ _LINE = r"[^\n]*?[^\W_][^\n]*?(?=\n|(?<=[.!?])\s+[^.!?\n]*{})"
 
 @dataclass(frozen=True)
 class Stop:
-    """Ends a draft before its length limit, by its tokens so far alone; this one leaves it to its end.
+    """What ends a draft before its length limit, decided by its tokens so far. This one never does.
 
-    Others are frozen dataclasses too: data that can be compared, hashed and replayed on stored text. A driver asks
-    after every token, in order. ``measured`` says whether it looks at more of a draft than its ids and its text.
+    A driver asks after every token, in order. Every stop is a frozen dataclass, so it can be compared, hashed and
+    replayed on stored text. ``measured`` says whether it reads more of a draft than ids and text.
     """
 
     measured = False
@@ -133,10 +133,10 @@ class Retriever(Protocol):
 
 @dataclass(frozen=True)
 class FirstSentence(Stop):
-    """Stop once the first sentence is settled; never with a pipeline whose sentence ends a prefix does not decide.
+    """Stop once the first sentence is settled (``Pipeline.complete``).
 
-    With a ``tokenizer`` it is the first sentence of the text with special tokens, which the released code splits. One
-    with the answer's ``phrase`` in it reaches to the end of its line, which ``AnswerLine`` finds.
+    A sentence with the answer's ``phrase`` goes on to the end of its line, where ``AnswerLine`` stops. With a
+    ``tokenizer`` the text has its special tokens, as the released code splits it.
     """
 
     pipeline: Pipeline

@@ -1,7 +1,4 @@
-"""Query formulators: what to search for, of the DRAGIN paper's Tables 1 and 6, and what makes a custom one.
-
-Each makes a query from the ``Gap`` where information is missing.
-"""
+"""Query formulators: what to search for in a ``Gap``. Those of DRAGIN's Tables 1 and 6, and ``@dl.what`` for more."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.registry import Registry
 from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.settings import Part, setting
+from dragin_lab.core.settings import MethodPart, setting
 from dragin_lab.errors import TriggerError
 from dragin_lab.trace.draft import Word, character_words
 from dragin_lab.trace.trace import Draft, Prompt, Query
@@ -96,7 +93,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Formulator(Part):
+class Formulator(MethodPart):
     """What to search for. A subclass gives ``text``; ``@dl.what`` makes one. Override ``query`` for more."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"text"})  # what the trigger must give: written "text", or a "call"
@@ -266,8 +263,8 @@ def choose_top(weights: np.ndarray, top_n: int, eligible: np.ndarray | None = No
 def keep_confident(text: str, offsets: np.ndarray, probability: np.ndarray, floor: float) -> str:
     """A text without the words that hold a token of a probability below β (FLARE, implicit query formulation).
 
-    A mark whose probability is below goes by itself. ``offsets`` is (n, 2) in ``text``, ``probability`` is (n,); white
-    space is folded to single spaces.
+    An improbable mark is left out alone, without the rest of its word. ``offsets`` is (n, 2) in ``text``,
+    ``probability`` (n,); white space is folded to single spaces.
     """
     keep = np.ones(len(text), dtype=bool)  # (characters,)
     for word in character_words(text, offsets):

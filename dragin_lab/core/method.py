@@ -60,8 +60,6 @@ class Method:
     top_k: int  # passages per retrieval
     pipeline: Pipeline = field(default_factory=load_pipeline)
     own_label: str = ""  # how its user calls it, in tables and in the names of run folders
-    #: Where θ is from, if from a budget: ``budget``, ``reached``, ``benchmark``, ``questions``, ``fingerprint``.
-    calibrated: dict[str, Any] | None = field(default=None, compare=False)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -72,7 +70,6 @@ class Method:
         own = {part.name: part.fingerprint for part in (self.trigger, self.formulator) if part.fingerprint}
         parts = self.trigger.settings | self.formulator.settings
         settings = loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name}
-        settings |= {"calibrated": self.calibrated} if self.calibrated else {}
         return settings | ({"label": self.own_label} if self.own_label else {})
 
     @property
@@ -128,10 +125,10 @@ class Method:
         return self.label
 
 
-def check_label(label: str) -> str:
-    """A label of the user's for a method. Raises ``SettingError`` for a built-in method's name, and for odd ones."""
-    if label in METHODS:
-        raise SettingError(f"label={label!r} is the name of a built-in method; choose another label")
+def check_label(label: str, name: str) -> str:
+    """A label of the user's for the method ``name``. Raises ``SettingError`` for another one's name, and odd labels."""
+    if label in METHODS and label != name:
+        raise SettingError(f"label={label!r} is the name of another built-in method; choose another label")
     if not re.fullmatch(r"\w[\w .=+-]{0,59}", text("label", label)) or label != label.strip():
         raise SettingError(
             f"label={shown(label)} cannot name a method; use up to 60 letters, digits, spaces and . - = +"

@@ -256,8 +256,8 @@ def chat_prompt(
 ) -> Prompt:
     """A prompt in which every exemplar is a turn of the user and one of the assistant.
 
-    Its own earlier turns are what an instruct model takes its manner from; exemplars inside one user turn are rather
-    commented on or continued. ``asked`` are the (name, text) parts of the last user turn: passages, instruction and
+    An instruct model imitates its own earlier turns; exemplars inside one user turn it tends to comment on, or to
+    continue. ``asked`` are the (name, text) parts of the last user turn: passages, instruction and
     question. ``preamble`` begins the first user turn, because not every template knows a system's turn. ``Answer:`` is
     left out, as the turn says it; any other label of the form opens the assistant's turn.
 

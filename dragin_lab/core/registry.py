@@ -11,14 +11,14 @@ from dataclasses import Field, dataclass, fields
 from typing import Any, Generic
 
 from dragin_lab.checks import choice, instance, number, shown
-from dragin_lab.core.settings import P, Part, check_setting, is_built_in, part_of_function
+from dragin_lab.core.settings import MethodPart, P, check_setting, is_built_in, part_of_function
 from dragin_lab.errors import SettingError
 
 _FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*(?:@\s*(\S+))?\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Entry:
+class Listed:
     """One row of the list of triggers, formulators or methods."""
 
     name: str
@@ -90,7 +90,7 @@ class Registry(Generic[P]):
                 raise SettingError(f"{self.kind}={given!r}: {self.closed}; it has {', '.join(self)}")
             return self.named(name), own
         own_class = given if isinstance(given, type) else type(given)
-        if self.closed and issubclass(own_class, Part) and own_class not in self._parts.values():
+        if self.closed and issubclass(own_class, MethodPart) and own_class not in self._parts.values():
             raise SettingError(f"{self.kind}={own_class.name!r}: {self.closed}")
         if issubclass(own_class, self.base):
             self._check_class(own_class)
@@ -103,16 +103,12 @@ class Registry(Generic[P]):
     def make(self, given: str | P | type[P], **settings: Any) -> P:
         """A part from its written form, its class or itself, with more settings.
 
-        They replace those of a part. Raises ``SettingError`` where they contradict a written form, which None does not.
+        They replace those that it has; None replaces nothing that a written form states.
         """
         part, own = self.read(given)
-        for key, value in own.items():
-            if isinstance(given, str) and settings.get(key) not in (None, value):
-                raise SettingError(
-                    f"{key}={shown(settings[key])} contradicts {self.kind}={given!r}, which has {key}={value!r}; "
-                    "give one of the two"
-                )
-        settings = settings | own if isinstance(given, str) else own | settings
+        if isinstance(given, str):
+            settings = {key: value for key, value in settings.items() if value is not None or key not in own}
+        settings = own | settings
         declared, defaults = part.declared(), part.defaults()
         for name, value in list(settings.items()):
             if name not in declared:
@@ -124,10 +120,10 @@ class Registry(Generic[P]):
             raise SettingError(f"{self.noun} {part.name!r} needs {missing[0]}; write {part.name}({missing[0]}=…)")
         return part(**settings)
 
-    def listing(self) -> list[Entry]:
+    def listing(self) -> list[Listed]:
         """One entry per part, in the order of definition."""
         lines = [(part, (inspect.getdoc(part) or "").partition("\n")[0]) for part in self._parts.values()]
-        return [Entry(part.name, part.defaults(), part.source, line) for part, line in lines]
+        return [Listed(part.name, part.defaults(), part.source, line) for part, line in lines]
 
 
 def read_form(form: str) -> tuple[str, dict[str, Any]]:
@@ -146,6 +142,5 @@ def read_form(form: str) -> tuple[str, dict[str, Any]]:
     except (SyntaxError, ValueError) as error:
         raise SettingError(f"the settings in {form!r} cannot be read ({error}); write them as name=value") from None
     if at is not None:
-        # A budget is read with its calibration set.
-        settings["threshold"] = at if ":" in at else number("threshold", at, -math.inf)
+        settings["threshold"] = number("threshold", at, -math.inf)
     return name, settings

@@ -17,11 +17,11 @@ from dragin_lab.checks import choice, count, flag, number, shown
 from dragin_lab.core.fingerprint import fingerprint_class, is_built_in
 from dragin_lab.errors import SettingError
 
-P = TypeVar("P", bound="Part")
+P = TypeVar("P", bound="MethodPart")
 
-#: What a method and its record call something of their own, beside the attributes of a part's base.
-_RESERVED = ("variant", "when", "what", "max_new_tokens", "top_k", "nlp", "calibration", "label", "measure", "unit",
-             "defined", "pipeline", "calibrated")  # fmt: skip
+#: Names that methods and their records use themselves, beside the attributes of a part's base.
+_RESERVED = ("variant", "when", "what", "max_new_tokens", "top_k", "nlp", "label", "measure", "unit",
+             "defined", "pipeline")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Declaration:
 
 
 def setting(default: Any = None, **declared: Any) -> Any:
-    """A field of a ``Part``: its default, and what it may be (``Declaration``). None is a value where it is default.
+    """A field of a ``MethodPart``: its default, and what it may be (``Declaration``); None only if that is the default.
 
     ``kind`` is the default's own type where it is not given.
     """
@@ -77,7 +77,7 @@ def title_setting(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class MethodPart:
     """A trigger or a formulator: a frozen dataclass whose fields are its settings. Comparable and hashable."""
 
     name = ""  # how it is called everywhere
@@ -176,7 +176,7 @@ def part_of_function(
 
 
 def check_setting(what: str, name: str, default: Any, base: type) -> None:
-    """Raise ``SettingError`` for a setting that would stand for something else, or that no file could hold."""
+    """Raise ``SettingError`` for a name that is taken, and for a default that can change or cannot be saved."""
     if name in _RESERVED or hasattr(base, name):
         raise SettingError(f"{what} would take the place of an attribute that every {base.__name__} has; rename it")
     if default is not MISSING and not _is_savable(default):

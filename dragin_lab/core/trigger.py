@@ -1,7 +1,7 @@
 """What a trigger is: a score for each token of a draft, a threshold θ, and one place that compares them.
 
-A draft is judged while it is written, token by token (``episode.Watch``), once it has ended, and again in a replay. All
-three call ``Trigger.judge``.
+``Trigger.judge`` is that place: a draft is judged there after each token (``episode.Watch``), once it has ended, and
+again in a replay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dragin_lab.checks import choice, number, several
 from dragin_lab.core.answers import thoughts
 from dragin_lab.core.registry import Registry
 from dragin_lab.core.scores import pool_values, pool_words
-from dragin_lab.core.settings import Part, setting
+from dragin_lab.core.settings import MethodPart, setting
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.text import write_compared
 from dragin_lab.trace.draft import Draft
@@ -77,7 +77,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Trigger(Part):
+class Trigger(MethodPart):
     """When to retrieve. A subclass with a ``threshold`` and ``score`` is a trigger; ``@dl.when`` makes one.
 
     Override ``judge`` for anything more than a score.
@@ -90,7 +90,7 @@ class Trigger(Part):
     pool = "max"  # how the tokens' scores make a unit's
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
-    loop = "look-ahead"  # how an episode goes on (``catalog.methods``): "look-ahead", "flare", "clock", ...
+    loop = "look-ahead"  # how an episode goes on (``catalog.by_name``): "look-ahead", "flare", "clock", ...
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -184,7 +184,7 @@ class Trigger(Part):
         return draft.received[highest], draft.entropy[highest]
 
     def is_silent(self, draft: Draft) -> bool:
-        """Whether the tokens' scores show, before words are formed, that nothing can score above θ."""
+        """Whether no token scores above θ, so that no word can; found before words are formed, which takes longer."""
         custom = type(self).judge is not Trigger.judge or type(self).score_words is not Trigger.score_words
         if custom or self.pool == "sum" or self.judges_ended_sentences or self.theta is None:
             return False
@@ -196,12 +196,13 @@ class Trigger(Part):
         return False
 
     def judge(self, draft: Draft, *, resumed: bool = False, until: int | None = None) -> Verdict:
-        """Compare every word or unit of a draft with θ.
+        """Compare every word of a draft, or its unit as a whole, with θ.
 
-        With ``resumed`` nothing fires before the draft's first sentence has ended, so that every retrieval is followed
-        by a finished sentence; a trigger that cuts the whole draft does not judge it again. Words that begin at or
-        after the character ``until`` are not judged. It reads nothing of the draft but what the score reads: a draft
-        from a cache has to give the same verdict to the bit.
+        A ``resumed`` draft goes on after a retrieval. No word of its first sentence fires, so that each retrieval is
+        followed by a finished sentence; a trigger that cuts the whole draft judges nothing of it. Words that begin at
+        the character ``until`` or later are not judged.
+
+        A draft from a cache must give the very same verdict, so this reads only what ``score`` reads.
         """
         theta = self.theta
         assert theta is not None
@@ -217,7 +218,7 @@ class Trigger(Part):
         return Verdict(self, draft, score, highest, judged, hit, peak)
 
     def _may_fire(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
-        """(w,) bool: a word may fire once it is complete, that is once the next one has begun or the draft ended."""
+        """(w,) bool: a word may fire once it is complete: the next one has begun, or the draft has ended."""
         words, offsets = draft.word_list, draft.offsets
         judged = np.ones(len(words), dtype=bool)  # (w,)
         if not draft.ended:

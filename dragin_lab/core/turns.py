@@ -1,8 +1,7 @@
-"""What the loops are made of (``loop`` has them): writing, judging, searching, keeping, and how an episode ends.
+"""What every loop does: write, judge, search, keep, and end the episode.
 
-``PaperLoop`` does it as the papers' equations and texts describe it: the answer so far is kept to the character,
-passages stay in the prompt until the next retrieval, and a draft ends as soon as its outcome is known (DRAGIN §3;
-FLARE, "Active Retrieval Augmented Generation").
+``PaperLoop`` follows the papers (DRAGIN §3; FLARE, "Active Retrieval Augmented Generation"): the answer so far is kept
+to the character, passages stay in the prompt until the next retrieval, and a draft ends once its outcome is known.
 """
 
 from __future__ import annotations
@@ -276,7 +275,7 @@ class PaperLoop(Loop):
     def gap_at_end(
         self, written: Draft, prompt: Prompt | None, span: tuple[int, int], *, answer: str, **more: Any
     ) -> Gap:
-        """The gap of a text whose trigger flags no words: its last visible token stands in for them."""
+        """The gap of a text in which no word was flagged: its last visible token stands in for the hits."""
         starts, stops = written.offsets.T  # (n,), (n,)
         visible = np.flatnonzero((starts < span[1]) & (stops > starts))
         token = int(visible[-1]) if len(visible) else 0

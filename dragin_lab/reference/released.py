@@ -14,10 +14,10 @@ import numpy as np
 from dragin_lab.core.answers import ANSWER_PHRASE, RELEASED_ENDS
 from dragin_lab.core.episode import Attend, Episode, FirstSentence, Stop, Tokenizer
 from dragin_lab.core.formulators import DEFAULT_TOP_N, choose_top
+from dragin_lab.core.paper_triggers import Clock, EveryN, EverySentence, Never, Once
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.settings import Part, part_of_function, setting
-from dragin_lab.core.triggers import Clock, EveryN, EverySentence, Never, Once
+from dragin_lab.core.settings import MethodPart, part_of_function, setting
 from dragin_lab.core.turns import Loop
 from dragin_lab.reference import measures
 from dragin_lab.reference.measures import Probability, Reader, ReleasedDraft, Rind
@@ -54,7 +54,7 @@ class ReleasedGap:
 
 
 @dataclass(frozen=True)
-class Formulation(Part):
+class Formulation(MethodPart):
     """One of the released code's ways to make a query. Names are as the paper's where the idea is the same."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"text"})

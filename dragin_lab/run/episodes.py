@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from dragin_lab import __version__
-from dragin_lab.catalog.methods import start_episode
+from dragin_lab.catalog.by_name import start_episode
 from dragin_lab.checks import shown
 from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method

@@ -24,6 +24,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta
 
+from dragin_lab.catalog.by_name import label_of
 from dragin_lab.checks import several
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.files import as_path, inside, not_saved, write_whole
@@ -158,7 +159,7 @@ class RunRecord:
 
     ``config`` is ``run.json``, ``predictions`` the lines of ``predictions.jsonl``. A line that failed (``ended`` is
     "error") or has no gold answer has None for em, f1, precision and recall. ``timings`` are by question id. A run of
-    a table has ``causes`` by question id, where it had any, and its ``folder`` is the table's path and a number.
+    a table has ``causes`` by question id, where it had any, and its ``folder`` is below the table's path.
     A copy is equal: it has the same settings and the same answers.
     """
 
@@ -330,7 +331,9 @@ def read_table(path: Path) -> list[RunRecord]:
         head = msgspec.json.decode(first, type=_Head)
         for config in head["runs"]:
             _check_config(path, config)
-        runs = [RunRecord(path / str(at), config, []) for at, config in enumerate(head["runs"])]
+        names = [config.pop("name", "") or label_of(config["method"]) for config in head["runs"]]
+        folders = [path / config["dataset"]["name"] / name for config, name in zip(head["runs"], names, strict=True)]
+        runs = [RunRecord(folder, config, []) for config, folder in zip(head["runs"], folders, strict=True)]
         for raw in rest:
             number += 1
             row = _judge_readable(msgspec.json.decode(raw, type=_Row))

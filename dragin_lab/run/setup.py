@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from dragin_lab import __version__
-from dragin_lab.catalog.methods import exchange_settings
-from dragin_lab.catalog.methods import method as make_method
+from dragin_lab.catalog.by_name import exchange_settings
+from dragin_lab.catalog.by_name import method as make_method
 from dragin_lab.checks import EMBEDDED, choice, is_embedded, shown
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import METHODS, Method

@@ -1,4 +1,4 @@
-"""Runs side by side: names for their methods, what must be the same in all, and remarks where it is not."""
+"""Runs side by side: what must be the same in all of them, and remarks where it is not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.catalog.methods import METHODS, VARIANTS, method
 from dragin_lab.checks import choice, shown
 from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import PEAK, Line, RunRecord
@@ -22,54 +21,6 @@ if TYPE_CHECKING:
 FEW = 20
 At = tuple[str, str]  # data set and method
 _NAMED = 3  # ids and methods that a message names
-
-
-# -- names ------------------------------------------------------------------------------------------------------------
-
-
-def tell_apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A name for each of some settings: ``dragin``, or ``dragin θ 1.2`` where others are called ``dragin`` too.
-
-    A method as it is built in keeps its own name, and one with a label has that. To the others settings are added, in
-    their own order, until the names differ; those that are the same in all are numbered: ``dragin #2``.
-    """
-    names = [str(own.get("label") or own.get("name", "unnamed")) for own in settings]
-    kept = {at for at, own in enumerate(settings) if "label" in own or _is_plain(own)}
-    keys = dict.fromkeys(key for own in settings for key, value in own.items() if not isinstance(value, dict))
-    for key in keys:
-        for name in {name for at, name in enumerate(names) if names.count(name) > 1 and at not in kept}:
-            values = {at: settings[at].get(key) for at, other in enumerate(names) if other == name}
-            plain = all(isinstance(value, str) for value in values.values())  # a text needs no label
-            label = "" if plain else "θ " if key == "threshold" else f"{key.replace('_', ' ')} "
-            for at, value in values.items() if len(set(map(str, values.values()))) > 1 else ():
-                if at not in kept:
-                    names[at] += f" {label}{f'{value:.3g}' if isinstance(value, float) else value}"
-    numbered = ((name, names[: at + 1].count(name)) for at, name in enumerate(names))
-    return [f"{name} #{number}" if names.count(name) > 1 else name for name, number in numbered]
-
-
-def _is_plain(own: Mapping[str, Any]) -> bool:
-    """Whether recorded settings are those of a built-in method, just as its name gives them."""
-    if own.get("name") not in METHODS or own.get("variant") != VARIANTS[0] or "when" not in own:
-        return False
-    usual = method(str(own["name"])).settings
-    return all(own.get(key, value) == value for key, value in usual.items() if key != "pipeline")
-
-
-def name_runs(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What each run's method is called: by its settings, and by model, passages and prompt where these differ."""
-    traits = []
-    for config in configs:
-        template, passages = config["template"], _identify_passages(config)
-        traits.append(
-            dict(config["method"])
-            | {"model": _identify_model(config)[0], "retriever": passages and passages[0]}
-            | {"exemplars": len(template["exemplars"]), "layout": template.get("layout"), "seed": config["seed"]}
-        )
-    keys = [json.dumps(own, sort_keys=True) for own in traits]
-    distinct = dict(zip(keys, traits, strict=True))
-    names = dict(zip(distinct, tell_apart(list(distinct.values())), strict=True))
-    return [names[key] for key in keys]
 
 
 # -- what must be the same --------------------------------------------------------------------------------------------
@@ -132,8 +83,7 @@ def list_never_fired(records: Mapping[At, RunRecord]) -> list[str]:
         highest = f"; the highest was {peak}" if peaks else ""
         lines.append(
             f"warning: {name} never retrieved: no score in {len(sound):,} questions ({dataset}) was above the "
-            f"threshold of {limit}{highest}. Choose it by what it costs: "
-            'dl.method(..., threshold="budget:1.5", calibration=...)'
+            f"threshold of {limit}{highest}. Choose it by what it costs: threshold=lab.budget(questions, 1.5)"
         )
     return lines
 

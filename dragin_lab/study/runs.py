@@ -25,7 +25,6 @@ from dragin_lab.study.conditions import (
     evaluate,
     find_names,
     list_differences,
-    name_runs,
     remark_selection,
 )
 from dragin_lab.study.statistics import paired
@@ -38,7 +37,7 @@ _RIGHT = 1.0  # an exact match below this is wrong
 class Runs:
     """Runs of any benchmarks, by method, in the order of their folders.
 
-    ``names`` are the methods, with the settings in which they differ, ``datasets`` the data sets that they answered,
+    ``names`` are the methods, each by the name of its runs' folders, ``datasets`` the data sets that they answered,
     ``metrics`` the custom metrics that some answer was scored by.
 
     Args:
@@ -53,9 +52,13 @@ class Runs:
             raise SettingError("there are no runs; give folders that 'dragin-lab run --output' wrote")
         self._labels: list[Labelled] = several("labels", labels, Labelled, "give almanac.labels(...)")
         self._by: dict[tuple[str, str], RunRecord] = {}  # by data set and method
-        for record, name in zip(self.records, name_runs([r.config for r in self.records]), strict=True):
-            if (other := self._by.setdefault((record.config["dataset"]["name"], name), record)) is not record:
-                raise SettingError(f"{other.folder} and {record.folder} are of the same settings; give one of the two")
+        for record in self.records:
+            dataset, name = record.config["dataset"]["name"], record.folder.name
+            if (other := self._by.setdefault((dataset, name), record)) is not record:
+                raise SettingError(
+                    f"{other.folder} and {record.folder} are both called {name!r} on {dataset}; give one of the "
+                    "two, or rename a folder: it is the method's name in tables and figures"
+                )
         self._lines = {at: {line["qid"]: line for line in record.predictions} for at, record in self._by.items()}
         check_same_questions(self._by)
         self.names = tuple(dict.fromkeys(name for _, name in self._by))
@@ -251,7 +254,7 @@ class Runs:
         They are written whole but for their traces: each has its settings, and a line for each question, with its
         cause. Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
         """
-        return save_table(path, [record.config for record in self._by.values()], self._rows())
+        return save_table(path, [r.config | {"name": r.folder.name} for r in self._by.values()], self._rows())
 
     def _rows(self) -> Iterator[Line]:
         """The lines of a table of these runs."""

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.checks import flag, instance, shown
 from dragin_lab.checks import text as as_text
 from dragin_lab.core.prompts import PromptTemplate

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dragin_lab.core.episode import Stop, Tokenizer, Watch
-from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import DraginLabError
-from dragin_lab.study.truth import answer_before
-from dragin_lab.trace.trace import Draft, Step, Trace
+from dragin_lab.trace.trace import Draft, Trace
 
 #: What opens a token after a space in the vocabularies that there are (SentencePiece, byte-level BPE).
 MARKERS = ("▁", "Ġ")
@@ -75,13 +73,6 @@ def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
         return all(tuple(tokenizer.tokens(c.ids.tolist())) == c.pieces for c in trace.continuations)
     except (IndexError, KeyError, OverflowError, ValueError):  # an id that the vocabulary does not have
         return False
-
-
-def as_judged(trace: Trace, step: Step, method: Method) -> Draft:
-    """A step's draft as a trigger sees it."""
-    assert step.draft is not None
-    before = answer_before(trace, step.index)
-    return step.draft.read_by(method.pipeline, trace.question.text, before)
 
 
 class StoredDraft:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.catalog.methods import exchange_settings, restore_method
+from dragin_lab.catalog.by_name import exchange_settings, restore_method
 from dragin_lab.checks import instance, shown
 from dragin_lab.core.episode import AnswerLine, AnyOf, FirstSentence, Tokenizer
 from dragin_lab.core.formulators import Gap, choose_top, formulate

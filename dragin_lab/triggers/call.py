@@ -1,18 +1,15 @@
-"""Calls: the model itself asks. What opens and closes a call, what is put in, whether it stays; doubt at a call."""
+"""Calls: the model itself asks. What opens and closes a call, what is put in, whether it stays."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-import numpy as np
-
 from dragin_lab.checks import text
 from dragin_lab.core.answers import CALL_CLOSES, CALL_OPENS, FOLLOW_UP, INTERMEDIATE, thoughts
 from dragin_lab.core.episode import Bias, Stop
-from dragin_lab.core.scores import doubts
 from dragin_lab.core.settings import setting
-from dragin_lab.core.trigger import TRIGGERS, Trigger, when
+from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Draft
 
@@ -138,30 +135,3 @@ class CallMade(Stop):
 
     def reached(self, draft: Draft) -> str | None:
         return None if self.call.find(draft.text, self.before) is None else self.call.name
-
-
-# Doubt at a call, of models that search by themselves: scores for a trigger of any loop, and for the heatmap of a trace
-# that was asked with calls. The default θ are round numbers.
-
-
-@when("call-opens", threshold=0.1, source="the likeliest tokens in each place")
-def call_opens(draft: Draft, opens: str = "<search>") -> np.ndarray:
-    """The model thinks of a search: the probability, among the likeliest tokens, of those that open a call."""
-    if len(draft.alternative_tokens) != len(draft):
-        raise SettingError(
-            "the probability of a call takes the texts of the likeliest tokens; load with alternatives=2"
-        )
-    texts = np.array([[text.strip() for text in texts] for texts in draft.alternative_tokens], dtype=str)  # (n, k)
-    begins = np.char.startswith(texts, opens) | ((texts != "") & np.char.startswith(opens, texts))  # (n, k)
-    return (draft.alternative_probs * begins).sum(axis=-1) if len(draft) else np.zeros(0)  # (n,)
-
-
-@when("call-doubt", threshold=0.5, source="FLARE §3.2, on the words of a call")
-def call_doubt(draft: Draft, opens: str = "<search>", closes: str = "</search>") -> np.ndarray:
-    """What the model asks for is improbable: 1 - p of a token between the marks of a call, 0 of any other."""
-    inside = np.zeros(len(draft), bool)  # (n,)
-    starts, stops = draft.offsets.T  # (n,), (n,)
-    for match in re.finditer(rf"{re.escape(opens)}(.*?)(?:{re.escape(closes)}|\Z)", draft.text, re.DOTALL):
-        a, b = match.span(1)
-        inside |= (starts < b) & (stops > a)
-    return np.where(inside, doubts(draft.logprob), 0.0)  # (n,)

@@ -2,7 +2,7 @@
 
 The default thresholds of ``entropy`` and ``margin`` lie between those that give one budget of retrievals on two models
 (docs/results/thresholds.md), that of ``max-probability`` gives about one retrieval a question on Almanac's development
-questions; ``random`` is a round number. None holds for another model: ask for a budget instead (``core.budget``).
+questions; ``random`` is a round number. None holds for another model, where ``lab.budget`` finds one.
 """
 
 from __future__ import annotations

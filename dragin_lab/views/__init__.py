@@ -13,7 +13,7 @@ _NAMES = {
     "comparing": ("compare",),
     "episodes": ("attention", "selections", "timeline"),
     "pages": ("Page", "page"),
-    "results": ("contributions", "frontier", "roc", "runs_plot", "scores", "sweep"),
+    "results": ("frontier", "roc", "runs_plot", "scores", "sweep"),
     "rows": ("heatmap",),
     "texts": ("trace_text",),
     "trace_page": ("replayed", "trace"),

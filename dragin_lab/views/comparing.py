@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from dragin_lab.catalog.by_name import label_of
 from dragin_lab.checks import several
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.errors import SettingError
-from dragin_lab.study.conditions import tell_apart
 from dragin_lab.study.runs import Runs
 from dragin_lab.text import printable
 from dragin_lab.trace.kept import arrivals, cut_off, origins
@@ -58,8 +58,8 @@ def compare(
 ) -> Page:
     """Several traces of one question, sentence under sentence; words that the first one does not have are marked.
 
-    Give them as a list, or one after the other. ``labels`` name the traces; without them a name is the method's and,
-    where two share it, what differs in their settings. Raises ``SettingError`` for no trace, more than ``MAX_TRACES``,
+    Give them as a list, or one after the other. ``labels`` name the traces; without them a trace has its method's
+    label, with a number where several share it. Raises ``SettingError`` for no trace, more than ``MAX_TRACES``,
     traces of different questions, or other than one label each; ``TraceFileError`` for a path that holds no trace.
     """
     given = several("traces", traces, Trace | str | Path, "give a list of traces or of paths", alone=True)
@@ -70,7 +70,7 @@ def compare(
     if len(questions) > 1:
         first, other = (clip(question, 80)[0] for question in questions[:2])
         raise SettingError(f"the traces ask different questions, {first!r} and {other!r}; compare traces of one")
-    names = tell_apart([trace.method for trace in opened])
+    names = number_equal([label_of(trace.method) for trace in opened])
     if labels is not None and len(names := several("labels", labels, str, "give a list of texts")) != len(opened):
         raise SettingError(f"{len(names)} labels do not go with {len(opened)} traces; give one each")
     texts = [read_sentences(trace) for trace in opened]
@@ -83,6 +83,12 @@ def compare(
     columns = list(zip(names, opened, strict=True))
     inner = render("compare.html", columns=columns, slots=slots, left_out=left_out, cut_off=cut_off)
     return Page(questions[0], inner, _write_text(columns, slots))
+
+
+def number_equal(names: Sequence[str]) -> list[str]:
+    """Names, with ``#1``, ``#2`` … after those that stand there more than once."""
+    counted = ((name, names[: at + 1].count(name)) for at, name in enumerate(names))
+    return [f"{name} #{number}" if names.count(name) > 1 else name for name, number in counted]
 
 
 def read_sentences(trace: Trace) -> list[Sentence]:

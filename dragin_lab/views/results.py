@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from dragin_lab.catalog.methods import restore_method
 from dragin_lab.checks import instance, number, several, text
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
@@ -19,18 +18,13 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import summary
 from dragin_lab.run.sweeps import on_a_scale
 from dragin_lab.study.statistics import roc_area
-from dragin_lab.study.stored_drafts import as_judged
-from dragin_lab.trace.trace import Trace
-from dragin_lab.triggers.logistic import Logistic
 from dragin_lab.views import theme
 from dragin_lab.views.facts import count, num, short
-from dragin_lab.views.rows import check_trace, show_spaces
 
 #: How measures are called.
 NAMES = {"em": "exact match", "f1": "F1", "retrievals": "retrievals a question", "tokens": "tokens a question"}
 BINS = 32
 SHOWN = 0.98  # the share of the scores that a histogram shows; larger ones stand in the last bar
-MAX_WORDS = 60
 NOT_BOTH = "There are not both missing and known facts here, so there is nothing to tell apart."
 _PAPER = {"threshold": "value", "num": "retrievals", "#num": "retrievals"}  # what the paper's tables call our columns
 
@@ -298,42 +292,3 @@ def read_scores(
     if bad := [name for name in names if name not in numeric or rows[name].isna().any()]:
         raise SettingError(f"column {bad[0]!r} has values that are no scores; leave it out of triggers")
     return rows[missing].to_numpy(bool), {name: rows[name].to_numpy(float) for name in names}, thetas
-
-
-def contributions(trace: Trace) -> go.Figure:
-    """Why a fitted trigger scored the words of a trace as it did: what each feature added to their log-odds.
-
-    Raises ``SettingError`` for a trace of another trigger.
-    """
-    method = restore_method(check_trace(trace).method, None)
-    trigger = method.trigger
-    if not isinstance(trigger, Logistic):
-        raise SettingError(f"trigger {trigger.name!r} has no weights; ask with a trigger that dl.fit_trigger made")
-    order = sorted(range(len(trigger.terms)), key=lambda at: -abs(trigger.terms[at][1]))
-    terms = [trigger.terms[at][:2] for at in order]
-    labels, values, hover_texts = list[str](), list[np.ndarray](), list[list[str]]()
-    for step in (one for one in trace.steps if one.draft is not None and len(one.words)):
-        draft = as_judged(trace, step, method)
-        added, score = trigger.contributions(draft)[:, order], trigger.score(draft)  # (n, f), (n,)
-        for word, (start, stop), hit in zip(step.words.text, step.words.spans, step.words.hit, strict=True):
-            inside = np.arange(start, min(stop, len(score)))
-            if not len(inside) or len(values) == MAX_WORDS:
-                continue
-            token = inside[score[inside].argmax()]
-            name = f"{'◆ ' * bool(hit)}{theme.clip_label(show_spaces(word), 18)}"
-            each = zip((name for name, _ in terms), added[token], strict=True)
-            labels.append(f"{step.index + 1} · {name}")
-            values.append(added[token])
-            hover_texts.append([f"{name}: score {num(score[token])}<br>{theme.label(n)} {v:+.2f}" for n, v in each])
-    if not values:
-        return theme.message(trace.question.text, "No draft was judged.")
-    figure = go.Figure().add_heatmap(
-        z=np.array(values), x=[f"{theme.clip_label(name, 18)} {num(weight, 2)}" for name, weight in terms],
-        y=list(range(len(values))), customdata=hover_texts, texttemplate="%{z:+.1f}", textfont_size=10, zmid=0,
-        colorbar_title="log-odds", colorscale=[[0, theme.BLUE], [0.5, "#f2f0ec"], [1, theme.AMBER]], xgap=1, ygap=1,
-    )  # fmt: skip
-    figure.update_yaxes(tickvals=list(range(len(values))), ticktext=labels, autorange="reversed")
-    figure.update_xaxes(side="top", tickangle=-60)
-    more = f"The first {MAX_WORDS} words · " if len(values) == MAX_WORDS else ""
-    title = f"{more}◆ scores above θ {short(trigger.threshold)} · {trace.question.text}"
-    return theme.finish(figure, title, 260 + 19 * len(values))

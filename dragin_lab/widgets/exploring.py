@@ -12,8 +12,8 @@ import ipywidgets as ipw
 import numpy as np
 import plotly.graph_objects as go
 
-from dragin_lab.catalog.methods import method as make_method
-from dragin_lab.catalog.methods import restore_method
+from dragin_lab.catalog.by_name import method as make_method
+from dragin_lab.catalog.by_name import restore_method
 from dragin_lab.checks import instance, position
 from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.errors import SettingError

@@ -12,7 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.catalog.methods import exchange_settings
+from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.checks import instance, several
 from dragin_lab.core.settings import title_setting
 from dragin_lab.errors import SettingError

@@ -17,9 +17,7 @@ import view_samples as samples  # noqa: E402
 from view_samples import hostile_trace  # noqa: E402
 
 from dragin_lab import views  # noqa: E402
-from dragin_lab.catalog.methods import method  # noqa: E402
 from dragin_lab.trace.trace import Question, Step, Trace  # noqa: E402
-from dragin_lab.triggers.logistic import define  # noqa: E402
 
 HEBREW = "מי ביים את הסרט שלום 👩‍🚀 לעולם?"
 
@@ -48,7 +46,7 @@ def sweep() -> Any:
 
 def sweep_of_methods() -> Any:
     """Nine methods at five costs each."""
-    names = ("rind", "entropy", "margin", "probability", "every-n", "fitted", "verbalized-confidence", "seakr", "uar")
+    names = ("rind", "entropy", "margin", "probability", "every-n", "entity", "verbalized-confidence", "seakr", "uar")
     frames = [sweep().assign(method=name, em=sweep()["em"] - 0.01 * number) for number, name in enumerate(names)]
     return pd.concat(frames)
 
@@ -65,14 +63,6 @@ def facts(n: int = 240) -> Any:
         "every-n": np.arange(n) % 2.0,
     }
     return pd.DataFrame({"missing": missing} | scores)
-
-
-def fitted_trace() -> Trace:
-    """An episode of a trigger with weights."""
-    terms = [("entropy", 2.8, 0.5, 0.9), ("name or number", 2.5, 0.3, 0.5), ("stop word", -1.2, 0.4, 0.5)]
-    trace = samples.almanac_trace("paper")
-    trace.method = method("dragin", when=define("mine", terms, -2.0, 0.5)).settings
-    return trace
 
 
 def labelled_methods() -> list[Trace]:
@@ -99,7 +89,6 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "frontier": lambda: views.frontier(sweep_of_methods()),
     "roc": lambda: views.roc(facts(), thresholds=THETAS),
     "scores": lambda: views.scores(facts(), thresholds=THETAS),
-    "contributions": lambda: views.contributions(fitted_trace()),
 }
 #: Bad input, with words of what must stand in its place.
 BAD: dict[str, tuple[Callable[[], Any], str]] = {

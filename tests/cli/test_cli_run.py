@@ -57,7 +57,7 @@ def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Pa
     assert ran.code == cli.DONE, ran.err
     assert ran.out.count("three: means per question") == 1
     assert [row[:4] for row in rows(ran.out)] == [
-        ["dragin", "1.000", "1.000", "1.00"], ["wo-rag", "0.000", "0.500", "0.00"],
+        ["dragin-what=question", "1.000", "1.000", "1.00"], ["wo-rag", "0.000", "0.500", "0.00"],
     ] * 3  # fmt: skip
     assert {record.folder.relative_to(tmp_path).as_posix() for record in find_runs(tmp_path)} == {
         f"{data}/{name}" for data in ("one", "two", "three") for name in ("dragin-what=question", "wo-rag")
@@ -142,7 +142,7 @@ def test_settings_are_combined_and_presets_give_way_to_them(
 ) -> None:
     seen: list[str] = []
     one = dl.benchmark(f"almanac/{data}", limit=1)
-    monkeypatch.setattr(cli_run, "execute_runs", lambda of, _: seen.extend(method.label for method in of(one)))
+    monkeypatch.setattr(cli_run, "execute_runs", lambda of, _: seen.extend(method.label for method in of(one, None)))
     ran = command("run", *shlex.split(given))
     assert ran.code == cli.DONE, ran.err
     assert seen == labels.split()
@@ -154,7 +154,7 @@ def test_a_failed_question_is_status_1_and_tried_again(
     scripted.failing = {2: ModelError("too long\nby far")}
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.FAILED
-    assert [row[0] for row in rows(ran.out)] == ["dragin (1 failed)", "wo-rag (1 failed)"]
+    assert [row[0] for row in rows(ran.out)] == ["dragin-what=question (1 failed)", "wo-rag (1 failed)"]
     assert "error: 2 answers failed; the first (q2) with: too long\nThe same command tries them again\n" in ran.err
     scripted.failing = {}
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
@@ -170,7 +170,7 @@ def test_ctrl_c_keeps_what_was_finished_and_says_how_to_go_on(
     assert ran.code == cli.INTERRUPTED
     assert f"what was finished is kept below {tmp_path}; the same command continues from there" in ran.err
     assert ran.err.endswith("interrupted\n")
-    assert [row[0] for row in rows(ran.out)] == ["dragin (2 of 3)"]
+    assert [row[0] for row in rows(ran.out)] == ["dragin-what=question (2 of 3)"]
 
 
 def test_a_disk_that_is_full(
@@ -268,7 +268,18 @@ def test_a_run_that_is_given_twice_counts_once(
         assert command("table", "runs", other).out == once
     (changed,) = (tmp_path / "copy").rglob("wo-rag*/predictions.jsonl")
     changed.write_text("".join(changed.read_text().splitlines(keepends=True)[:2]))
-    command.refused("table", "runs", "copy", says=("are of the same settings; give one of the two",))
+    command.refused("table", "runs", "copy", says=("are both called 'wo-rag' on one; give one of the two",))
+
+
+def test_a_budget_is_found_on_the_questions_of_the_run(
+    command: Command, tmp_path: Path, scripted: AnsweringModel
+) -> None:
+    budgets = ("--set", "what=question", "--set", "when=rind@budget:2,entropy@budget:0")
+    ran = command("run", "--dataset", "one", "--output", tmp_path, *budgets)
+    assert ran.code == cli.DONE, ran.err
+    assert "one dragin: θ 0, by 2 retrievals a question, counted on 3 questions" in ran.out
+    thetas = {run.config["method"]["when"]: run.config["method"]["threshold"] for run in find_runs(tmp_path)}
+    assert (thetas["rind"], thetas["entropy"] > 0) == (0, True)
 
 
 # -- sweep ------------------------------------------------------------------------------------------------------------
@@ -279,12 +290,13 @@ def test_sweep_over_thresholds_and_query_lengths(command: Command, tmp_path: Pat
     ran = command("sweep", *paper, "--set", "threshold=1,9")
     assert ran.code == cli.DONE, ran.err
     assert [row[:4] for row in rows(ran.out)] == [
-        ["dragin θ 1", "1.000", "1.000", "1.00"], ["dragin θ 9", "0.000", "0.500", "0.00"],
-    ]  # fmt: skip
+        ["dragin-what=question-threshold=1.0", "1.000", "1.000", "1.00"],
+        ["dragin-what=question-threshold=9.0", "0.000", "0.500", "0.00"],
+    ]
     assert command("sweep", *paper, "--set", "threshold=9,1").code == cli.DONE
     assert len(scripted.asked) == 6  # nothing was asked twice
     ran = command("sweep", "--method", "fl-rag", "--set", "top_n=5,8", "--dataset", "one", "--output", tmp_path)
-    assert [row[0] for row in rows(ran.out)] == ["fl-rag top n 5", "fl-rag top n 8"]
+    assert [row[0] for row in rows(ran.out)] == ["fl-rag-top_n=5", "fl-rag-top_n=8"]
     assert {m.folder.name for m in find_runs(tmp_path)} >= {"fl-rag-top_n=5", "fl-rag-top_n=8"}
 
 
@@ -301,7 +313,8 @@ def test_sweep_goes_over_multiples_of_the_methods_own_theta(
 ) -> None:
     asked = ("--set", "what=question", "--dataset", "one", "--limit", 1, "--output", tmp_path)
     ran = command("sweep", *given, *asked)
-    assert [float(row[0].partition("θ ")[2].split(",")[0]) for row in rows(ran.out)] == list(thetas), ran.err
+    assert len(rows(ran.out)) == len(thetas), ran.err
+    assert sorted(run.config["method"]["threshold"] for run in find_runs(tmp_path)) == list(thetas)
 
 
 # -- on a terminal -----------------------------------------------------------------------------------------------------

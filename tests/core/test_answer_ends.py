@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scripted import QUESTION, Say, drive
 
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import METHODS, Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import SettingError

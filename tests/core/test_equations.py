@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 
 from dragin_lab.core import scores
 from dragin_lab.core.formulators import choose_top, keep_confident
+from dragin_lab.core.paper_triggers import Rind
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.triggers import Rind
 from dragin_lab.trace.draft import Draft, Word
 
 finite = st.floats(-30, 30, width=32)

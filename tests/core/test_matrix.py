@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scripted import Say, drive
 
-from dragin_lab.catalog.methods import find_conflict, method, tables
+from dragin_lab.catalog.by_name import find_conflict, method, tables
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import SettingError

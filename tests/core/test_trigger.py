@@ -13,9 +13,9 @@ from test_sentences import texts
 
 import dragin_lab as dl
 from dragin_lab.core.episode import AnswerLine, AnyOf, FirstSentence, Watch, find_answer_end
+from dragin_lab.core.paper_triggers import Rind
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trigger import TRIGGERS, Trigger, Verdict
-from dragin_lab.core.triggers import Rind
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import Draft
 

@@ -20,7 +20,7 @@ from lm_tiny import PARITY, decisions
 
 import dragin_lab as dl
 from dragin_lab.almanac import questions
-from dragin_lab.catalog.methods import method as make
+from dragin_lab.catalog.by_name import method as make
 from dragin_lab.core.episode import Bias, NextExample, Write
 from dragin_lab.core.method import METHODS
 from dragin_lab.engines import llama_context

@@ -14,7 +14,7 @@ import spacy
 from rank_bm25 import BM25Okapi
 from spacy.language import Language
 
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.engines.load import LanguageModel

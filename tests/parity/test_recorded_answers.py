@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 

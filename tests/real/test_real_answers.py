@@ -10,7 +10,7 @@ from open_questions import QUESTIONS
 from spacy.language import Language
 
 import dragin_lab as dl
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import METHODS, VARIANTS, Method
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.engines.load import LanguageModel

@@ -11,8 +11,8 @@ from scripted import Driven, Say, drive
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from dragin_lab.catalog import methods as catalog
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog import by_name as catalog
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.episode import Episode
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate

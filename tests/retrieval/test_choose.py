@@ -10,7 +10,7 @@ from command import Command
 from run_folders import read_config, write_run
 from sources import some_passages, write_json_lines
 
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import run_label
 from dragin_lab.errors import MissingPackageError, SettingError
 from dragin_lab.retrieval import choose

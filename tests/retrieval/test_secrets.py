@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from answering import AnsweringModel
 
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import run_label
 from dragin_lab.errors import DraginLabError
 from dragin_lab.lab import Lab

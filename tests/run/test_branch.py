@@ -11,7 +11,7 @@ from scripted import EOS, QUESTION, Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import views
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.lab import Lab
 from dragin_lab.run.branch import BranchError

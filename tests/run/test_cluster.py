@@ -14,7 +14,7 @@ from clustered import ScriptedRecipe, answer_on
 from command import PATIENCE, Command, start
 from ray_nodes import Nodes, started, wait_for, whole_lines
 
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.cli import app as cli
 from dragin_lab.errors import SettingError
 from dragin_lab.lab import Lab

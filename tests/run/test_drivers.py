@@ -11,7 +11,7 @@ from answering import ONE, Batch
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.episode import Search, Write
 from dragin_lab.engines.engine import Watch
 from dragin_lab.errors import ModelError, SettingError

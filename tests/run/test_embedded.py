@@ -15,7 +15,7 @@ import pytest
 import torch
 from answering import recorded
 
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import PAPERS, VARIANTS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.engines import generating
@@ -138,15 +138,15 @@ def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int, int], BaseExc
     """Let a shared forward fail as ``fails(forwards before, texts)`` says; returns the texts of each, as they come."""
     lm = world()[0].model
     lm.prefixes.clear()
-    hear, seen = generating._Hearing.hear, []
+    record, seen = generating._Recorder.record, []
 
     def limited(self: Any, *args: Any) -> None:
         seen.append(len(self.beside))
         if (error := fails(len(seen) - 1, seen[-1])) is not None:
             raise error
-        hear(self, *args)
+        record(self, *args)
 
-    monkeypatch.setattr(generating._Hearing, "hear", limited)
+    monkeypatch.setattr(generating._Recorder, "record", limited)
     return seen
 
 

@@ -10,7 +10,7 @@ import pytest
 from answering import DRAGIN, AnsweringModel, questions
 from scripted import ScriptedRetriever
 
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.run.rundir import find_runs

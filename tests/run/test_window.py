@@ -52,7 +52,7 @@ def test_a_run_counts_it_and_says_so_once_with_the_remedy(lab: dl.Lab, tmp_path:
     assert len([one for one in told if "window" in str(one.message)]) == 1
     record = runs.records[0]
     assert all(line["window"]["exemplars"] for line in record.predictions)
-    assert "sr-rag (window too small for 2)" in str(runs.table())
+    assert "sr-rag-max_new_tokens=8 (window too small for 2)" in str(runs.table())
 
 
 def test_a_preamble_that_does_not_fit_is_named(lab: dl.Lab) -> None:

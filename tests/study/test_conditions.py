@@ -85,7 +85,7 @@ def test_a_trigger_that_never_fired_is_warned_of_with_its_highest_score(tmp_path
     for shown in (dl.Runs.load(tmp_path).table().show(form) for form in ("text", "markdown")):
         assert "warning: dragin never retrieved: no score in 21 questions (questions) was above the" in shown
         assert "threshold of 5; the highest was 4.5." in shown
-        assert 'threshold="budget:1.5"' in shown
+        assert "threshold=lab.budget(questions, 1.5)" in shown
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from factories import ELM_ROAD, make_continuation, make_prompt
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.catalog.methods import exchange_settings, method
+from dragin_lab.catalog.by_name import exchange_settings, method
 from dragin_lab.core.method import Method
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import SettingError

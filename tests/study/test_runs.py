@@ -173,15 +173,18 @@ def test_where_takes_an_expression_over_the_questions_and_refuses_nonsense(runs:
             runs.where(said)
 
 
-def test_methods_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_a_method_is_called_by_its_folder_whatever_stands_beside_it(tmp_path: Path) -> None:
     write_run(tmp_path, "dragin", "mine", A, threshold=1.0)
+    assert dl.Runs.load(tmp_path).names == ("dragin-threshold=1.0",)
     write_run(tmp_path, "dragin", "mine", B, threshold=1.5)
-    assert dl.Runs.load(tmp_path).names == ("dragin θ 1", "dragin θ 1.5")
-    folder = write_run(tmp_path, "dragin", "mine", A, threshold=1.5, label="again")
-    with pytest.raises(SettingError, match="of the same settings; give one of the two"):
+    folder = write_run(tmp_path, "dragin", "mine", A)
+    assert set(dl.Runs.load(tmp_path).names) == {"dragin", "dragin-threshold=1.0", "dragin-threshold=1.5"}
+    other = write_run(tmp_path / "another", "dragin", "mine", B)
+    with pytest.raises(SettingError, match=r"are both called 'dragin' on mine; give one .* or rename a folder"):
         dl.Runs.load(tmp_path)
-    write_config(folder, read_config(folder) | {"model": {"model": "another"}})
-    assert len(dl.Runs.load(tmp_path).names) == 3
+    other.rename(other.parent / "dragin again")
+    folder.rename(folder.parent / "mine")
+    assert {"mine", "dragin again"} < set(dl.Runs.load(tmp_path).names)
 
 
 def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> None:

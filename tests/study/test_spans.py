@@ -1,4 +1,4 @@
-"""Labelled spans: the forms that others publish, how they are judged, and a trigger that is fitted on them."""
+"""Labelled spans: the forms that others publish, and how they are judged."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab import almanac, views
-from dragin_lab.catalog.methods import method
-from dragin_lab.core.trigger import TRIGGERS
+from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import DataError, SettingError
-from dragin_lab.study.fitting import trigger
 
 OWN = {"prompt": "Who?", "text": "It is Bo Ek.", "start": 6, "end": 11, "label": "not supported"}
 LONGFACT = {
@@ -125,18 +123,6 @@ def test_labels_of_almanac_are_judged_as_recorded(lab: dl.Lab) -> None:
     assert frame["missing"].sum() == sum(fact.missing for one in labels for fact in one.facts)
     assert list(frame["words"]) == [fact.value for one in labels for fact in one.facts]
     assert {line.legendgroup for line in views.roc(frame, triggers=["rind", "entropy"]).data} >= {"rind", "entropy"}
-
-
-def test_a_trigger_is_fitted_on_spans(lab: dl.Lab, tmp_path: Path) -> None:
-    labels, template = almanac.labels("2wikimultihopqa", "dev", 12), lab.template(method("wo-rag"))
-    few = dl.Spans.of_labels(labels[:3], template)  # fewer texts than folds
-    dl.fit_trigger(few, lab, name="of-few", output=tmp_path / "few.json")
-    assert trigger(tmp_path / "few.json").name == "of-few"
-    spans = dl.Spans.of_labels(labels, template)
-    fitted = dl.fit_trigger(spans, lab, name="of-spans")
-    assert "of-spans" in TRIGGERS
-    areas = lab.judge(spans).table.set_index("trigger")["area"]
-    assert areas[fitted.name] > 0.9
 
 
 def test_a_model_that_reads_no_given_text_is_refused_by_name() -> None:

@@ -18,7 +18,7 @@ from dragin_lab.trace.draft import Draft
 from dragin_lab.triggers.etc import compute_trends
 
 QUESTION = "Who directed Ma?"
-AFTER = ("entropy", "margin", "random", "prefix-margin", "entropy-trend", "max-probability", "call-doubt")
+AFTER = ("entropy", "margin", "random", "prefix-margin", "entropy-trend", "max-probability")
 TEXT = " It is by Bo Ek. He left"
 
 
@@ -47,35 +47,6 @@ def test_one_number_per_token() -> None:
     assert TRIGGERS.make("max-probability").score_unit(seen) == pytest.approx(0.8)
     with pytest.raises(TriggerError, match="two alternatives; load the model with alternatives=2"):
         TRIGGERS.make("margin").check_score(draft(alternative_probs=pairs[:, :1]))
-
-
-def test_doubt_at_a_call_by_hand() -> None:
-    text, tokens = " So <search> Bo Ek</search>", [" So", " <", "search>", " Bo", " Ek", "</", "search>"]
-    starts = np.cumsum([0, *map(len, tokens)])
-    likeliest = (
-        (" So", " <"),
-        (" <", " is"),
-        ("search>", "a"),
-        (" Bo", "<search"),
-        (" Ek", " b"),
-        ("</", "<"),
-        ("s", "t"),
-    )
-    seen = Draft(
-        np.arange(7),
-        text,
-        np.stack([starts[:-1], starts[1:]], axis=1),
-        entropy=np.ones(7),
-        logprob=np.log([0.9, 0.4, 0.9, 0.5, 0.2, 0.9, 0.9]),
-        received=np.ones(7),
-        alternative_probs=np.array(
-            [[0.7, 0.2], [0.4, 0.3], [0.9, 0.1], [0.6, 0.3], [0.9, 0.1], [0.9, 0.05], [1.0, 0.0]]
-        ),
-        alternative_tokens=likeliest,
-    ).read_by(load_pipeline(), QUESTION)
-    np.testing.assert_allclose(TRIGGERS.make("call-opens").score(seen), [0.2, 0.4, 0, 0.3, 0, 0.05, 0])
-    np.testing.assert_allclose(TRIGGERS.make("call-doubt").score(seen), [0, 0, 0, 0.5, 0.8, 0, 0])
-    np.testing.assert_allclose(TRIGGERS.make("call-doubt(opens='[')").score(seen), 0)
 
 
 def test_random_words_are_the_same_however_far_the_draft_went() -> None:

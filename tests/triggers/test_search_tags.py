@@ -9,7 +9,7 @@ import pytest
 from scripted import QUESTION, Driven, Say, WordTokenizer, drive
 
 from dragin_lab import views
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.core.answers import SEARCH_R1, thoughts, without_thoughts
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import SettingError

@@ -15,9 +15,8 @@ from view_samples import STATES, Reader, hostile_trace
 
 import dragin_lab as dl
 from dragin_lab import views
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import SettingError, TraceFileError, ViewError
-from dragin_lab.study.conditions import tell_apart
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Passage, Prompt, Query, Question, Step, Trace
 from dragin_lab.views import facts
@@ -302,17 +301,17 @@ def test_methods_stand_under_each_other_with_their_differences():
     for said in ("wo-rag", "dragin", "fs-rag", "◆ 1", "asked: city director", "instead of", "✓ right", "✗ wrong"):
         assert said in read(drawn)
     assert "<ins>" in drawn.html
-    assert "\ndragin  1466 (✓ right)" in drawn.text
+    assert "\ndragin-reference  1466 (✓ right)" in drawn.text
     assert views.compare(*traces).html == drawn.html
 
 
-def test_names_say_what_differs_and_no_more():
-    one, two = samples.almanac_trace(), samples.almanac_trace("paper")
-    three = dataclasses.replace(one, method=one.method | {"threshold": 0.8})
-    assert tell_apart([one.method, samples.baseline_trace("wo-rag").method]) == ["dragin", "wo-rag"]
-    methods = [one.method, two.method, three.method]
-    assert tell_apart(methods) == ["dragin reference θ 1.2", "dragin paper", "dragin reference θ 0.8"]
-    assert tell_apart([one.method, one.method]) == ["dragin #1", "dragin #2"]
+def test_a_trace_is_called_by_its_methods_label_whatever_stands_beside_it():
+    one = samples.almanac_trace()
+    other = dataclasses.replace(one, method=one.method | {"threshold": 0.8})
+    own = dataclasses.replace(one, method=one.method | {"when": "not-defined-here", "label": "mine"})
+    page = views.compare([one, other, own, own])
+    for name in ("dragin-reference ", "dragin-reference-threshold=0.8 ", "mine #1", "mine #2"):
+        assert f"\n{name}" in page.text
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path):

@@ -13,7 +13,7 @@ from answering import answer
 from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab.catalog.methods import method
+from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.study.whatif import Replay

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from dragin_lab.checks import choice, convert_record, count, shown
-from dragin_lab.core.budget import NEVER, Calibration, read_budget
+from dragin_lab.checks import choice, count, shown
 from dragin_lab.core.episode import Episode, Tokenizer
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
-from dragin_lab.core.loop import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
 from dragin_lab.core.method import (
     LOOP,
     METHODS,
@@ -21,10 +19,11 @@ from dragin_lab.core.method import (
     check_label,
     default_top_k,
 )
+from dragin_lab.core.paper_loops import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.registry import Entry, Registry
+from dragin_lab.core.registry import Listed, Registry
 from dragin_lab.core.sentences import BY_LINES, load_pipeline
-from dragin_lab.core.settings import Part
+from dragin_lab.core.settings import MethodPart
 from dragin_lab.core.trigger import TRIGGERS, Trigger, when
 from dragin_lab.core.turns import Loop
 from dragin_lab.errors import SettingError
@@ -84,7 +83,6 @@ def method(
     max_new_tokens: int | None = None,
     top_k: int | None = None,
     nlp: Any = None,
-    calibration: Calibration | Iterable[Trace] | None = None,
     label: str = "",
     **settings: Any,
 ) -> Method:
@@ -93,19 +91,16 @@ def method(
     ``name`` is a key of ``METHODS``; ``when`` and ``what`` replace its parts (the paper's Tables 4 and 6): a name, a
     written form such as ``"margin(beta=2.0)@0.6"``, or what ``@dl.when`` and ``@dl.what`` made. ``settings`` are those
     of the trigger and the formulator, such as ``threshold`` or ``top_n``; ``dl.methods("when")`` and
-    ``dl.methods("what")`` list them. A setting may not contradict a written form.
+    ``dl.methods("what")`` list them. They replace what a written form states.
     ``variant="paper"`` is the papers' equations, ``"reference"`` the authors' released code to the letter, for its own
     methods, with its own settings (docs/reference-behaviour.md). ``max_new_tokens`` bounds a draft and the answer
     (default 64; more where the model asks by itself). ``top_k`` is the number of passages per retrieval (default 3; 2
     for the paper variant of ``flare``). ``nlp`` is any spaCy pipeline that finds sentences. ``label`` is what tables
     and run folders call it, such as ``"mine"``.
 
-    ``threshold`` may be a budget: ``"budget:1.5"`` retrievals per question, or ``"share:0.3"`` of the drafts. It is
-    found on ``calibration``: what ``study.fitting.calibration(lab, questions, method)`` gives, or traces of the method
-    without a retrieval. What it was found on is recorded as ``calibrated``.
+    ``lab.budget(questions, 1.5)`` finds the ``threshold`` at which a method retrieves so often a question.
 
-    Raises ``SettingError`` for names that do not exist, values out of range, parts that make no sense together, and a
-    budget that cannot be reached, naming the nearest reachable one.
+    Raises ``SettingError`` for names that do not exist, values out of range, and parts that make no sense together.
     """
     choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)
@@ -116,14 +111,13 @@ def method(
         )
     (triggers, formulators), usual = _TABLES[variant], METHODS[name]
     when, what = usual[0] if when is None else when, usual[1] if what is None else what
-    (trigger_class, stated), (formulator_class, _) = triggers.read(when), formulators.read(what)
+    (trigger_class, _), (formulator_class, _) = triggers.read(when), formulators.read(what)
     _check_settings(trigger_class, formulator_class, settings, variant)
     of_trigger = {key: value for key, value in settings.items() if key in setting_names(trigger_class)}
     of_formulator = {key: value for key, value in settings.items() if key in setting_names(formulator_class)}
     if variant == "paper" and trigger_class.loop not in _LOOPS:
         raise SettingError(f"when={trigger_class.name!r} is of the released code; use variant='reference' with it")
-    trigger, calibrated = _make_trigger(triggers, when, of_trigger, stated, variant, calibration)
-    formulator = formulators.make(what, **of_formulator)
+    trigger, formulator = triggers.make(when, **of_trigger), formulators.make(what, **of_formulator)
     if message := find_conflict(trigger, formulator):
         raise SettingError(message)
     if "threshold" in setting_names(trigger_class) and trigger.theta is None:
@@ -136,46 +130,18 @@ def method(
         max_new_tokens=count("max_new_tokens", trigger.length if max_new_tokens is None else max_new_tokens),
         top_k=count("top_k", default_top_k(name, variant) if top_k is None else top_k),
         pipeline=load_pipeline(nlp, released=variant == "reference").by_lines(trigger.unit == "step"),
-        own_label=check_label(label) if label else "",
-        calibrated=calibrated,
+        own_label=check_label(label, name) if label else "",
     )
 
 
-def _make_trigger(
-    table: Registry[Any],
-    when: Any,
-    settings: dict[str, Any],
-    stated: dict[str, Any],
-    variant: str,
-    calibration: Calibration | Iterable[Trace] | None,
-) -> tuple[Any, dict[str, Any] | None]:
-    """The trigger, with the threshold that a budget asks for, and where that is from."""
-    asked = stated.get("threshold") if isinstance(when, str) and "threshold" in stated else settings.get("threshold")
-    if not (isinstance(asked, str) and ":" in asked):
-        if calibration is not None:
-            raise SettingError(f"calibration has no meaning for threshold={asked!r}; ask for a budget: 'budget:1.5'")
-        return table.make(when, **settings), None
-    if settings.get("threshold") not in (None, asked):
-        raise SettingError(f"threshold={settings['threshold']!r} contradicts when={when!r}; give one of the two")
-    read_budget(asked)
-    if calibration is None:
-        raise SettingError(
-            f"threshold={asked!r} is found on a calibration set; give calibration=traces of lab.ask_many(questions, "
-            f"…, threshold={NEVER:g})"
-        )
-    scores = calibration if isinstance(calibration, Calibration) else Calibration.of(calibration)
-    part, _ = table.read(when)
-    trigger = table.make(part, **{**stated, **settings, "threshold": 0.0})
-    theta, calibrated = scores.threshold(trigger, variant, asked)
-    return replace(trigger, threshold=theta), calibrated
-
-
-def setting_names(part: type[Part]) -> tuple[str, ...]:
+def setting_names(part: type[MethodPart]) -> tuple[str, ...]:
     """The names of a part's settings."""
     return tuple(f.name for f in fields(part))
 
 
-def _check_settings(trigger: type[Part], formulator: type[Part], settings: Mapping[str, Any], variant: str) -> None:
+def _check_settings(
+    trigger: type[MethodPart], formulator: type[MethodPart], settings: Mapping[str, Any], variant: str
+) -> None:
     """Raise ``SettingError`` for a setting that belongs to both parts, or to neither."""
     of_trigger, of_formulator = setting_names(trigger), setting_names(formulator)
     if both := set(of_trigger) & set(of_formulator):
@@ -198,7 +164,7 @@ def _check_settings(trigger: type[Part], formulator: type[Part], settings: Mappi
             raise SettingError(f"{key}={value!r} has no meaning for {where}{kind}")
 
 
-def methods(of: str = "method") -> list[Entry]:
+def methods(of: str = "method") -> list[Listed]:
     """Every method, with the settings of its trigger and its formulator (DRAGIN, Table 1).
 
     ``of="when"`` gives every trigger and ``"what"`` every query formulator, your own among them.
@@ -206,7 +172,7 @@ def methods(of: str = "method") -> list[Entry]:
     if choice("of", of, ("method", "when", "what")) != "method":
         return (TRIGGERS if of == "when" else FORMULATORS).listing()
     parts = ((name, TRIGGERS.named(when), FORMULATORS.named(what)) for name, (when, what) in METHODS.items())
-    return [Entry(name, t.defaults() | f.defaults(), t.source, f"{t.name} x {f.name}") for name, t, f in parts]
+    return [Listed(name, t.defaults() | f.defaults(), t.source, f"{t.name} x {f.name}") for name, t, f in parts]
 
 
 # -- other settings, and a trace's ------------------------------------------------------------------------------------
@@ -216,11 +182,10 @@ def exchange_settings(old: Method, **settings: Any) -> Method:
     """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
     before = old.changed | {"when": type(old.trigger), "what": type(old.formulator)}
     before |= {"variant": old.variant, "nlp": old.pipeline}
-    if old.own_label:  # what is exchanged tells it from the method that the label is of
+    if old.own_label:  # the new method is called otherwise
         changes = "".join(f" {key}={value}" for key, value in settings.items() if value != old.settings.get(key))
         before["label"] = re.sub(r"[^\w .=+-]+", "_", old.own_label + changes)[:60].strip()
-    new = method(old.name, **merge_settings(before, old.name, settings))
-    return replace(new, calibrated=new.calibrated or old.calibrated) if new.trigger == old.trigger else new
+    return method(old.name, **merge_settings(before, old.name, settings))
 
 
 def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,11 +241,18 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
             )
     loop = {key: settings[key] for key in LOOP if key in settings}
     label = settings.get("label", "")
-    restored = method(settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop)
-    calibrated = settings.get("calibrated")
-    if calibrated is not None:
-        calibrated = convert_record("calibrated", calibrated, dict[str, Any], SettingError)
-    return replace(restored, calibrated=calibrated)
+    return method(settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop)
+
+
+def label_of(settings: Mapping[str, Any]) -> str:
+    """What a method is called, from what a trace records of it (``Method.label``); its name where that is not known.
+
+    That is where a part of it is not defined here, or was defined otherwise.
+    """
+    try:
+        return restore_method({**settings, "pipeline": None}).label
+    except SettingError:
+        return str(settings.get("label") or settings.get("name", "unnamed"))
 
 
 # -- how a method runs ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dragin_lab.core.episode import Episode, FirstSentence
 from dragin_lab.core.formulators import formulate
-from dragin_lab.core.triggers import Clock
+from dragin_lab.core.paper_triggers import Clock
 from dragin_lab.core.turns import PaperLoop
 from dragin_lab.trace.trace import Decision, Draft, Query, Step
 
