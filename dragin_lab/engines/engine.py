@@ -16,6 +16,7 @@ import numpy as np
 from dragin_lab.checks import instance
 from dragin_lab.checks import text as as_text
 from dragin_lab.core.episode import Tokenizer, Write
+from dragin_lab.engines.probe import Probed
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.trace.trace import Draft, Prompt
 
@@ -47,6 +48,7 @@ class Engine:
     embedded: bool = False
     parts: tuple[str, ...] = ()
     device: Any = "cpu"  # that tokens are drawn on
+    probed: Probed | None = None  # what it computed when ``provenance`` was last asked
 
     def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
         """The draft that a request asks for; its ``stop`` and ``watch`` are asked and told after every token.
@@ -108,8 +110,15 @@ class Engine:
         """Drafts written side by side, at most ``size`` at once."""
         return Batch(self, size)
 
+    def probe(self) -> np.ndarray | None:
+        """What the model computes for a few fixed ids (``engines.probe``), float32; None where that cannot be asked."""
+        return None
+
     def provenance(self) -> dict[str, Any]:
-        """What decides what it writes and what is captured; values fit into JSON."""
+        """What decides what it writes and what is captured, its probe among it; values fit into JSON.
+
+        It is asked at the start of each answer: an engine whose model may have been changed looks at it then.
+        """
         return {"model": self.name}
 
     def identity(self) -> dict[str, Any] | None:
@@ -120,11 +129,18 @@ class Engine:
         return None
 
     def identify(self, **facts: Any) -> dict[str, Any]:
-        """An ``identity``: ``provenance`` without the name, what all numbers depend on, and other ``facts``."""
+        """An ``identity``: ``provenance`` without the name, what all numbers depend on, and other ``facts``.
+
+        Without the probe, the device and the processor: a probe is compared, and what is computed decides.
+        """
         from dragin_lab import __version__
 
-        known = {"numpy": np.__version__, "torch": version("torch"), "dragin_lab": __version__} | self.provenance()
-        return {name: fact for name, fact in known.items() if name != "model"} | facts
+        known = {"numpy": np.__version__, "torch": version("torch"), "dragin_lab": __version__} | self.describe()
+        return {name: fact for name, fact in known.items() if name not in ("model", "probe", "device")} | facts
+
+    def describe(self) -> dict[str, Any]:
+        """As ``provenance``, without looking at the model."""
+        return self.provenance()
 
 
 class Batch:

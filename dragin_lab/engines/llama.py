@@ -22,6 +22,7 @@ from dragin_lab.engines.check import Check
 from dragin_lab.engines.engine import Batch, Ended, Engine, Watch
 from dragin_lab.engines.llama_context import LlamaContext
 from dragin_lab.engines.prefixes import PARTS, find_ends
+from dragin_lab.engines.probe import Probed, probe_ids, reduce_logits, write_probe
 from dragin_lab.engines.sources import hash_weights
 from dragin_lab.engines.tap import choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
@@ -179,7 +180,10 @@ class LlamaModel(Engine):
         C, vocabulary = self.context.bindings, self.context.vocabulary
         ids = sorted({i for text in _TEXTS for i in self.tokenizer.encode(text, special=True)} | self.eos)
         names = [C.llama_vocab_get_text(self.context.vocab, i).decode() if i < vocabulary else "" for i in ids]
-        wrong = [name for name, own in zip(names, self.tokenizer.tokens(ids), strict=True) if name != own]
+        # A file may write a space where the tokenizer writes its mark for one (conversions of Gemma 3).
+        marker = self.tokenizer.marker or " "
+        pairs = zip(names, self.tokenizer.tokens(ids), strict=True)
+        wrong = [name for name, own in pairs if name.replace(marker, " ") != own.replace(marker, " ")]
         checks = [
             Check("ids that the model names otherwise", len(wrong), 0, "" if not wrong else
                        f"the tokenizer is not that of {self.name}, where other tokens ({shown(wrong)}) have its ids")
@@ -191,7 +195,19 @@ class LlamaModel(Engine):
             checks.append(Check("rows see what comes later, or are above 1", over, 1e-3))
         return checks
 
+    def probe(self) -> np.ndarray:
+        """As ``Engine.probe``, token by token in the sequence of texts by themselves."""
+        with self.lock:
+            logits = self.context.read_alone(probe_ids(self.context.vocabulary))
+        return reduce_logits(torch.stack(logits).numpy())
+
     def provenance(self) -> dict[str, Any]:
+        if self.probed is None:  # nothing in this process changes what llama.cpp has loaded
+            probe = self.probe()
+            self.probed = Probed(probe, probe, "float16")
+        return self.describe() | {"probe": write_probe(self.probed.probe)}
+
+    def describe(self) -> dict[str, Any]:
         C = self.context.bindings
         self._hash = self._hash or hash_weights(None, [self.file])
         return {
@@ -213,7 +229,7 @@ class LlamaModel(Engine):
         }
 
     def identity(self) -> dict[str, Any]:
-        return self.identify(threads=self.context.threads, alternatives=self.alternatives, eos=sorted(self.eos))
+        return self.identify(alternatives=self.alternatives, eos=sorted(self.eos))
 
     def __repr__(self) -> str:
         layer = f"layer {self.layer_chosen}" if self.has_attention else "no attention"

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -184,6 +183,11 @@ class LlamaContext:
                 heard[s] = Heard(logits[i], row, {name: state[0] for name, state in own.items()}, kept[s])
         return [heard[s] for s in texts]
 
+    def read_alone(self, ids: Sequence[int]) -> list[torch.Tensor]:
+        """The logits (V,) after each of some ids, read one by one by the last sequence."""
+        sequence, pieces = len(self._held) - 1, [(i,) for i in ids]
+        return [self.read({sequence: list(pieces[: n + 1])})[0].logits for n in range(len(pieces))]
+
     def read_map(self, ids: Sequence[int], layer: int) -> np.ndarray:
         """What each of some ids pays to all before it in a layer, (h, n, n) float32, read by the last sequence."""
         sequence, node, place = len(self._held) - 1, f"{ROWS}-{layer}", 0
@@ -279,7 +283,7 @@ def load_bindings() -> Any:
             "engine='llama.cpp' needs llama-cpp-python, which takes some ten minutes to build; run "
             "pip install 'dragin-lab[llama]'"
         )
-    bindings = import_module("llama_cpp.llama_cpp")
+    from llama_cpp import llama_cpp as bindings
 
     @bindings.llama_log_callback
     def note(level: int, text: bytes, _: Any) -> None:

@@ -7,16 +7,14 @@ vocabulary. So two probes are compared with a tolerance, and a hash of one would
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 
+from dragin_lab.trace.frames import probe_distance, probe_tolerance
+
 IDS = 8  # tokens that are read
 ENTRIES, PROJECTIONS = 16, 4  # of the vocabulary after each of them
-#: Nats within which two probes of two processes or machines are of one model.
-ACROSS, ACROSS_HALF = 1e-3, 5e-2
 NOISE = 16.0  # times what a device that does not repeat itself differs from itself
 _FLOOR = -1e4  # nats of a token that a model forbids
 
@@ -50,41 +48,29 @@ def _signs(size: int) -> np.ndarray:
     return np.where(places >> np.uint64(63), 1.0, -1.0).reshape(PROJECTIONS, size)
 
 
-def distance(one: Any, other: Any) -> float:
-    """The largest difference of two probes, in nats; infinite where they are not of one kind."""
-    a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
-    return float(np.abs(a - b).max(initial=0.0)) if a.shape == b.shape else float("inf")
-
-
-def tolerance(dtype: str) -> float:
-    """Nats within which probes of two processes are of one model, by the name of its dtype."""
-    return ACROSS if dtype in ("float32", "float64", "") else ACROSS_HALF
-
-
 def write_probe(probe: np.ndarray) -> list[float]:
     """As it is recorded: to a millionth, far below the tolerance."""
     return [round(float(number), 6) for number in probe]
 
 
 class Probed:
-    """What a model in this process computes, told from what it computed before.
+    """What a model of this process computes, and whether that is what it computed before.
 
     Within a process equal bits are the same model; where two probes at the beginning differ, as on a device that sums
     in no fixed order, what differs by less than ``NOISE`` times that.
     """
 
-    def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
+    def __init__(self, first: np.ndarray, second: np.ndarray, dtype: str) -> None:
         self.probe = first
-        self.within = NOISE * distance(first, second)
+        self.within, self.across = NOISE * probe_distance(first, second), probe_tolerance(dtype)
 
     def changed(self, probe: np.ndarray) -> bool:
         """Whether it is another model now; the probe is then that of the new one."""
-        if distance(self.probe, probe) <= self.within:
+        if self.is_of(probe):
             return False
         self.probe = probe
         return True
 
-
-def find_probe(probes: Sequence[Any], probe: np.ndarray, within: float) -> int | None:
-    """The number of the first probe that is of the same model; None where none is."""
-    return next((i for i, one in enumerate(probes) if distance(one, probe) <= within), None)
+    def is_of(self, probe: np.ndarray) -> bool:
+        """Whether the model as it is now computes this probe."""
+        return probe_distance(self.probe, probe) <= self.within

@@ -17,6 +17,7 @@ from dragin_lab.checks import count
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.check import Check
 from dragin_lab.engines.engine import Engine, Watch
+from dragin_lab.engines.probe import Probed, write_probe
 from dragin_lab.engines.requests import (
     Choice,
     Completion,
@@ -259,7 +260,19 @@ class ServerModel(Engine):
             return True  # it does not say
         return there.strip() == self.tokenizer.decode(ids, special=True).strip()
 
+    def probe(self) -> np.ndarray:
+        """As ``Engine.probe``, as far as a server says: (k,) the log-probabilities of the likeliest after some ids."""
+        _, _, _, top = self._read(self._ask(self._known_by[0], 1).choices[0], 0, 1)[0]
+        return np.array(top, np.float32)
+
     def provenance(self) -> dict[str, Any]:
+        probe = self.probe()
+        if self.probed is None:
+            self.probed = Probed(probe, self.probe(), "")
+        self.probed.changed(probe)
+        return self.describe() | {"probe": write_probe(self.probed.probe)}
+
+    def describe(self) -> dict[str, Any]:
         return {  # no address, no token
             "model": self.name,
             "served": self.about,

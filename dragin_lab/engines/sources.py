@@ -219,17 +219,19 @@ def unwrap_model(model: Any) -> Any:
     return model
 
 
-def stamp_model(model: torch.nn.Module) -> tuple[str, int]:
-    """What changes with a model's weights, and how many hooks it has: a hash, and a number."""
+def stamp_model(model: torch.nn.Module) -> str:
+    """A hash (hex) that changes with a model's weights, for what a probe does not read, such as rare embeddings.
+
+    Of weights that are offloaded nothing is seen: they are other tensors at each forward.
+    """
     digest = hashlib.sha256()
-    # Weights that are offloaded are other tensors at each forward, so a change of theirs goes unseen.
     offloaded = any(parameter.is_meta for parameter in model.parameters())
     tensors = [] if offloaded else [*model.parameters(), *model.buffers()]
     for tensor in tensors:
         digest.update(f"{tensor.data_ptr()} {0 if tensor.is_inference() else tensor._version} ".encode())
     firsts = [t.detach().flatten()[:1].float() for t in tensors if t.device.type == "cpu" and t.numel()]
     digest.update(torch.cat(firsts).numpy().tobytes() if firsts else b"")
-    return digest.hexdigest(), sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    return digest.hexdigest()
 
 
 def find_device(model: Any) -> torch.device:

@@ -26,6 +26,7 @@ from dragin_lab.engines.engine import Engine, Watch
 from dragin_lab.engines.generating import read_prefix, write_texts
 from dragin_lab.engines.gguf import convert_gguf, find_gguf
 from dragin_lab.engines.prefixes import PARTS, Prefixes, batch_obstacle, find_ends, is_shareable
+from dragin_lab.engines.probe import Probed, probe_ids, reduce_logits, write_probe
 from dragin_lab.engines.tap import attach_tap, choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.waves import Waves, out_of_memory
@@ -88,7 +89,8 @@ class LanguageModel(Engine):
         self.device = sources.find_device(self.model)
         self.alternatives, self.sample = min(count("alternatives", alternatives), embeddings), sample
         config = self.model.config
-        self.name = name or str(getattr(config, "_name_or_path", "")) or type(self.model).__name__
+        self._name = name or str(getattr(config, "_name_or_path", "")) or type(self.model).__name__
+        self._adapted = model if hasattr(model, "peft_config") else None
         self.context_window, self.hard_window = sources.read_window(self.model)
         self.user: int | None = None  # the thread that has the model
         self.eos = self.tokenizer.ends
@@ -101,9 +103,12 @@ class LanguageModel(Engine):
         self.parts = PARTS if self.shareable else ()
         self.alone = batch_obstacle(config) if cached else "it has no key-value cache"
         self._files, self._hash = list(files), ""
-        self._stamp = sources.stamp_model(self.model)
+        self._stamp = ""
+        self._met: list[tuple[str, np.ndarray, str]] = []  # what it has been: stamps, probes and hashes of weights
         if check:
             apply_checks(self, self.check())
+        if files:  # whose hash is the model's until that is changed
+            self.provenance()
 
     @classmethod
     def load(
@@ -232,6 +237,12 @@ class LanguageModel(Engine):
                 restore()
 
     @property
+    def name(self) -> str:  # type: ignore[override]
+        """The model's, and the adapters (peft) that are active now."""
+        active = getattr(self._adapted, "active_adapters", None) or []
+        return "+".join([self._name, *(active() if callable(active) else active)])
+
+    @property
     def lock(self) -> Any:
         """One draft, map or score at a time on a model, however many wrappers it has; a forked process has its own."""
         return _LOCKS.setdefault(self.model, threading.RLock())
@@ -306,15 +317,32 @@ class LanguageModel(Engine):
 
     # -- what decides the answers -------------------------------------------------------------------------------------
 
+    def probe(self) -> np.ndarray:
+        """As ``Engine.probe``, by one forward: hooks, adapters, edited weights and exchanged modules are in it."""
+        ids = torch.tensor([probe_ids(self.model.get_input_embeddings().num_embeddings)], device=self.device)
+        with self.in_use():
+            logits = self.model(input_ids=ids, use_cache=False).logits[0]  # (8, V)
+            return reduce_logits(logits.float().cpu().numpy())
+
     def provenance(self) -> dict[str, Any]:
-        if (stamp := sources.stamp_model(self.model)) != self._stamp:  # weights or hooks were changed
-            if stamp[0] != self._stamp[0]:
-                self._hash, self._files = "", []
-            self._stamp = stamp
-            with self.lock:
+        """As ``Engine.provenance``. Where the model was changed, kept prefixes are dropped and weights hashed anew."""
+        with self.in_use():
+            probe, stamp = self.probe(), sources.stamp_model(self.model)
+            if self.probed is None:
+                self.probed, self._stamp = Probed(probe, self.probe(), str(self.model.dtype)), stamp
+            elif self.probed.changed(probe) or stamp != self._stamp:
+                self._stamp, self._files = stamp, []
+                self._hash = next(
+                    (known for own, met, known in self._met if own == stamp and self.probed.is_of(met)), ""
+                )
                 self.prefixes.clear()
         if not self._hash:
             self._hash = sources.hash_weights(self.model, self._files)
+        if not any(own == stamp and met is self.probed.probe for own, met, _ in self._met):
+            self._met.append((stamp, self.probed.probe, self._hash))
+        return self.describe() | {"probe": write_probe(self.probed.probe)}
+
+    def describe(self) -> dict[str, Any]:
         return {
             "model": self.name,
             "architecture": type(self.model).__name__,
@@ -334,16 +362,10 @@ class LanguageModel(Engine):
         }
 
     def identity(self) -> dict[str, Any]:
-        cuda = self.device.type == "cuda"
+        if self.probed is None:
+            self.provenance()
         return self.identify(
-            device=torch.cuda.get_device_name(self.device) if cuda else self.device.type,
-            instructions=None if cuda else torch.backends.cpu.get_cpu_capability(),
-            threads=None if cuda else torch.get_num_threads(),
-            matmul=torch.get_float32_matmul_precision(),
-            tokenizer_sha256=self.tokenizer.sha256,
-            alternatives=self.alternatives,
-            eos=sorted(self.eos),
-            hooks=self._stamp[1],
+            tokenizer_sha256=self.tokenizer.sha256, alternatives=self.alternatives, eos=sorted(self.eos)
         )
 
     def __repr__(self) -> str:

@@ -1,24 +1,17 @@
-"""A cache of what models wrote, in memory or in a folder for several processes, and a model with one before it.
-
-A draft is cached as its tokens, what was measured on them and the attention among them. To serve it, its ``Stop`` is
-asked about those tokens in order, so it ends where it would have ended. A draft that needs more tokens than are cached
-is written from its beginning and replaces them. A key holds all that can change what is written: the model's
-``identity``, the ids of the prompt, the bias on its tokens and the ids it begins with.
-"""
+"""A cache of what models wrote, in memory or in a folder for several processes, and the models that it has met."""
 
 from __future__ import annotations
 
-import json
+import secrets
 import sqlite3
 import threading
 import warnings
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +21,13 @@ import safetensors
 import safetensors.numpy
 
 from dragin_lab.checks import count, shown
-from dragin_lab.core.episode import Write
+from dragin_lab.engines.probe import Probed
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.files import as_path, remedy
-from dragin_lab.trace.file import pack_record, unpack_record
-from dragin_lab.trace.trace import Draft
+from dragin_lab.trace.frames import probe_distance
 
 if TYPE_CHECKING:
-    from dragin_lab.engines.engine import Engine, Watch
+    pass
 
 LIMIT, DISK_LIMIT = 2**30, 8 * 2**30  # bytes in memory, and in a folder
 _DAMAGED = (
@@ -43,6 +35,7 @@ _DAMAGED = (
 )  # fmt: skip
 
 Arrays = Mapping[str, np.ndarray]
+_NO_NUMBERS = np.zeros((0, 16), np.uint8)
 
 
 class CacheError(DraginLabError):
@@ -97,6 +90,7 @@ class Cache(AbstractContextManager["Cache"]):
         self.counts = Counts()
         self._store: Any = _Memory(self.limit) if self.folder is None else _open_folder(self.folder, self.limit)
         self._failed = False  # whether it takes no more
+        self._met: list[tuple[np.ndarray, str]] = []  # the models of this process, and their numbers
 
     def __len__(self) -> int:
         return len(self._store)
@@ -134,6 +128,31 @@ class Cache(AbstractContextManager["Cache"]):
                 "some space, or give another folder",
                 stacklevel=3,
             )
+
+    def number_of(self, probed: Probed | None) -> str:
+        """The number of the model that computes a probe, hex; "" for one that cannot be probed.
+
+        A model that this process has met is known by its bits, any other by a probe in the cache that fits.
+        """
+        if probed is None:
+            return ""
+        for met, number in self._met:
+            if probe_distance(met, probed.probe) <= probed.within:
+                return number
+        there = self.get("probes") or {"probes": np.zeros((0, len(probed.probe)), "f4"), "numbers": _NO_NUMBERS}
+        numbers, taken = [row.tobytes().hex() for row in there["numbers"]], {number for _, number in self._met}
+        fitting = [
+            number
+            for number, one in zip(numbers, there["probes"], strict=True)
+            if number not in taken and probe_distance(one, probed.probe) <= probed.across
+        ]
+        number = fitting[0] if fitting else secrets.token_hex(16)
+        if not fitting:
+            row = np.frombuffer(bytes.fromhex(number), np.uint8)[None]  # (1, 16)
+            probes = np.concatenate([there["probes"], probed.probe[None]])  # (m, 160)
+            self.put("probes", {"probes": probes, "numbers": np.concatenate([there["numbers"], row])})
+        self._met.append((probed.probe, number))
+        return number
 
     def close(self) -> None:
         """Close the folder; it is then an empty cache in memory."""
@@ -216,155 +235,3 @@ def as_cache(given: Cache | str | Path | bool | None) -> Cache | None:
     if isinstance(given, Cache):
         return given
     raise SettingError(f"cache={shown(given)}: give a Cache, a folder, True for one in memory, or None for none")
-
-
-# -- a model with a cache before it -----------------------------------------------------------------------------------
-
-
-def cached(lm: Engine, cache: Cache | None) -> Any:
-    """The model, with its drafts served from ``cache`` and added to it.
-
-    It is the model itself without a cache, under sampling, and where it does not say what decides its text.
-    """
-    return lm if cache is None or lm.sample or lm.identity() is None else CachedModel(lm, cache)
-
-
-class CachedModel:
-    """An ``Engine`` whose drafts are served where they are cached; all else is the model's own."""
-
-    def __init__(self, lm: Engine, cache: Cache) -> None:
-        self.lm, self.cache = lm, cache
-        self._identity = json.dumps(lm.identity(), sort_keys=True)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.lm, name)
-
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
-        """As ``Engine.write``."""
-        if (served := self.find_draft(request, watch)) is not None:
-            return served
-        return self.keep(request, self.lm.write(replace(request, among=True), seed, watch=watch))
-
-    def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
-        """As ``Engine.attend``, which ``attend`` may stand in for."""
-        key = self._key("attention", [int(i) for i in ids])
-        served: np.ndarray | None = self.cache.get(key, lambda entry: entry["map"])
-        if served is not None:
-            self.cache.counts.maps_served += 1
-            return served
-        attention: np.ndarray = (attend or self.lm.attend)(ids)
-        self.cache.counts.maps_made += 1
-        self.cache.put(key, {"map": attention})
-        return attention
-
-    def batch(self, size: int) -> CachedBatch:
-        """As ``Engine.batch``."""
-        return CachedBatch(self, self.lm.batch(size))
-
-    def find_draft(self, request: Write, watch: Watch | None = None) -> Draft | None:
-        """A draft from what was cached; None: write it."""
-        counts, outgrown = self.cache.counts, False
-        for attention in (True,) if request.attention else (False, True):
-            stored = self.cache.get(self._draft_key(request, attention), lambda entry: unpack_record(Draft, entry))
-            if stored is None:
-                continue
-            outgrown = True
-            if (served := replay(stored, request, self.lm.tokenizer, watch)) is not None:
-                counts.drafts_served += 1
-                counts.tokens_served += len(served)
-                return replace(served, prompt_offsets=self._encode(request)[1])
-        counts.drafts_outgrown += outgrown
-        counts.drafts_made += not outgrown
-        return None
-
-    def keep(self, request: Write, draft: Draft) -> Draft:
-        """Cache what was written with attention among its tokens; the draft with what the request asks for."""
-        self.cache.counts.tokens_made += len(draft)
-        self.cache.put(self._draft_key(request, request.attention), pack_record(draft))
-        return draft if request.among else replace(draft, among=None)
-
-    def _draft_key(self, request: Write, attention: bool) -> str:
-        bias = [[b.opening, repr(b.value), b.first, b.stop] for b in request.bias]
-        return self._key("draft", [self._encode(request)[0], bias, attention, request.hidden, request.prefix])
-
-    def _encode(self, request: Write) -> tuple[list[int], np.ndarray]:
-        """A prompt's ids (p,) and spans (p, 2): its text may stand for other ids, and other texts for the same."""
-        tokenizer: Any = self.lm.tokenizer
-        ids, offsets = tokenizer.encode_prompt(request.prompt, self.lm.name)
-        return ids, offsets
-
-    def _key(self, kind: str, request: Any) -> str:
-        return sha256(json.dumps([self._identity, kind, request], sort_keys=True).encode()).hexdigest()
-
-
-def replay(stored: Draft, request: Write, tokenizer: Any, watch: Watch | None = None) -> Draft | None:
-    """What a request's stop makes of a draft that was written after the same prompt; None where it needs more of it.
-
-    It is asked after each token, as while the draft was written; ``watch`` hears of a draft that is served alone.
-    """
-    earlier: list[Draft] = []
-    for n in range(1, min(len(stored), request.max_new_tokens) + 1):
-        early = stored[:n]
-        reason = request.stop.reached(early)
-        earlier.append(early)
-        if n == len(stored) and stored.stopped == "eos":
-            reason = "eos"
-        if reason := reason or "length" * (n == request.max_new_tokens):
-            break
-    else:
-        return None
-    draft = stored.ended_at(n, reason)
-    if n < len(stored) and stored.offsets[n, 0] < stored.offsets[n - 1, 1]:
-        # It ends inside a character, and its own bytes spell something else.
-        if not hasattr(tokenizer, "spans"):
-            return None
-        draft.text, spans = tokenizer.spans().all(draft.ids.tolist())
-        draft.offsets = np.array(spans, np.int32).reshape(-1, 2)
-    if watch is not None:
-        for early in earlier:
-            watch(early)
-    return replace(
-        draft,
-        raw_text=tokenizer.decode(draft.ids.tolist(), special=True),
-        stored=True,
-        reused=len(draft.prompt_ids),
-        among=draft.among if request.among else None,
-        rows=draft.rows if request.attention else None,
-    )
-
-
-class CachedBatch:
-    """A ``Batch`` whose drafts are served where they are cached; all else is the batch's own."""
-
-    def __init__(self, model: CachedModel, batch: Any) -> None:
-        self._model, self._batch = model, batch
-        self._served: list[tuple[Any, Any]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batch, name)
-
-    def __len__(self) -> int:
-        return len(self._served) + len(self._batch)
-
-    def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
-        """As ``Batch.ask``; a draft that is served takes no place in the batch."""
-        try:
-            served = self._model.find_draft(request)
-        except DraginLabError:  # the batch tells its episode
-            served = None
-        if served is None:
-            self._batch.ask((key, request), replace(request, among=True), seed)
-        else:
-            self._served.append((key, served))
-
-    def step(self) -> list[tuple[Any, Any]]:
-        """What was served, else as ``Batch.step``."""
-        served, self._served = self._served, []
-        if not served:
-            for (key, request), draft in self._batch.step():
-                served.append((key, draft if isinstance(draft, Exception) else self._model.keep(request, draft)))
-        return served
-
-    def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """As ``Batch.attend``."""
-        return self._model.attend(ids, self._batch.attend)

@@ -158,6 +158,9 @@ def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Difference]:
                 return
     elif isinstance(a, dict) and isinstance(b, dict):
         for key in [key for key in dict.fromkeys([*a, *b]) if key not in _IGNORED]:
+            if key == "probe":
+                yield from _compare_probes(f"{where}.{key}".lstrip("."), a, b)
+                continue
             yield from _list_differences(f"{where}.{key}".lstrip("."), a.get(key, _ABSENT), b.get(key, _ABSENT))
     elif isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
         for i, (left, right) in enumerate(zip(a, b, strict=True)):
@@ -172,6 +175,25 @@ def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Difference]:
         yield _Difference(f"{where}: {_show_around(a, first)} → {_show_around(b, first)}")
     elif isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or not (a == b or (a != a and b != b)):
         yield _Difference(f"{where}: {shown(a)} → {shown(b)}")
+
+
+def _compare_probes(where: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[_Difference]:
+    """Two records of one model have probes within rounding; one without a probe says nothing."""
+    if a.get("probe") and b.get("probe"):
+        apart = probe_distance(a["probe"], b["probe"])
+        if not apart <= probe_tolerance(str(a.get("dtype", ""))):
+            yield _Difference(f"{where}: the models compute other numbers, up to {apart:.3g} nats apart")
+
+
+def probe_distance(one: Any, other: Any) -> float:
+    """The largest difference of two probes (``engines.probe``), in nats; infinite where they are not of one kind."""
+    a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    return float(np.abs(a - b).max(initial=0.0)) if a.shape == b.shape else float("inf")
+
+
+def probe_tolerance(dtype: str) -> float:
+    """Nats within which the probes of two processes or machines are of one model, by the name of its dtype."""
+    return 5e-2 if dtype.removeprefix("torch.") in ("float16", "bfloat16") else 1e-3
 
 
 def _show_around(text: str, place: int) -> str:

@@ -12,7 +12,8 @@ from lm_tiny import CLOSE, After, alike, drained, tiny, written
 from dragin_lab.core.episode import Bias, Write
 from dragin_lab.engines.engine import stream_draft
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.run.cache import Cache, cached
+from dragin_lab.run.cache import Cache
+from dragin_lab.run.cached import cached
 from dragin_lab.trace.trace import Draft, Prompt
 
 PROMPT = Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)})

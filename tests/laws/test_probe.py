@@ -1,0 +1,157 @@
+"""A changed model is another model, and an unchanged one the same, whatever was changed and by whom."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dragin_lab as dl
+from dragin_lab.almanac import embedded_model_path
+from dragin_lab.run.cache import Cache
+from dragin_lab.trace.frames import probe_distance, probe_tolerance
+
+QUESTION = "In which town was the director of The Ashen Rooftop born?"
+SHORT = {"max_new_tokens": 12}
+
+
+def hook(factor: float) -> Callable[..., Any]:
+    return lambda module, inputs, output: output * factor
+
+
+def edit_data(model: Any) -> None:
+    model.model.layers[1].mlp.down_proj.weight.data[1:] *= -1.5
+
+
+def edit_in_place(model: Any) -> None:
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight.mul_(-1.5)
+
+
+def exchange_parameter(model: Any) -> None:
+    layer = model.model.layers[0].self_attn.o_proj
+    layer.weight = torch.nn.Parameter(layer.weight * 2)
+
+
+def exchange_module(model: Any) -> None:
+    model.model.layers[2].mlp = torch.nn.Identity()
+
+
+def patch_forward(model: Any) -> None:
+    norm, own = model.model.norm, model.model.norm.forward
+    norm.forward = lambda states: own(states) * 1.5
+
+
+def patch_class(model: Any) -> None:
+    layer = model.model.layers[1].mlp
+    kind = type(layer)
+    layer.__class__ = type("Scaled", (kind,), {"forward": lambda self, states: kind.forward(self, states) * 2})
+
+
+#: Kinds of changes, as people of this field make them.
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "forward hook": lambda m: m.model.layers[1].mlp.register_forward_hook(hook(0.2)),
+    "another hook in its place": lambda m: m.model.layers[1].mlp.register_forward_hook(hook(-1.5)),
+    "forward pre-hook": lambda m: m.model.layers[1].mlp.register_forward_pre_hook(
+        lambda module, args: (args[0] * 0.5,)
+    ),
+    "hook on the embeddings": lambda m: m.model.embed_tokens.register_forward_hook(hook(2.0)),
+    "hook on the output layer": lambda m: m.lm_head.register_forward_hook(hook(0.7)),
+    "data": edit_data,
+    "in place": edit_in_place,
+    "parameter": exchange_parameter,
+    "module": exchange_module,
+    "forward": patch_forward,
+    "class": patch_class,
+    "one embedding": lambda m: m.model.embed_tokens.weight.data[5].mul_(3),
+    "scale of attention": lambda m: setattr(m.model.layers[2].self_attn, "scaling", 0.01),
+}
+
+
+def ask(lab: dl.Lab) -> Any:
+    return lab.ask(QUESTION, "wo-rag", **SHORT).steps[0].draft
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_seen_by_prefixes_cache_and_record(change: str) -> None:
+    fresh = dl.Lab(str(embedded_model_path()), "almanac", dl.almanac.exemplars("2wikimultihopqa")[:4])
+    CHANGES[change](fresh.model.model)
+    right = ask(fresh)
+    for cache in (None, Cache()):
+        lab = dl.Lab(str(embedded_model_path()), "almanac", dl.almanac.exemplars("2wikimultihopqa")[:4], cache=cache)
+        before = lab.ask(QUESTION, "wo-rag", **SHORT)
+        assert ask(lab).reused or ask(lab).stored
+        CHANGES[change](lab.model.model)
+        trace = lab.ask(QUESTION, "wo-rag", **SHORT)
+        seen = trace.steps[0].draft
+        assert not seen.stored
+        assert seen.ids.tolist() == right.ids.tolist()
+        np.testing.assert_allclose(seen.entropy, right.entropy, atol=1e-4)
+        assert trace.provenance["probe"] != before.provenance["probe"] or change == "one embedding"
+        assert ask(lab).stored == (cache is not None)
+
+
+def test_a_change_that_is_taken_back_is_the_model_before() -> None:
+    lab = dl.Lab(cache=True)
+    plain = ask(lab)
+    layer = lab.model.model.model.layers[1].mlp
+    handle = layer.register_forward_hook(hook(0.2))
+    other = ask(lab)
+    handle.remove()
+    again = ask(lab)
+    assert (other.stored, again.stored) == (False, True)
+    assert again.ids.tolist() == plain.ids.tolist()
+    with layer.register_forward_hook(hook(0.2)):
+        assert ask(lab).stored
+
+
+def test_a_hook_of_another_strength_is_another_model() -> None:
+    lab, strength = dl.Lab(cache=True), [0.2]
+    lab.model.model.model.layers[1].mlp.register_forward_hook(lambda m, i, o: o * strength[0])
+    ask(lab)
+    strength[0] = 0.2001
+    assert not ask(lab).stored
+
+
+SCRIPT = """
+import json, sys, torch
+torch.set_num_threads(int(sys.argv[2]))
+import dragin_lab as dl
+lab = dl.Lab(cache=sys.argv[1] + "/cache")
+trace = lab.ask("Who directed The Silent Fukain?", "sr-rag", max_new_tokens=12)
+folder, limit = sys.argv[1] + "/run", int(sys.argv[3])
+lab.replace(cache=False).run(["Who?", "Where?"], "wo-rag", output=folder, limit=limit, progress=False)
+if sys.argv[3] == "2":
+    old = dl.Trace.load(sys.argv[1] + "/a.trace")
+    assert lab.branch(old, step=1, query=old.steps[0].query.text).text == old.text
+else:
+    trace.save(sys.argv[1] + "/a.trace")
+print(json.dumps([trace.provenance["probe"], trace.text, trace.stored["drafts"]]))
+"""
+
+
+def test_an_unchanged_model_is_the_same_in_another_process_on_other_threads_and_other_kernels(tmp_path: Path) -> None:
+    """A run resumes, a trace branches and a cache hits."""
+
+    def run(threads: int, limit: int, **environment: str) -> list[Any]:
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(threads), str(limit)]
+        paths = {"PYTHONPATH": str(Path(dl.__file__).parents[1]), "OMP_NUM_THREADS": str(threads)}
+        given = os.environ | paths | environment
+        done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    first, second = run(1, 1), run(2, 2, ATEN_CPU_CAPABILITY="default")
+    assert probe_distance(first[0], second[0]) <= probe_tolerance("float32") / 10
+    assert first[2] == 0 < second[2]
+    assert second[1] == first[1]
+    lines = (tmp_path / "run" / "questions" / "wo-rag" / "predictions.jsonl").read_text().splitlines()
+    assert len(lines) == 2
