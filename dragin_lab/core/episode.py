@@ -169,7 +169,7 @@ class Watch(Stop):
         draft = self.read(draft)
         if self.trigger.is_silent(draft) or not self.trigger.judge(draft, resumed=self.resumed).fires:
             return None
-        return self.trigger.name
+        return f"{self.trigger.name} fired"  # two words, so that no name is another reason
 
     def read(self, draft: Draft) -> Draft:
         """What the trigger looks at."""

@@ -87,7 +87,7 @@ class Pipeline:
     def require_entities(self) -> None:
         """Raise ``SettingError`` where the pipeline finds no entities."""
         if not self.finds_entities:
-            raise SettingError(f"{self.name!r} finds no entities; give nlp=spacy.load('en_core_web_sm')")
+            raise SettingError(f"{self.name!r} finds no entities; give nlp='en_core_web_sm'")
 
     def is_stop(self, word: str) -> bool:
         """Whether a word says nothing by itself (Eq. 4): each token is in spaCy's list or has no letter or digit.
@@ -103,13 +103,15 @@ def _is_stop(word: str, tokenizer: Any) -> bool:
 
 
 def load_pipeline(nlp: Any = None, *, released: bool = False) -> Pipeline:
-    """The pipeline methods use: ``nlp`` itself, else en_core_web_sm where installed, else a rule-based English one.
+    """The pipeline that methods use: ``nlp``, an installed one by its name, or the package's rule-based English one.
 
-    The latter ends no sentence at an abbreviation, unless it is for the ``released`` code. Raises ``SettingError`` for
-    an ``nlp`` that cannot find sentences.
+    What is installed decides nothing. The package's own ends no sentence at an abbreviation, unless it is for the
+    ``released`` code. Raises ``SettingError`` for an ``nlp`` that is not installed or cannot find sentences.
     """
     if nlp is None:
         return _default_pipeline(released)
+    if isinstance(nlp, str):
+        return _named_pipeline(nlp)
     if isinstance(nlp, Pipeline):
         return nlp
     try:
@@ -125,12 +127,22 @@ def load_pipeline(nlp: Any = None, *, released: bool = False) -> Pipeline:
     return Pipeline(f"{meta} {nlp.meta.get('version', '')} [{', '.join(nlp.pipe_names)}]; {content}", nlp, tagged)
 
 
+@lru_cache(maxsize=8)
+def _named_pipeline(name: str) -> Pipeline:
+    import spacy
+
+    try:
+        return load_pipeline(spacy.load(name))
+    except (OSError, ValueError, ImportError) as error:
+        why = " ".join(str(error).split())[:200]
+        remedy = f"python -m spacy download {name}"
+        raise SettingError(f"nlp={name!r} is no pipeline of spaCy here ({why}); run {remedy}") from None
+
+
 @lru_cache(maxsize=2)
 def _default_pipeline(released: bool) -> Pipeline:
     import spacy
 
-    if spacy.util.is_package("en_core_web_sm"):
-        return load_pipeline(spacy.load("en_core_web_sm", exclude=["ner", "lemmatizer"]))
     nlp: Any = spacy.blank("en")
     if released:
         nlp.add_pipe("sentencizer")

@@ -174,9 +174,12 @@ class Trigger(MethodPart):
         highest = np.array([w.start + int(values[w.start : w.stop].argmax()) for w in words], dtype=int)  # (w,)
         return values[highest] if self.pool == "max" else pool_words(values, words, self.pool), highest
 
-    def score_unit(self, draft: Draft) -> float:
-        """What is compared with θ where the unit is a sentence or the draft: its tokens' scores, pooled."""
-        values = self.score_tokens(draft)  # (n,)
+    def score_unit(self, draft: Draft, counts: np.ndarray) -> float:
+        """What is compared with θ where the unit is a sentence or the draft: the scores of its tokens, pooled.
+
+        ``counts`` (n,) bool leaves out what may not fire, such as thoughts.
+        """
+        values = self.score_tokens(draft)[counts]  # (m,)
         return pool_values(values, self.pool) if len(values) else -np.inf
 
     def measure_words(self, draft: Draft, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -212,8 +215,12 @@ class Trigger(MethodPart):
         if self.unit == "word":
             hit = above if self.span == "sentence" else above & (np.cumsum(above) == 1)
             return Verdict(self, draft, score, highest, judged, hit, float(score[judged].max(initial=-np.inf)))
-        peak = self.score_unit(draft) if judged.any() else -np.inf
-        best = np.arange(len(score)) == (int(score.argmax()) if len(score) else -1)  # (w,) the word that scores highest
+        spared, counts = self._spared(draft, until), np.ones(len(draft), dtype=bool)  # (w,), (n,)
+        for word in np.flatnonzero(spared):
+            counts[slice(*draft.spans[word])] = False
+        peak = self.score_unit(draft, counts) if judged.any() else -np.inf
+        highest_word = int(np.where(spared, -np.inf, score).argmax()) if len(score) else -1
+        best = np.arange(len(score)) == highest_word  # (w,)
         hit = (above if above.any() else best) & (peak > theta)
         return Verdict(self, draft, score, highest, judged, hit, peak)
 
@@ -231,13 +238,18 @@ class Trigger(MethodPart):
             judged[:] = False  # or a draft that always fires would be thrown away without end
         elif resumed:
             judged &= (draft.sentence_of_word >= 1) & (draft.settled >= 1)
-        starts = np.array([int(offsets[w.start, 0]) for w in words], dtype=int)  # (w,)
-        if until is not None:
-            judged &= starts < until
+        return judged & ~self._spared(draft, until)
+
+    def _spared(self, draft: Draft, until: int | None) -> np.ndarray:
+        """(w,) bool: a word that never fires: at ``until`` or later, in a thought, a stop word where θ is below 0."""
+        starts = np.array([int(draft.offsets[w.start, 0]) for w in draft.word_list], dtype=int)  # (w,)
+        spared = np.zeros(len(starts), dtype=bool) if until is None else starts >= until
         before = len(draft.answer_so_far)
         for begin, end in [] if "thoughts" in self.needs else thoughts(draft.answer_so_far + draft.text):
-            judged &= (starts + before < begin) | (starts + before >= end)
-        return judged
+            spared |= (starts + before >= begin) & (starts + before < end)
+        if self.skip_stop_words and (self.theta or 0.0) < 0:  # the 0 of a stop word would lie above it
+            spared |= np.array(draft.stop_of_word, dtype=bool)
+        return spared
 
     # -- reasons, as views show them ----------------------------------------------------------------------------------
 
