@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,7 @@ class Lab(AbstractContextManager["Lab"]):
         self.prompt = exemplars if isinstance(exemplars, PromptTemplate | None) else template_of(exemplars)
         self._given["retriever"] = retriever if isinstance(retriever, str | None) else as_retriever(retriever)
         self._loading, self._opened = loading, dict[str, Any]()
+        self._day = datetime.now().isoformat(timespec="seconds")  # of chat templates that write the date
 
     def replace(self, **changes: Any) -> Lab:
         """The same lab with other arguments; what is not named is shared, a loaded model and an open index too."""
@@ -113,7 +115,7 @@ class Lab(AbstractContextManager["Lab"]):
         if not isinstance(changes.get("model"), str | Path | None):
             arguments = {key: value for key, value in arguments.items() if key not in self._loading}
         lab = Lab(**arguments | changes)
-        lab._opened = opened
+        lab._opened, lab._day = opened, self._day
         return lab
 
     @property
@@ -176,7 +178,14 @@ class Lab(AbstractContextManager["Lab"]):
         """What these methods are asked with: all of it open, the retriever where one of them searches."""
         searches = any(method.retrieves for method in methods)
         retriever = self.retriever if searches else None
-        return Setup(self.model, retriever, self.prompt, self.seed, self.cache, self.layout, self.retriever_spec)
+        own: dict[str, Any] = {
+            "prompt": self.prompt,
+            "seed": self.seed,
+            "cache": self.cache,
+            "layout": self.layout,
+            "day": self._day,
+        }
+        return Setup(self.model, retriever, retriever_spec=self.retriever_spec, **own)
 
     def template(self, method: Method | str, asked: PromptTemplate | None = None) -> PromptTemplate:
         """The prompt in the form that a method answers in: the lab's, else ``asked``, else the model's default.

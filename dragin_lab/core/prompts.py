@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -65,6 +66,7 @@ class PromptTemplate:
     preamble: str = ""
     metrics: tuple[Metric, ...] = ()
     until: tuple[str, ...] | None = None
+    day: str = ""  # ISO, in place of today in a chat template that writes the date; set by whoever asks
     chat: Chat | None = field(default=None, compare=False, repr=False)
     chosen: str = field(default="", compare=False)
 
@@ -107,7 +109,8 @@ class PromptTemplate:
         if self.layout != "chat" and not (self.shape.task and tokenizer.chats):
             return self
         tokenizer.chat([("user", "Question: Who?")])
-        return replace(self, chat=tokenizer.chat)
+        chat: Any = tokenizer.chat
+        return replace(self, chat=partial(chat, day=self.day) if self.day else chat)
 
     def render(
         self,
@@ -187,7 +190,7 @@ class PromptTemplate:
             "answer_rule": named(self.answer_rule),
             "form": self.form,
         }
-        described |= {} if self.until is None else {"until": self.until}
+        described |= ({} if self.until is None else {"until": self.until}) | ({"day": self.day} if self.day else {})
         return described | ({"metrics": [named(metric) for metric in self.metrics]} if self.metrics else {})
 
     def fit(

@@ -8,6 +8,7 @@ looked back. Nothing is hung onto the model: ``generate`` runs on a view of it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -158,6 +159,11 @@ def view_model(model: Any, recorder: Any) -> Any:
     return view
 
 
+def _name_of_cache(model: Any) -> str:
+    """What a model calls its cache: ``past_key_values`` up to transformers 5.23, ``cache`` since."""
+    return "cache" if "cache" in inspect.signature(type(model).forward).parameters else "past_key_values"
+
+
 def generate_text(model: Any, ids: Sequence[Sequence[int]], device: Any, cache: Any, n: int, **options: Any) -> None:
     """``generate`` n tokens greedily after ids (B, of one length, on the left padding) of which ``cache`` has some."""
     config = model.generation_config
@@ -167,7 +173,7 @@ def generate_text(model: Any, ids: Sequence[Sequence[int]], device: Any, cache: 
     options.setdefault("attention_mask", torch.ones_like(inputs))
     # By the class, as ``capture`` and others put their own ``generate`` onto a model.
     type(model).generate(
-        model, inputs, **asked | {"max_new_tokens": n, **options} | ({"past_key_values": cache} if cache else {})
+        model, inputs, **asked | {"max_new_tokens": n, **options} | ({_name_of_cache(model): cache} if cache else {})
     )
 
 

@@ -29,7 +29,7 @@ __all__ = ["LanguageModel", "choose_device", "load_tokenizer", "loading_argument
 _TAKES = {
     "transformers": [name for name in signature(LanguageModel.load).parameters if name not in ("source", "given")],
     "llama.cpp": [name for name in signature(LlamaModel).parameters if name not in ("file", "config")],
-    "a model behind a server": ["tokenizer", "likeliest", "sample", "check", "timeout"],
+    "a model behind a server": ["tokenizer", "likeliest", "sample", "check", "timeout", "served_name"],
 }
 #: What stands for the default, so that any engine may be given it.
 _DEFAULTS = {"layer": "last", "alternatives": 5}
@@ -50,8 +50,8 @@ def open_model(
         engine: "llama.cpp" computes a GGUF file as it is, in this process; else transformers loads it.
         loading: for transformers as ``LanguageModel.load``; for llama.cpp ``tokenizer`` (a folder, GGUF file or Hugging
             Face id; the file's own by default), and as ``LlamaModel``. For a model behind a server ``tokenizer``,
-            ``likeliest`` (k, 20), ``sample``, ``check``, and ``timeout`` (120 seconds for an answer). None stands for
-            the default.
+            ``likeliest`` (k, 20), ``sample``, ``check``, ``timeout`` (120 seconds for an answer) and ``served_name``.
+            None stands for the default.
 
     Raises:
         SettingError: an argument that the engine does not take, or no tokenizer for a server.

@@ -34,7 +34,6 @@ KEY = "DRAGIN_LAB_API_KEY"  # the environment variable with the bearer token
 _TRIES, _PAUSE = 4, 0.5  # requests, and seconds before the second, doubled before each further one
 _BUSY = (429, 500, 502, 503, 504)  # answers that a later try may not get
 _CONNECT = 5.0  # seconds
-_HERE = ("all://localhost", "all://127.0.0.1", "all://[::1]")  # no proxy leads to this machine
 
 
 class Model(msgspec.Struct):
@@ -42,6 +41,7 @@ class Model(msgspec.Struct):
 
     id: str
     root: str | None = None
+    parent: str | None = None  # of an adapter, the model that it is of
     max_model_len: int | None = None
 
 
@@ -97,13 +97,21 @@ class ModelServer:
     def __init__(self, address: str, timeout: float) -> None:
         self.address, self.timeout, self.failures = without_secrets(address), timeout, 0
         self._key = os.environ.get(KEY, "")
-        self._client = httpx.AsyncClient(
-            base_url=address,
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            timeout=httpx.Timeout(None, connect=_CONNECT),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-            mounts=dict.fromkeys(_HERE),
-        )
+        try:
+            host = httpx.URL(address).host
+            self._client = httpx.AsyncClient(
+                base_url=address,
+                headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+                timeout=httpx.Timeout(None, connect=_CONNECT),
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+                # No proxy and no certificate of another network has a say in what runs on this machine.
+                trust_env=not (host in ("localhost", "::1") or host.startswith("127.")),
+            )
+        except (httpx.InvalidURL, ImportError, ValueError, OSError) as error:
+            raise ModelServerError(
+                f"{self.address} cannot be asked as the environment says ({printable(str(error))}); look at "
+                "HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
+            ) from error
         self._waiting: set[Future[Any]] = set()
 
     def close(self) -> None:

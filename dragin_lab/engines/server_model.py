@@ -48,6 +48,7 @@ class ServerModel(Engine):
         tokenizer, folder: the model's own, and where it lies; with its weights, if the server gives hidden states.
         likeliest: k, the tokens that the server is asked for at each place.
         sample: draw tokens at temperature 1, instead of taking the likeliest.
+        served_name: which of the server's models; needed where it serves several, such as adapters.
 
     Raises ``ModelServerError`` for a server that fails, gives no ids, or fewer than k tokens, and ``ModelError`` for a
     tokenizer or a last block that are not the model's.
@@ -64,7 +65,9 @@ class ServerModel(Engine):
         likeliest: int = 20,
         sample: bool = False,
         check: bool = True,
+        served_name: str | None = None,
     ) -> None:
+        self.served_name = served_name
         self.server, self.tokenizer, self.sample, self.eos = server, tokenizer, sample, tokenizer.ends
         self.alternatives, self.vocabulary = count("likeliest", likeliest), len(tokenizer) + _PADDED
         self.about = self._describe()
@@ -87,9 +90,14 @@ class ServerModel(Engine):
     def _describe(self) -> dict[str, Any]:
         """What the server says of its model; values fit into JSON."""
         models = self.server.ask("/v1/models", Models, within=_OPENING).data
-        if len(models) != 1:
-            raise ModelServerError(f"{self.server.address} serves {len(models)} models; start it with one")
-        return {"model": models[0].id, "root": models[0].root, "window": models[0].max_model_len}
+        chosen = [one for one in models if self.served_name in (None, one.id)]
+        if not chosen or len({(one.root, one.parent) for one in chosen}) > 1:  # names of one model are one
+            names = ", ".join(one.id for one in models) or "no model"
+            raise ModelServerError(
+                f"{self.server.address} serves {names}; say which by its name: served_name={models[0].id!r}" if models
+                else f"{self.server.address} serves no model; start it with one"
+            )  # fmt: skip
+        return {"model": chosen[0].id, "root": chosen[0].root, "window": chosen[0].max_model_len}
 
     def _ask(
         self, ids: list[int], n: int, within: float | None = _OPENING, *, states: bool = False, **more: Any

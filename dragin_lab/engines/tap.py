@@ -234,7 +234,9 @@ def additive_mask(mask: Tensor | None, rows: int, keys: int, window: int | None,
         if window is not None:
             allowed &= column > position - window
         mask = allowed[None, None] if mask is None else allowed & mask[:, None, None, -keys:].bool()
-    return torch.zeros(mask.shape, device=device).masked_fill_(~mask, torch.finfo(torch.float32).min)
+    return torch.zeros(mask.shape, dtype=torch.float32, device=device).masked_fill_(
+        ~mask, torch.finfo(torch.float32).min
+    )
 
 
 def _tapped_attention(

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -83,6 +84,9 @@ class HFTokenizer:
         """Ids (p,) and character spans (p, 2) int32 of a prompt for a model of that name; BOS stands in for no text."""
         as_text("prompt", instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text)
         ids, offsets = self._encode_foreign(prompt)
+        # Some tokenizers close each text with an end mark (add_eos_token), after which nothing would be written.
+        while ids and ids[-1] in self.ends and offsets[-1, 0] == offsets[-1, 1]:
+            ids, offsets = ids[:-1], offsets[:-1]
         if ids:
             return ids, offsets
         bos = self.hf.bos_token_id
@@ -151,8 +155,13 @@ class HFTokenizer:
         """Whether the model has a chat template."""
         return bool(self.hf.chat_template)
 
-    def chat(self, turns: Sequence[tuple[str, str]]) -> str:
-        """As ``episode.Tokenizer.chat``, with all special tokens in the text.
+    @property
+    def dated(self) -> bool:
+        """Whether the chat template writes the day."""
+        return "strftime_now" in str(self.hf.chat_template or "")
+
+    def chat(self, turns: Sequence[tuple[str, str]], day: str = "") -> str:
+        """As ``episode.Tokenizer.chat``, with all special tokens in the text; ``day`` (ISO) stands for now.
 
         Thinking is switched off where the template has a switch, so that the answer comes at once.
         """
@@ -164,8 +173,9 @@ class HFTokenizer:
         messages = [{"role": role, "content": text} for role, text in turns]
         try:
             # To the template this switch is a name like any other: one that does not know it does not read it.
+            then = {"strftime_now": datetime.fromisoformat(day).strftime} if day else {}
             text = self.hf.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+                messages, tokenize=False, add_generation_prompt=True, enable_thinking=False, **then
             )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise SettingError(f"the chat template refuses the prompt ({error}); use layout='dragin'") from error

@@ -96,7 +96,7 @@ class Dense:
                         (target / name).unlink(missing_ok=True)
                 if not (target / ABOUT).exists():
                     _encode_rest(corpus, encoder, target, facts)
-                    write_manifest(target / ABOUT, facts | {"faiss": version("faiss-cpu")}, [target / VECTORS])
+                    write_manifest(target / ABOUT, facts | {"faiss": _import("faiss").__version__}, [target / VECTORS])
                     (target / PROGRESS).unlink(missing_ok=True)
         except OSError as error:
             raise BrokenOffError(

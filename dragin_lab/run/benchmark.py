@@ -22,7 +22,7 @@ from dragin_lab.errors import SettingError, describe_error, explain
 from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
 from dragin_lab.run.batches import ask_many
-from dragin_lab.run.rundir import CONFIG, FORMAT, Line, RunStoppedError
+from dragin_lab.run.rundir import CONFIG, FORMAT, Line, RunStoppedError, read_config
 from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record_of
 from dragin_lab.run.setup import Setup, describe_model, describe_retriever, hide_in, render_chat
 from dragin_lab.trace.records import fingerprint
@@ -129,6 +129,7 @@ def open_run(
     It returns the predictions so far, in the order of the questions. ``folder`` None records them in memory alone.
     Progress is shown under ``title``, and not without one. ``RunStoppedError`` where every search fails.
     """
+    setup = take_day(setup, folder)
     asking = replace(setup, prompt=setup.template(method, asked.template))
     qids = [q.id for q in asked.questions]
     server = getattr(getattr(setup.model, "server", None), "address", None)
@@ -185,8 +186,17 @@ def find_folders(
     folders = [as_path(output) / asked.name / run_label(method, setup.retriever_spec) for method in methods]
     for method, folder in zip(methods, folders, strict=True):
         if (folder / CONFIG).exists():
-            check_settings(folder, run_config(setup, method, asked, traces=traces), asked.fingerprint)
+            config = run_config(take_day(setup, folder), method, asked, traces=traces)
+            check_settings(folder, config, asked.fingerprint)
     return folders
+
+
+def take_day(setup: Setup, folder: str | Path | None) -> Setup:
+    """The setup with the day that a run in this folder was begun on, where its prompts write one."""
+    if folder is None or not (as_path(folder) / CONFIG).exists():
+        return setup
+    day = read_config(as_path(folder))["template"].get("day")
+    return replace(setup, day=day) if day else setup
 
 
 def finds_nothing(setup: Setup, asked: Benchmark) -> bool:
@@ -250,7 +260,7 @@ def record_episodes(
         if setup.cache is not None:
             raise SettingError("a cache serves one process, and a cluster has many; leave the cache out")
         options = {"traces": traces, "batch_size": batch_size}
-        asking = {"prompt": setup.prompt, "layout": setup.layout, "seed": setup.seed}
+        asking = {"prompt": setup.prompt, "layout": setup.layout, "seed": setup.seed, "day": setup.day}
         return setup.model.finish(questions, method, asking, options)
     return (record_of(trace, traces) for trace in ask_many(setup, questions, method, batch_size))
 

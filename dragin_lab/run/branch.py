@@ -61,7 +61,8 @@ def stream_branch(setup: Setup, method: Method, trace: Trace, *, watched: bool =
     """A branch token by token, with changes and errors as for ``Lab.branch``."""
     if setup.elsewhere:
         raise SettingError("a cluster answers questions elsewhere; to branch, open its model here: dl.Lab(model)")
-    setup = replace(setup, seed=trace.provenance.get("seed", setup.seed))
+    day = trace.provenance.get("template", {}).get("day") or setup.day
+    setup = replace(setup, seed=trace.provenance.get("seed", setup.seed), day=day)
     branching = _Branching(trace, _read_change(setup.model.tokenizer, method, trace, **change))
     judges = getattr(method.trigger, "loop", "") in _JUDGING
     if branching.change.rules or (judges and trace.parting is not None):  # a parent's decision may itself be forced

@@ -40,6 +40,7 @@ class Setup:
     seed: int = 0
     cache: Cache | None = None
     layout: str | None = None  # of every prompt; None: the prompt's own
+    day: str = ""  # ISO; stands in a chat template that writes the date, however long it takes to answer
     retriever_spec: str | None = None  # the name that the retriever was asked for by, such as "bm25"
 
     @property
@@ -59,7 +60,10 @@ class Setup:
         """
         check_needs(method, self.model)
         template = template_for(method, self.model, self.prompt or asked)
-        return template if self.layout is None else replace(template, layout=self.layout)
+        template = template if self.layout is None else replace(template, layout=self.layout)
+        chats = template.layout == "chat" or bool(template.shape.task)
+        dated = chats and getattr(getattr(self.model, "tokenizer", None), "dated", False)
+        return replace(template, day=self.day) if dated else template
 
     def retriever_for(self, method: Method) -> Retriever | None:
         """The retriever where the method searches at all; else None."""
@@ -202,5 +206,8 @@ def render_chat(lm: Any) -> str:
     tokenizer: Any = getattr(lm, "tokenizer", None)
     with suppress(SettingError):
         if getattr(tokenizer, "chats", False):
-            return str(tokenizer.chat([("user", "Who?"), ("assistant", "Bo."), ("user", "When?")]))
+            then = (
+                {"day": "2000-01-01"} if getattr(tokenizer, "dated", False) else {}
+            )  # the run's is recorded by itself
+            return str(tokenizer.chat([("user", "Who?"), ("assistant", "Bo."), ("user", "When?")], **then))
     return ""
