@@ -97,9 +97,9 @@ class Naive:
         writing = Writing(lm, replace(request, stop=Stop(), among=True), prompt=(prompt_ids, prompt_offsets))
         for r in range(len(ids) + 1):
             if rows is not None:
-                writing.look_back(rows[:, r, : p + r].mean(0), rows[:, r, : p + r])
+                writing.add_row(rows[:, r, : p + r].mean(0), rows[:, r, : p + r])
             if r < len(ids):
-                writing.take(ids[r], (spread[r], chosen[r], which[r], best[r]))
+                writing.add_token(ids[r], (spread[r], chosen[r], which[r], best[r]))
         return replay(writing.finish(), request, lm.tokenizer, watch) or writing.finish()
 
     @torch.inference_mode()

@@ -15,7 +15,7 @@ from dragin_lab.catalog.by_name import method
 from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method
 from dragin_lab.engines import engine
-from dragin_lab.engines.engine import Watch, stream_draft
+from dragin_lab.engines.engine import OnToken, stream_draft
 from dragin_lab.lab import Lab
 from dragin_lab.run.benchmark import as_benchmark, open_run
 from dragin_lab.run.rundir import RunRecord, read_run
@@ -79,7 +79,7 @@ class AnsweringModel(ScriptedModel):
         self.seconds = seconds
         self.asked: list[int] = []
 
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         number = int(request.prompt.part("question").removesuffix("?").rpartition(" ")[2])
         if number not in self.asked[-1:]:
             self.asked.append(number)

@@ -13,7 +13,7 @@ from answering import DRAGIN, AnsweringModel, questions, recorded
 from scripted import ScriptedRetriever
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines.engine import Watch
+from dragin_lab.engines.engine import OnToken
 from dragin_lab.lab import Lab
 from dragin_lab.run.cluster import Cluster, Recipe
 from dragin_lab.run.rundir import RunRecord
@@ -28,7 +28,7 @@ class DyingModel(AnsweringModel):
         super().__init__(seconds=seconds)
         self.deadly, self.once = deadly, once
 
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         if any(f"thing {number}?" in request.prompt.text for number in self.deadly) and _first(self.once):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().write(request, seed, watch=watch)

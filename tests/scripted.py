@@ -14,7 +14,7 @@ from dragin_lab.catalog.by_name import start_episode
 from dragin_lab.core.episode import Attend, Request, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.engines.engine import Engine, Watch
+from dragin_lab.engines.engine import Engine, OnToken
 from dragin_lab.trace.trace import Draft, Passage, Question, Trace
 
 QUESTION = "Who made it?"
@@ -135,7 +135,7 @@ class ScriptedModel(Engine):
     def _bare(self, token: int) -> str:
         return self.tokenizer.tokens([token])[0].replace(self.tokenizer.marker, "")
 
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         self.drafts.append(request)
         say = self.script.pop(0)
         if isinstance(say, BaseException):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from dragin_lab.engines.tokenizer import Spans
+from dragin_lab.engines.tokenizer import TextSpans
 
 WORDS = ("film", "by", "is", "The", "director", "wro")
 
@@ -72,5 +72,5 @@ def cut(kind: str, text: str, silent: tuple[str, ...] = ()) -> Cut:
     """A text as a model with that vocabulary would write it."""
     tokenizer = TOKENIZERS[kind]()
     encoded = tokenizer.encode(text, add_special_tokens=False)
-    decoded, spans = Spans(lambda ids: tokenizer.decode(list(ids), skip_special_tokens=True)).all(encoded.ids)
+    decoded, spans = TextSpans(lambda ids: tokenizer.decode(list(ids), skip_special_tokens=True)).all(encoded.ids)
     return Cut(decoded, encoded.ids, encoded.tokens, np.array(spans, np.int32).reshape(-1, 2))

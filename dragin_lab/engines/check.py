@@ -85,7 +85,7 @@ def run_checks(lm: Any) -> list[Check]:
                 lm.read(text)
             compare("a prompt read in parts", [text], WHOLE)
             lm.prefixes.clear()
-        if not lm.alone:
+        if not lm.no_batch:
             texts = [_begin(lm, ids), _begin(lm, ids[_PADDED:])]
             for text in texts:
                 lm.read(text, whole=True)
@@ -106,7 +106,7 @@ def apply_checks(lm: Any, checks: Sequence[Check]) -> None:
     if WHOLE in costs:
         lm.parts = ()
     if ALONE in costs:
-        lm.alone = "side by side this model gives other numbers than alone"
+        lm.no_batch = "side by side this model gives other numbers than alone"
 
 
 def _begin(lm: Any, ids: list[int], parts: Any = None) -> Writing:
@@ -128,7 +128,7 @@ def _check_capture(lm: Any, ids: list[int], sharp: bool) -> list[Check]:
     tap, inputs = lm.tap, {"input_ids": torch.tensor([ids], device=lm.device), "use_cache": False}
     with lm.in_use():
         with tap.listen(len(ids)):
-            logits, rows = lm.model(**inputs).logits[0], tap.rows_of_forward()
+            logits, rows = lm.model(**inputs).logits[0], tap.pop_rows()
         plain = lm.model(**inputs).logits[0]
         maps = None if rows is None else _read_maps(lm, inputs)
     near = 1e-4 if sharp else 5e-2

@@ -21,9 +21,9 @@ from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.trace.trace import Draft, Prompt
 
 #: Called with the draft so far after each of its tokens.
-Watch = Callable[[Draft], None]
-Job = tuple[Any, Write, int | None]  # the key of a draft, its request and its seed
-Ended = tuple[Any, Draft | Exception]  # the key of a draft, and what was written or what went wrong
+OnToken = Callable[[Draft], None]
+DraftJob = tuple[Any, Write, int | None]  # the key of a draft, its request and its seed
+DraftResult = tuple[Any, Draft | Exception]  # the key of a draft, and what was written or what went wrong
 
 
 class Engine:
@@ -50,7 +50,7 @@ class Engine:
     device: Any = "cpu"  # that tokens are drawn on
     probed: Probed | None = None  # what it computed when ``provenance`` was last asked
 
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         """The draft that a request asks for; its ``stop`` and ``watch`` are asked and told after every token.
 
         Args:
@@ -68,7 +68,7 @@ class Engine:
                 "for fewer tokens (max_new_tokens), or open it with a larger window, where it can have one"
             )
 
-    def state_of(self, layer: int | str) -> Any:
+    def find_state(self, layer: int | str) -> Any:
         """Where a layer's hidden states are. Raises ``ModelError`` for a layer without any."""
         raise ModelError(f"{self.name} gives no hidden states; load it in transformers")
 
@@ -156,7 +156,7 @@ class Batch:
             raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
         self.engine, self.asked, self.size = engine, size, 1
         self.notes = [f"written one at a time: {engine.name} writes no others beside"] * (size > 1)
-        self._waiting: list[Job] = []
+        self._waiting: list[DraftJob] = []
         self._writing: dict[Any, Any] = {}  # what is under way, of engines that write side by side
 
     def __len__(self) -> int:
@@ -167,7 +167,7 @@ class Batch:
         """Ask for a draft; ``step`` answers under ``key``."""
         self._waiting.append((key, request, seed))
 
-    def step(self) -> list[Ended]:
+    def step(self) -> list[DraftResult]:
         """Go on; the drafts that ended, or what each failed with."""
         if not self._waiting:
             return []

@@ -23,7 +23,7 @@ from dragin_lab.engines.prefixes import open_cache, split_cache
 from dragin_lab.engines.writing import Writing, measure_logits
 
 #: What of a generation config is not ``generate``'s to decide here, and what it would sample by.
-_OURS: dict[str, Any] = {
+_FIXED: dict[str, Any] = {
     "do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True, "cache_implementation": None,
     "max_length": None, "max_time": None, "stop_strings": None, "min_length": None, "min_new_tokens": None,
     "eos_token_id": None, "forced_eos_token_id": None, "exponential_decay_length_penalty": None, "pad_token_id": 0,
@@ -51,7 +51,7 @@ def list_warpers(config: Any) -> list[LogitsProcessor]:
     return [kind(values[name]) for name, (kind, none) in _WARPERS.items() if values[name] not in (None, none)]
 
 
-class _Choice(LogitsProcessor):
+class _TokenChooser(LogitsProcessor):
     """Chooses each draft's token: with its bias, the config's warpers and its own draws, or the one it is forced to."""
 
     def __init__(self, lm: Any, beside: Sequence[Writing], recorder: _Recorder) -> None:
@@ -96,21 +96,21 @@ class _Recorder(StoppingCriteria):
         self.logits = torch.empty(0)  # (B, V) of the latest forward
         self.rows: Tensor | None = None  # (B, h, keys) of it
         self.states: Tensor | None = None  # (B, d)
-        self.choice: _Choice
+        self.chooser: _TokenChooser
 
     def record(self, output: Any) -> None:
         """Take what a forward of this draft, or these drafts, gives."""
         logits = output.logits[:, -1]
         self.logits = logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
-        rows = self.lm.tap.rows_of_forward()
+        rows = self.lm.tap.pop_rows()
         self.rows = None if rows is None else rows[:, :, -1]
         if (layer := self.beside[0].request.hidden) is not None:
-            self.states = output.hidden_states[self.lm.state_of(layer)][:, -1]
+            self.states = output.hidden_states[self.lm.find_state(layer)][:, -1]
             output.hidden_states = None
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
         k, tokens = self.lm.alternatives, input_ids[:, -1].to(self.logits.device)  # (B,)
-        parts = [tokens, *measure_logits(self.logits, tokens, k), self.choice.processed]
+        parts = [tokens, *measure_logits(self.logits, tokens, k), self.chooser.processed]
         parts += [] if self.rows is None else [self.rows.mean(1)]
         # In one transfer, since each waits for the device; ids are exact below 2**24.
         columns = [part.to(self.logits.device, torch.float32).reshape(len(tokens), -1) for part in parts]
@@ -123,12 +123,12 @@ class _Recorder(StoppingCriteria):
                 continue
             one.forwards += 1
             if self.rows is not None:
-                one.look_back(row[2 * k + 4 + start :], heads[i, :, start:] if one.request.attention else None)
+                one.add_row(row[2 * k + 4 + start :], heads[i, :, start:] if one.request.attention else None)
             if not one.stopped:
                 state = None if states is None else states[i]
                 try:
                     measured = row[1], row[2], row[3 : k + 3], row[k + 3 : 2 * k + 3]
-                    one.take(int(row[0]), measured, row[2 * k + 3], state)
+                    one.add_token(int(row[0]), measured, row[2 * k + 3], state)
                 except Exception as error:  # noqa: BLE001 - no matter of the others
                     one.error = error
         done = [one.complete for one in self.beside]
@@ -136,7 +136,7 @@ class _Recorder(StoppingCriteria):
 
 
 @cache
-def _recorded_class(kind: Any) -> Any:
+def _make_recorded_class(kind: Any) -> Any:
     """The class of a model, with what its forwards give handed to ``_recorder`` as well."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -154,7 +154,7 @@ def view_model(model: Any, recorder: Any) -> Any:
     the forwards of whoever else asks the model.
     """
     kind: Any = type(model)
-    view: Any = object.__new__(_recorded_class(kind))
+    view: Any = object.__new__(_make_recorded_class(kind))
     view.__dict__ = vars(model) | {"_recorder": recorder}
     return view
 
@@ -167,7 +167,7 @@ def _name_of_cache(model: Any) -> str:
 def generate_text(model: Any, ids: Sequence[Sequence[int]], device: Any, cache: Any, n: int, **options: Any) -> None:
     """``generate`` n tokens greedily after ids (B, of one length, on the left padding) of which ``cache`` has some."""
     config = model.generation_config
-    asked = {name: value for name, value in _OURS.items() if hasattr(config, name)}
+    asked = {name: value for name, value in _FIXED.items() if hasattr(config, name)}
     asked |= {name: None for name in _WARPERS if hasattr(config, name)}
     inputs = torch.tensor(ids, device=device)
     options.setdefault("attention_mask", torch.ones_like(inputs))
@@ -198,11 +198,11 @@ def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:
     left = max(one.request.max_new_tokens - len(one.ids) for one in beside)
     cache = open_cache(lm.model.config, [one.cache for one in beside]) if lm.shareable else None
     recorder = _Recorder(lm, beside, starts, enough)
-    recorder.choice = _Choice(lm, beside, recorder)
+    recorder.chooser = _TokenChooser(lm, beside, recorder)
     asked = beside[0].request.hidden is not None
     options: dict[str, Any] = {"output_hidden_states": True, "return_dict_in_generate": True} if asked else {}
     view = view_model(lm.model, recorder)
-    options |= {"logits_processor": [recorder.choice], "stopping_criteria": [recorder]}
+    options |= {"logits_processor": [recorder.chooser], "stopping_criteria": [recorder]}
     with lm.tap.listen():
         generate_text(view, ids, lm.device, cache, left + 1, attention_mask=mask.to(lm.device), **options)
     for i, (one, start) in enumerate(zip(beside, starts, strict=True)):

@@ -24,7 +24,14 @@ from filelock import FileLock
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from dragin_lab.engines.sources import LOADING, hash_weights, load_weights, loading_errors, shorten, silence_library
+from dragin_lab.engines.sources import (
+    LOADING,
+    hash_weights,
+    load_weights,
+    loading_errors,
+    shorten_error,
+    silence_library,
+)
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path, user_cache
 from dragin_lab.text import printable
@@ -107,7 +114,7 @@ def _convert_once(file: Path, name: str, read: Callable[[], Sequence[Any]], pack
         return folder
     except (OSError, SafetensorError) as error:
         raise ModelError(
-            f"{file.name}: its conversion cannot be saved in {folder.parent} ({shorten(error)}); "
+            f"{file.name}: its conversion cannot be saved in {folder.parent} ({shorten_error(error)}); "
             "make room there, or set XDG_CACHE_HOME to another folder"
         ) from error
 
@@ -122,11 +129,11 @@ def _read_tokenizer(file: Path) -> tuple[Any, Any]:
     except (*LOADING, MemoryError, struct.error) as error:
         if "not supported" in str(error):
             raise ModelError(
-                f"{file.name}: {shorten(error)} by transformers {transformers.__version__}; "
+                f"{file.name}: {shorten_error(error)} by transformers {transformers.__version__}; "
                 "give the folder or Hugging Face id of the same model"
             ) from error
         raise ModelError(
-            f"{file.name} cannot be read as GGUF ({shorten(error)}); it may be cut short: "
+            f"{file.name} cannot be read as GGUF ({shorten_error(error)}); it may be cut short: "
             "compare its size, or fetch it again"
         ) from error
 

@@ -19,7 +19,7 @@ from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.check import Check
-from dragin_lab.engines.engine import Batch, Ended, Engine, Watch
+from dragin_lab.engines.engine import Batch, DraftResult, Engine, OnToken
 from dragin_lab.engines.llama_context import LlamaContext
 from dragin_lab.engines.prefixes import PARTS, find_ends
 from dragin_lab.engines.probe import Probed, probe_ids, reduce_logits, write_probe
@@ -102,7 +102,7 @@ class LlamaModel(Engine):
 
     # -- drafts -------------------------------------------------------------------------------------------------------
 
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         """As ``Engine.write``. Raises ``ModelError`` for a draft that does not fit."""
         writing = self.begin(request, seed, watch)
         while not writing.complete:
@@ -112,7 +112,7 @@ class LlamaModel(Engine):
     def batch(self, size: int) -> LlamaBatch:
         return LlamaBatch(self, size)
 
-    def begin(self, request: Write, seed: int | None, watch: Watch | None = None) -> Writing:
+    def begin(self, request: Write, seed: int | None, watch: OnToken | None = None) -> Writing:
         """A draft of which nothing is written yet; its ``cache`` is its text in the pieces that it is read in."""
         writing = Writing(self, request, seed, watch)
         ends = [0, *find_ends(request.prompt, writing.prompt_offsets, self.parts), len(writing.prompt_ids)]
@@ -121,32 +121,32 @@ class LlamaModel(Engine):
 
     def advance(self, beside: Mapping[int, Writing]) -> None:
         """One forward of some drafts, by their sequences, and the token that each writes."""
-        asked = {self.state_of(one.request.hidden) for one in beside.values() if one.request.hidden is not None}
+        asked = {self.find_state(one.request.hidden) for one in beside.values() if one.request.hidden is not None}
         with self.lock:
             texts = {sequence: one.cache for sequence, one in beside.items()}
             answers = self.context.read(texts, self.layer, sorted(asked))
-        for one, heard in zip(beside.values(), answers, strict=True):
-            one.reused = one.reused if one.forwards else heard.kept
+        for one, computed in zip(beside.values(), answers, strict=True):
+            one.reused = one.reused if one.forwards else computed.kept
             one.forwards += 1
-            if heard.rows is not None:
-                rows = heard.rows if self.heads is None else heard.rows[self.heads]
-                one.look_back(rows.mean(0), rows if one.request.attention else None)
+            if computed.rows is not None:
+                rows = computed.rows if self.heads is None else computed.rows[self.heads]
+                one.add_row(rows.mean(0), rows if one.request.attention else None)
             if one.stopped:
                 continue
-            scores = heard.logits.clone() if one.request.bias else heard.logits
+            scores = computed.logits.clone() if one.request.bias else computed.logits
             for ids, value in one.biases(len(one.ids)):
                 scores[ids] += value
             chosen = one.choose(scores)
             token = int(scores.argmax() if chosen is None else chosen)
-            state = None if one.request.hidden is None else heard.states[self.state_of(one.request.hidden)]
-            measured = measure_logits(heard.logits[None], torch.tensor([token]), self.alternatives)
+            state = None if one.request.hidden is None else computed.states[self.find_state(one.request.hidden)]
+            measured = measure_logits(computed.logits[None], torch.tensor([token]), self.alternatives)
             one.cache.append((token,))
             try:
-                one.take(token, [part[0].numpy() for part in measured], state=state)
+                one.add_token(token, [part[0].numpy() for part in measured], state=state)
             except Exception as error:  # noqa: BLE001 - of its ``Stop``, which is none of the others' matter
                 one.error = error
 
-    def state_of(self, layer: int | str) -> str:
+    def find_state(self, layer: int | str) -> str:
         """The node with a layer's hidden states; those of the last one are normed, as in transformers."""
         number = choose_layer(self.config, layer) if layer != "last" else self.context.layers - 1
         node = "result_norm" if number == self.context.layers - 1 else f"l_out-{number}"
@@ -246,9 +246,9 @@ class LlamaBatch(Batch):
         self.size = min(size, lm.context.make_room(size + 1) - 1)
         self.notes = [f"written {self.size} at a time: there is no room for more keys and values"] * (self.size < size)
 
-    def step(self) -> list[Ended]:
+    def step(self) -> list[DraftResult]:
         """One more token of each draft; those that ended, or what each failed with."""
-        ended: list[Ended] = []
+        ended: list[DraftResult] = []
         for sequence in set(range(self.size)) - self._writing.keys():
             if self._waiting:
                 key, request, seed = self._waiting.pop(0)

@@ -33,7 +33,7 @@ Piece = tuple[int, ...]
 
 
 @dataclass
-class Heard:
+class Computed:
     """What was computed at the last token of a text."""
 
     logits: torch.Tensor  # (V,) float32, raw
@@ -42,16 +42,16 @@ class Heard:
     kept: int  # tokens of the text that were not read again
 
 
-class _Ear:
+class _NodeListener:
     """Answers ``cb_eval``, and copies the nodes that are asked for."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
-        self.names: set[str] = set()  # of all nodes, heard while ``learning``
+        self.names: set[str] = set()  # of all nodes, listed while ``learning``
         self.learning, self.wanted = True, frozenset[bytes]()  # the names of ``groups`` as llama.cpp has them
-        self.groups: dict[str, int] = {}  # the nodes to hear: heads of a softmax, 1 for states
-        self.last = True  # hears only the last row of each group
-        self.heard: dict[str, list[np.ndarray]] = {}  # (rows, width) float32 of each part of a forward
+        self.groups: dict[str, int] = {}  # the nodes to copy: heads of a softmax, 1 for states
+        self.last = True  # copies only the last row of each group
+        self.copied: dict[str, list[np.ndarray]] = {}  # (rows, width) float32 of each part of a forward
         for name, result, arguments in (
             ("ggml_get_name", ctypes.c_char_p, [ctypes.c_void_p]),
             ("ggml_nbytes", ctypes.c_size_t, [ctypes.c_void_p]),
@@ -76,7 +76,7 @@ class _Ear:
         for i in range(rows // step):
             place = (i * step + step) * width - size
             self.library.ggml_backend_tensor_get(tensor, array.ctypes.data + i * size, place, size)
-        self.heard.setdefault(name, []).append(array.reshape(-1, width // 4))
+        self.copied.setdefault(name, []).append(array.reshape(-1, width // 4))
         return True
 
 
@@ -106,13 +106,13 @@ class LlamaContext:
                 "may be cut short or of an architecture that it does not know: compare its size, or upgrade "
                 "llama-cpp-python"
             )
-        self._ear = _Ear(C._lib)
-        self._hear = C.ggml_backend_sched_eval_callback(self._ear)
+        self._listener = _NodeListener(C._lib)
+        self._callback = C.ggml_backend_sched_eval_callback(self._listener)
         # Asked after each of a thousand nodes, so a C function answers: true once there is a text to measure.
         self._stop = ctypes.create_string_buffer(2)
         self._abort = ctypes.cast(ctypes.CDLL(None).strlen, C.ggml_abort_callback)
         self._open: list[Any] = []  # the context, where there is one
-        self.close = weakref.finalize(self, _free, C, model, self._open, (self._hear, self._abort, self._stop))
+        self.close = weakref.finalize(self, _free, C, model, self._open, (self._callback, self._abort, self._stop))
         self.vocab = C.llama_model_get_vocab(model)
         self.vocabulary = C.llama_vocab_n_tokens(self.vocab)
         self.heads, self.layers = C.llama_model_n_head(model), C.llama_model_n_layer(model)
@@ -129,7 +129,7 @@ class LlamaContext:
                 f"{file.name}: keys and values of {self.window:,} tokens do not fit into memory; give a smaller context"
             )
         self.read({0: [(0,)]})
-        self.names, self._ear.learning = frozenset(self._ear.names), False
+        self.names, self._listener.learning = frozenset(self._listener.names), False
 
     def make_room(self, sequences: int) -> int:
         """Make room for so many sequences, which forgets what they hold; how many there are, less where it is short."""
@@ -146,7 +146,7 @@ class LlamaContext:
         parameters.type_k = parameters.type_v = getattr(C, DTYPES[self.dtype])
         parameters.flash_attn_type = 0  # else there are no rows
         parameters.kv_unified, parameters.swa_full = False, True  # so that a row's columns are its text's positions
-        parameters.cb_eval, parameters.abort_callback = self._hear, self._abort
+        parameters.cb_eval, parameters.abort_callback = self._callback, self._abort
         parameters.abort_callback_data = ctypes.addressof(self._stop)
         while self._open:
             C.llama_free(self._open.pop())
@@ -159,14 +159,14 @@ class LlamaContext:
 
     def read(
         self, texts: Mapping[int, list[Piece]], layer: int | None = None, states: Sequence[str] = ()
-    ) -> list[Heard]:
-        """What is heard at the last token of each text, in a sequence of its own (the key), with rows of ``layer``.
+    ) -> list[Computed]:
+        """What is computed at the last token of each text, in a sequence of its own (the key), with rows of ``layer``.
 
         What the sequences have of the texts is not read again. Texts that lack one token are read side by side.
         """
         rows = None if layer is None else f"{ROWS}-{layer}"
         groups = dict.fromkeys(states, 1) | ({} if rows is None else {rows: self.heads})
-        kept, heard = {}, {}
+        kept, computed = {}, {}
         for sequence, pieces in texts.items():
             here = self._keep(sequence, pieces)
             kept[sequence] = sum(map(len, pieces[:here]))
@@ -180,8 +180,8 @@ class LlamaContext:
                 keys = sum(map(len, texts[s]))
                 own = {name: part[i] for name, part in parts.items()}
                 row = None if rows is None else own.pop(rows)[:, :keys]
-                heard[s] = Heard(logits[i], row, {name: state[0] for name, state in own.items()}, kept[s])
-        return [heard[s] for s in texts]
+                computed[s] = Computed(logits[i], row, {name: state[0] for name, state in own.items()}, kept[s])
+        return [computed[s] for s in texts]
 
     def read_alone(self, ids: Sequence[int]) -> list[torch.Tensor]:
         """The logits (V,) after each of some ids, read one by one by the last sequence."""
@@ -194,18 +194,18 @@ class LlamaContext:
         self._keep(sequence, [tuple(ids)])
         self._forward({sequence: tuple(ids)}, {node: self.heads}, last=False)
         attention = np.zeros((self.heads, len(ids), len(ids)), np.float32)
-        for part in self._ear.heard[node]:  # some queries, and keys that are padded
+        for part in self._listener.copied[node]:  # some queries, and keys that are padded
             rows = part.reshape(self.heads, -1, part.shape[1])[:, :, : len(ids)]
             attention[:, place : place + rows.shape[1], : rows.shape[2]] = rows
             place += rows.shape[1]
         return attention
 
     def _list_parts(self, name: str, count: int) -> list[np.ndarray]:
-        """What was heard of a node, (groups, width) for each of the last ``count`` texts."""
-        if name not in self._ear.heard:
+        """What was copied of a node, (groups, width) for each of the last ``count`` texts."""
+        if name not in self._listener.copied:
             raise ModelError(f"{self.file.name}: llama.cpp computed no {name} of {self.architecture}")
-        groups = self._ear.groups[name]
-        return [one for part in self._ear.heard[name] for one in part.reshape(-1, groups, part.shape[1])][-count:]
+        groups = self._listener.groups[name]
+        return [one for part in self._listener.copied[name] for one in part.reshape(-1, groups, part.shape[1])][-count:]
 
     def _keep(self, sequence: int, pieces: list[Piece]) -> int:
         """Cut a sequence to what it has of a text, but for the last piece; how many pieces that are."""
@@ -224,8 +224,8 @@ class LlamaContext:
         return here
 
     def _forward(self, pieces: Mapping[int, Piece], groups: dict[str, int], last: bool = True) -> list[torch.Tensor]:
-        """Read a piece in each of some sequences, and hear nodes; the logits (V,) after each."""
-        C, context, ear = self.bindings, self._context(), self._ear
+        """Read a piece in each of some sequences, and copy nodes; the logits (V,) after each."""
+        C, context, listener = self.bindings, self._context(), self._listener
         lengths = [len(piece) for piece in pieces.values()]
         ids = np.fromiter((i for piece in pieces.values() for i in piece), np.int32)
         begins = [sum(map(len, self._held[s])) for s in pieces]
@@ -240,8 +240,8 @@ class LlamaContext:
             ("token", ids), ("pos", positions), ("n_seq_id", ones), ("seq_id", pointers), ("logits", asked),
         ):  # fmt: skip
             setattr(batch, field, ctypes.cast(array.ctypes.data, dict(C.llama_batch._fields_)[field]))
-        held, ear.groups, ear.last, ear.heard = {s: self._held[s] for s in pieces}, groups, last, {}
-        ear.wanted = frozenset(name.encode() for name in groups)
+        held, listener.groups, listener.last, listener.copied = {s: self._held[s] for s in pieces}, groups, last, {}
+        listener.wanted = frozenset(name.encode() for name in groups)
         self._held = [[] if s in pieces else own for s, own in enumerate(self._held)]  # where it is interrupted
         waiting = self._worker.submit(C.llama_decode, context, batch)
         try:

@@ -52,7 +52,7 @@ def open_cache(config: Any, beside: Sequence[DynamicCache | None]) -> DynamicCac
         return copy.deepcopy(beside[0])
     cache = DynamicCache(config=config)
     lengths = [0 if one is None else one.get_seq_length() for one in beside]
-    each, longest = [{} if one is None else list_states(one) for one in beside], max(lengths)
+    each, longest = [{} if one is None else list_layers(one) for one in beside], max(lengths)
     for i, like in each[lengths.index(longest)].items():
         rows = [one.get(i, tuple(states[:, :, :0] for states in like)) for one in each]
         keys, values = (
@@ -66,13 +66,13 @@ def open_cache(config: Any, beside: Sequence[DynamicCache | None]) -> DynamicCac
 def split_cache(cache: DynamicCache, row: int, start: int, config: Any) -> DynamicCache:
     """The cache of the text in one row, without its padding before the column ``start``; a copy."""
     own = DynamicCache(config=config)
-    for i, states in list_states(cache).items():
+    for i, states in list_layers(cache).items():
         keys, values = (s[row : row + 1, :, start:].clone() for s in states)
         own.update(keys, values, i)
     return own
 
 
-def list_states(cache: Any) -> dict[int, tuple[Tensor, Tensor]]:
+def list_layers(cache: Any) -> dict[int, tuple[Tensor, Tensor]]:
     """Keys and values (B, H_kv, n, d) of the layers that have their own."""
     return {i: (layer.keys, layer.values) for i, layer in enumerate(cache.layers) if layer.keys is not None}
 
@@ -93,9 +93,9 @@ class Prefixes:
     @property
     def nbytes(self) -> int:
         """Bytes of all that is kept."""
-        return sum(s.nbytes for one in self._caches.values() for states in list_states(one).values() for s in states)
+        return sum(s.nbytes for one in self._caches.values() for states in list_layers(one).values() for s in states)
 
-    def take(self, ids: Sequence[int], ends: Sequence[int]) -> tuple[int, DynamicCache | None]:
+    def find(self, ids: Sequence[int], ends: Sequence[int]) -> tuple[int, DynamicCache | None]:
         """The longest beginning of a prompt that is kept, of those that end at ``ends``: its length and its cache."""
         kept = [end for end in ends if tuple(ids[:end]) in self._caches]
         for end in reversed(kept):  # the shortest, which the others begin with, is dropped last

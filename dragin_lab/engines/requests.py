@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines.engine import Batch, Ended
+from dragin_lab.engines.engine import Batch, DraftResult
 from dragin_lab.engines.sources import loading_errors
 from dragin_lab.errors import ModelError, ModelServerError
 from dragin_lab.text import printable, without_secrets
@@ -36,7 +36,7 @@ _BUSY = (429, 500, 502, 503, 504)  # answers that a later try may not get
 _CONNECT = 5.0  # seconds
 
 
-class Model(msgspec.Struct):
+class ServedModel(msgspec.Struct):
     """A model as ``/v1/models`` lists it."""
 
     id: str
@@ -45,11 +45,11 @@ class Model(msgspec.Struct):
     max_model_len: int | None = None
 
 
-class Models(msgspec.Struct):
-    data: list[Model]
+class ServedModels(msgspec.Struct):
+    data: list[ServedModel]
 
 
-class Logprobs(msgspec.Struct):
+class TokenLogprobs(msgspec.Struct):
     """Of each token its name, ``token_id:9``, its log-probability (nats) and those of the likeliest in its place."""
 
     tokens: list[str]
@@ -57,23 +57,23 @@ class Logprobs(msgspec.Struct):
     top_logprobs: list[dict[str, float] | None]
 
 
-class Choice(msgspec.Struct):
+class WrittenText(msgspec.Struct):
     """A text that was written; ``stop_reason`` is the text that it was stopped at."""
 
-    logprobs: Logprobs
+    logprobs: TokenLogprobs
     finish_reason: str | None = None
     stop_reason: str | int | None = None
 
 
-class States(msgspec.Struct):
+class StatesFile(msgspec.Struct):
     """Where vLLM has put what enters some layers."""
 
     hidden_states_path: str | None = None
 
 
 class Completion(msgspec.Struct):
-    choices: list[Choice]
-    kv_transfer_params: States | None = None
+    choices: list[WrittenText]
+    kv_transfer_params: StatesFile | None = None
 
 
 class Detokenized(msgspec.Struct):
@@ -117,7 +117,7 @@ class ModelServer:
     def close(self) -> None:
         """Give up what is under way, and close what is open."""
         self.cancel()
-        asyncio.run_coroutine_threadsafe(self._client.aclose(), _loop()).result(_CONNECT)
+        asyncio.run_coroutine_threadsafe(self._client.aclose(), _start_loop()).result(_CONNECT)
 
     def cancel(self) -> None:
         """Give up what is under way."""
@@ -130,7 +130,7 @@ class ModelServer:
         Raises ``ModelServerError`` where no answer comes, one that says what is wrong, or one of another type.
         """
         seconds = min(self.timeout, within or self.timeout)
-        future = asyncio.run_coroutine_threadsafe(self._send(path, kind, body, seconds), _loop())
+        future = asyncio.run_coroutine_threadsafe(self._send(path, kind, body, seconds), _start_loop())
         self._waiting.add(future)
         try:
             return future.result()
@@ -175,7 +175,7 @@ class ModelServer:
 
 
 @cache
-def _loop() -> asyncio.AbstractEventLoop:
+def _start_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="dragin-lab-servers", daemon=True).start()
     return loop
@@ -192,7 +192,7 @@ class ServerBatch(Batch):
     def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
         self._writing[self._threads.submit(self.lm.write, request, seed)] = key
 
-    def step(self) -> list[Ended]:
+    def step(self) -> list[DraftResult]:
         """Wait for the next drafts; they, or what they failed with."""
         done = wait(self._writing, return_when=FIRST_COMPLETED).done
         ended: list[Any] = [(self._writing.pop(one), one.exception() or one.result()) for one in done]
@@ -242,7 +242,7 @@ class LastBlock:
         return output.logits[0], output.attentions[0][0][:, -last:].numpy()
 
 
-def take_states(path: str, ids: Sequence[int], width: int, seconds: float) -> torch.Tensor:
+def read_states(path: str, ids: Sequence[int], width: int, seconds: float) -> torch.Tensor:
     """What enters the last block for n ids, (n, d) float32, from the file that a server writes; it is then removed.
 
     Raises ``ModelServerError`` for a file that is not here within so many seconds, of other ids or another shape.

@@ -16,17 +16,17 @@ import torch
 from dragin_lab.checks import count
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.check import Check
-from dragin_lab.engines.engine import Engine, Watch
+from dragin_lab.engines.engine import Engine, OnToken
 from dragin_lab.engines.probe import Probed, write_probe
 from dragin_lab.engines.requests import (
-    Choice,
     Completion,
     Detokenized,
     LastBlock,
-    Models,
     ModelServer,
+    ServedModels,
     ServerBatch,
-    take_states,
+    WrittenText,
+    read_states,
 )
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.writing import Writing, measure_logits
@@ -70,7 +70,7 @@ class ServerModel(Engine):
         self.served_name = served_name
         self.server, self.tokenizer, self.sample, self.eos = server, tokenizer, sample, tokenizer.ends
         self.alternatives, self.vocabulary = count("likeliest", likeliest), len(tokenizer) + _PADDED
-        self.about = self._describe()
+        self.about = self._describe_model()
         self.name, self.context_window = self.about["model"], self.about["window"]
         self.block: LastBlock | None = None
         self.no_attention = "its server gives no hidden states (vllm serve with extract_hidden_states does)"
@@ -80,16 +80,16 @@ class ServerModel(Engine):
         if answer.kv_transfer_params and answer.kv_transfer_params.hidden_states_path:
             self.block, self.no_attention = LastBlock(folder), ""
             self.has_attention = self.has_entropy = True
-            self._take_states(answer, self._known_by[0])
-        self._answers, self._asked, self._failures = self._know(), time.monotonic(), server.failures
+            self._read_states(answer, self._known_by[0])
+        self._answers, self._asked, self._failures = self._write_known(), time.monotonic(), server.failures
         if check and (failed := [one for one in self.check() if not one.passed]):
             raise ModelError(f"{'; '.join(one.note for one in failed)}. Load with check=False to use it anyway")
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe_model(self) -> dict[str, Any]:
         """What the server says of its model; values fit into JSON."""
-        models = self.server.ask("/v1/models", Models, within=_OPENING).data
+        models = self.server.ask("/v1/models", ServedModels, within=_OPENING).data
         chosen = [one for one in models if self.served_name in (None, one.id)]
         if not chosen or len({(one.root, one.parent) for one in chosen}) > 1:  # names of one model are one
             names = ", ".join(one.id for one in models) or "no model"
@@ -116,10 +116,10 @@ class ServerModel(Engine):
         if not answer.choices:
             raise ModelServerError(f"{self.server.address} wrote nothing")
         if self.block is not None and not states:
-            self._take_states(answer, ids)
+            self._read_states(answer, ids)
         return answer
 
-    def _read(self, choice: Choice, skip: int, most: int) -> list[tuple[int, float, list[int], list[float]]]:
+    def _read(self, choice: WrittenText, skip: int, most: int) -> list[tuple[int, float, list[int], list[float]]]:
         """Each token after the first ``skip``: id, log-probability, and the likeliest, ids and log-probabilities."""
         parts, tokens = choice.logprobs, []
         sizes = len(parts.tokens), len(parts.token_logprobs), len(parts.top_logprobs)
@@ -134,10 +134,12 @@ class ServerModel(Engine):
                     f"likeliest={len(best)}, or lift the server's limit (vllm serve --max-logprobs)"
                 )
             own = float(np.nan if logprob is None else logprob)
-            tokens.append((self._id(name), own, [self._id(one) for one, _ in best], [value for _, value in best]))
+            tokens.append(
+                (self._parse_id(name), own, [self._parse_id(one) for one, _ in best], [value for _, value in best])
+            )
         return tokens
 
-    def _id(self, name: str) -> int:
+    def _parse_id(self, name: str) -> int:
         """An id written ``token_id:9``."""
         kind, _, number = name.partition(":")
         if kind != "token_id" or not number.isdecimal() or len(number) > 9 or int(number) >= self.vocabulary:
@@ -147,7 +149,7 @@ class ServerModel(Engine):
             )
         return int(number)
 
-    def _know(self) -> list[list[int]]:
+    def _write_known(self) -> list[list[int]]:
         """The ids that the model writes after fixed prompts."""
         return [[token[0] for token in self._read(self._ask(ids, 4).choices[0], 0, 4)] for ids in self._known_by]
 
@@ -155,7 +157,7 @@ class ServerModel(Engine):
         """After a failure, and after a pause, make sure that the model is the one that was opened."""
         failures = self.server.failures
         if failures != self._failures or time.monotonic() - self._asked > _IDLE:
-            if self._describe() != self.about or self._know() != self._answers != self._know():
+            if self._describe_model() != self.about or self._write_known() != self._answers != self._write_known():
                 raise ModelServerError(
                     f"another model than {self.name} answers at {self.server.address} now; start the first one again, "
                     "or open a new Lab"
@@ -165,21 +167,21 @@ class ServerModel(Engine):
 
     # -- drafts -------------------------------------------------------------------------------------------------------
 
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         """As ``Engine.write``; the tokens come together, when the server has written them.
 
         Raises ``ModelServerError`` where the server fails.
         """
         writing = Writing(self, request, seed, watch)
         while not writing.stopped:
-            self._go_on(writing, seed)
+            self._continue_draft(writing, seed)
         self._asked = time.monotonic()
         return writing.finish()
 
     def batch(self, size: int) -> ServerBatch:
         return ServerBatch(self, size)
 
-    def _go_on(self, writing: Writing, seed: int | None) -> None:
+    def _continue_draft(self, writing: Writing, seed: int | None) -> None:
         """Have the server write up to where a bias begins or ends, and take the tokens up to the ``Stop``."""
         self.verify()
         request, t = writing.request, len(writing.ids)
@@ -203,11 +205,11 @@ class ServerModel(Engine):
             raise ModelServerError(f"{self.server.address} wrote no token")
         measured, rows = self._measure(before, tokens)
         for i, values in enumerate(measured):
-            self._look_back(writing, rows, i)
-            writing.take(tokens[i][0], values)
+            self._add_row(writing, rows, i)
+            writing.add_token(tokens[i][0], values)
             if writing.stopped:
                 break
-        self._look_back(writing, rows, len(writing.ids) - t)
+        self._add_row(writing, rows, len(writing.ids) - t)
         if not writing.stopped and choice.finish_reason == "stop" and choice.stop_reason is None:
             writing.stopped = "eos"  # where the server gives no token for it
 
@@ -224,19 +226,19 @@ class ServerModel(Engine):
         """Logits (last, V) and attention (h, last, n) of the last positions of a text, computed here."""
         if self.block is None:
             raise ModelError(f"{self.name} has no attention: {self.no_attention}")
-        return self.block.measure(self._take_states(self._ask(ids, 1, None, states=True), ids), last)
+        return self.block.measure(self._read_states(self._ask(ids, 1, None, states=True), ids), last)
 
-    def _take_states(self, answer: Completion, ids: list[int]) -> Any:
+    def _read_states(self, answer: Completion, ids: list[int]) -> Any:
         """What enters the last block for the ids that were asked about; a server writes a file for every request."""
         states = answer.kv_transfer_params
         if self.block is None or states is None or states.hidden_states_path is None:
             raise ModelServerError(f"{self.server.address} gave no hidden states, as it did before")
-        return take_states(states.hidden_states_path, ids, self.block.width, self.server.timeout)
+        return read_states(states.hidden_states_path, ids, self.block.width, self.server.timeout)
 
-    def _look_back(self, writing: Writing, rows: Any, i: int) -> None:
+    def _add_row(self, writing: Writing, rows: Any, i: int) -> None:
         if rows is not None:
             row = rows[:, i, : len(writing.prompt_ids) + len(writing.ids)]
-            writing.look_back(row.mean(0), row if writing.request.attention else None)
+            writing.add_row(row.mean(0), row if writing.request.attention else None)
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         rows: np.ndarray = self._last_block(list(ids), len(ids))[1]

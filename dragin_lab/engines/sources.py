@@ -48,7 +48,9 @@ def choose_device(device: str | None) -> torch.device:
         where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device is None else device)
         torch.empty(0, device=where)
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        raise ModelError(f'device={shown(device)} cannot be used ({shorten(error)}); give "cpu" or "cuda"') from error
+        raise ModelError(
+            f'device={shown(device)} cannot be used ({shorten_error(error)}); give "cpu" or "cuda"'
+        ) from error
     return where
 
 
@@ -126,7 +128,7 @@ def hub_has(name: str, file: str) -> bool:
     return False
 
 
-def shorten(error: Exception) -> str:
+def shorten_error(error: Exception) -> str:
     """An error of the library, which may go on for a page, in a line."""
     return (" ".join(str(error).split()) or type(error).__name__)[:300].rstrip(".: ")
 
@@ -158,7 +160,7 @@ def loading_errors(name: str, kind: str) -> Iterator[None]:
         raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
     except (StrictDataclassError, *LOADING) as error:
         raise ModelError(
-            f"{name} cannot be loaded as {kind} ({shorten(error)}); give the whole folder of a saved one, or its "
+            f"{name} cannot be loaded as {kind} ({shorten_error(error)}); give the whole folder of a saved one, or its "
             "Hugging Face id"
         ) from error
 

@@ -104,7 +104,7 @@ class NoTap:
         """Inside, each forward of this thread has its last query ``rows`` recorded; outside, the model is its own."""
         yield
 
-    def rows_of_forward(self) -> Tensor | None:
+    def pop_rows(self) -> Tensor | None:
         """The rows (B, h, rows, keys) float32 of the latest forward; None where there is no attention."""
         return None
 
@@ -151,7 +151,7 @@ class Tap(NoTap):
         finally:  # again, as an interrupt may have landed in the first
             restore()
 
-    def rows_of_forward(self) -> Tensor:
+    def pop_rows(self) -> Tensor:
         weights, self.weights = self.weights, None
         if weights is None:
             raise ModelError(
@@ -169,7 +169,7 @@ class Tap(NoTap):
                 pass
             finally:
                 self.alone = False
-            return self.rows_of_forward()
+            return self.pop_rows()
 
     def record(self, query: Tensor, key: Tensor, mask: Tensor | None, weights: Tensor | None, kwargs: Any) -> None:
         """Keep the wanted rows of a call of the module's attention function, which gave ``weights``, or none."""

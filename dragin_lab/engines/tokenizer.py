@@ -49,7 +49,7 @@ class HFTokenizer:
         special = frozenset(int(i) for i in hf.all_special_ids)
         known = [*np.ravel(() if ends is None else ends).tolist(), hf.eos_token_id]
         known = [int(i) for i in known if i is not None and 0 <= i < len(hf)]
-        self.ends = frozenset(known) | self._end_of_turn()
+        self.ends = frozenset(known) | self._find_end_of_turn()
         marks = {i for i in special - self.ends if THOUGHT_MARK.fullmatch(str(hf.convert_ids_to_tokens(i)))}
         self.silent = (special - marks) | self.ends
         #: Whether special tokens are skipped by name, and which are: those that mark a thought are a part of its text.
@@ -110,7 +110,7 @@ class HFTokenizer:
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
         """Text of ids, with special tokens and end marks written out or skipped."""
-        ids = ids if special else self._visible(ids)
+        ids = ids if special else self._drop_hidden(ids)
         skip = not (special or self._by_name)
         return str(self.hf.decode(list(ids), skip_special_tokens=skip, clean_up_tokenization_spaces=False))
 
@@ -119,7 +119,7 @@ class HFTokenizer:
         strings = self.hf.convert_ids_to_tokens([int(i) for i in ids])
         return [f"<{i}>" if token is None else token for i, token in zip(ids, strings, strict=True)]
 
-    def _visible(self, ids: Sequence[int]) -> Sequence[int]:
+    def _drop_hidden(self, ids: Sequence[int]) -> Sequence[int]:
         return [i for i in ids if i not in self._hidden] if self._hidden else ids
 
     @cached_property
@@ -137,7 +137,7 @@ class HFTokenizer:
         """The model's end marks as they stand in a text, longest first: ``</s>``, ``<|im_end|>`` ..."""
         return tuple(sorted({self.decode([i], special=True) for i in self.ends} - {""}, key=lambda m: (-len(m), m)))
 
-    def _end_of_turn(self) -> set[int]:
+    def _find_end_of_turn(self) -> set[int]:
         """The token that closes the assistant's turn in the chat template; empty where there is none."""
         if not self.chats:
             return set()
@@ -194,10 +194,10 @@ class HFTokenizer:
             )
         return self._openings[text]
 
-    def spans(self) -> Spans:
-        """An empty ``Spans`` on this tokenizer."""
-        return Spans(
-            lambda ids: self._backend.decode(list(self._visible(ids)), skip_special_tokens=not self._by_name),
+    def spans(self) -> TextSpans:
+        """An empty ``TextSpans`` on this tokenizer."""
+        return TextSpans(
+            lambda ids: self._backend.decode(list(self._drop_hidden(ids)), skip_special_tokens=not self._by_name),
             self.silent,
         )
 
@@ -227,7 +227,7 @@ def find_marker(tokenizer: HFTokenizer) -> str:
 # -- characters of tokens ----------------------------------------------------------------------------------------------
 
 
-class Spans:
+class TextSpans:
     """Text and character spans of a growing list of ids.
 
     ``text`` is the part that no later token can change: a character whose bytes are not all there is held back until
@@ -277,14 +277,14 @@ class Spans:
     def _rebuild(self, whole: str) -> None:
         self.text = whole
         decoded = [self._decode(self.ids[: i + 1]) for i in range(len(self.ids))]
-        self.spans = spans_of(decoded, whole, [i in self._silent for i in self.ids])
+        self.spans = find_spans(decoded, whole, [i in self._silent for i in self.ids])
 
     def _settle(self, window: str) -> None:
         """Take ``window`` as the final text of the window and give the waiting tokens their spans."""
         done, here = len(self.spans), len(self.text) - len(self._window)
         waiting = self.ids[done:]
         decoded = [self._decode(self.ids[self._anchor : done + i + 1]) for i in range(len(waiting) - 1)] + [window]
-        settled = spans_of(decoded, window, [i in self._silent for i in waiting], start=len(self._window))
+        settled = find_spans(decoded, window, [i in self._silent for i in waiting], start=len(self._window))
         self.spans += [(a + here, b + here) for a, b in settled]
         new = window[len(self._window) :]
         self.text += new
@@ -297,7 +297,7 @@ class Spans:
                 self._anchor, self._window = done, tail
 
 
-def spans_of(decoded: Sequence[str], whole: str, silent: Sequence[bool], start: int = 0) -> list[Span]:
+def find_spans(decoded: Sequence[str], whole: str, silent: Sequence[bool], start: int = 0) -> list[Span]:
     """Spans of tokens from the text decoded up to and with each of them.
 
     A token owns the characters that it completes. One that completes none but holds bytes of the next character

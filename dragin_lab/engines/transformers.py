@@ -22,7 +22,7 @@ from dragin_lab.checks import EMBEDDED, count, is_embedded, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import sources
 from dragin_lab.engines.check import Check, apply_checks, run_checks
-from dragin_lab.engines.engine import Engine, Watch
+from dragin_lab.engines.engine import Engine, OnToken
 from dragin_lab.engines.generating import read_prefix, write_texts
 from dragin_lab.engines.gguf import convert_gguf, find_gguf
 from dragin_lab.engines.prefixes import PARTS, Prefixes, batch_obstacle, find_ends, is_shareable
@@ -101,7 +101,7 @@ class LanguageModel(Engine):
         cached = not {"past_key_values", "cache"}.isdisjoint(inspect.signature(self.model.forward).parameters)
         self.shareable = cached and is_shareable(config)
         self.parts = PARTS if self.shareable else ()
-        self.alone = batch_obstacle(config) if cached else "it has no key-value cache"
+        self.no_batch = batch_obstacle(config) if cached else "it has no key-value cache"
         self._files, self._hash = list(files), ""
         self._stamp = ""
         self._met: list[tuple[str, np.ndarray, str]] = []  # what it has been: stamps, probes and hashes of weights
@@ -180,13 +180,13 @@ class LanguageModel(Engine):
             if isinstance(error, DraginLabError) or out_of_memory(error):
                 raise
             raise ModelError(
-                f"{type(self.model).__name__} cannot be read token by token by generate() ({sources.shorten(error)}); "
-                "use another model"
+                f"{type(self.model).__name__} cannot be read token by token by generate() "
+                f"({sources.shorten_error(error)}); use another model"
             ) from error
 
     # -- drafts -------------------------------------------------------------------------------------------------------
 
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         """As ``Engine.write``.
 
         When the stop is asked after token t (the first is 0), the rows of the tokens before t are known: ``received``
@@ -206,7 +206,7 @@ class LanguageModel(Engine):
         """Read the parts of a draft's prompt that are kept, and ``whole``: all of it but its last token."""
         ids = writing.prompt_ids
         ends = find_ends(writing.request.prompt, writing.prompt_offsets, self.parts)
-        writing.reused, writing.cache = self.prefixes.take(ids, ends)
+        writing.reused, writing.cache = self.prefixes.find(ids, ends)
         for end in ends:
             if end > writing.reused:
                 writing.cache = read_prefix(self, ids[:end], writing.cache)
@@ -247,7 +247,7 @@ class LanguageModel(Engine):
         """One draft, map or score at a time on a model, however many wrappers it has; a forked process has its own."""
         return _LOCKS.setdefault(self.model, threading.RLock())
 
-    def state_of(self, layer: int | str) -> int:
+    def find_state(self, layer: int | str) -> int:
         """The place of a layer's states among a forward's ``hidden_states``; those of the last one are normed."""
         return -1 if isinstance(layer, str) and layer == "last" else choose_layer(self.model.config, layer) + 1
 
@@ -298,20 +298,20 @@ class LanguageModel(Engine):
             inputs["output_hidden_states"] = True
         with self.in_use(), self.tap.listen(n + 1):
             output = self.model(**inputs)
-            rows = self.tap.rows_of_forward()  # (1, h, n + 1, keys)
+            rows = self.tap.pop_rows()  # (1, h, n + 1, keys)
             logits = output.logits[0, -n - 1 : -1]  # (n, V)
             measured = measure_logits(logits, torch.tensor(ids, device=logits.device), self.alternatives)
             values = [part.cpu().numpy() for part in measured]
             states: Any = [None] * n
             if hidden is not None:
-                states = output.hidden_states[self.state_of(hidden)][0, -n - 1 : -1].float().cpu().numpy()
+                states = output.hidden_states[self.find_state(hidden)][0, -n - 1 : -1].float().cpu().numpy()
             paid = None if rows is None else rows[0].cpu().numpy()
         for r in range(n + 1):
             if paid is not None:
                 keys = paid[:, r, : paid.shape[2] - n + r]
-                writing.look_back(keys.mean(0), keys if attention else None)
+                writing.add_row(keys.mean(0), keys if attention else None)
             if r < n:
-                writing.take(ids[r], [part[r] for part in values], state=states[r])
+                writing.add_token(ids[r], [part[r] for part in values], state=states[r])
         writing.stopped, writing.began = "forced", began
         return writing.finish()
 

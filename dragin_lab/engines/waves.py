@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dragin_lab.engines.engine import Batch, Ended
+from dragin_lab.engines.engine import Batch, DraftResult
 from dragin_lab.engines.generating import write_texts
 from dragin_lab.engines.writing import Writing
 
@@ -36,14 +36,14 @@ class Waves(Batch):
     def __init__(self, engine: Any, size: int) -> None:
         super().__init__(engine, size)
         self.lm, self.size, self.notes = engine, size, []
-        if size > 1 and engine.alone:
-            self._shrink(1, f"written one at a time: {engine.alone}")
+        if size > 1 and engine.no_batch:
+            self._shrink(1, f"written one at a time: {engine.no_batch}")
 
-    def step(self) -> list[Ended]:
+    def step(self) -> list[DraftResult]:
         """Write a wave; the drafts that ended, each with its ``Draft`` or with what it failed with."""
         if self.size == 1:
             return self._step_alone()
-        ended, beginning = list[Ended](), True
+        ended, beginning = list[DraftResult](), True
         with self.lm.in_use():
             try:
                 while self._waiting and len(self._writing) < self.size:
@@ -62,7 +62,7 @@ class Waves(Batch):
                     self._shrink(1, f"written one at a time, {why}")
         return ended
 
-    def _step_alone(self) -> list[Ended]:
+    def _step_alone(self) -> list[DraftResult]:
         """Write one draft by itself; where memory is short, once more without the kept prefixes."""
         waiting, ended = self._waiting[:1], super().step()
         if ended and isinstance(ended[0][1], Exception) and out_of_memory(ended[0][1]):
@@ -72,7 +72,7 @@ class Waves(Batch):
             return super().step()
         return ended
 
-    def _begin(self, ended: list[Ended]) -> None:
+    def _begin(self, ended: list[DraftResult]) -> None:
         """Read the prompt of the next draft; what is wrong with it is its own. Raises where memory is short."""
         job = self._waiting.pop(0)
         try:
@@ -88,7 +88,7 @@ class Waves(Batch):
         else:
             self._writing[writing] = job
 
-    def _write(self, ended: list[Ended]) -> None:
+    def _write(self, ended: list[DraftResult]) -> None:
         """Write the drafts under way, those that capture the same layer's states together."""
         hidden = next(iter(self._writing)).request.hidden
         beside = [writing for writing in self._writing if writing.request.hidden == hidden]

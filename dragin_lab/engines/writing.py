@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dragin_lab.core.episode import Stop, Write
 from dragin_lab.core.scores import entropy
-from dragin_lab.engines.engine import Watch
+from dragin_lab.engines.engine import OnToken
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft
 
@@ -21,13 +21,13 @@ class Writing:
     """A draft under way.
 
     Row r of its attention is the query position p - 1 + r: token r was predicted by it, token r - 1 looks back with it.
-    After each forward ``look_back`` takes the row and ``take`` the token, until ``complete``: the forward after the
+    After each forward ``add_row`` takes the row and ``add_token`` the token, until ``complete``: the forward after the
     last token gives the last row. Then ``finish``. ``prompt`` are the ids and offsets of another prompt than the
     request's.
     """
 
     def __init__(
-        self, lm: Any, request: Write, seed: int | None = None, watch: Watch | None = None, *, prompt: Any = None
+        self, lm: Any, request: Write, seed: int | None = None, watch: OnToken | None = None, *, prompt: Any = None
     ) -> None:
         self.began = time.perf_counter()
         if request.max_new_tokens < 1:
@@ -35,7 +35,7 @@ class Writing:
         self.prompt_ids, self.prompt_offsets = prompt or lm.tokenizer.encode_prompt(request.prompt, lm.name)
         lm.refuse_overrun(len(self.prompt_ids), request.max_new_tokens)
         if request.hidden is not None:
-            lm.state_of(request.hidden)  # refuses a layer that is not there
+            lm.find_state(request.hidden)  # refuses a layer that is not there
         self.lm, self.request, self.watch, self.blind = lm, request, watch, not lm.has_attention
         self.ids: list[int] = []
         self.stopped = ""  # why it ended; empty while it goes on
@@ -73,7 +73,7 @@ class Writing:
             drawn = torch.multinomial(scores.softmax(-1).nan_to_num(1.0), 1, generator=self.generator)
         return self.request.prefix[len(self.ids)] if len(self.ids) < len(self.request.prefix) else drawn
 
-    def look_back(self, mean: np.ndarray, heads: np.ndarray | None = None) -> None:
+    def add_row(self, mean: np.ndarray, heads: np.ndarray | None = None) -> None:
         """Take the next row: its mean over the heads (keys,), and, where it is kept in full, all heads (h, keys).
 
         Keys end at the query itself; a sliding window has the last ones only.
@@ -92,7 +92,7 @@ class Writing:
                 self._attention = np.zeros((len(heads), n + 1, p + n), np.float16)
             self._attention[:, r, p + r - heads.shape[1] : p + r] = heads
 
-    def take(self, token: int, measured: Sequence[Any], processed: float = np.nan, state: Any = None) -> None:
+    def add_token(self, token: int, measured: Sequence[Any], processed: float = np.nan, state: Any = None) -> None:
         """Take the next token and what was measured on the distribution that it was drawn from; ask ``Stop`` and watch.
 
         ``measured`` is its part of ``measure_logits``; ``processed`` is the entropy after warpers, NaN where nothing

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import diskcache
 import numpy as np
@@ -25,9 +25,6 @@ from dragin_lab.engines.probe import Probed
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.files import as_path, remedy
 from dragin_lab.trace.frames import probe_distance
-
-if TYPE_CHECKING:
-    pass
 
 LIMIT, DISK_LIMIT = 2**30, 8 * 2**30  # bytes in memory, and in a folder
 _DAMAGED = (

@@ -23,7 +23,7 @@ from dragin_lab.trace.file import pack_record, unpack_record
 from dragin_lab.trace.trace import Draft
 
 if TYPE_CHECKING:
-    from dragin_lab.engines.engine import Engine, Watch
+    from dragin_lab.engines.engine import Engine, OnToken
 
 
 def cached(lm: Engine, cache: Cache | None) -> Any:
@@ -53,7 +53,7 @@ class CachedModel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lm, name)
 
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         """As ``Engine.write``."""
         if (served := self.find_draft(request, watch)) is not None:
             return served
@@ -75,7 +75,7 @@ class CachedModel:
         """As ``Engine.batch``."""
         return CachedBatch(self, self.lm.batch(size))
 
-    def find_draft(self, request: Write, watch: Watch | None = None) -> Draft | None:
+    def find_draft(self, request: Write, watch: OnToken | None = None) -> Draft | None:
         """A draft from what was cached; None: write it."""
         counts, outgrown = self.cache.counts, False
         for attention in (True,) if request.attention else (False, True):
@@ -111,7 +111,7 @@ class CachedModel:
         return sha256(json.dumps([self._identify(), kind, request], sort_keys=True).encode()).hexdigest()
 
 
-def replay(stored: Draft, request: Write, tokenizer: Any, watch: Watch | None = None) -> Draft | None:
+def replay(stored: Draft, request: Write, tokenizer: Any, watch: OnToken | None = None) -> Draft | None:
     """What a request's stop makes of a draft that was written after the same prompt; None where it needs more of it.
 
     It is asked after each token, as while the draft was written; ``watch`` hears of a draft that is served alone.

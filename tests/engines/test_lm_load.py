@@ -218,15 +218,15 @@ def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = prefixes.Prefixes.take
+    find = prefixes.Prefixes.find
 
     def lost(self: Any, *args: Any) -> Any:
-        length, cache = take(self, *args)
+        length, cache = find(self, *args)
         for layer in [] if cache is None else cache.layers:
             layer.keys.zero_()
         return length, cache
 
-    monkeypatch.setattr(prefixes.Prefixes, "take", lost)
+    monkeypatch.setattr(prefixes.Prefixes, "find", lost)
     with pytest.warns(UserWarning, match="a prompt read in parts gives .*: FAILED .*; prompts are read whole"):
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level())
     assert (lm.parts, lm.provenance()["prefix_reuse"]) == ((), "none")

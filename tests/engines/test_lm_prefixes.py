@@ -38,16 +38,16 @@ def test_the_least_recently_used_goes_and_what_others_begin_with_goes_last() -> 
     kept = Prefixes(limit=2 * room.nbytes)
     for ids in ([1, 1], [2, 2]):
         kept.keep(ids, cache(ids))
-    kept.take([1, 1, 1], (2,))
+    kept.find([1, 1, 1], (2,))
     kept.keep([3, 3], cache([3, 3]))
-    assert [kept.take([i, i, i], (2,))[0] for i in (1, 2, 3)] == [2, 0, 2]
+    assert [kept.find([i, i, i], (2,))[0] for i in (1, 2, 3)] == [2, 0, 2]
     kept.clear()
     kept.limit = 3 * room.nbytes
     for ids in ([1, 1], [1, 1, 2, 2]):
         kept.keep(ids, cache(ids))
-    kept.take([1, 1, 2, 2, 5], (2, 4))
+    kept.find([1, 1, 2, 2, 5], (2, 4))
     kept.keep([4, 4], cache([4, 4]))
-    assert kept.take([1, 1, 2, 2, 5], (2, 4))[0] == 2
+    assert kept.find([1, 1, 2, 2, 5], (2, 4))[0] == 2
 
 
 def test_memory_is_bounded() -> None:

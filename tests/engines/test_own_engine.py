@@ -14,7 +14,7 @@ from scripted import EOS, ScriptedRetriever, WordTokenizer
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.engines.engine import Engine, Watch
+from dragin_lab.engines.engine import Engine, OnToken
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.trace.trace import Draft
 
@@ -31,7 +31,7 @@ class Parrot(Engine):
         self.tokenizer = WordTokenizer()
         self.says = [i for i, _, _ in self.tokenizer.cut(says)]
 
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         ids = [*request.prefix, *self.says[len(request.prefix) :], EOS][: request.max_new_tokens]
         for n in range(1, len(ids) + 1):
             draft = self.measure(request, ids[:n])

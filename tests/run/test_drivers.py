@@ -13,7 +13,7 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab.catalog.by_name import method
 from dragin_lab.core.episode import Search, Write
-from dragin_lab.engines.engine import Watch
+from dragin_lab.engines.engine import OnToken
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.retrieval.doors import RetrieverError
@@ -37,7 +37,7 @@ class Model(ScriptedModel):
         self.says = {question: list(script) for question, script in says.items()}
         self.batches: list[Batch] = []
 
-    def write(self, request: Write, seed: int | None = None, *, watch: Watch | None = None) -> Draft:
+    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         with ONE:
             self.script = [self.says[request.prompt.part("question")].pop(0)]
             return super().write(request, seed, watch=watch)
