@@ -276,11 +276,8 @@ class ServerModel(Engine):
         return np.array(top, np.float32)
 
     def provenance(self) -> dict[str, Any]:
-        probe = self.probe()
-        if self.probed is None:
-            self.probed = Probed(probe, self.probe(), "")
-        self.probed.changed(probe)
-        return self.describe() | {"probe": write_probe(self.probed.probe)}
+        """As ``Engine.provenance``, probed when it was opened; ``verify`` notices that another model answers."""
+        return self.describe() | ({} if self.probed is None else {"probe": write_probe(self.probed.probe)})
 
     def describe(self) -> dict[str, Any]:
         return {  # no address, no token
