@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +28,7 @@ from msgspec import Meta
 from dragin_lab.catalog.by_name import label_of
 from dragin_lab.checks import several
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
-from dragin_lab.files import as_path, inside, not_saved, write_whole
-from dragin_lab.trace.file import LARGEST as LARGEST_TRACE
+from dragin_lab.files import as_path, not_saved, read_bounded, write_whole
 from dragin_lab.trace.trace import Trace
 
 FORMAT = 2
@@ -185,7 +185,7 @@ class RunRecord:
 
     def trace(self, qid: str) -> Trace:
         """The trace of a question; ``TraceFileError`` where the run saved none, and for one that is damaged."""
-        trace = Trace.load(path := trace_file(self.folder, trace_name(qid)))
+        trace = Trace.load(path := self.folder / TRACES / trace_name(qid))
         if trace.question.id != qid:
             raise TraceFileError(f"{path}: is the trace of question {trace.question.id!r}; it was renamed or exchanged")
         return trace
@@ -193,16 +193,6 @@ class RunRecord:
     def __repr__(self) -> str:
         asked = self.config["dataset"]["questions"]
         return f"RunRecord({self.folder}, {len(self.predictions)} of {asked} questions, {len(self.failed)} failed)"
-
-
-def file_of(folder: Path, name: str) -> Path:
-    """A file of a run directory, before it is read or written; ``RunError`` for one that may not be (``inside``)."""
-    return inside(folder, name, error=RunError)
-
-
-def trace_file(folder: Path, name: str) -> Path:
-    """The same of a trace."""
-    return inside(folder, TRACES, name, error=RunError, most=LARGEST_TRACE)
 
 
 def trace_name(qid: str) -> str:
@@ -220,13 +210,25 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
     for path in several("runs", paths, str | Path, f"{_GIVE}, or a list of them", alone=True):
         root = as_path(path, RunError)
         root = root.parent if root.name in (CONFIG, PREDICTIONS) else root
-        below = sorted(file.parent for file in root.rglob(CONFIG)) if root.is_dir() else [root] * _is_table(root)
+        below = _find_folders(root) if root.is_dir() else [root] * _is_table(root)
         if not below:
             where = "" if root.is_absolute() else f" (looked for below {Path.cwd()}; papermill takes --cwd)"
             raise RunError(f"{path}: {'holds no run' if root.is_dir() else 'no such folder'}; {_GIVE}{where}")
         for place in below:
             places.setdefault(place.resolve(), place)
     return [run for place in places.values() for run in (read_table(place) if _is_table(place) else [read_run(place)])]
+
+
+def _find_folders(root: Path) -> list[Path]:
+    """The run directories at or below a folder, links followed, in order of their paths."""
+    found, seen = list[Path](), set[str]()
+    for place, folders, files in os.walk(root, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:  # a link to a folder above it has no end
+            folders.clear()
+        elif CONFIG in files:
+            found.append(Path(place))
+        seen.add(real)
+    return sorted(found)
 
 
 def _is_table(path: Path) -> bool:
@@ -248,7 +250,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """``run.json`` of a folder. Raises ``RunError`` for a file that is damaged or of an unknown format."""
     path = folder / CONFIG
     try:
-        config = json.loads(file_of(folder, CONFIG).read_bytes())
+        config = json.loads(read_bounded(path, RunError))
         _check_config(path, config)
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
@@ -280,7 +282,7 @@ def read_lines(path: Path, kind: Any) -> dict[str, Line]:
     ``RunError`` for a file that cannot be read.
     """
     try:
-        data = file_of(path.parent, path.name).read_bytes()
+        data = read_bounded(path, RunError)
     except FileNotFoundError:
         return {}
     except OSError as error:
