@@ -290,7 +290,7 @@ def commands(offline: Path) -> list[list[str]]:
         ["show", "good.trace", "--html", "trace.html"],
         ["show", "good", "--html", "x.html"],
         ["corpus", "build", "passages.jsonl", "--output", "built", "--fields", "id=id,text=text"],
-        ["corpus", "check", "built", "--full"],
+        ["corpus", "check", "built"],
         ["doctor", *model],
     ]  # fmt: skip
 
