@@ -232,7 +232,7 @@ class RunFolder:
             why = not_saved(path.parent, error) if isinstance(error, OSError) else str(error)
             if self._traces:
                 raise NotWrittenError(why) from error
-            self._room = 0  # nobody asked for it, and the answers matter more
+            self._room = 0  # these traces are optional: go on with the answers
         if not self._traces and self._room <= 0:
             warnings.warn(f"{folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
 

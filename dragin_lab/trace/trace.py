@@ -257,7 +257,7 @@ class Branches:
 
     @staticmethod
     def load(path: str | Path) -> Branches:
-        """Read a tree back; ``TraceFileError`` names what is wrong with a file that is none."""
+        """Read a tree back. Raises ``TraceFileError`` for a file that is not one, and says why."""
         tree = load_trace(Branches, path)
         for number, trace in enumerate(tree):
             parent = tree.parent(number)
