@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import stat
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,25 +48,18 @@ def as_path(given: Any, error: type[DraginLabError] = SettingError) -> Path:
     return path
 
 
-def inside(folder: Path, *names: str, error: type[DraginLabError], most: int = LARGEST) -> Path:
-    """The path of a file in a folder that may come from someone else, before it is read or written.
+def read_bounded(path: Path | zipfile.Path, error: type[DraginLabError]) -> bytes:
+    """The bytes of a file that may come from someone else.
 
-    The file may be missing, and links within the folder are followed. Raises ``error`` for a link that leads out of the
-    folder, for a pipe, socket or device, and for a file of more than ``most`` bytes.
+    Raises ``error`` for a file of more than ``LARGEST`` bytes, whatever its size is said to be.
     """
-    path = folder.joinpath(*names)
-    target = Path(os.path.realpath(path))
-    if not target.is_relative_to(os.path.realpath(folder)):
-        raise error(f"{path}: is a link that leads out of its folder, to {target}; replace it by the file itself")
-    try:
-        status = target.stat()
-    except OSError:  # it is missing, or opening it will say why it cannot be read
-        return path
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise error(f"{path}: is a pipe, a socket or a device; replace it by a regular file")
-    if stat.S_ISREG(status.st_mode) and status.st_size > most:
-        raise error(f"{path}: has {status.st_size:,} bytes, and at most {most:,} are read; give a smaller file")
-    return path
+    chunks, size = list[bytes](), 0
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            chunks.append(chunk)
+            if (size := size + len(chunk)) > LARGEST:
+                raise error(f"{path}: has more than {LARGEST:,} bytes, and no more are read; give a smaller file")
+    return b"".join(chunks)
 
 
 def user_cache() -> Path:

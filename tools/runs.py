@@ -67,7 +67,7 @@ def main() -> None:
     for table, (benchmarks, methods) in TABLES.items():
         for name in benchmarks:
             lab.run(f"almanac/{name}", methods, output=RUNS / table, limit=QUESTIONS, batch_size=BATCH)
-        print(dl.Runs.load(RUNS / table).save(BOOKS / f"almanac_{table}.jsonl.gz"))
+        print(dl.Runs.load(RUNS / table).save(BOOKS / f"almanac_{table}.zip"))
 
 
 if __name__ == "__main__":

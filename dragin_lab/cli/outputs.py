@@ -58,7 +58,7 @@ def report_findings(findings: Iterable[tuple[str, bool | None]], what: str) -> N
 
 
 def describe_failure(error: Exception) -> str:
-    """An error that nobody foresaw, in one or two lines."""
+    """An unexpected error, in one or two lines."""
     lines = str(error).strip().splitlines() or [""]
     if isinstance(error, MemoryError) or "out of memory" in lines[0].lower() or "allocate memory" in lines[0]:
         return (

@@ -25,7 +25,7 @@ Numbers = Sequence[float] | np.ndarray
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over ``n`` questions and the ends of its interval; both are NaN where the values say nothing about it."""
+    """A mean over ``n`` questions and the ends of its interval, which are NaN where the values do not give one."""
 
     mean: float
     low: float
@@ -47,9 +47,9 @@ def proportion(values: Numbers) -> Interval:
 def bootstrap(values: Numbers, *, within: tuple[float, float] | None = None) -> Interval:
     """The mean of ``values`` (n,) with its percentile bootstrap interval, questions drawn with replacement.
 
-    Values that are all equal would give an interval of no width. With ``within``, the lowest and the highest value that
-    there can be, it then holds what a share of unseen other values, as large as Wilson's interval of 0 of n allows,
-    could make of the mean; without, there is none (NaN).
+    Equal values would give an interval of no width. Given ``within``, the lowest and highest possible value, the
+    interval allows instead for unseen values that differ, as large a share as Wilson's interval of 0 of n holds.
+    Without ``within`` its ends are NaN.
     """
     from scipy import stats
 

@@ -10,30 +10,31 @@ A line that cannot be read is reported by file and number and never counted; the
 
 from __future__ import annotations
 
-import gzip
+import io
 import json
+import os
 import warnings
+import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
+from itertools import chain
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from urllib.parse import quote
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 import msgspec
 from msgspec import Meta
 
-from dragin_lab.catalog.by_name import label_of
 from dragin_lab.checks import several
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
-from dragin_lab.files import as_path, inside, not_saved, write_whole
-from dragin_lab.trace.file import LARGEST as LARGEST_TRACE
+from dragin_lab.files import LARGEST, as_path, not_saved, read_bounded, write_whole
 from dragin_lab.trace.trace import Trace
 
 FORMAT = 2
-TABLE = ".jsonl.gz"  # the ending of runs as one file
-MOST_UNPACKED = 100  # times its size; answers unpack to ten times or so
+ARCHIVE = ".zip"  # the ending of runs as one file
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
 SCORES = ("em", "f1", "precision", "recall")  # from 0 to 1
 PEAK = "peak"  # the entry of a timings line with the highest score
@@ -78,6 +79,7 @@ class Prediction(TypedDict):
     metrics: NotRequired[dict[str, int | float]]
     window: NotRequired[dict[Literal["beyond", "passages", "exemplars"], Count]]
     error: NotRequired[str]
+    cause: NotRequired[tuple[str, str]]  # of ``study.causes``, kind and why; only in a zip, which has no traces
 
 
 class Timing(TypedDict):
@@ -85,12 +87,12 @@ class Timing(TypedDict):
 
     qid: str
     seconds: Seconds
-    draft: Seconds
-    attend: Seconds
-    search: Seconds
-    reused: Count
-    stored_drafts: Count
-    stored_tokens: Count
+    draft: NotRequired[Seconds]
+    attend: NotRequired[Seconds]
+    search: NotRequired[Seconds]
+    reused: NotRequired[Count]
+    stored_drafts: NotRequired[Count]
+    stored_tokens: NotRequired[Count]
     peak: NotRequired[float | None]
 
 
@@ -119,22 +121,6 @@ class _Config(TypedDict):
     seed: int
 
 
-class _Head(TypedDict):
-    """The first line of a table of runs: what ``run.json`` says of each."""
-
-    format: int
-    runs: list[dict[str, Any]]
-
-
-class _Row(Prediction):
-    """A line of a table of runs: the number of its run, its prediction, and what is kept of its time and its cause."""
-
-    run: Count
-    seconds: NotRequired[Seconds]
-    peak: NotRequired[float | None]
-    cause: NotRequired[tuple[str, str]]  # of ``study.causes``: kind and why
-
-
 def encode(lines: Iterable[Line]) -> bytes:
     """Lines as they are written: JSON in ASCII."""
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
@@ -159,7 +145,7 @@ class RunRecord:
 
     ``config`` is ``run.json``, ``predictions`` the lines of ``predictions.jsonl``. A line that failed (``ended`` is
     "error") or has no gold answer has None for em, f1, precision and recall. ``timings`` are by question id. A run of
-    a table has ``causes`` by question id, where it had any, and its ``folder`` is below the table's path.
+    a zip has ``causes`` by question id, where it had any, and its ``folder`` is below the zip's path.
     A copy is equal: it has the same settings and the same answers.
     """
 
@@ -185,7 +171,7 @@ class RunRecord:
 
     def trace(self, qid: str) -> Trace:
         """The trace of a question; ``TraceFileError`` where the run saved none, and for one that is damaged."""
-        trace = Trace.load(path := trace_file(self.folder, trace_name(qid)))
+        trace = Trace.load(path := self.folder / TRACES / trace_name(qid))
         if trace.question.id != qid:
             raise TraceFileError(f"{path}: is the trace of question {trace.question.id!r}; it was renamed or exchanged")
         return trace
@@ -195,16 +181,6 @@ class RunRecord:
         return f"RunRecord({self.folder}, {len(self.predictions)} of {asked} questions, {len(self.failed)} failed)"
 
 
-def file_of(folder: Path, name: str) -> Path:
-    """A file of a run directory, before it is read or written; ``RunError`` for one that may not be (``inside``)."""
-    return inside(folder, name, error=RunError)
-
-
-def trace_file(folder: Path, name: str) -> Path:
-    """The same of a trace."""
-    return inside(folder, TRACES, name, error=RunError, most=LARGEST_TRACE)
-
-
 def trace_name(qid: str) -> str:
     """The name of a question's trace file: its id, with what a file's name cannot hold written as %XX."""
     name = quote(qid, safe=" ,+=@")
@@ -212,25 +188,38 @@ def trace_name(qid: str) -> str:
 
 
 def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
-    """Every run at or below some folders, and in tables of runs (``TABLE``), each once, in order of their paths.
+    """Every run at or below some folders, and in zips of runs (``ARCHIVE``), each once, in order of their paths.
 
-    Raises ``RunError`` for a path below which there is no run, and for a run or a table that is damaged.
+    Raises ``RunError`` for a path below which there is no run, and for a run or a zip that is damaged.
     """
     places: dict[Path, Path] = {}
     for path in several("runs", paths, str | Path, f"{_GIVE}, or a list of them", alone=True):
         root = as_path(path, RunError)
         root = root.parent if root.name in (CONFIG, PREDICTIONS) else root
-        below = sorted(file.parent for file in root.rglob(CONFIG)) if root.is_dir() else [root] * _is_table(root)
+        below = _find_folders(root) if root.is_dir() else [root] * _is_archive(root)
         if not below:
             where = "" if root.is_absolute() else f" (looked for below {Path.cwd()}; papermill takes --cwd)"
-            raise RunError(f"{path}: {'holds no run' if root.is_dir() else 'no such folder'}; {_GIVE}{where}")
+            raise RunError(f"{path}: {'holds no run' if root.exists() else 'no such folder'}; {_GIVE}{where}")
         for place in below:
             places.setdefault(place.resolve(), place)
-    return [run for place in places.values() for run in (read_table(place) if _is_table(place) else [read_run(place)])]
+    read = (_read_archive(place) if _is_archive(place) else [read_run(place)] for place in places.values())
+    return list(chain.from_iterable(read))
 
 
-def _is_table(path: Path) -> bool:
-    return path.name.endswith(TABLE) and path.is_file()
+def _find_folders(root: Path) -> list[Path]:
+    """The run directories at or below a folder, links followed, in order of their paths."""
+    found, seen = list[Path](), set[str]()
+    for place, folders, files in os.walk(root, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:  # a link to a folder above it has no end
+            folders.clear()
+        elif CONFIG in files:
+            found.append(Path(place))
+        seen.add(real)
+    return sorted(found)
+
+
+def _is_archive(path: Path) -> bool:
+    return path.suffix == ARCHIVE and path.is_file()
 
 
 def read_run(folder: str | Path) -> RunRecord:
@@ -238,17 +227,23 @@ def read_run(folder: str | Path) -> RunRecord:
 
     Raises ``RunError`` where ``run.json`` cannot be read.
     """
-    folder = as_path(folder, RunError)
-    config = read_config(folder)
-    lines, timings = read_lines(folder / PREDICTIONS, Prediction), read_lines(folder / TIMINGS, Timing)
-    return RunRecord(folder, config, list(lines.values()), timings)
+    path = as_path(folder, RunError)
+    return _read_files(path, path)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def _read_files(folder: Path, files: Path | zipfile.Path) -> RunRecord:
+    """The run whose three files lie in ``files``."""
+    config = read_config(files)
+    lines, timings = read_lines(files / PREDICTIONS, Prediction), read_lines(files / TIMINGS, Timing)
+    causes = {qid: line.pop("cause") for qid, line in lines.items() if "cause" in line}
+    return RunRecord(folder, config, list(lines.values()), timings, causes)
+
+
+def read_config(folder: Path | zipfile.Path) -> dict[str, Any]:
     """``run.json`` of a folder. Raises ``RunError`` for a file that is damaged or of an unknown format."""
     path = folder / CONFIG
     try:
-        config = json.loads(file_of(folder, CONFIG).read_bytes())
+        config = json.loads(read_bounded(path, RunError))
         _check_config(path, config)
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
@@ -258,7 +253,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return dict(config)
 
 
-def _check_config(path: Path, config: Any) -> None:
+def _check_config(path: Path | zipfile.Path, config: Any) -> None:
     there = config.get("format") if isinstance(config, dict) else None
     if there != FORMAT:
         raise RunError(
@@ -273,14 +268,14 @@ def _judge_readable(line: Line) -> Line:
     return line if "readable" in line else line | {"readable": bool(line["answer"].strip())}
 
 
-def read_lines(path: Path, kind: Any) -> dict[str, Line]:
+def read_lines(path: Path | zipfile.Path, kind: Any) -> dict[str, Line]:
     """The lines of a file by question id, those that cannot be read left out with a warning that names the first.
 
     No file is no lines; what follows the last newline was torn when a process was killed, and is not read. Raises
     ``RunError`` for a file that cannot be read.
     """
     try:
-        data = file_of(path.parent, path.name).read_bytes()
+        data = read_bounded(path, RunError)
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -301,49 +296,49 @@ def read_lines(path: Path, kind: Any) -> dict[str, Line]:
     return lines
 
 
-# -- runs as one table ------------------------------------------------------------------------------------------------
+# -- runs as one file ------------------------------------------------------------------------------------------------
 
 
-def save_table(path: str | Path, configs: Sequence[Mapping[str, Any]], rows: Iterable[Line]) -> Path:
-    """Runs as one file: a line with their ``run.json``, then one a question, as gzip; the same runs, the same bytes."""
-    target = as_path(path)
-    if not target.name.endswith(TABLE):
-        raise SettingError(f"{path}: runs are saved as {TABLE}; .questions and .table() are DataFrames to write")
+def save_archive(path: str | Path, records: Iterable[RunRecord]) -> Path:
+    """Write runs as one zip of their three files each, in DATA SET/METHOD/; the same runs give the same bytes.
+
+    Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
+    """
+    target, data = as_path(path), io.BytesIO()
+    if target.suffix != ARCHIVE:
+        raise SettingError(f"{path}: runs are saved as {ARCHIVE}; .questions and .table() are DataFrames to write")
+    with ZipFile(data, "w") as archive:
+        for record in records:
+            causes = {qid: {"cause": list(cause)} for qid, cause in record.causes.items()}
+            files = {
+                CONFIG: (json.dumps(record.config, indent=1) + "\n").encode(),
+                PREDICTIONS: encode(line | causes.get(line["qid"], {}) for line in record.predictions),
+                TIMINGS: encode(record.timings.values()),
+            }
+            for name, content in files.items():
+                member = ZipInfo(f"{record.config['dataset']['name']}/{record.folder.name}/{name}")  # dated 1980
+                archive.writestr(member, content, ZIP_DEFLATED)
     try:
-        write_whole(target, gzip.compress(encode([{"format": FORMAT, "runs": list(configs)}, *rows]), mtime=0))
+        write_whole(target, data.getvalue())
     except OSError as error:
         raise RunError(not_saved(target, error)) from error
     return target
 
 
-def read_table(path: Path) -> list[RunRecord]:
-    """The runs of a file that ``save_table`` made, each with ``timings`` and ``causes`` in place of a folder.
+def _read_archive(path: Path) -> list[RunRecord]:
+    """The runs of a zip, which are read as those of folders.
 
-    Raises ``RunError`` that names the first line that cannot be read, and for one that unpacks to too much.
+    Raises ``RunError`` for a file that is damaged, and for one that unpacks to more than ``LARGEST`` bytes.
     """
-    number, most = 1, MOST_UNPACKED * path.stat().st_size
     try:
-        with gzip.open(path) as file:
-            data = file.read(most + 1)  # to its end, where gzip compares its checksum
-        if len(data) > most:
-            raise ValueError(f"the file unpacks to more than {MOST_UNPACKED} times its size")
-        first, *rest = data.splitlines()
-        head = msgspec.json.decode(first, type=_Head)
-        for config in head["runs"]:
-            _check_config(path, config)
-        names = [config.pop("name", "") or label_of(config["method"]) for config in head["runs"]]
-        folders = [path / config["dataset"]["name"] / name for config, name in zip(head["runs"], names, strict=True)]
-        runs = [RunRecord(folder, config, []) for config, folder in zip(head["runs"], folders, strict=True)]
-        for raw in rest:
-            number += 1
-            row = _judge_readable(msgspec.json.decode(raw, type=_Row))
-            run, qid = runs[row.pop("run")], row["qid"]
-            if qid in run.timings:
-                raise ValueError(f"the id {qid!r} was used before")
-            run.timings[qid] = {key: row.pop(key) for key in ("seconds", PEAK) if key in row}
-            if "cause" in row:
-                run.causes[qid] = row.pop("cause")
-            run.predictions.append(row)
-    except (OSError, EOFError, ValueError, IndexError, RecursionError, zlib.error) as error:
-        raise RunError(f"{path}, line {number}: cannot be read ({error}); get the file again") from None
-    return runs
+        with ZipFile(path) as archive:
+            if (size := sum(member.file_size for member in archive.infolist())) > LARGEST:
+                raise RunError(f"{path}: unpacks to {size:,} bytes, and at most {LARGEST:,} are read; save fewer runs")
+            if damaged := archive.testzip():
+                raise BadZipFile(f"{damaged} is not what was written")
+            folders = [at.parent for name in archive.namelist() if (at := PurePosixPath(name)).name == CONFIG]
+            if not folders:
+                raise RunError(f"{path}: holds no run; {_GIVE}, or that runs.save wrote")
+            return [_read_files(path / at, zipfile.Path(archive, f"{at}/")) for at in folders]
+    except (BadZipFile, OSError, EOFError, ValueError, RuntimeError, zlib.error) as error:
+        raise RunError(f"{path}: cannot be read ({error}); get the file again") from None

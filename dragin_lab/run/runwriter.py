@@ -28,10 +28,8 @@ from dragin_lab.run.rundir import (
     RunError,
     Timing,
     encode,
-    file_of,
     read_config,
     read_lines,
-    trace_file,
     trace_name,
 )
 from dragin_lab.trace.file import save_trace
@@ -141,7 +139,7 @@ class RunFolder:
             return self
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            path = file_of(self.folder, LOCK)
+            path = self.folder / LOCK
             self._lock = FileLock(path, timeout=0)
             self._lock.acquire()
             path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
@@ -164,8 +162,7 @@ class RunFolder:
             self._lock.release()
 
     def _open(self, folder: Path) -> None:
-        kept = os.listdir(folder / TRACES) if file_of(folder, TRACES).is_dir() else []
-        self._room = TRACE_SPACE - sum(os.lstat(trace_file(folder, name)).st_size for name in kept)
+        self._room = TRACE_SPACE - sum(path.lstat().st_size for path in (folder / TRACES).glob("*"))
         clear_drafts(folder)
         if not (folder / CONFIG).exists():
             if (folder / PREDICTIONS).exists():
@@ -209,8 +206,8 @@ class RunFolder:
         if qid in self.done:
             return
         if self.folder is not None:
-            _append_line(file_of(self.folder, TIMINGS), encode([timing]))
-            _append_line(file_of(self.folder, PREDICTIONS), encode([line]))
+            _append_line(self.folder / TIMINGS, encode([timing]))
+            _append_line(self.folder / PREDICTIONS, encode([line]))
         self._timings[qid], self.done[qid] = timing, line
 
     def lacks_trace(self, qid: str) -> bool:
@@ -226,7 +223,7 @@ class RunFolder:
             return
         if not self._traces and self._room <= 0:
             return
-        path, why = trace_file(folder, trace_name(line["qid"])), f"traces take {TRACE_SPACE // 2**20} MiB"
+        path, why = folder / TRACES / trace_name(line["qid"]), f"traces take {TRACE_SPACE // 2**20} MiB"
         try:
             path.parent.mkdir(exist_ok=True)
             save_trace(trace, path, slim=not self._traces)
@@ -235,7 +232,7 @@ class RunFolder:
             why = not_saved(path.parent, error) if isinstance(error, OSError) else str(error)
             if self._traces:
                 raise NotWrittenError(why) from error
-            self._room = 0  # nobody asked for it, and the answers matter more
+            self._room = 0  # these traces are optional: go on with the answers
         if not self._traces and self._room <= 0:
             warnings.warn(f"{folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
 
@@ -248,7 +245,7 @@ class RunFolder:
         """Replace a file whole; not where it holds this already."""
         if self.folder is None:
             return
-        path = file_of(self.folder, name)
+        path = self.folder / name
         if data != (path.read_bytes() if path.exists() else b""):
             try:
                 write_whole(path, data)

@@ -115,7 +115,7 @@ class Judge:
 
 
 class _View:
-    """Which passages stood in the prompt at each place of a trace's text; places are characters."""
+    """The passages that were in the prompt when each character of a trace's text was written."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace, self.text = trace, trace.text
@@ -123,7 +123,7 @@ class _View:
         self._origins = origins(trace)
 
     def passages_at(self, place: int) -> tuple[Passage, ...]:
-        """The passages that stood in the prompt of what was written at a place."""
+        """The passages in the prompt when the character at ``place`` was written."""
         origin = next((o for o in self._origins if o.start <= place < o.stop), None)
         if origin is None or not origin.with_passages:
             return ()

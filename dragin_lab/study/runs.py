@@ -1,13 +1,14 @@
 """Finished runs as one object: questions as a table, means with intervals, paired tests, questions by outcome.
 
 ``Runs.load("runs/bench")`` takes every run directory below a folder, of any benchmark and of your own files;
-``runs.save("bench.jsonl.gz")`` writes them as one file, without their traces, that ``Runs.load`` reads too.
+``runs.save("bench.zip")`` writes them as one file, without their traces, that ``Runs.load`` reads too.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pandas as pd
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, text
 from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.run.rundir import SCORES, Line, RunError, RunRecord, find_runs, own_metrics, save_table, value_of
+from dragin_lab.run.rundir import SCORES, Line, RunError, RunRecord, find_runs, own_metrics, save_archive, value_of
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.conditions import (
     ANSWER_COLUMNS,
@@ -72,9 +73,9 @@ class Runs:
 
     @classmethod
     def load(cls, paths: str | Path | Iterable[str | Path], *, labels: Iterable[Labelled] = ()) -> Runs:
-        """Every run at or below some folders, and in tables that ``save`` wrote (.jsonl.gz).
+        """Every run at or below some folders, and in zips that ``save`` wrote.
 
-        Raises ``RunError`` for a path without one, and for a damaged run or table.
+        Raises ``RunError`` for a path without one, and for a damaged run or zip.
         """
         return cls(find_runs(paths), labels=labels)
 
@@ -249,25 +250,19 @@ class Runs:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write the runs as one file (.jsonl.gz) that ``Runs.load`` reads; returns its path.
+        """Write the runs as one .zip that ``Runs.load`` reads; returns its path.
 
-        They are written whole but for their traces: each has its settings, and a line for each question, with its
-        cause. Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
+        Each has its folder with run.json, predictions.jsonl (each wrong answer with its cause) and timings.jsonl; the
+        traces stay behind. Raises ``SettingError`` for another ending, ``RunError`` where it cannot be written.
         """
-        return save_table(path, [r.config | {"name": r.folder.name} for r in self._by.values()], self._rows())
+        return save_archive(path, [self._chosen_part(*at) for at in self._by])
 
-    def _rows(self) -> Iterator[Line]:
-        """The lines of a table of these runs."""
-        for number, ((dataset, name), record) in enumerate(self._by.items()):
-            for qid, line in self.lines(dataset, name).items():
-                timing = record.timings.get(qid, {})
-                row: Line = {
-                    "run": number,
-                    **line,
-                    **{key: timing[key] for key in ("seconds", "peak") if key in timing},
-                }
-                cause = self.cause(qid, name, dataset)
-                yield row | ({} if cause is None else {"cause": [cause.kind, cause.why]})
+    def _chosen_part(self, dataset: str, name: str) -> RunRecord:
+        """The run of a method with the chosen questions alone, and their causes."""
+        record, lines = self._by[dataset, name], self.lines(dataset, name)
+        timings = {qid: line for qid, line in record.timings.items() if qid in lines}
+        causes = {qid: (x.kind, x.why) for qid in lines if (x := self.cause(qid, name, dataset)) is not None}
+        return replace(record, predictions=list(lines.values()), timings=timings, causes=causes)
 
     def __repr__(self) -> str:
         asked = len(self.outcomes.groupby(["dataset", "qid"]))

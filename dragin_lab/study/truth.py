@@ -61,7 +61,7 @@ def _find_value(text: str, place: int, fact: Fact) -> tuple[int, int] | None:
 
 
 def find_labels(trace: Trace, labels: Iterable[Labelled] | None) -> Labelled | None:
-    """The labels that are of a trace's question, by its text; None where there are none."""
+    """The labels of a trace's question, found by its text; None without any."""
     question = trace.question.text.strip()
     return next((labelled for labelled in labels or () if labelled.question.strip() == question), None)
 

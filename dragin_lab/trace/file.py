@@ -33,6 +33,7 @@ VERSION = "4"
 ALTERNATIVES = 3  # of each token in a slim trace
 SLIM = b"dragin_lab slim trace\n"  # what its file begins with
 LARGEST = 4 * 2**30  # bytes of a file
+LARGEST_SLIM = 64 * 2**20  # bytes of a slim one, unpacked; one of the embedded model takes 800 a token
 
 T = TypeVar("T")
 
@@ -57,8 +58,8 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = False, slim: bool
     except msgspec.ValidationError as error:
         raise TraceFileError(f"{path}: not saved, as it could not be read back: {_name_fault(error)}") from None
     data = safetensors.numpy.save(arrays, {"format": _format_of(type(trace)), "version": VERSION, "trace": text})
-    if len(data) > LARGEST:
-        raise TraceFileError(f"{path}: not saved; the trace has {len(data):,} bytes, and a file at most {LARGEST:,}")
+    if len(data) > (most := LARGEST_SLIM if slim else LARGEST):
+        raise TraceFileError(f"{path}: not saved; the trace has {len(data):,} bytes, and a file at most {most:,}")
     try:
         write_whole(path, SLIM + zlib.compress(data) if slim else data)
     except OSError as error:
@@ -79,8 +80,8 @@ def load_trace(kind: type[T], path: str | Path) -> T:
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise TraceFileError(f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read")
-        data = path.read_bytes()
-        data = zlib.decompress(data[len(SLIM) :]) if data.startswith(SLIM) else data
+        data: bytes | bytearray = path.read_bytes()
+        data = _unpack(data[len(SLIM) :]) if data.startswith(SLIM) else data
         metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
         if (form := metadata.get("format")) != _format_of(kind):
             raise TraceFileError(f"{path}: {_FORMATS.get(str(form), 'not a trace (the weights of a model?)')}")
@@ -89,13 +90,27 @@ def load_trace(kind: type[T], path: str | Path) -> T:
                 f"{path}: is of another edition of dragin_lab (format {str(version)[:20]}, this one has {VERSION}); "
                 "open it with the dragin_lab that wrote it"
             )
-        return _decode_record(kind, metadata["trace"], safetensors.numpy.load(data))
+        return _decode_record(kind, metadata["trace"], safetensors.numpy.load(bytes(data)))
     except OSError as error:
         raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (safetensors.SafetensorError, zlib.error, RecursionError, KeyError, TypeError, ValueError) as error:
         raise TraceFileError(
             f"{path}: not a trace, or a damaged one ({_name_fault(error)}); give a file that trace.save wrote"
         ) from error
+
+
+def _unpack(packed: bytes) -> bytearray:
+    """What a slim trace unpacks to. Raises ``ValueError`` for one that is cut, or larger than ``LARGEST_SLIM``."""
+    unpacker, data = zlib.decompressobj(), bytearray()
+    while not unpacker.eof:
+        chunk = unpacker.decompress(packed, 2**20)
+        packed = unpacker.unconsumed_tail
+        if not chunk and not packed and not unpacker.eof:
+            raise ValueError("it is cut short")
+        data += chunk
+        if len(data) > LARGEST_SLIM:
+            raise ValueError(f"it unpacks to more than {LARGEST_SLIM:,} bytes")
+    return data
 
 
 def _format_of(kind: type) -> str:

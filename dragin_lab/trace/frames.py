@@ -115,12 +115,12 @@ class _Difference(NamedTuple):
     listed: bool = True  # whether it is more than measured numbers within ``TOLERANCE``
 
 
-def trace_diff(a: Any, b: Any, *, arrays: bool = False) -> str:
+def trace_diff(a: Any, b: Any) -> str:
     """Where two traces differ, one line per difference: "path: a → b". The empty string where they do not differ.
 
     Settings and provenance are listed in full, of the steps only the first that differs; then the answer, the scores
-    and the counters. Arrays that differ by at most ``TOLERANCE`` are one line that counts them; ``arrays=True`` lists
-    them too. How long things took and what a cache served is left out.
+    and the counters. Arrays that differ by at most ``TOLERANCE`` are one line that counts them. How long things took
+    and what a cache served is left out. Steps count from 1.
     """
 
     def of(*names: str) -> list[_Difference]:
@@ -128,7 +128,7 @@ def trace_diff(a: Any, b: Any, *, arrays: bool = False) -> str:
 
     lines = of("question", "method", "provenance")
     for left, right in zip(a.steps, b.steps, strict=False):
-        in_step = list(_list_differences(f"steps[{left.index}]", left, right))
+        in_step = list(_list_differences(f"step {left.index + 1}", left, right))
         lines += in_step
         if any(line.listed and ".decision.reason: " not in line.text for line in in_step):
             break  # a reason quotes θ: another θ may have led to the same decision
@@ -136,9 +136,9 @@ def trace_diff(a: Any, b: Any, *, arrays: bool = False) -> str:
         lines.append(_Difference(f"steps: {len(a.steps)} → {len(b.steps)}"))
     lines += of("text", "extraction_prompt", "extraction", "answer", "readable", "scores", "ended", "error", "notes")
     lines += of("counters")
-    texts = [line.text for line in lines if arrays or line.listed]
+    texts = [line.text for line in lines if line.listed]
     if close := len(lines) - len(texts):
-        texts.append(f"{close} arrays differ by at most {TOLERANCE}; diff(arrays=True) lists them")
+        texts.append(f"{close} arrays differ by at most {TOLERANCE}")
     return "\n".join(texts)
 
 

@@ -118,9 +118,9 @@ class Trace:
         """One row per retrieved passage: step, query, rank, id, title, text, score (pandas.DataFrame)."""
         return retrieval_table(self.steps)
 
-    def diff(self, other: Trace, *, arrays: bool = False) -> str:
+    def diff(self, other: Trace) -> str:
         """Where two traces differ, as lines of text; "" where they do not; see ``frames.trace_diff``."""
-        return trace_diff(self, instance("trace", other, Trace, "give a Trace; Trace.load reads one"), arrays=arrays)
+        return trace_diff(self, instance("trace", other, Trace, "give a Trace; Trace.load reads one"))
 
     def save(self, path: str | Path, *, hidden: bool = False) -> Path:
         """Write the trace to one safetensors file (``trace.file``); the old file stays if writing fails.
@@ -257,7 +257,7 @@ class Branches:
 
     @staticmethod
     def load(path: str | Path) -> Branches:
-        """Read a tree back; ``TraceFileError`` names what is wrong with a file that is none."""
+        """Read a tree back. Raises ``TraceFileError`` for a file that is not one, and says why."""
         tree = load_trace(Branches, path)
         for number, trace in enumerate(tree):
             parent = tree.parent(number)

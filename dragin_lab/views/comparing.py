@@ -183,7 +183,7 @@ def describe_answers(runs: Runs, dataset: str, qid: str, names: Sequence[str]) -
     head = "<br>".join(lines) + ("" if len(traces) == len(names) else "<br>A run kept no trace of it.")
     if len(traces) > 1:
         first, second = list(traces.values())[:2]
-        written = [line for line in first.diff(second).splitlines() if line.startswith(("steps", "text", "answer"))]
+        written = [line for line in first.diff(second).splitlines() if line.startswith(("step", "text", "answer"))]
         differs = clip(next(iter(written), "nothing that was written"), 300)[0]
         head += f"<br>First difference: {esc(differs)}"
         compared = compare(first, second, labels=list(traces)[:2]).html

@@ -91,7 +91,7 @@ def token_rows(trace: Trace, step: Step | None, source: str, text: Draft) -> pd.
     if step is not None and source == "draft":
         words, peaks = step.words, () if step.decision is None else step.decision.peaks
     n, theta, unit = len(text), threshold_of(trace), unit_of(trace)
-    word = np.full(n, -1)  # (n,) the last of what is appended below stands for no word
+    word = np.full(n, -1)  # (n,) -1 for no word: it picks the value that is appended below
     for number, (start, stop) in enumerate(words.spans.tolist()):
         word[start:stop] = number
     known = ((words.score, np.nan), (words.sentence, -1), (words.stop, False), (words.hit, False))

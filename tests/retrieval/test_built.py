@@ -39,8 +39,8 @@ def folder(source: Path, tmp_path: Path) -> Path:
     return build_corpus(source, tmp_path / "built").folder
 
 
-def wrong(folder: Path, *, full: bool = True) -> list[str]:
-    return [line for line, good in check_corpus(folder, full=full) if not good]
+def wrong(folder: Path) -> list[str]:
+    return [line for line, good in check_corpus(folder) if not good]
 
 
 def beside(folder: Path) -> list[str]:
@@ -70,7 +70,7 @@ def test_the_manifest_says_what_was_read(folder: Path) -> None:
     assert about["source"] == "p.jsonl"
     assert about["passages"] == 200
     assert {"tantivy", "dragin_lab"} == about["versions"].keys()
-    assert all(facts.keys() == {"bytes", "crc32"} for facts in about["files"].values())
+    assert all(facts.keys() == {"bytes"} for facts in about["files"].values())
 
 
 def test_an_id_that_was_used_before_is_named_with_both_places(tmp_path: Path) -> None:
@@ -168,34 +168,26 @@ def test_a_build_killed_at_any_moment_is_begun_again(tmp_path: Path) -> None:
 # -- damage -----------------------------------------------------------------------------------------------------------
 
 
-def damage(path: Path, draw: random.Random, *, cut: bool = False) -> None:
-    """Flip a bit, or cut the end off."""
-    data = bytearray(path.read_bytes())
-    if not cut:
-        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-    else:
-        del data[draw.randrange(len(data)) :]
+def cut_short(path: Path, draw: random.Random) -> None:
+    data = path.read_bytes()
     path.unlink()  # an index that is still open has the old file mapped
-    path.write_bytes(data)
+    path.write_bytes(data[: draw.randrange(len(data))])
 
 
-def test_flips_and_cuts_over_all_files_are_each_found(folder: Path) -> None:
+def test_cuts_over_all_files_are_each_found(folder: Path) -> None:
     draw = random.Random(0)
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
-    files.remove(folder / MANIFEST)
-    for number in range(30):
-        path = files[number % len(files)]
+    for path in [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]:
         sound = path.read_bytes()
-        damage(path, draw, cut=number >= 20)
-        assert wrong(folder, full=True), path
+        cut_short(path, draw)
+        assert wrong(folder), path
         path.write_bytes(sound)
-    assert wrong(folder, full=True) == []
+    assert wrong(folder) == []
 
 
 @pytest.mark.parametrize("name", [MANIFEST, "meta.json", ".idx", ".store"])
 def test_a_file_that_is_cut_short_is_found_when_the_corpus_is_opened(folder: Path, name: str, command: Command) -> None:
     path = next(path for path in folder.rglob("*") if path.name.endswith(name))
-    damage(path, random.Random(0), cut=True)
+    cut_short(path, random.Random(0))
     with pytest.raises(CorpusError, match=r"build it again: dragin-lab corpus build SOURCE"):
         Corpus.load(folder)
     ran = command("corpus", "check", folder)
@@ -291,9 +283,9 @@ def test_build_check_and_search_from_the_command_line(tmp_path: Path, source: Pa
     assert ran.code == DONE, ran.err
     assert f"200 passages in {out}" in ran.out
     assert "MiB on disk" in ran.err
-    ran = command("corpus", "check", out, "--full")
+    ran = command("corpus", "check", out)
     assert ran.code == DONE, ran.out
-    assert ran.out.count("ok ") == 2
+    assert ran.out.count("ok ") == 1
     command.refused("corpus", "check", tmp_path, says=("holds no corpus", "corpus build"))
     command.refused("corpus", "build", source, says=("--output",))
     command.refused("corpus", "build", out, "--index", "tantivy", says=("needs no index of its own",))

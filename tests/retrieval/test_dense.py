@@ -22,7 +22,7 @@ from dragin_lab.retrieval import dense
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, index_folder, open_encoder
-from dragin_lab.retrieval.stored import ABOUT, build_corpus, read_manifest
+from dragin_lab.retrieval.stored import ABOUT, build_corpus
 from dragin_lab.study.paper_tables import table
 from dragin_lab.trace.trace import Passage
 
@@ -136,13 +136,10 @@ def test_an_index_of_something_else_is_refused(corpus: Corpus, tmp_path: Path) -
         Dense(corpus, WordEncoder(), tmp_path)
 
 
-def test_a_file_that_is_damaged_cut_short_or_gone_is_detected(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_short_or_gone_is_detected(corpus: Corpus, tmp_path: Path) -> None:
     Dense.build(corpus, WordEncoder(), tmp_path)
     path = tmp_path / VECTORS
     whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(CorpusError, match="is damaged"):
-        read_manifest(tmp_path / ABOUT, "build it again", full=True)
     path.write_bytes(whole[:-4])
     with pytest.raises(CorpusError, match="is damaged"):
         Dense(corpus, WordEncoder(), tmp_path)

@@ -325,7 +325,7 @@ def test_a_tree_is_one_file_in_which_shared_steps_stand_once(tmp_path: Path) -> 
     read = Branches.load(path)
     assert repr(read) == repr(tree)
     for ours, theirs in zip(read, tree, strict=True):
-        assert theirs.diff(ours, arrays=True) == ""
+        assert theirs.diff(ours) == ""
         assert (ours.parting, ours.fingerprint) == (theirs.parting, theirs.fingerprint)
     assert read[3].steps[0] is read[0].steps[0]
     alone = sum(trace.save(tmp_path / "one").stat().st_size for trace in tree)

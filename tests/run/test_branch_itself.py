@@ -74,7 +74,7 @@ def test_every_method(name: str, variant: str) -> None:
     assert changes
     for change in changes:
         branch = asking.branch(trace, **change)
-        assert trace.diff(branch, arrays=True) == "", change
+        assert trace.diff(branch) == "", change
         assert branch.counters["generated"] == trace.counters["generated"]
 
 
@@ -87,7 +87,7 @@ def test_samples_after_the_parting_are_those_of_the_trace(name: str) -> None:
         c.ids.tolist() for c in lab().ask(demo_questions()[0], name).continuations
     ]
     for change in unchanged(trace, decisions=False):
-        assert trace.diff(sampling.replace(seed=0).branch(trace, **change), arrays=True) == ""
+        assert trace.diff(sampling.replace(seed=0).branch(trace, **change)) == ""
 
 
 def same_episode(branch: Trace, trace: Trace) -> None:
@@ -142,4 +142,4 @@ def test_branches_share_the_cache() -> None:
     made = asking.cache.counts.drafts_made
     again = asking.branch(trace, **change)
     assert asking.cache.counts.drafts_made == made
-    assert first.diff(again, arrays=True) == ""
+    assert first.diff(again) == ""

@@ -219,10 +219,10 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
 def test_runs_are_saved_as_one_file_and_tables_as_what_they_are(runs: dl.Runs, tmp_path: Path) -> None:
     assert r"\begin{tabular}" in runs.table(compare="flare", latex=True)
     assert runs.table().frame.attrs["notes"] == runs.table().about
-    with pytest.raises(SettingError, match=r"runs are saved as \.jsonl\.gz"):
+    with pytest.raises(SettingError, match=r"runs are saved as \.zip"):
         runs.save(tmp_path / "t.doc")
     with pytest.raises(RunError, match="create the folder first"):
-        runs.save(tmp_path / "none" / "t.jsonl.gz")
+        runs.save(tmp_path / "none" / "t.zip")
 
 
 def test_no_text_in_a_csv_is_a_formula_and_numbers_stay(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import errno
 import json
 import math
 import os
+import tracemalloc
+import zlib
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -270,3 +272,16 @@ def test_a_slim_trace_keeps_what_was_decided_in_a_fraction_of_the_size(tmp_path:
         assert_same(kept.received, draft.received)
     slim.write_bytes(slim.read_bytes()[:-1])
     refusal(slim, "a damaged one")
+
+
+def test_a_slim_trace_is_unpacked_up_to_a_size(tmp_path: Path) -> None:
+    bomb, pack = tmp_path / "bomb", zlib.compressobj(9)
+    mebibytes = 2 * tracefile.LARGEST_SLIM >> 20
+    body = b"".join([*(pack.compress(bytes(1 << 20)) for _ in range(mebibytes)), pack.flush()])
+    bomb.write_bytes(tracefile.SLIM + body)
+    tracemalloc.start()
+    try:
+        refusal(bomb, "it unpacks to more than 67,108,864 bytes")
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * tracefile.LARGEST_SLIM
+    finally:
+        tracemalloc.stop()

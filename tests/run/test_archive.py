@@ -1,0 +1,81 @@
+"""Runs as one zip: the same questions, causes and tables as of the folders, and no damage that goes unseen."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from random import Random
+
+import pandas as pd
+import pytest
+from answering import DRAGIN, answer
+from run_folders import write_run
+
+import dragin_lab as dl
+from dragin_lab.run.rundir import RunError
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Two runs, one with a question that failed."""
+    write_run(tmp_path / "runs", "dragin", "mine", [1.0, 0.0, None, 1.0])
+    write_run(tmp_path / "runs", "flare", "mine", [0.0, 1.0, 1.0, 0.0])
+    return dl.Runs.load(tmp_path / "runs").save(tmp_path / "runs.zip")
+
+
+def test_a_zip_is_read_like_the_folders_it_was_saved_from(tmp_path: Path) -> None:
+    for name, how in (("dragin", DRAGIN), ("wo-rag", dl.method("wo-rag"))):
+        answer(tmp_path / "runs" / name, 4, how=how, traces=True)
+    of_folders = dl.Runs.load(tmp_path / "runs")
+    of_zip = dl.Runs.load(of_folders.save(tmp_path / "a.zip"))
+    pd.testing.assert_frame_equal(of_zip.questions, of_folders.questions)
+    reasons = of_zip.questions["why"].dropna()
+    assert len(reasons)
+    assert not reasons.str.contains("no trace was kept").any()
+    assert str(of_zip.table(compare="dragin")) == str(of_folders.table(compare="dragin"))
+    assert [run.complete for run in of_zip.records] == [True, True]
+    assert of_zip.save(tmp_path / "b.zip").read_bytes() == (tmp_path / "a.zip").read_bytes()
+    assert len(dl.Runs.load([tmp_path / "runs", tmp_path / "a.zip"]).records) == 2  # a copy counts once
+
+
+def test_unpacked_it_is_folders_of_runs(archive: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(archive) as packed:
+        packed.extractall(tmp_path / "out")
+    pd.testing.assert_frame_equal(dl.Runs.load(tmp_path / "out").questions, dl.Runs.load(archive).questions)
+
+
+def test_runs_whose_questions_share_a_long_preamble_load_again(tmp_path: Path) -> None:
+    asked = [dl.Question(str(i), f"{'Read all of it. ' * 300}Who made thing {i}?", ("Bo",)) for i in range(50)]
+    runs = dl.Lab().run(asked, dl.method("wo-rag", max_new_tokens=2), output=tmp_path / "r", progress=False)
+    assert len(dl.Runs.load(runs.save(tmp_path / "r.zip")).outcomes) == 50
+
+
+def test_no_flipped_bit_of_an_answer_and_no_cut_goes_unseen(archive: Path) -> None:
+    whole, questions = archive.read_bytes(), dl.Runs.load(archive).questions
+    random = Random(0)
+    for place in random.sample(range(len(whole)), 80):
+        archive.write_bytes(whole[:place])
+        with pytest.raises(RunError, match=r"runs\.zip: cannot be read .*; get the file again"):
+            dl.Runs.load(archive)
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << random.randrange(8)
+        archive.write_bytes(damaged)
+        try:
+            found = dl.Runs.load(archive).questions
+        except RunError:
+            continue
+        else:  # a date or a permission, which nothing here reads
+            pd.testing.assert_frame_equal(found, questions)
+
+
+def test_a_zip_is_unpacked_up_to_a_size(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragin_lab.run.rundir.LARGEST", 1000)
+    with pytest.raises(RunError, match=r"unpacks to [\d,]+ bytes, and at most 1,000 are read"):
+        dl.Runs.load(archive)
+
+
+def test_a_zip_that_holds_no_run_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        packed.writestr("a.txt", "no run")
+    with pytest.raises(RunError, match=r"x\.zip: holds no run"):
+        dl.Runs.load(tmp_path / "x.zip")
