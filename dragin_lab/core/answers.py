@@ -141,7 +141,7 @@ def unwrap(answer: str) -> str:
     while text != before:
         before = text
         for wrap in _WRAPS:
-            text = wrap.sub(lambda match: match[match.lastindex], text)
+            text = wrap.sub(lambda match: match[match.lastindex or 0], text)
         text = _CITATIONS.sub("", text).strip()
     text = _UNCLOSED.sub("", text)
     return text if any(map(str.isalnum, text)) else answer
