@@ -35,6 +35,23 @@ def compose(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
+#: What carries no text (Unicode's Default_Ignorable_Code_Point): soft hyphens, joiners, marks of direction, BOMs.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+
+def visible(text: str) -> str:
+    """Text without the characters that carry none."""
+    return text if text.isascii() else _INVISIBLE.sub("", text)
+
+
+def fold_letters(text: str) -> str:
+    """Text as index and metric compare it: composed, visible, and with i for İ, as Lucene writes its small form."""
+    return text if text.isascii() else compose(visible(text)).replace("\u0130", "i")
+
+
 def split_credentials(address: str) -> tuple[str, str]:
     """The credentials in an address ("user:password", or ""), and the address without them.
 

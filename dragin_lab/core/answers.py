@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dragin_lab.checks import choice
 from dragin_lab.checks import text as check_text
 from dragin_lab.errors import SettingError
+from dragin_lab.text import fold_letters, visible
 from dragin_lab.trace.draft import WORD
 
 ANSWER_PHRASE = "the answer is"
@@ -41,6 +42,18 @@ _WIDE_MARKS = re.compile(
     r"|(?<=[\u3040-\u30ff\u3400-\u9fff])[·“”‘’…—]+|[·“”‘’…—]+(?=[\u3040-\u30ff\u3400-\u9fff])"
 )
 _MARKUP = re.compile(r"<[^<>]*>|\\[a-zA-Z]+")
+#: What may stand around an answer in the paper variant: LaTeX's box and fonts, a pair of tags, a link, and citations.
+_BRACED = r"\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
+_BOX = re.compile(r"\\(?:boxed|fbox)" + _BRACED)
+_WRAPS = (
+    re.compile(r"\\(?:boxed|fbox|mbox|emph|underline|(?:text|math)[a-z]*)" + _BRACED),
+    re.compile(r"<(?P<tag>[a-zA-Z][\w:-]*)(?:\s[^<>]*)?>(.*?)</(?P=tag)\s*>", re.DOTALL),
+    re.compile(r"\[([^\[\]]+)\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*\)"),
+)
+#: One that the end of the sentence cut.
+_UNCLOSED = re.compile(r"^\s*(?:\\boxed\s*\{|<(?:b|i|u|p|em|strong|span|code|mark|answer)\b[^<>]*>)")
+_CITATIONS = re.compile(r"(?:\s*[\[【]\^?[1-9]\d{0,2}(?:\s*[,;–-]\s*\d{1,3})*[\]】])+[\s.]*$")
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
 _TRUTH = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
 _TAG = r"[\w:]*(?:think|thought|reason)\w*"
 _CLOSES = re.compile(rf"</{_TAG}>|\[/THINK\]")
@@ -90,12 +103,16 @@ def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWE
     ``rule`` is one of ``ANSWER_RULES``. Without the phrase 2WikiMultihopQA keeps the whole text and the others
     nothing; StrategyQA answers ``no`` unless the first three letters are yes. Raises ``SettingError`` for another rule.
     """
-    place, ends = text.find(phrase), _STRIPPED[choice("rule", rule, ANSWER_RULES)]
+    place, rule = text.find(phrase), choice("rule", rule, ANSWER_RULES)
     answer = text[place + len(phrase) + 1 :] if place >= 0 else (text if rule == "2wikimultihopqa" else "")
     if rule == "strategyqa":
         return "" if place < 0 else "yes" if answer[:3].lower() == "yes" else "no"
+    return _strip_ends(answer, rule)
+
+
+def _strip_ends(answer: str, rule: str) -> str:
     answer = answer.strip()
-    for ending in ends:
+    for ending in _STRIPPED[rule]:
         answer = answer.removesuffix(ending)
     return answer.strip()
 
@@ -103,12 +120,31 @@ def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWE
 def read_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> str:
     """The same as the paper has it: the phrase in any capitals, and "the obtained yes/no response" (Appendix B).
 
-    That is StrategyQA's first word, yes or true, no or false, whatever marks stand around it; "no" for any other.
+    That is StrategyQA's first word, yes or true, no or false, whatever marks stand around it; "no" for any other. Of
+    other answers ``unwrap`` takes what the model put around them.
     """
     text = fold_phrase(text, phrase)
     if rule != "strategyqa" or phrase not in text:
-        return extract_answer(text, rule, phrase)
+        answer = extract_answer(text, rule, phrase)
+        return answer if rule == "strategyqa" else _strip_ends(unwrap(answer), rule)
     return _TRUTH.get(_first_word(text.partition(phrase)[2]), "no")
+
+
+def unwrap(answer: str) -> str:
+    """An answer without what stands around it: a box, fonts and tags, a link's address, citations at its end.
+
+    Citations are those of the passages' numbers in the prompt. What is nothing else stays: "[1]" can be an answer.
+    """
+    text, before = visible(answer), ""
+    if len(boxes := _BOX.findall(text)) == 1:
+        text = boxes[0]
+    while text != before:
+        before = text
+        for wrap in _WRAPS:
+            text = wrap.sub(lambda match: match[match.lastindex or 0], text)
+        text = _CITATIONS.sub("", text).strip()
+    text = _UNCLOSED.sub("", text)
+    return text if any(map(str.isalnum, text)) else answer
 
 
 def _first_word(answer: str) -> str:
@@ -132,14 +168,22 @@ def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_P
 def normalize_answer(text: str, *, released: bool = False) -> str:
     """SQuAD's normal form: lower case, no punctuation, no articles, single spaces.
 
-    The text is first brought to NFC. Wide marks are punctuation, each ideograph and kana is a word (as in DRCD and CMRC
-    2018), and a text of articles or marks alone stays. The ``released`` code does none of this.
+    The text is first folded as in an index (``text.fold_letters``). Wide marks are punctuation, each ideograph and kana
+    is a word (as in DRCD and CMRC 2018), a letter with a mark is no article, and a text of articles or marks alone
+    stays. The ``released`` code does none of this.
     """
     if not released:
-        text = _WIDE_MARKS.sub("", unicodedata.normalize("NFC", text))
+        text = _WIDE_MARKS.sub("", fold_letters(text))
     plain = text.lower().translate(_PUNCTUATION)
-    words = re.sub(r"\b(a|an|the)\b", " ", plain).strip()
+    words = _ARTICLE.sub(" " if released else _keep_marked, plain).strip()
     return " ".join(words.split() if released else WORD.findall(words or plain or text))
+
+
+def _keep_marked(article: re.Match[str]) -> str:
+    """An article as it stands where a combining mark is beside it, which makes it a part of a word; else a space."""
+    (start, end), text = article.span(), article.string
+    beside = text[max(start - 1, 0) : start] + text[end : end + 1]
+    return article[0] if any(unicodedata.category(one).startswith("M") for one in beside) else " "
 
 
 def _overlap_scores(p: str, g: str) -> tuple[float, float, float]:

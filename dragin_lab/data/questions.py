@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
 from dragin_lab.checks import Filled, convert_record
@@ -29,13 +32,23 @@ BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 #: The kind of your own questions.
 PLAIN = "plain"
 ALIASES = "id_aliases.json"
-#: By the names of FlashRAG (``golden_answers``), PopQA (``possible_answers``) and BEIR (``_id``, ``text``), too.
+#: What only gold answers are called, by FlashRAG, PopQA and ragas; and what may be a model's answer beside them.
+NAMED_GOLDS = ("golden_answers", "possible_answers", "ground_truth", "ground_truths")
+ANSWERS = ("answer", "answers")
+#: By the names of TriviaQA, KILT (``input``), ragas (``user_input``), MuSiQue and BEIR (``_id``, ``text``), too.
 FIELDS = {
-    "id": ("id", "_id"),
-    "question": ("question", "query", "text"),
-    "answer": ("answers", "answer", "golden_answers", "possible_answers"),
+    "id": ("id", "_id", "question_id"),
+    "question": ("question", "query", "text", "user_input", "input"),
+    "answer": (*NAMED_GOLDS, *ANSWERS),
+    "aliases": ("answer_aliases", "aliases"),
     "separator": (),
 }
+BARE = {1: ("question",), 2: ("question", "answer")}  # Natural Questions open, as DPR has it
+#: What says that a question has no answer, and the value that says so: MuSiQue-Full's, SQuAD 2's.
+FLAGS = {"answerable": False, "is_impossible": True}
+#: The fields of golds that stand in a mapping: TriviaQA's, SQuAD's, KILT's; and TriviaQA's word for a secret answer.
+GOLDS_IN = (("value", "aliases", "humananswers"), ("text",), ("answer",))
+UNTOLD = "<unk>"
 BEIR = "queries.jsonl"  # in a folder of BEIR
 
 
@@ -52,29 +65,54 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
 
     Args:
         source: what ``tabular.read_rows`` takes.
-        fields: the names of the fields where they are not ``question``, ``answers`` (or ``answer``) and ``id``, and
-            what separates several answers in one text: ``"question=q,answer=gold,separator=|"`` or a mapping.
+        fields: the names of the fields where they are not those of ``FIELDS``, what separates several answers in one
+            text, and how a table is written: ``"question=q,answer=gold,separator=|,delimiter=;"`` or a mapping.
 
-    Answers may be a list, also one written as text, and MuSiQue's ``answer_aliases`` are answers too. A missing id is
-    made from the row. A question without an answer is asked but not scored, with a warning. Raises ``DataError`` with
-    the place and field that is wrong.
+    Answers may be a text, a number, a list, also one written as text, or the forms of TriviaQA, SQuAD and KILT; aliases
+    are answers too. Where several columns could hold the golds, what only golds are called is taken (and said), else
+    the one that holds all the others. A missing id is made from the row. A question without an answer, or marked as
+    one (``FLAGS``), is asked but not scored, with a warning. Raises ``DataError`` with the place and field that is
+    wrong, and where two columns disagree on the golds.
     """
     chosen = tabular.parse_fields(fields, FIELDS)
     if isinstance(source, str | Path) and (queries := Path(source, BEIR)).is_file():
         source = queries
-    rows = list(tabular.read_rows(source))
+    rows = list(tabular.read_rows(source, chosen, FIELDS, BARE))
     if not rows:
         shown = source if isinstance(source, str | Path) else type(source).__name__
         raise DataError(f"{shown}: holds no question")
-    questions = check_ids((placed.place, _read_question(placed, chosen)) for placed in rows)
-    unscored = [row.place for row, question in zip(rows, questions, strict=True) if not question.golds]
+    golds = _find_golds(rows, chosen)
+    questions = check_ids((placed.place, _read_question(placed, chosen, golds)) for placed in rows)
+    without = [row for row, question in zip(rows, questions, strict=True) if not question.golds]
+    marked = [row for row in without if _is_marked(row)]
+    unscored = [row for row in without if row not in marked] if marked else without
+    if marked:
+        told = f"{len(marked)} of {len(rows)} are marked as unanswerable ({' or '.join(FLAGS)})"
+        warnings.warn(f"{told}, {marked[0].place} first, so they are asked and not scored", stacklevel=3)
     if len(unscored) == len(rows):
         remedy = f"so none is scored; {tabular.list_fields(rows[-1])}, as in --fields answer=COLUMN"
         warnings.warn(f"no question has an answer, {remedy}", stacklevel=3)
     elif unscored:
         why = "so they are not scored; pandas reads texts such as NA as missing, unless keep_default_na=False"
-        warnings.warn(f"{len(unscored)} of {len(rows)} have no answer, {unscored[0]} first, {why}", stacklevel=3)
+        warnings.warn(f"{len(unscored)} of {len(rows)} have no answer, {unscored[0].place} first, {why}", stacklevel=3)
     return questions
+
+
+def _find_golds(rows: Sequence[Placed], fields: Mapping[str, str]) -> Sequence[str]:
+    """The columns that hold the golds, judged by all rows: where one may be empty, no other takes its place."""
+    if "answer" in fields:
+        return (fields["answer"],)
+    columns = dict.fromkeys(key for placed in rows for key in placed.record)
+    named = [name for name in NAMED_GOLDS if name in columns]
+    if "user_input" in columns and "reference" in columns:  # ragas since 0.2
+        named.append("reference")
+    if any(isinstance(placed.record.get("output"), list) for placed in rows):  # KILT; FlashRAG's output is a model's
+        named.append("output")
+    others = [name for name in ANSWERS if name in columns]
+    if named and others:
+        told = f"the golds are read from {' and '.join(named)}, not from {' and '.join(others)}"
+        warnings.warn(f"{told}, which a model may have answered; where that is wrong, say answer=COLUMN", stacklevel=4)
+    return named or others
 
 
 def check_ids(placed: Iterable[tuple[str, Question]]) -> list[Question]:
@@ -88,21 +126,40 @@ def check_ids(placed: Iterable[tuple[str, Question]]) -> list[Question]:
     return questions
 
 
-def _read_question(placed: Placed, fields: Mapping[str, str]) -> Question:
-    if "answer" in placed.record and "answers" in placed.record and "answer" not in fields:
-        raise DataError(
-            f"{placed.place}: has both 'answer' and 'answers'; give one of them, or say which with --fields"
-        )
-    values = {name: tabular.pick_value(placed, name, FIELDS[name], fields) for name in ("id", "question", "answer")}
-    for name in ("question", "answer"):
-        if values[name] is None and (name == "question" or name in fields):
-            has = tabular.list_fields(placed)
-            raise DataError(f"{placed.place}: has no {name}; {has}, as in --fields {name}=COLUMN")
+def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[str]) -> Question:
+    values = {name: tabular.pick_value(placed, name, FIELDS[name], fields) for name in ("id", "question", "aliases")}
+    if values["question"] is None:
+        has = tabular.list_fields(placed)
+        raise DataError(f"{placed.place}: has no question; {has}, as in --fields question=COLUMN")
     text = tabular.text_of(placed, "question", values["question"])
     id = str(placed.number) if values["id"] is None else tabular.text_of(placed, "id", values["id"])
-    aliases = tabular.pick_value(placed, "aliases", ("answer_aliases",), {})
-    golds = () if values["answer"] is None else _read_golds(placed, values["answer"], aliases, fields.get("separator"))
+    separator, golds = fields.get("separator"), tuple[str, ...]()
+    found = {name: tabular.pick_value(placed, "answer", (name,), {}) for name in columns}
+    if "answer" in fields and found[fields["answer"]] is None:
+        raise DataError(f"{placed.place}: has no answer; {tabular.list_fields(placed)}, as in --fields answer=COLUMN")
+    of = {name: _read_golds(placed, value, separator) for name, value in found.items() if value is not None}
+    if of and not _is_marked(placed):
+        golds = max(of.values(), key=len)
+        if any(not {*texts} <= {*golds} for texts in of.values()):
+            both = " and ".join(map(repr, of))
+            raise DataError(
+                f"{placed.place}: has both {both}, which differ; say which has the golds with --fields answer="
+            )
+        if golds and values["aliases"] is not None:
+            golds = tuple(dict.fromkeys((*golds, *_read_golds(placed, values["aliases"], separator, least=0))))
     return _make_question(placed.place, id, text, golds)
+
+
+def _is_marked(placed: Placed) -> bool:
+    """Whether a row says that its question has no answer. Raises ``DataError`` for a value that says neither."""
+    said = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "none": None, "": None}
+    for name, none in FLAGS.items():
+        value = str(tabular.pick_value(placed, name, (name,), {})).strip().lower().removesuffix(".0")
+        if value not in said:
+            raise DataError(f"{placed.place}: {name} is {value[:40]!r}; give true or false, or leave it out")
+        if said[value] is none:
+            return True
+    return False
 
 
 def _make_question(place: str, id: str, text: str, golds: tuple[str, ...]) -> Question:
@@ -114,33 +171,62 @@ def _make_question(place: str, id: str, text: str, golds: tuple[str, ...]) -> Qu
         raise DataError(f"{place}: {error}") from None
 
 
-def _read_golds(placed: Placed, answer: Any, aliases: Any, separator: str | None) -> tuple[str, ...]:
-    """The answers and their aliases; each once."""
-    values = [one for of in (answer, aliases) if of is not None for one in _list_answers(of, separator)]
-    plain = [("no", "yes")[one] if isinstance(one, bool) else one for one in values]  # as StrategyQA has them
-    golds = [tabular.text_of(placed, "answer", one).strip() for one in plain]
-    if not any(golds):
-        raise DataError(f"{placed.place}: the answer is empty; give at least one text that counts as right")
-    return tuple(dict.fromkeys(gold for gold in golds if gold))
-
-
-def _list_answers(value: Any, separator: str | None) -> Sequence[Any]:
-    """The answers in a list, also one written as text (PopQA), or in a text that a separator splits."""
+def _read_golds(placed: Placed, value: Any, separator: str | None, least: int = 1) -> tuple[str, ...]:
+    """The texts of an answer, each once; none for SQuAD 2's and KILT's ways to say so."""
     if isinstance(value, str):
-        value = value.split(separator) if separator else _parse_list(value)
-    elif hasattr(value, "tolist"):  # an array, which pandas makes of lists in parquet
+        value = value.split(separator) if separator else _parse_text(value)
+    golds = dict.fromkeys(_gold_text(placed, one).strip() for one in _golds_in(placed, value))
+    golds.pop("", None)
+    forms = value if isinstance(value, list | tuple) else [value]
+    if len(golds) < least and not any(isinstance(one, Mapping) for one in forms):
+        raise DataError(f"{placed.place}: the answer is empty; give at least one text that counts as right")
+    return tuple(golds)
+
+
+def _golds_in(placed: Placed, value: Any) -> Iterator[Any]:
+    """What counts as right in a value of any of the usual forms."""
+    if getattr(value, "ndim", 0):  # an array, which pandas makes of lists in parquet
         value = value.tolist()
-    return value if isinstance(value, list | tuple) else [value]
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _golds_in(placed, one)
+    elif isinstance(value, Mapping):
+        of = {str(key).lower(): one for key, one in value.items()}
+        names = next((names for names in GOLDS_IN if names[0] in of), None)
+        if names is None and not of.keys() <= {"provenance", "meta"}:  # of KILT
+            fields = ", ".join(map(str, value))[:80]
+            remedy = "give a text, a list of texts, or TriviaQA's value and aliases, SQuAD's text, KILT's answer"
+            raise DataError(f"{placed.place}: the answer is a mapping with the fields {fields}; {remedy}")
+        for name in names or ():
+            if of.get(name) not in (None, UNTOLD):
+                yield from _golds_in(placed, of[name])
+    else:
+        yield value
 
 
-def _parse_list(text: str) -> Any:
-    """The list of texts that JSON, Python or numpy wrote; any other text as it is."""
-    if text.lstrip().startswith(("[", "(")):
-        commas = re.sub(r"""(['"])\s+(?=['"])""", r"\1, ", text)  # which numpy leaves out
-        for parse, written in ((json.loads, text), (ast.literal_eval, commas)):
+def _gold_text(placed: Placed, value: Any) -> str:
+    """A gold as its maker would write it: yes for True, as StrategyQA, and 3 for 3.0, which pandas makes of 3."""
+    if isinstance(value, bool | np.bool_):
+        return ("no", "yes")[bool(value)]
+    if isinstance(value, float | np.floating) and math.isfinite(value):
+        return str(int(value) if value == int(value) else value)
+    return str(value) if isinstance(value, Decimal) else tabular.text_of(placed, "answer", value)
+
+
+def _parse_text(text: str) -> Any:
+    """The list of texts, or the mapping, that JSON, Python or numpy wrote; any other text as it is."""
+    if text.lstrip().startswith(("[", "(", "{")):
+        commas = re.sub(r"""(['"])\s+(?=['"])""", r"\1, ", re.sub(r"array\((\[.*?\])[^()]*\)", r"\1", text, flags=re.S))
+        for parse, written in ((json.loads, text), (ast.literal_eval, commas)):  # numpy leaves commas out
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
                 values = parse(written)
-                if isinstance(values, list | tuple) and (not values or any(isinstance(one, str) for one in values)):
+                if isinstance(values, Mapping) and any(
+                    {*names} & {str(key).lower() for key in values} for names in GOLDS_IN
+                ):
+                    return values
+                if isinstance(values, list | tuple) and (
+                    not values or any(isinstance(one, str | Mapping) for one in values)
+                ):
                     return values
     return text
 

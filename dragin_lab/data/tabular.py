@@ -10,13 +10,14 @@ import gzip
 import json
 import math
 import numbers
-import warnings
+import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dragin_lab.data.tables import OPTIONS, SOUND, read_table
 from dragin_lab.errors import DataError, MissingPackageError
 from dragin_lab.files import as_path
 
@@ -27,10 +28,6 @@ _AT_ONCE = 1000  # rows of a table
 ACCEPTED = (
     f"a {', '.join(JSON_LINES + TABLES + PARQUET)} file, a folder saved by datasets, {HUB}OWNER/NAME[/CONFIG][#SPLIT], "
     "a DataFrame, a datasets.Dataset or an iterable of dictionaries"
-)
-_SOUND = (
-    "a whole file in UTF-8, with one JSON object a line, or rows as long as the first one, whose fields are quoted "
-    "where they hold quotation marks"
 )
 
 
@@ -52,8 +49,16 @@ def is_tabular(source: object) -> bool:
     return str(source).startswith(HUB) or path.name.lower().endswith(JSON_LINES + TABLES + PARQUET)
 
 
-def read_rows(source: Any) -> Iterator[Placed]:
+def read_rows(
+    source: Any,
+    fields: Mapping[str, str] | None = None,
+    usual: Mapping[str, Iterable[str]] | None = None,
+    bare: Mapping[int, Sequence[str]] | None = None,
+) -> Iterator[Placed]:
     """The records of a source (``ACCEPTED``), in order; the values of CSV and TSV files are all texts.
+
+    ``fields`` (``parse_fields``) and ``usual`` are the names that fields may have, ``bare`` those of the columns of a
+    table without a header, by their number. Hugging Face's classes come by their names, not their numbers.
 
     Raises ``DataError`` with the file and the row that is wrong and what would be accepted, ``MissingPackageError``
     where the package that reads the source is not installed.
@@ -61,14 +66,21 @@ def read_rows(source: Any) -> Iterator[Placed]:
     if not is_tabular(source):
         shown = source if isinstance(source, str | Path) else f"{type(source).__name__} {str(source)[:40]!r}"
         raise DataError(f"{shown}: holds no rows that can be read; give {ACCEPTED}")
+    options = {key: value for key, value in (fields or {}).items() if key in OPTIONS}
+    if options and not (isinstance(source, str | Path) and str(source).lower().endswith(TABLES)):
+        raise DataError(f"fields {options}: {str(source)[:60]} is no {', '.join(TABLES)} file; leave them out")
     if not isinstance(source, str | Path):
-        return _place(type(source).__name__, list_records(source) if hasattr(source, "itertuples") else source)
+        rows = list_records(source) if hasattr(source, "itertuples") else _name_classes(source)
+        return _place(type(source).__name__, rows)
     name, path = str(source).lower(), as_path(source, DataError)
     if name.startswith(HUB) or path.is_dir():
         return _place(str(source), _read_data_set(source))
     if name.endswith(JSON_LINES):
         return read_json_lines(path)
-    return _place(str(path), _read_parquet(path) if name.endswith(PARQUET) else _read_table(path))
+    if name.endswith(PARQUET):
+        return _place(str(path), _read_parquet(path))
+    known = {*(fields or {}).values(), *(one for names in (usual or {}).values() for one in names)}
+    return _place(str(path), read_table(path, options, known, bare or {}))
 
 
 def read_json_lines(path: Path) -> Iterator[Placed]:
@@ -93,42 +105,32 @@ def _place(name: str, records: Iterable[Any]) -> Iterator[Placed]:
             yield Placed(place, number, record)
     except (ValueError, OSError, EOFError, RecursionError, zlib.error, csv.Error) as error:
         why = error.msg if isinstance(error, json.JSONDecodeError) else " ".join(str(error).split())[:200]
-        raise DataError(f"{name}, after row {number}: cannot be read ({why}); give {_SOUND}") from error
-
-
-def _read_table(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows below a header, separated by commas or tabs and quoted as CSV writers do."""
-    import pandas as pd
-
-    tabs = ".tsv" in path.name.lower()
-    csv.field_size_limit(1 << 30)  # characters, of pandas' strict engine, in the whole process
-    frames = pd.read_csv(
-        path, sep="\t" if tabs else ",", dtype=str, keep_default_na=False, encoding="utf-8-sig",
-        engine="python", chunksize=_AT_ONCE,
-    )  # fmt: skip
-    rows = 0
-    for frame in frames:
-        if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for an index
-            raise DataError(f"{path}, row {rows + 1}: has more fields than the first line; give {_SOUND}")
-        short = frame.isna().any(axis=1).to_numpy()
-        if short.any():
-            raise DataError(
-                f"{path}, row {rows + short.argmax() + 1}: has fewer fields than the first line; give {_SOUND}"
-            )
-        if tabs and (broken := frame.map(lambda value: "\n" in value and "\t" in value).any(axis=1).to_numpy()).any():
-            warnings.warn(
-                f"{path}, row {rows + broken.argmax() + 1}: a field goes over several lines and holds tabs; where a "
-                "quotation mark opens it by mistake, rows below are lost in it: double the marks inside a field",
-                stacklevel=2,
-            )
-        rows += len(frame)
-        yield from list_records(frame)
+        raise DataError(f"{name}, after row {number}: cannot be read ({why}); give {SOUND}") from error
 
 
 def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
     with _import("pyarrow.parquet", path).ParquetFile(path) as file:
-        for batch in file.iter_batches(_AT_ONCE):
-            yield from batch.to_pylist()
+        schema, features = file.schema_arrow, None
+        if b'"ClassLabel"' in (schema.metadata or {}).get(b"huggingface", b""):
+            features = _import("datasets", path).Features.from_arrow_schema(schema)
+        yield from _name_classes((row for batch in file.iter_batches(_AT_ONCE) for row in batch.to_pylist()), features)
+
+
+def _name_classes(rows: Iterable[Any], features: Any = None) -> Iterable[Any]:
+    """Rows of ``datasets`` with the names of classes in place of the numbers that it stores; -1 is none."""
+    features = features or getattr(rows, "features", None)
+    if not isinstance(features, Mapping) or "ClassLabel(" not in str(features):
+        return rows
+    return (_name_class(dict(features), row) for row in rows)
+
+
+def _name_class(feature: Any, value: Any) -> Any:
+    if hasattr(feature, "int2str") and isinstance(value, numbers.Integral):
+        return feature.int2str(int(value)) if int(value) >= 0 else None
+    if isinstance(feature, Mapping) and isinstance(value, Mapping):
+        return {key: _name_class(feature.get(key), one) for key, one in value.items()}
+    inner = feature[0] if isinstance(feature, list) else getattr(feature, "feature", None)
+    return [_name_class(inner, one) for one in value] if isinstance(value, list) and inner is not None else value
 
 
 def list_records(frame: Any) -> Iterator[dict[str, Any]]:
@@ -154,10 +156,10 @@ def _read_data_set(source: str | Path) -> Any:
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f"{name}: cannot be loaded by datasets ({' '.join(str(error).split())[:200]})") from None
     if not isinstance(data_set, Mapping):
-        return data_set
+        return _name_classes(data_set)
     if len(data_set) != 1:
         raise DataError(f"{name}: holds the splits {', '.join(data_set)}; say which, as {HUB}NAME#SPLIT, or give it")
-    return next(iter(data_set.values()))
+    return _name_classes(next(iter(data_set.values())))
 
 
 def _import(package: str, source: str | Path) -> Any:
@@ -171,14 +173,17 @@ def _import(package: str, source: str | Path) -> Any:
 
 
 def parse_fields(text: str | Mapping[str, str] | None, names: Mapping[str, Any]) -> dict[str, str]:
-    """``"id=doc_id,text=contents"`` as {"id": "doc_id", "text": "contents"}; the keys must be among ``names``."""
+    """``"id=doc_id,text=contents"`` as {"id": "doc_id", "text": "contents"}; the keys must be among ``names``.
+
+    Of a table they may say more (``OPTIONS``): "delimiter=;,encoding=cp1252,header=no".
+    """
     if isinstance(text, str):
-        pairs = [part.partition("=") for part in text.split(",")]
-        text = {key.strip(): value.strip() for key, _, value in pairs}
+        pairs = [part.partition("=") for part in re.split(r",(?=\s*\w+\s*=)", text)]
+        text = {key.strip(): value.strip() or value for key, _, value in pairs}  # a tab is a delimiter
     if text is not None and not isinstance(text, Mapping):
         raise DataError(f"fields={str(text)[:60]!r}: give a text such as {next(iter(names))}=COLUMN, or a mapping")
     fields = dict(text or {})
-    if wrong := [key for key, value in fields.items() if key not in names or not value]:
+    if wrong := [key for key, value in fields.items() if key not in {**names, **OPTIONS} or not value]:
         form = ",".join(f"{name}=COLUMN" for name in names)
         raise DataError(f"fields {fields}: {wrong[0]!r} cannot be set so; write {form}, as many of them as needed")
     return fields

@@ -1,29 +1,31 @@
 """From text to index terms, for passages and queries alike: tantivy's analysis for English, in memory and on disk.
 
-Canonically equivalent texts have the same terms (Unicode UAX 15). Each ideograph, each Hiragana and each run of
-Katakana is a term (UAX 29, as in Elasticsearch's standard tokenizer). Other words are runs of letters and digits in
-lower case, without Lucene's 33 stop words and the "'s" of a possessive, stemmed by Snowball's English stemmer. The
-plural s of an acronym is removed ("MSCs"; the stemmer keeps it where a word has no vowel).
+Canonically equivalent texts have the same terms (Unicode UAX 15), and so have texts that look the same: characters
+that carry no text are left out. Each ideograph, each Hiragana and each run of Katakana is a term (UAX 29, as in
+Elasticsearch's standard tokenizer). Other words are runs of letters and digits with their marks, in Lucene's lower
+case, without its 33 stop words and the "'s" of a possessive, stemmed by Snowball's English stemmer. The plural s of an
+acronym is removed ("MSCs"; the stemmer keeps it where a word has no vowel).
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from functools import lru_cache
 
 from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
-from dragin_lab.text import compose
+from dragin_lab.text import fold_letters
 
 #: Name of the analysis in fingerprints; change it whenever a text may give other terms.
-NAME = "english-3"
+NAME = "english-4"
 
-#: What ``fingerprint`` analyses: stems, possessives, joined words, numbers, other scripts.
+#: What ``fingerprint`` analyses: stems, possessives, joined words, numbers, other scripts, marks.
 _SAMPLE = (
     "The U.S. directors' generalizations possibly sky, Wajda’s 1,000.5 re-elected O'Brien's e_mail dying technology "
     "café ΣΊΣΥΦΟΣ İstanbul Москвы שלום العربية 東京タワー ภาษาไทย 한국어 ﬁlm naïve x86 H2O DNAs MSCs "
-    "cafe\u0301 Galaxy S 北京の333メートル"
+    "cafe\u0301 Galaxy S 北京の333メートル शक्ति Алекса́ндр Zu\u00adrich"
 )
 #: The apostrophes are those of Lucene's possessive filter.
 _POSSESSIVES, _ACRONYMS = re.compile(r"['’＇](?<=\w.)[sS]\b"), re.compile(r"s\b(?<=[A-Z]{2}s)")
@@ -32,11 +34,18 @@ _EAST_ASIAN = re.compile(
     "[\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]|[\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f]+"
 )
-
+#: Combining marks: all have codes below 0x1f000 but variation selectors, which carry no text.
+_MARKS = {code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")}
+_RUNS = zip(
+    sorted(m for m in _MARKS if m - 1 not in _MARKS), sorted(m for m in _MARKS if m + 1 not in _MARKS), strict=True
+)
+_WORD = re.compile(rf"[^\W_]+(?:[{''.join(f'{chr(a)}-{chr(b)}' for a, b in _RUNS)}]+[^\W_]*)*")
+#: Spaces for what is no letter and no digit.
+_ASCII = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 #: The analysis for ``prepare_text`` texts; words of more than 255 bytes, such as encoded pictures, are left out.
 ANALYZER = (
-    TextAnalyzerBuilder(Tokenizer.simple())
+    TextAnalyzerBuilder(Tokenizer.whitespace())
     .filter(Filter.remove_long(256))
     .filter(Filter.lowercase())
     .filter(Filter.stopword("english"))
@@ -46,9 +55,11 @@ ANALYZER = (
 
 
 def prepare_text(text: str) -> str:
-    """A text in composed form, with spaces around East Asian words, without possessives and the plural of acronyms."""
-    text = text if text.isascii() else _EAST_ASIAN.sub(r" \g<0> ", compose(text))
-    return _ACRONYMS.sub("", _POSSESSIVES.sub("", text))
+    """The words of a text with spaces between them, without possessives and the plural of acronyms."""
+    if not text.isascii():
+        text = _EAST_ASIAN.sub(r" \g<0> ", fold_letters(text))
+    text = _ACRONYMS.sub("", _POSSESSIVES.sub("", text))
+    return text.translate(_ASCII) if text.isascii() else " ".join(_WORD.findall(text))
 
 
 def terms(text: str) -> list[str]:

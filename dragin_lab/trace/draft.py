@@ -21,8 +21,13 @@ from dragin_lab.errors import SettingError
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-#: A word: between white space, and each character of such a script.
-WORD = re.compile(f"[{_UNSPACED}]|[^\\s{_UNSPACED}]+")
+#: Of these their marks, which belong to the letter before (UAX 29, WB4): vowels, tones, viramas, voiced sounds.
+_MARKS = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1059\u105e-\u1060\u1062-\u1064"
+    "\u1067-\u106d\u1071-\u1074\u1082-\u108d\u108f\u109a-\u109d\u17b4-\u17d3\u17dd\u3099\u309a"
+)
+#: A word: between white space, and each letter of such a script.
+WORD = re.compile(f"[{_UNSPACED}][{_MARKS}]*|[^\\s{_UNSPACED}]+")
 
 
 class Word(NamedTuple):

@@ -127,6 +127,24 @@ def test_the_papers_read_the_phrase_in_any_capitals() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        r"\boxed{Bo Ek}", r"$\boxed{\text{Bo Ek}}$", r"\boxed{\textbf{Bo Ek}}, as shown", r"\mathrm{Bo} \emph{Ek}",
+        "<b>Bo Ek</b>", "<b><i>Bo Ek</i></b>", "<b>Bo Ek", "<answer> Bo Ek. </answer>", "[Bo Ek](http://a.b/c_(d))",
+        "Bo Ek [1]", "Bo Ek[1][2]", "Bo Ek. [1, 3]", "Bo Ek【2】", "<b>Bo Ek</b>\u200b [2]",
+    ],
+)  # fmt: skip
+def test_what_stands_around_an_answer_is_no_part_of_it_in_the_papers_variant(text: str) -> None:
+    assert score_answer(read_answer(f"The answer is {text}."), ["Bo Ek"])["em"] == 1
+    assert extract_answer(f"the answer is {text}") == text  # as released
+
+
+@pytest.mark.parametrize("text", ["[1]", "<b>", "vector<int>", "x < y > z", r"\frac{1}{2}", "[1905]", "İzmir", "AC/DC"])
+def test_what_is_nothing_else_stays_in_an_answer(text: str) -> None:
+    assert read_answer(f"The answer is {text}.") == text
+
+
+@pytest.mark.parametrize(
     ("prediction", "gold", "em", "f1"),
     [
         ("", "The The", 0, 0),
@@ -141,6 +159,10 @@ def test_the_papers_read_the_phrase_in_any_capitals() -> None:
         ("Bo Ek！", "Bo Ek", 1, 1),
         ("Ek’s Road", "Ek's Road", 0, 0.5),
         ("A股 Bo", "a股", 0, 0.8),
+        ("Istanbul", "İSTANBUL", 1, 1),
+        *(("Zurich", f"Zu{mark}rich{mark}", 1, 1) for mark in "\u200b\u00ad\u200e\u2060\ufeff"),
+        ("a\u0331 x", "x", 0, 2 / 3),  # a letter with a mark is no article
+        ("ที่", "ทา", 0, 0),  # a vowel and a tone belong to their letter
     ],
 )
 def test_scores_of_canonical_texts_and_of_ideographs(prediction: str, gold: str, em: float, f1: float) -> None:

@@ -207,8 +207,49 @@ def test_aliases_of_an_answer_are_answers() -> None:
         ({"id": 42, "subj": "x", "question": "Who?", "possible_answers": '["Ada", "A."]'}, "42", ("Ada", "A.")),
         ({"id": "2hop__1", "question": "Who?", "answer": "Ada", "answer_aliases": ["A."]}, "2hop__1", ("Ada", "A.")),
         ({"_id": "5a8b", "question": "Who?", "answer": "Ada", "type": "bridge", "context": []}, "5a8b", ("Ada",)),
+        (
+            {
+                "question": "Who?",
+                "question_id": "t1",
+                "answer": {"value": "Ada", "aliases": ["A.", "Ada"], "type": "x"},
+            },
+            "t1",
+            ("Ada", "A."),
+        ),
+        (
+            {"question": "Who?", "answer": {"Value": "Ada", "Aliases": ["A."], "HumanAnswers": ["Ad"]}},
+            "1",
+            ("Ada", "A.", "Ad"),
+        ),
+        (
+            {"id": "s1", "question": "Who?", "answers": {"text": ["Ada", "A."], "answer_start": [3, 9]}},
+            "s1",
+            ("Ada", "A."),
+        ),
+        ({"question": "Who?", "answers": [{"text": "Ada", "answer_start": 3}]}, "1", ("Ada",)),
+        (
+            {
+                "question": "Who?",
+                "answers": "{'text': array(['Ada', 'A.'], dtype=object), 'answer_start': array([3, 9])}",
+            },
+            "1",
+            ("Ada", "A."),
+        ),
+        (
+            {"id": "k", "input": "Who?", "output": [{"answer": "Ada"}, {"provenance": []}, {"answer": ""}]},
+            "k",
+            ("Ada",),
+        ),
+        ({"question": "Who?", "answer": "Bo", "contexts": ["x"], "ground_truth": "Ada"}, "1", ("Ada",)),
+        ({"user_input": "Who?", "response": "Bo", "retrieved_contexts": [], "reference": "Ada"}, "1", ("Ada",)),
+        ({"id": "f", "question": "Who?", "golden_answers": ["Ada"], "output": {"pred": "Bo"}}, "f", ("Ada",)),
+        ({"question": "Who?", "answer": "Ada", "aliases": ["A."]}, "1", ("Ada", "A.")),
+        ({"question": "Who?", "answer": "Ada", "answers": ["A.", "Ada"]}, "1", ("A.", "Ada")),
+        *(
+            ({"question": "Who?", "answer": number}, "1", (text,))
+            for number, text in ((3.5, "3.5"), (3.0, "3"), (-2, "-2"))
+        ),
     ],
-    ids=["FlashRAG", "FlashRAG's StrategyQA", "PopQA", "MuSiQue", "HotpotQA as JSON lines"],
 )
 def test_the_forms_of_other_data_sets_need_no_fields(row: dict[str, Any], id: str, golds: tuple[str, ...]) -> None:
     (question,) = load([row])
@@ -222,6 +263,92 @@ def test_the_queries_of_beir_are_asked_and_not_scored(tmp_path: Path) -> None:
     for source in (tmp_path, [row]):
         with pytest.warns(UserWarning, match="no question has an answer"):
             assert load(source) == [Question("1", "Who?")]
+
+
+@pytest.mark.parametrize("empty", [None, float("nan")])
+def test_a_models_answer_never_takes_the_place_of_a_missing_gold(empty: Any) -> None:
+    rows = [{"question": f"{i}?", "answer": "a model's", "ground_truth": gold} for i, gold in enumerate(["Ada", empty])]
+    with pytest.warns(UserWarning, match="the golds are read from ground_truth, not from answer"):
+        assert [q.golds for q in load(rows)] == [("Ada",), ()]
+    assert load(rows, fields="answer=answer")[1].golds == ("a model's",)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        {"answerable": False},
+        {"answerable": "False"},
+        {"is_impossible": True},
+        {"is_impossible": 1},
+        {"answers": {"text": []}},
+    ],
+)
+def test_a_question_without_an_answer_by_its_makers_is_not_scored(mark: dict[str, Any]) -> None:
+    gold = {} if "answers" in mark else {"answer": "Oslo", "answer_aliases": ["Christiania"]}
+    rows = [{"id": "1", "question": "Where?"} | gold | mark, {"id": "2", "question": "Where?", "answer": "Oslo"}]
+    with pytest.warns(UserWarning, match="1 of 2 (have no answer|are marked as unanswerable)"):
+        assert [q.golds for q in load(rows)] == [(), ("Oslo",)]
+
+
+def test_classes_of_hugging_face_come_by_their_names(tmp_path: Path) -> None:
+    hub = pytest.importorskip("datasets")
+    rows, names = {"question": ["Is it?", "Is it so?"], "answer": [1, 0], "aliases": [[1], [0, 1]]}, ["no", "yes"]
+    label = hub.ClassLabel(names=names)
+    features = hub.Features(question=hub.Value("string"), answer=label, aliases=hub.Sequence(label))
+    data = hub.Dataset.from_dict(rows, features=features)
+    data.save_to_disk(str(tmp_path / "saved"))
+    data.to_parquet(tmp_path / "q.parquet")
+    for source in (data, tmp_path / "saved", tmp_path / "q.parquet"):
+        assert [q.golds for q in load(source)] == [("yes",), ("no", "yes")]
+
+
+WHO = Question("1", "who won", ("Bo Ek", "Ek, Bo"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "encoding", "says"),
+    [
+        ("nq-test.csv", "who won\t['Bo Ek', 'Ek, Bo']\nwho lost\t['Cy Orr']\n", "utf-8", "delimiter=tab,header=no"),
+        (
+            "q.csv",
+            "question;answers\nwho won;\"['Bo Ek', 'Ek, Bo']\"\nwho lost;Cy Orr\n",
+            "utf-8",
+            "delimiter=semicolon;",
+        ),
+        (
+            "q.tsv",
+            "answers,question\n\"['Bo Ek', 'Ek, Bo']\",who won\nCy Orr,who lost\n",
+            "utf-16",
+            "comma,encoding=utf-16",
+        ),
+        (
+            "q.csv",
+            "question,answers,by\nwho won,\"['Bo Ek', 'Ek, Bo']\",Zo\xeb\nwho lost,Cy Orr,\n",
+            "cp1252",
+            "encoding=cp1252",
+        ),
+    ],
+)
+def test_how_a_table_is_written_is_seen_and_said(
+    tmp_path: Path, name: str, text: str, encoding: str, says: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    with pytest.warns(UserWarning, match=f"{name}: read with .*{says}"):
+        assert load(path) == [WHO, Question("2", "who lost", ("Cy Orr",))]
+
+
+def test_fields_say_how_a_table_is_written(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    path = tmp_path / "q.csv"
+    path.write_bytes("Zo\xeb|who won\n".encode("cp1252"))
+    fields = "delimiter=|,encoding=cp1252,header=no,question=2,answer=1"
+    assert load(path, fields=fields) == [Question("1", "who won", ("Zo\xeb",))]
+    assert not recwarn.list
+    for wrong, says in (("encoding=u8x", "is unknown"), ("delimiter=ab", "is none"), ("header=2", "give yes or no")):
+        with pytest.raises(DataError, match=says):
+            load(path, fields=wrong)
+    with pytest.raises(DataError, match=r"no \.csv.* file; leave them out"):
+        load([{"question": "Who?"}], fields="header=no")
 
 
 def test_an_index_with_a_name_is_a_column() -> None:
@@ -247,12 +374,15 @@ def test_a_question_has_one_id_in_both_forms_of_an_accent() -> None:
         (["{"], r"own\.jsonl, after row 0: cannot be read \(Expecting property name"),
         (["", ""], "holds no question"),
         (["[1]"], "row 1: is list .*; every row is a dictionary or JSON object"),
-        ([{"question": "Who?", "answer": 1.5}], "the answer is float '1.5'; it must be a text"),
+        ([{"question": "Who?", "answer": float("inf")}], "the answer is float 'inf'; it must be a text"),
+        ([{"question": "Who?", "answer": {"spans": ["a"]}}], "the answer is a mapping with the fields spans; give a"),
+        ([{"question": "Who?", "answer": "a", "is_impossible": "perhaps"}], "is_impossible is 'perhaps'; give"),
+        ([{"question": "Who?", "golden_answers": "a", "ground_truth": "b"}], "both 'golden_answers' and 'gr"),
         ([{"question": "Who?", "answers": []}], "the answer is empty; give at least one"),
         ([{"question": "Who?", "answer": "[]"}], "the answer is empty; give at least one"),
         ([{"question": "Who?", "answer": '["a", null]'}], "the answer is NoneType"),
         ([{"question": "Who?", "answers": ["a", None]}], "the answer is NoneType"),
-        ([{"question": "Who?", "answer": "a", "answers": ["a"]}], "both 'answer' and 'answers'"),
+        ([{"question": "Who?", "answer": "a", "answers": ["b"]}], "both 'answer' and 'answers'"),
         ([{"id": 1.5, "question": "Who?", "answer": "a"}], "the id is float '1.5'"),
         ([{"id": "2", "question": "Who?", "answer": "a"}, "", {"question": "Who?", "answer": "a"}],
          r"row 2: the id '2' was used before, at .*row 1; give every question its own"),

@@ -1,0 +1,153 @@
+"""Tables in CSV and TSV files: what separates their fields, their encoding, and whether their first line is a header.
+
+All three are read off the file's first megabyte. What is not as its name promises is said in one line, and
+``fields="delimiter=;,encoding=cp1252,header=no"`` says it instead.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dragin_lab.errors import DataError
+
+#: What ``fields`` may say of a table, beside the names of its columns.
+OPTIONS: dict[str, tuple[str, ...]] = {"delimiter": (), "encoding": (), "header": ()}
+SOUND = (
+    "a whole file in UTF-8, with one JSON object a line, or rows as long as the first one, whose fields are quoted "
+    "where they hold quotation marks; fields='delimiter=;,encoding=cp1252,header=no' says what a table has instead"
+)
+_NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
+_HEAD = 1 << 20  # bytes
+_LOOKED_AT = 20  # rows
+_AT_ONCE = 1000  # rows
+
+
+class Form(NamedTuple):
+    """How a table is written; ``names`` are its columns where no header says them."""
+
+    delimiter: str
+    encoding: str
+    names: list[str] | None
+
+
+def read_table(
+    path: Path, options: Mapping[str, str], known: Collection[str], bare: Mapping[int, Sequence[str]]
+) -> Iterator[dict[str, Any]]:
+    """The rows of a table by the names of its columns; all values are texts.
+
+    ``known`` are names that a header may have, ``bare`` the columns by their number where there is none. Raises
+    ``DataError`` for rows of another length than the first, and what pandas raises.
+    """
+    import pandas as pd
+
+    form = _find_form(path, options, known, bare)
+    csv.field_size_limit(1 << 30)  # characters, of pandas' strict engine, in the whole process
+    frames = pd.read_csv(
+        path, sep=form.delimiter, encoding=form.encoding, dtype=str, keep_default_na=False, engine="python",
+        chunksize=_AT_ONCE, names=form.names, header="infer" if form.names is None else None,
+    )  # fmt: skip
+    rows = 0
+    for frame in frames:
+        if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for an index
+            raise DataError(f"{path}, row {rows + 1}: has more fields than the first line; give {SOUND}")
+        short = frame.isna().any(axis=1).to_numpy()
+        if short.any():
+            raise DataError(
+                f"{path}, row {rows + short.argmax() + 1}: has fewer fields than the first line; give {SOUND}"
+            )
+        if form.delimiter == "\t":
+            broken = frame.map(lambda value: "\n" in value and "\t" in value).any(axis=1).to_numpy()
+            if broken.any():
+                warnings.warn(
+                    f"{path}, row {rows + broken.argmax() + 1}: a field goes over several lines and holds tabs; where "
+                    "a quotation mark opens it by mistake, rows below are lost in it: double the marks inside a field",
+                    stacklevel=2,
+                )
+        rows += len(frame)
+        columns = [str(column) for column in frame.columns]
+        yield from (dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False, name=None))
+
+
+def _find_form(
+    path: Path, options: Mapping[str, str], known: Collection[str], bare: Mapping[int, Sequence[str]]
+) -> Form:
+    usual = "\t" if ".tsv" in path.name.lower() else ","
+    opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
+    with opened(path, "rb") as file:
+        head = file.read(_HEAD)
+    encoding = _codec(options["encoding"]) if "encoding" in options else _find_encoding(head)
+    text = codecs.getincrementaldecoder(encoding)("replace").decode(head).removeprefix("\ufeff")
+    delimiter = options.get("delimiter", "")
+    delimiter = _NAMED.get(delimiter, delimiter)
+    if len(delimiter) > 1:
+        raise DataError(f"fields: delimiter={delimiter!r} is none; give one character, or {', '.join(_NAMED)}")
+    tried = [delimiter] if delimiter else list(dict.fromkeys((usual, *_NAMED.values())))
+    begins = {one: _first_rows(text, one) for one in tried}
+    names = {one: len({*rows[0]} & {*known}) if rows else 0 for one, rows in begins.items()}
+    found = max(tried, key=lambda one: names[one])  # the usual one where several do as well
+    if not names[found]:
+        even = [one for one, rows in begins.items() if len(rows and rows[0]) > 1 and len({*map(len, rows)}) == 1]
+        found = next((one for one in ("\t", usual, ";", "|") if one in even), tried[0])
+    first = begins[found][0] if begins[found] else []
+    if (header := options.get("header", "")) not in ("", "yes", "no"):
+        raise DataError(f"fields: header={header!r} is neither; give yes or no")
+    bares = header == "no" or (not header and not names[found] and bool(bare) and _is_data(first))
+    columns = [*map(str, range(1, len(first) + 1))]
+    if bares and len(first) in bare and not {*columns} & {*known}:
+        columns = ["id", bare[1][0]] if len(first) == 2 and first[0].isdecimal() else list(bare[len(first)])
+    form = Form(found, encoding, columns if bares else None)
+    spelt = next((name for name, one in _NAMED.items() if one == found), found)
+    said = {
+        f"delimiter={spelt}": found != usual and not delimiter,
+        f"encoding={encoding}": encoding != "utf-8-sig" and "encoding" not in options,
+        f"header=no (its columns are {', '.join(columns)})": bares and not header,
+    }
+    if told := ",".join(name for name, new in said.items() if new):
+        warnings.warn(f"{path}: read with {told}; where that is wrong, say it in fields", stacklevel=2)
+    return form
+
+
+def _first_rows(text: str, delimiter: str) -> list[list[str]]:
+    rows: list[list[str]] = []
+    try:
+        rows += islice(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)), _LOOKED_AT + 1)
+    except csv.Error:  # a field longer than csv takes, which pandas' reader judges
+        return rows
+    return rows[:-1] if len(rows) > _LOOKED_AT or len(text) >= _HEAD else rows  # the last may be cut
+
+
+def _is_data(first: Sequence[str]) -> bool:
+    """Whether a first line holds no names of columns: a number, a list, or a text as long as a sentence."""
+    if first == [*map(str, range(len(first)))]:  # what pandas calls columns without a name
+        return False
+    return any(re.fullmatch(r"-?\d+(\.\d+)?|\[.*\]|.*[.?!]|(\S+\s+){5,}.*", cell.strip(), re.DOTALL) for cell in first)
+
+
+def _codec(name: str) -> str:
+    try:
+        return "utf-8-sig" if codecs.lookup(name).name == "utf-8" else name
+    except LookupError:
+        raise DataError(f"fields: encoding={name!r} is unknown; give one such as utf-8, cp1252 or utf-16") from None
+
+
+def _find_encoding(head: bytes) -> str:
+    """UTF-8 where the bytes are; UTF-16 by its mark or its zeros, else Windows' cp1252 where they are text at all."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in head[:400]:
+        return "utf-16-le" if b"\0" in head[1:400:2] else "utf-16-be"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD)
+    except UnicodeDecodeError:
+        is_text = not re.search(rb"[\x00-\x08\x0b\x0e-\x1f\x81\x8d\x8f\x90\x9d]", head)
+        return "cp1252" if is_text else "utf-8-sig"
+    return "utf-8-sig"
