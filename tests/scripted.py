@@ -124,8 +124,12 @@ class ScriptedModel(Engine):
     def rows(self, ids: Sequence[int]) -> np.ndarray:
         """(n, n) float32 causal attention."""
         bare = [self._bare(i) for i in ids]
-        weights = [[self.looks.get(f"{q}>{k}", self.looks.get(k, 1.0)) for k in bare] for q in bare]
-        rows = np.tril(np.array(weights))  # (n, n)
+        weights = np.tile([self.looks.get(k, 1.0) for k in bare], (len(bare), 1))  # (n, n)
+        for pair, weight in self.looks.items():
+            q, paid, k = pair.partition(">")
+            if paid:
+                weights[np.ix_([one == q for one in bare], [one == k for one in bare])] = weight
+        rows = np.tril(weights)
         return (rows / rows.sum(1, keepdims=True)).astype(np.float32)
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
@@ -140,26 +144,31 @@ class ScriptedModel(Engine):
         say = self.script.pop(0)
         if isinstance(say, BaseException):
             raise say
-        ids = [*request.prefix, *(i for i, _, _ in self.tokenizer.cut(say.text)), EOS]
+        ids = [*request.prefix, *(i for i, _, _ in self.tokenizer.cut(say.text)), EOS][: request.max_new_tokens]
+        prompt = self.tokenizer.encode_with_offsets(request.prompt.text)
+        rows = self.rows([*prompt[0], *ids])  # (p + n, p + n)
         stopped, n = "", 0
         while not stopped:
             n += 1
-            early = self._made(request, say, ids[:n], rows_known=n - 1)
+            early = self._made(request, say, ids[:n], prompt, rows, rows_known=n - 1)
             stopped = request.stop.reached(early) or "length" * (n == request.max_new_tokens)
             stopped = "eos" if ids[n - 1] == EOS else stopped
             if watch is not None:
                 watch(early)
-        made = self._made(request, say, ids[:n], rows_known=n)
+        made = self._made(request, say, ids[:n], prompt, rows, rows_known=n)
         made.stopped, made.ended = stopped, True
         return made
 
-    def _made(self, draft: Write, say: Say, ids: list[int], rows_known: int) -> Draft:
+    def _made(
+        self, draft: Write, say: Say, ids: list[int], prompt: tuple[list[int], np.ndarray], all_rows: np.ndarray, *,
+        rows_known: int,
+    ) -> Draft:  # fmt: skip
         tokenizer, n = self.tokenizer, len(ids)
-        prompt_ids, prompt_offsets = tokenizer.encode_with_offsets(draft.prompt.text)
+        prompt_ids, prompt_offsets = prompt
         p = len(prompt_ids)
         bare = [self._bare(i) for i in ids]
         ends = [0, *(len(tokenizer.decode(ids[: i + 1], special=False)) for i in range(n))]
-        rows = self.rows([*prompt_ids, *ids])[p - 1 :]  # (n + 1, p + n)
+        rows = all_rows[p - 1 : p + n, : p + n]  # (n + 1, p + n)
         seen = [say.received.get(b, 0.2) if i < rows_known - 1 else 0.0 for i, b in enumerate(bare)]
         probability = 1 - np.array([say.doubt.get(b, 0.01) for b in bare])
         among = np.diag([say.received.get(b, 0.2) for b in bare[:-1]], -1)  # each token looks at the one before it

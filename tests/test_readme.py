@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dragin_lab.cli.app import status
 from dragin_lab.core.method import PAPERS
@@ -89,6 +95,44 @@ def test_a_newcomer_is_told_how_to_get_it_with_commands_that_are_there() -> None
     assert set(re.findall(r"(?:^|`)make ([\w-]+)", README, re.MULTILINE)) <= set(targets)
 
 
+def fresh_make(target: str, folder: Path) -> list[str]:
+    """What ``make`` would run for a target in a fresh checkout."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    own = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--dry-run", "--no-print-directory", target]
+    done = subprocess.run(command, cwd=folder, env=own, check=True, capture_output=True, text=True)
+    return done.stdout.replace("\\\n", " ").splitlines()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_each_of_the_first_commands_sets_up_a_fresh_machine_and_ci_runs_what_they_test(tmp_path: Path) -> None:
+    first = re.search(r"```\n(.*?)```", README, re.DOTALL)
+    assert first
+    does = {"demo": "dragin-lab demo", "lab": "jupyter lab notebooks/", "test": "notebooks tests"}
+    assert re.findall(r"^make (\w+) +#", first[1], re.MULTILINE) == list(does)
+    for target, ends in does.items():
+        *sets_up, last = fresh_make(target, tmp_path)
+        assert last.endswith(ends)
+        assert [text for text in ("-m venv", "pip install") if text not in "\n".join(sets_up)] == []
+    (ran,) = [line for line in fresh_make("ci", tmp_path) if line.endswith(does["test"])]
+    assert "--nbmake" in last
+    assert "--nbmake" in ran
+    assert "--tier all" in ran
+    assert "\nmake ci\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_the_commands_below_them_find_every_notebook_and_an_environment_that_can_run_them() -> None:
+    (command,) = re.findall(r"`pytest (--nbmake [^`]+)`", README)
+    collect = [sys.executable, "-m", "pytest", *shlex.split(command), "--collect-only"]
+    found = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True).stdout
+    assert [path.name for path in (ROOT / "notebooks").glob("*.ipynb") if f"notebooks/{path.name}" not in found] == []
+    (file,) = re.findall(r"`conda env create -f ([\w.]+)`", README)
+    pip = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["dependencies"][-1]["pip"]
+    assert {"nbmake", "pytest", "jupyterlab", "torch"} <= {re.split(r"[<>=\[]", one)[0] for one in pip}
+    assert [one for one in pip if one.startswith("llama-cpp")] == [], "it needs a compiler"
+
+
 def test_the_rooms_of_the_page_on_architecture_are_drawn_from_the_code() -> None:
     page = rooms.PAGE.read_text(encoding="utf-8")
     assert page == rooms.drawn(page), "run python -m tools.rooms"
@@ -149,7 +193,7 @@ def test_the_page_on_extending_runs_from_top_to_bottom() -> None:
 
 
 def test_what_it_points_to_is_there() -> None:
-    files = re.findall(r"(?:docs|notebooks|dragin_lab|tests|benchmarks)/[\w./-]*", README)
+    files = re.findall(r"(?:docs|notebooks|corpora|dragin_lab|tests|benchmarks)/[\w./-]*", README)
     assert files
     assert not [name for name in files if not (ROOT / name).exists()]
 

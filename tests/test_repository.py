@@ -79,6 +79,14 @@ def test_make_help_names_every_target() -> None:
     assert [name for name in targets if name != "help" and f'"make {name} ' not in MAKEFILE] == []
 
 
+def test_every_corpus_has_a_line_on_what_it_is_where_it_is_from_and_its_licence() -> None:
+    page = (ROOT / "corpora" / "README.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in page.splitlines() if row.startswith("| `")]
+    tracked = {path.name for path in (ROOT / "corpora").iterdir() if path.is_file()} - {"README.md"} | {"real_traces"}
+    assert {row[0].strip("`/") for row in rows} == tracked
+    assert all(len(row) == 4 and all(row) for row in rows)
+
+
 def test_version_stands_in_one_place() -> None:
     assert PROJECT["dynamic"] == ["version"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -83,7 +83,7 @@ def test_it_holds_every_file_of_the_package(wheel: Path) -> None:
     kinds = {Path(name).suffix for name in wanted}
     assert {".py", ".typed", ".css", ".html", ".json", ".jsonl", ".safetensors"} <= kinds
     assert any(name.endswith("licenses/LICENSE") for name in held)
-    assert not [name for name in held if name.startswith(("tests/", "tools/", "benchmarks/", "notebooks/"))]
+    assert not [name for name in held if name.startswith(("tests/", "tools/", "benchmarks/", "notebooks/", "corpora/"))]
 
 
 @pytest.mark.slow

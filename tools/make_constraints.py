@@ -1,7 +1,7 @@
 """Write constraints.txt and environment.yml from pyproject.toml.
 
 constraints.txt has one version of every package that a full installation pulls in, as pip resolves it; environment.yml
-lists the same requirements for conda. Without options every version stays as it is and only what came or went with
+lists them for conda, less what has to be built, on a Python that the tests run on. Without options every version stays as it is and only what came or went with
 pyproject.toml changes:
 
     python tools/make_constraints.py
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -42,10 +43,10 @@ def project() -> dict[str, Any]:
     return table
 
 
-def requirements(table: Mapping[str, Any]) -> list[str]:
-    """What a full installation asks for, as written in pyproject.toml."""
-    extras = table["optional-dependencies"]
-    return list(dict.fromkeys([*table["dependencies"], *(r for extra in (*EXTRAS, *BUILT) for r in extras[extra])]))
+def requirements(table: Mapping[str, Any], extras: Sequence[str] = (*EXTRAS, *BUILT)) -> list[str]:
+    """What an installation with these extras asks for, as written in pyproject.toml."""
+    asked = table["optional-dependencies"]
+    return list(dict.fromkeys([*table["dependencies"], *(r for extra in extras for r in asked[extra])]))
 
 
 def pins(text: str) -> dict[str, str]:
@@ -80,6 +81,7 @@ def constraints_text(versions: Mapping[str, str]) -> str:
 
 def environment_text(table: Mapping[str, Any]) -> str:
     """The text of environment.yml."""
+    tested = [int(minor) for minor in re.findall(r"Python :: 3\.(\d+)", "\n".join(table["classifiers"]))]
     lines = [
         "# For conda: conda env create -f environment.yml. The requirements of pyproject.toml, at the tested versions.",
         "# Written by tools/make_constraints.py.",
@@ -87,10 +89,10 @@ def environment_text(table: Mapping[str, Any]) -> str:
         "channels:",
         "  - conda-forge",
         "dependencies:",
-        f"  - python{table['requires-python']}",
+        f"  - python{table['requires-python']},<3.{max(tested) + 1}",
         "  - pip",
         "  - pip:",
-        *(f"      - {entry}" for entry in ("-c constraints.txt", "-e .", *requirements(table))),
+        *(f"      - {entry}" for entry in ("-c constraints.txt", "-e .", *requirements(table, EXTRAS))),
     ]
     return "\n".join(lines) + "\n"
 

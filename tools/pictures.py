@@ -71,7 +71,7 @@ def selects(trace: dl.Trace) -> bool:
 
 def mended_trace() -> dl.Trace:
     """The recorded trace of notebook 08 in which a passage mends what SmolLM2 invented."""
-    return dl.Trace.load(ROOT / "notebooks" / "real_traces" / "selected.trace")
+    return dl.Trace.load(ROOT / "corpora" / "real_traces" / "selected.trace")
 
 
 def shoot(program: str, page: Path, picture: Path, height: int, *, dark: bool) -> None:

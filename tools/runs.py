@@ -24,7 +24,7 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from tools.base import CHOSEN, ROOT, RUNS
 
-BOOKS = ROOT / "notebooks"
+CORPORA = ROOT / "corpora"
 #: Tokens of an answer, as in docs/results/almanac.md; self-ask's holds its questions too, and keeps its own default.
 NEW_TOKENS = 96
 QUESTIONS, BATCH = 50, 16  # of each benchmark, and of them side by side
@@ -63,11 +63,11 @@ def score_facts(lab: dl.Lab) -> Iterator[pd.DataFrame]:
 def main() -> None:
     lab = dl.Lab(cache=True)
     scores = pd.concat(score_facts(lab), ignore_index=True)
-    scores.to_csv(BOOKS / "almanac_facts.csv.gz", index=False, compression={"method": "gzip", "mtime": 0})
+    scores.to_csv(CORPORA / "almanac_facts.csv.gz", index=False, compression={"method": "gzip", "mtime": 0})
     for table, (benchmarks, methods) in TABLES.items():
         for name in benchmarks:
             lab.run(f"almanac/{name}", methods, output=RUNS / table, limit=QUESTIONS, batch_size=BATCH)
-        print(dl.Runs.load(RUNS / table).save(BOOKS / f"almanac_{table}.zip"))
+        print(dl.Runs.load(RUNS / table).save(CORPORA / f"almanac_{table}.zip"))
 
 
 if __name__ == "__main__":

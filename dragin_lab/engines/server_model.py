@@ -17,7 +17,7 @@ from dragin_lab.checks import count
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.check import Check
 from dragin_lab.engines.engine import Engine, OnToken
-from dragin_lab.engines.probe import Probed, write_probe
+from dragin_lab.engines.probe import write_probe
 from dragin_lab.engines.requests import (
     Completion,
     Detokenized,

@@ -68,10 +68,11 @@ def open_notebook(lab: Server, new_page: Pages) -> Iterator[Callable[[str], Note
 
 @pytest.fixture(scope="session")
 def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A JupyterLab on a copy of the notebooks."""
-    root = tmp_path_factory.mktemp("notebooks")
-    shutil.copytree(ROOT / "notebooks", root, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-    with jupyterlab(root, tmp_path_factory.mktemp("jupyter")) as server:
+    """A JupyterLab on a copy of the notebooks, beside a copy of what they read."""
+    root = tmp_path_factory.mktemp("lab")
+    for name in ("notebooks", "corpora"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    with jupyterlab(root / "notebooks", tmp_path_factory.mktemp("jupyter")) as server:
         yield server
 
 

@@ -65,12 +65,11 @@ def test_the_finished_runs_of_the_notebooks_are_of_all_methods_and_say_their_var
     assert set(names) == set(PAPERS)
     assert (names.count("flare"), names.count("dragin")) == (2, 2)
     for table, (benchmarks, methods) in runs.TABLES.items():
-        packed = dl.Runs.load(gallery.NOTEBOOKS / f"almanac_{table}.zip")
+        packed = dl.Runs.load(runs.CORPORA / f"almanac_{table}.zip")
         assert set(packed.names) == {method.label for method in methods}
         assert set(packed.datasets) == {f"almanac/{name}" for name in benchmarks}
     assert all(
-        name.endswith((" paper", " reference"))
-        for name in dl.Runs.load(gallery.NOTEBOOKS / "almanac_methods.zip").names
+        name.endswith((" paper", " reference")) for name in dl.Runs.load(runs.CORPORA / "almanac_methods.zip").names
     )
 
 

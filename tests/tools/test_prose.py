@@ -41,5 +41,5 @@ def test_commands_of_a_page_have_the_options_that_it_names(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_files_that_a_page_names_are_there(path: Path) -> None:
-    named = re.findall(r"`((?:docs|notebooks|dragin_lab|tests|benchmarks|tools)/[\w./-]+\.\w+)`", written(path))
+    named = re.findall(r"`((?:docs|notebooks|corpora|dragin_lab|tests|benchmarks|tools)/[\w./-]+\.\w+)`", written(path))
     assert [name for name in named if not (ROOT / name).exists()] == []
