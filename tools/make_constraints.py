@@ -1,8 +1,8 @@
 """Write constraints.txt and environment.yml from pyproject.toml.
 
 constraints.txt has one version of every package that a full installation pulls in, as pip resolves it; environment.yml
-lists them for conda, less what has to be built, on a Python that the tests run on. Without options every version stays as it is and only what came or went with
-pyproject.toml changes:
+lists them for conda, less what has to be built, on a Python that the tests run on. Without options every version stays
+as it is and only what came or went with pyproject.toml changes:
 
     python tools/make_constraints.py
     python tools/make_constraints.py --newest pandas --newest ray    # resolve these two again

@@ -25,35 +25,7 @@ T = TypeVar("T")
 
 #: Names, other words, stop words, numbers, scripts without spaces, accents, what no word is.
 WORDS = st.sampled_from(
-    [
-        "Bo",
-        "Ek",
-        "Li",
-        "Ada",
-        "film",
-        "directed",
-        "born",
-        "town",
-        "who",
-        "by",
-        "the",
-        "It",
-        "is",
-        "was",
-        "of",
-        "He",
-        "1905",
-        "19",
-        "é",
-        "naïve",
-        "電影",
-        "🎬",
-        "(",
-        ")",
-        "-",
-        "'",
-        "’",
-    ]
+    "Bo Ek Li Ada film directed born town who by the It is was of He 1905 19 é naïve 電影 🎬 ( ) - ' ’".split()  # noqa: SIM905
 )
 #: What ends a sentence, states the answer, opens another example, asks for a search.
 TURNS = st.sampled_from(
