@@ -80,8 +80,8 @@ def load_trace(kind: type[T], path: str | Path) -> T:
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise TraceFileError(f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read")
-        data: bytes | bytearray = path.read_bytes()
-        data = _unpack(data[len(SLIM) :]) if data.startswith(SLIM) else data
+        packed = path.read_bytes()
+        data = _unpack(packed[len(SLIM) :]) if packed.startswith(SLIM) else packed
         metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
         if (form := metadata.get("format")) != _format_of(kind):
             raise TraceFileError(f"{path}: {_FORMATS.get(str(form), 'not a trace (the weights of a model?)')}")
