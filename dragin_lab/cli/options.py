@@ -263,14 +263,11 @@ def check_parts(options: dict[str, Any]) -> None:
 
 
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
-    from dragin_lab.engines.load import open_model
+    from dragin_lab.engines.load import open_model, read_quantization
 
     loading = pick_settings(options["given"], LOADING)
     if (bits := loading.pop("quantization", None)) is not None:
-        from transformers import BitsAndBytesConfig
-
-        bits = choice("quantization", bits, ("4bit", "8bit"))
-        loading["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{bits}": True})
+        loading["quantization_config"] = read_quantization(bits)
     if isinstance(loading.get("heads"), int):
         loading["heads"] = [loading["heads"]]
     return open_model(options["model"], check=check, **loading)

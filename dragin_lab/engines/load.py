@@ -9,7 +9,7 @@ from inspect import signature
 from itertools import chain
 from typing import Any
 
-from transformers import AutoConfig
+from transformers import AutoConfig, BitsAndBytesConfig
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.checks import choice, is_embedded, shown
@@ -110,3 +110,8 @@ def _find_tokenizer(source: Any) -> Any:
         return embedded_model_path()
     file = find_gguf(source)
     return source if file is None else convert_tokenizer(file)
+
+
+def read_quantization(bits: Any) -> BitsAndBytesConfig:
+    """The ``quantization_config`` that the command line writes "4bit" or "8bit"."""
+    return BitsAndBytesConfig(**{f"load_in_{choice('quantization', bits, ('4bit', '8bit'))}": True})
