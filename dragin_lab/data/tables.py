@@ -143,8 +143,9 @@ def _find_encoding(head: bytes) -> str:
     """UTF-8 where the bytes are; UTF-16 by its mark or its zeros, else Windows' cp1252 where they are text at all."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    if b"\0" in head[:400]:
-        return "utf-16-le" if b"\0" in head[1:400:2] else "utf-16-be"
+    zeros = head[:400:2].count(0), head[1:400:2].count(0)  # beside the bytes of ASCII
+    if not all(zeros) and 8 * max(zeros) > len(head[:400]):
+        return "utf-16-be" if zeros[0] else "utf-16-le"
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD)
     except UnicodeDecodeError:

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,11 @@ from dragin_lab.files import as_path
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.trace import Passage
 
-FIELDS = {"id": ("id", "_id"), "title": ("title",), "text": ("text",)}
+#: ``contents`` is the text of pyserini and FlashRAG.
+FIELDS = {"id": ("id", "_id"), "title": ("title",), "text": ("text", "contents")}
+BARE = {1: ("text",), 2: ("id", "text")}  # columns without a header: MS MARCO's collection
+#: Characters of a title or text; an analysis of 20 million takes gigabytes.
+LONGEST = 1_000_000
 #: Words per passage cut from a longer text (the paper's have 100), and how many of them the next one repeats.
 WORDS, OVERLAP = 100, 20
 _TEXTS = (".txt", ".md")
@@ -42,20 +48,48 @@ def open_source(source: Any, fields: str | Mapping[str, str] | None = None) -> t
             name = path.resolve().name
     if not tabular.is_tabular(source):
         raise CorpusError(f"{name} {without_secrets(str(source))[:60]!r}: holds no passages; give {_ACCEPTED}")
-    return name, (_read_row(placed, chosen) for placed in tabular.read_rows(source))
+    return name, _read_passages(tabular.read_rows(source, chosen, FIELDS, BARE), chosen)
+
+
+def _read_passages(rows: Iterable[Placed], fields: Mapping[str, str]) -> Iterator[Sourced]:
+    """The passages of records, with a warning for each field that is in none of them."""
+    told: set[Any] = set()
+    for placed in rows:
+        place, passage = _read_row(placed, fields)
+        if placed.record.keys() - told - {"id", "text", "title"}:
+            whole = f"{passage.id}\n{passage.title}\n{passage.text}"
+            lost = [key for key, value in placed.record.items() if key not in told and not _is_in(value, whole)]
+            told.update(lost)
+            if lost:
+                named = f"{place}: {', '.join(map(str, lost))[:200]} stand in no passage"
+                warnings.warn(f"{named}; where they should, say which field is the text with fields", stacklevel=2)
+        yield place, passage
+
+
+def _is_in(value: Any, whole: str) -> bool:
+    """Whether a passage holds a field, line by line; quotation marks around a title are none of it."""
+    empty = value is None or value in ([], {}) or tabular.is_missing(value)
+    return empty or all(line.strip().strip('"') in whole for line in str(value).splitlines())
 
 
 def _read_row(placed: Placed, fields: Mapping[str, str]) -> Sourced:
-    """The passage of a record; a missing id is made from the row, a missing title is empty."""
+    """The passage of a record; a missing id is made from the row, a missing title is empty.
+
+    FlashRAG's ``contents`` begin with a line that is the title: one in quotation marks, or the title beside them.
+    """
     id, title, text = (tabular.pick_value(placed, name, usual, fields) for name, usual in FIELDS.items())
-    if text is None and isinstance(contents := placed.record.get("contents"), str):  # FlashRAG's
-        first, _, rest = contents.partition("\n")
-        title, text = (title or first.strip().strip('"'), rest) if rest.strip() else (title, contents)
     if text is None:
         raise CorpusError(
             f"{placed.place}: has no text; {tabular.list_fields(placed)}, as in --fields text=contents "
             "for 'corpus build', --corpus-fields elsewhere"
         )
+    if isinstance(text, str) and text is placed.record.get("contents", ""):
+        first, _, rest = text.partition("\n")
+        heading = first.strip()
+        if rest.strip() and heading in ("", title, f'"{title}"'):
+            text = rest
+        elif rest.strip() and not title and re.fullmatch('".+"', heading):
+            title, text = heading[1:-1], rest
     return place_passage(
         placed.place,
         tabular.text_of(placed, "id", placed.number if id is None else id),
@@ -70,6 +104,9 @@ def place_passage(place: str, id: str, title: str, text: str) -> Sourced:
         raise CorpusError(f"{place}: the id is empty; give it one, or leave the field out")
     if not text.strip():
         raise CorpusError(f"{place}: the text of passage {id!r} is empty; give it one, or remove the row")
+    if (longest := max(len(title), len(text))) > LONGEST:
+        most = f"a passage has at most {LONGEST:,}; cut it, or give it in a folder as .txt, which is cut"
+        raise CorpusError(f"{place}: passage {id!r} has {longest:,} characters, and {most}")
     try:
         return place, Passage(check_text("id", id), check_text("title", title), check_text("text", text))
     except SettingError as error:
@@ -77,8 +114,14 @@ def place_passage(place: str, id: str, title: str, text: str) -> Sourced:
 
 
 def _read_texts(folder: Path) -> Iterator[Sourced]:
-    """The .txt and .md files of a folder, cut into passages; each begins with the last words of the one before."""
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _TEXTS and path.is_file())
+    """The .txt and .md files of a folder, cut into passages; each begins with the last words of the one before.
+
+    Hidden files and folders are left out: notebooks' checkpoints, .git, macOS's "._" files.
+    """
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in _TEXTS and path.is_file())
+    paths = sorted(
+        p for p in found if not any(part.startswith((".", "__MACOSX")) for part in p.relative_to(folder).parts)
+    )
     if not paths:
         raise CorpusError(f"{folder}: holds no passages; give {_ACCEPTED}")
     for path in paths:

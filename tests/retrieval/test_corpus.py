@@ -76,10 +76,51 @@ def test_json_lines(tmp_path: Path) -> None:
     assert plain(Corpus.load(packed)) == plain(Corpus.load(str(plain_file)))
 
 
-def test_the_contents_of_flashrag_are_a_title_and_a_text(tmp_path: Path) -> None:
-    records = [{"id": "0", "contents": '"Ada"\nAda wrote.\nA book.'}, {"id": "1", "contents": "no title"}]
-    path = written(tmp_path / "wiki.jsonl", "\n".join(json.dumps(r) for r in records))
-    assert plain(Corpus.load(path)) == [("0", "Ada wrote.\nA book.", "Ada"), ("1", "no title", "")]
+@pytest.mark.parametrize(
+    ("row", "title", "text"),
+    [
+        ({"contents": '"Ada"\nAda wrote.\nA book.'}, "Ada", "Ada wrote.\nA book."),  # FlashRAG
+        ({"contents": "\nAda wrote."}, "", "Ada wrote."),  # FlashRAG without a title
+        ({"contents": "Ada\nAda wrote.", "title": "Ada"}, "Ada", "Ada wrote."),
+        ({"contents": '"Ada"\nAda wrote.', "title": "Ada", "text": "Ada wrote."}, "Ada", "Ada wrote."),
+        ({"contents": "Ada wrote.\nA book."}, "", "Ada wrote.\nA book."),  # pyserini
+        ({"contents": "Ada wrote.\nA book.", "title": "Ada"}, "Ada", "Ada wrote.\nA book."),
+        ({"contents": '"Ada"'}, "", '"Ada"'),
+    ],
+)
+def test_contents_lose_no_line(row: dict[str, str], title: str, text: str) -> None:
+    assert plain(Corpus.load([{"id": "0"} | row])) == [("0", text, title)]
+
+
+def test_a_field_that_stands_in_no_passage_is_named_once() -> None:
+    rows = [{"text": "one", "year": 1999, "url": None}, {"text": "two", "year": 2000, "url": "http"}]
+    with pytest.warns(UserWarning, match="stand in no passage") as said:
+        Corpus.load(rows)
+    assert [str(one.message).partition(";")[0] for one in said] == [
+        "list, row 1: year stand in no passage",
+        "list, row 2: url stand in no passage",
+    ]
+
+
+def test_a_passage_has_a_bound() -> None:
+    with pytest.raises(DataError, match=r"list, row 1: passage '1' has 1,000,001 characters, and .* at most 1,000,000"):
+        Corpus.load([{"text": "x" * 1_000_001}])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("collection.tsv", "0\tThe tower opened.\n1\tThe bridge fell.\n", "header=no"),
+        ("c.tsv", "The tower opened.\nThe bridge fell.\n", "header=no"),
+        ("c.csv", "id;text\n0;The tower opened.\n1;The bridge fell.\n", "delimiter=semicolon"),
+    ],
+)
+def test_a_table_is_read_as_it_is_written(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.warns(UserWarning, match=said):
+        assert [p.text for p in Corpus.load(written(tmp_path / name, text))] == [
+            "The tower opened.",
+            "The bridge fell.",
+        ]
 
 
 def test_a_folder_of_texts_is_cut_into_passages_that_overlap(tmp_path: Path) -> None:
@@ -87,6 +128,9 @@ def test_a_folder_of_texts_is_cut_into_passages_that_overlap(tmp_path: Path) -> 
     written(tmp_path / "b" / "long.txt", "\ufeff" + "\n".join(f"w{i}" for i in range(250)))
     written(tmp_path / "a.TXT", "just a\nfew words ")
     written(tmp_path / "empty.txt", "")
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    written(tmp_path / ".ipynb_checkpoints" / "a-checkpoint.txt", "an old copy")
+    written(tmp_path / "b" / "._long.txt", b"\x00\x05\x16\x07\xb0")
     corpus = Corpus.load(tmp_path)
     assert [p.id for p in corpus] == ["a.TXT#1", "b/long.txt#1", "b/long.txt#2", "b/long.txt#3"]
     assert [p.title for p in corpus] == ["a", "long", "long", "long"]
@@ -207,7 +251,7 @@ def test_refuses_broken_tables(tmp_path: Path) -> None:
     good = "1\tone\tT\n"
     broken("", "after row 0: cannot be read")
     broken(HEADER, "no passages")
-    broken("1\tone\tT\n2\ttwo\tT\n", "row 1", "has no text", "its fields are 1, one, T", "--fields text=contents")
+    broken("1\tone\tT\n2\ttwo\tT\n", "row 1", "has no text", "its fields are 1, 2, 3", "--fields text=contents")
     broken(HEADER + good + "2\ttwo\n", "row 2: has fewer fields than the first line")
     broken(HEADER + good + "2\ttwo\tT\tmore\n", "Expected 3 fields in line 3, saw 4")
     broken(HEADER + "1\ttwo\tT\tmore\n", "row 1: has more fields than the first line")
@@ -217,8 +261,11 @@ def test_refuses_broken_tables(tmp_path: Path) -> None:
     broken(HEADER + '1\t"two\nlines"\tT\n2\t"open\n3\tthree\tT\n', "after row 0", "quoted where they hold quotation")
     broken(HEADER + '1\t"Weird" song\tT\n', "after row 0", "quoted where they hold quotation marks")
     broken(HEADER + "".join(f"{i}\tone\tT\n" for i in range(1500)) + '1500\t"Weird" song\tT\n', "after row 1000")
-    broken((HEADER + good).encode("utf-16"), "a whole file in UTF-8")
-    broken((HEADER + good + "2\tcafé\tT\n").encode("latin-1"), "can't decode byte 0xe9")
+    broken(
+        (HEADER + "".join(f"{i}\tfour words of text\tT\n" for i in range(60_000)) + "x\tcafé\tT\n").encode("latin-1"),
+        "can't decode byte 0xe9",
+        "encoding=cp1252",
+    )
     broken(gzip.compress((HEADER + good).encode()), "can't decode")
 
 
