@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import socket
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
@@ -73,6 +77,8 @@ def load_pair(name: str, dtype: torch.dtype, device: torch.device, given: Mappin
     ``given`` is what ``from_pretrained`` takes beside.
     """
     refuse_adapter(name)
+    if not Path(name).is_dir():
+        refuse_unreachable(name)
     where = {key: given[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in given}
     with loading_errors(name, "causal language model"):
         # Code that comes with a model is never run, and no prompt offers to run it.
@@ -84,6 +90,27 @@ def load_pair(name: str, dtype: torch.dtype, device: torch.device, given: Mappin
         model = load_weights(AutoModelForCausalLM, name, **{"dtype": dtype, "config": config, **given})
     placed = {"device_map", "quantization_config"} & given.keys()
     return (model if placed else model.to(device)).eval(), HFTokenizer(tokenizer)
+
+
+def refuse_unreachable(name: str) -> None:
+    """Raise ``ModelError`` for a Hub id that is not here while the Hub does not answer: it would be tried for long."""
+    if constants.HF_HUB_OFFLINE or getproxies() or isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    address, answered = urlsplit(constants.ENDPOINT), threading.Event()
+
+    def knock() -> None:
+        with suppress(OSError):
+            socket.create_connection((address.hostname or "", address.port or 443), timeout=3.0).close()
+            answered.set()
+
+    knocking = threading.Thread(target=knock, daemon=True)  # looking a name up knows no timeout
+    knocking.start()
+    knocking.join(3.0)
+    if not answered.is_set():
+        raise ModelError(
+            f"{name!r} is no folder here and not in the local cache, and {address.hostname} does not answer; check the "
+            "name, or fetch the model where there is a network"
+        )
 
 
 def refuse_adapter(name: str) -> None:
@@ -100,7 +127,9 @@ def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
 
     Raises ``ModelError`` where there is none that is sound.
     """
-    name, _ = find_source(source)
+    name, folder = find_source(source)
+    if folder is None:
+        refuse_unreachable(name)
     with loading_errors(name, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     ends: Any = None
@@ -249,6 +278,18 @@ def describe_devices(model: Any, device: torch.device) -> str:
     devices = ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
     quantized = getattr(getattr(model.config, "quantization_config", None), "quant_method", None)
     return f"{devices} ({getattr(quantized, 'value', quantized)})" if quantized else devices
+
+
+def read_rotary_switch(config: Any) -> int | None:
+    """The number of tokens beyond which a model rotates all of them otherwise (longrope, dynamic); None for most."""
+    text = config.get_text_config()
+    given = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    each = [one for one in (given, *given.values()) if isinstance(one, dict)]  # some have one for each kind of layer
+    if not any(one.get("rope_type", one.get("type")) in ("longrope", "dynamic") for one in each):
+        return None
+    known = [one.get("original_max_position_embeddings") for one in each]
+    known += [getattr(text, "original_max_position_embeddings", None), getattr(text, "max_position_embeddings", None)]
+    return next((int(one) for one in known if one), None)
 
 
 def read_window(model: Any) -> tuple[int | None, bool]:

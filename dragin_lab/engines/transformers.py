@@ -92,6 +92,7 @@ class LanguageModel(Engine):
         self._name = name or str(getattr(config, "_name_or_path", "")) or type(self.model).__name__
         self._adapted = model if hasattr(model, "peft_config") else None
         self.context_window, self.hard_window = sources.read_window(self.model)
+        self.rotary_switch = sources.read_rotary_switch(config)
         self.user: int | None = None  # the thread that has the model
         self.eos = self.tokenizer.ends
         self.tap = attach_tap(self.model, layer, heads)
@@ -206,6 +207,8 @@ class LanguageModel(Engine):
         """Read the parts of a draft's prompt that are kept, and ``whole``: all of it but its last token."""
         ids = writing.prompt_ids
         ends = find_ends(writing.request.prompt, writing.prompt_offsets, self.parts)
+        if self.rotary_switch is not None and len(ids) > self.rotary_switch:
+            ends, whole = (), whole and len(ids) - 1 > self.rotary_switch  # a shorter part would be rotated otherwise
         writing.reused, writing.cache = self.prefixes.find(ids, ends)
         for end in ends:
             if end > writing.reused:

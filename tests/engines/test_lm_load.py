@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,11 @@ import torch
 import transformers
 from lm_tiny import refused
 from safetensors.torch import load_file, save_file
+from tokenizers.processors import TemplateProcessing
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.engines import load, prefixes, tap
+from dragin_lab.engines import load, prefixes, sources, tap
 from dragin_lab.engines import transformers as engine
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.tap import choose_layer, describe_layer
@@ -293,3 +296,45 @@ def test_threads_wait_asleep_unless_the_user_says_otherwise(given: dict[str, str
 def test_the_last_layer_is_the_last_that_sees_the_whole_text(kinds: list[str], said: str) -> None:
     config = transformers.Gemma3TextConfig(num_hidden_layers=len(kinds), layer_types=kinds)
     assert describe_layer(config, choose_layer(config, "last")) == said
+
+
+# -- other people's machines -------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_is_nowhere_is_refused_at_once_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(sources.constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(sources, "getproxies", dict)
+    for load_by_name in (LanguageModel.load, load.load_tokenizer):
+        with pytest.raises(ModelError, match=r"'no/such-model' is no folder here .* 127\.0\.0\.1 does not answer"):
+            load_by_name("no/such-model")
+
+
+def test_a_prompt_beyond_the_switch_of_longrope_is_read_whole() -> None:
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 8.0, 20.0]}
+    rope |= {"original_max_position_embeddings": 40, "factor": 8.0}
+    config = lm_tiny.config_of("llama")
+    config.update({"rope_parameters": rope, "max_position_embeddings": 512})
+    torch.manual_seed(0)
+    lm = LanguageModel(transformers.LlamaForCausalLM(config).eval(), lm_tiny.byte_level(), check=False)
+    assert lm.rotary_switch == 40
+    for text, parts in (("Who is Bo? " * 12, 0), ("Who is Bo?", 5)):
+        draft = Write(Prompt(text, {"exemplars": (0, 8)}), 3)
+        whole = lm.write(replace(draft, prompt=Prompt(text)))
+        for _ in range(2):
+            written = lm.write(draft)
+        assert bool(written.reused) == bool(parts)
+        assert written.ids.tolist() == whole.ids.tolist()
+        np.testing.assert_allclose(written.entropy, whole.entropy, atol=lm_tiny.CLOSE)
+
+
+def test_an_end_mark_that_a_tokenizer_puts_after_each_text_is_taken_off_prompts() -> None:
+    plain, closing = lm_tiny.byte_level(), copy.deepcopy(lm_tiny.byte_level())
+    end = closing.convert_tokens_to_ids("</s>")
+    closing.backend_tokenizer.post_processor = TemplateProcessing(single="$A </s>", special_tokens=[("</s>", end)])
+    drafts = [
+        LanguageModel(lm_tiny.build("llama"), one, check=False).write(Write(Prompt(lm_tiny.PROMPT), 4))
+        for one in (plain, closing)
+    ]
+    assert drafts[0].prompt_ids.tolist() == drafts[1].prompt_ids.tolist()
+    assert drafts[0].ids.tolist() == drafts[1].ids.tolist()
