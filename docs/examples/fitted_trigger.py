@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import dragin_lab as dl
-from dragin_lab.study.spans import read_texts, tokens_of
+from dragin_lab.study.spans import read_texts
 
 
 def features(draft: dl.Draft) -> np.ndarray:
@@ -39,12 +39,11 @@ def fit_trigger(lab: dl.Lab, spans: dl.Spans, name: str = "fitted") -> Any:
     """
     pipeline = dl.method("wo-rag").pipeline
     rows, missing = [], []
-    for _, own, draft, lead in read_texts(lab, spans):
-        last = max(span.end for span in own) + lead
-        labelled = int((draft.offsets[:, 0] < last).sum())
+    for _, _, own, draft in read_texts(lab.model, spans):
+        labelled = 1 + max(int(tokens[-1]) for _, tokens in own)
         positive = np.zeros(len(draft), bool)  # (n,)
-        for span in own:
-            positive[tokens_of(draft, span.start + lead, span.end + lead)] |= span.missing
+        for span, tokens in own:
+            positive[tokens] |= span.missing
         rows.append(features(draft.read_by(pipeline))[:labelled])
         missing.append(positive[:labelled])
     x, y = np.concatenate(rows), np.concatenate(missing)  # (m, 3), (m,)

@@ -37,7 +37,7 @@ _STRIPPED = {
 ANSWER_RULES = tuple(_STRIPPED)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 #: Marks of Chinese and Japanese: of their own, wide forms of ASCII's, and others beside an ideograph or kana.
-_WIDE_MARKS = re.compile(
+WIDE_MARKS = re.compile(
     r"(?=[\u3000-\u30ff\ufe30-\ufe4f\uff00-\uffef])[^\w\s]"
     r"|(?<=[\u3040-\u30ff\u3400-\u9fff])[·“”‘’…—]+|[·“”‘’…—]+(?=[\u3040-\u30ff\u3400-\u9fff])"
 )
@@ -173,7 +173,7 @@ def normalize_answer(text: str, *, released: bool = False) -> str:
     stays. The ``released`` code does none of this.
     """
     if not released:
-        text = _WIDE_MARKS.sub("", fold_letters(text))
+        text = WIDE_MARKS.sub("", fold_letters(text))
     plain = text.lower().translate(_PUNCTUATION)
     words = _ARTICLE.sub(" " if released else _keep_marked, plain).strip()
     return " ".join(words.split() if released else WORD.findall(words or plain or text))

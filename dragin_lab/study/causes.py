@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from html import unescape
 from typing import Any
 
 from dragin_lab.almanac import AlmanacError, labels
@@ -28,7 +29,7 @@ from dragin_lab.core.answers import normalize_answer
 from dragin_lab.data.datasets import gold_titles
 from dragin_lab.errors import DataError
 from dragin_lab.study.truth import StatedFact, find_facts
-from dragin_lab.text import compose
+from dragin_lab.text import fold_letters
 from dragin_lab.trace.kept import arrivals, origins
 from dragin_lab.trace.trace import Passage, Trace
 
@@ -222,16 +223,18 @@ def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str]
     if not closed and any(_holds_value(text, gold) for gold in golds):
         return Cause("wrong conclusion", f"the text says {golds[0]!r}, the answer is {answer[:60]!r}")
     passages = [passage for _, step in view.arrivals for passage in step.passages]
-    lacking = [title for title in titles if title not in {compose(passage.title) for passage in passages}]
+    found = {_plain_title(passage.title) for passage in passages}
+    lacking = [title for title in titles if _plain_title(title) not in found]
     if titles and not lacking:
         return Cause("value not copied", f"{difference}; all {len(titles)} gold passages were found")
     if titles:
         what = f"{difference}; gold passage {lacking[0]!r}"
-        return _judge_absence(view, lambda passage: compose(passage.title) == lacking[0], 0, len(text), what)
-    if closed or not view.arrivals:
-        searches = view.trace.provenance.get("retriever", {}) is not None  # None for a method that never does
-        if not view.arrivals and searches:
-            return Cause("never retrieved", difference)
+        return _judge_absence(
+            view, lambda passage: _plain_title(passage.title) == _plain_title(lacking[0]), 0, len(text), what
+        )
+    if not view.arrivals:
+        return Cause("never retrieved", difference)
+    if closed:
         return Cause("unknown", f"{difference}; the facts this question needs are not labelled")
     holding = [passage for passage in passages if any(_holds_value(passage.text, gold) for gold in golds)]
     if holding:
@@ -254,6 +257,11 @@ def _judge_absence(view: _View, wanted: Callable[[Passage], bool], since: int, p
         gone = f"; retrieval {number} had found it, and it was in view no more" if number is not None else ""
         return Cause("not looked up" if view.arrivals else "never retrieved", f"{difference}{gone}")
     return Cause("not found", f"{difference}; asked {queries[-1][:80]!r}")
+
+
+def _plain_title(title: str) -> str:
+    """A title without HTML's entities (HotpotQA's have some) and the quotation marks that other dumps write."""
+    return re.sub('["“”„‟«»]', "", fold_letters(unescape(title))).strip()
 
 
 def _holds_value(text: str, value: str) -> bool:

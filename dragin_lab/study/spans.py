@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +23,7 @@ from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.by_name import method
 from dragin_lab.checks import flag, instance, shown
 from dragin_lab.checks import text as as_text
+from dragin_lab.core.answers import WIDE_MARKS
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import TRIGGERS, find_missing
@@ -29,7 +32,8 @@ from dragin_lab.data.tabular import Placed
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.setup import Setup
-from dragin_lab.study.statistics import bootstrap_groups, roc_area
+from dragin_lab.study.statistics import roc_area, roc_interval
+from dragin_lab.trace.draft import WORD
 from dragin_lab.trace.trace import Draft, Prompt
 
 #: What a label may be called, in small letters: by LongFact++ (arXiv 2509.03531) also in short, and by 0 and 1; None
@@ -44,6 +48,7 @@ _FORMS = (
     "prompt, text, start, end, label; or those of LongFact++ (conversation, annotations), RAGTruth (response, labels, "
     "with prompt or source_info.jsonl beside it) or PsiloQA (question, llm_answer, labels)"
 )
+_READ_AS = ("", "NFC", "NFKC", "NFD", "NFKD")  # of Unicode, in which a tokenizer may give a text back
 PLACE = ["text", "start", "end", "words", "missing"]  # of a span, before its scores
 COLUMNS = ["prompt", "text", "start", "end", "label", "chat"]
 
@@ -77,18 +82,27 @@ class Spans:
         A row is a span of ours (prompt, text, start, end, label, maybe chat), or a text of LongFact++
         (github.com/obalcells/hallucination_probes), RAGTruth (github.com/ParticleMedia/RAGTruth) or PsiloQA
         (github.com/s-nlp/PsiloQA). The last two label what is not supported alone: there each word is a span, and
-        supported where it is in none of them. Raises ``DataError`` with the place, the field and what it must be.
+        supported where it is in none of them. A label that names its text is found by it, where that stands once.
+
+        Annotations of LongFact++ that are nowhere in their text are left out with a warning, and so are spans with both
+        labels. Raises ``DataError`` with the place, the field and what it must be.
         """
         spans, rows = Spans(), tabular.read_rows(source)
-        prompts = _read_prompts(source)
+        prompts, lost = _read_prompts(source), []
         for placed in rows:
             record = placed.record
             if "annotations" in record and "conversation" in record:
-                spans._append(*_read_longfact(placed))
+                text, own, nowhere = _read_longfact(placed)
+                spans._append(text, own)
+                lost += nowhere
             elif "response" in record or "llm_answer" in record:
                 spans._append(*_read_unsupported(placed, prompts))
             else:
                 spans._append(*_read_own(placed))
+        if lost:
+            warnings.warn(f"{len(lost)} labels are left out: {lost[0]}", stacklevel=2)
+        if both := spans._drop_contradicted():
+            warnings.warn(f"{both} spans are labelled as supported and as not supported: left out", stacklevel=2)
         if not len(spans):
             raise DataError(f"{source if isinstance(source, str | Path) else type(source).__name__}: holds no span")
         return spans
@@ -111,12 +125,25 @@ class Spans:
         """Add a span of a text. Raises ``SettingError`` for characters that are not there, and for another label."""
         as_text("prompt", prompt)
         spans = _read_span(as_text("text", text), start, end, label, SettingError)
-        self._append(Text(prompt, text, flag("chat", chat)), spans)
+        key = Text(prompt, text, flag("chat", chat))
+        if any(one._replace(missing=not one.missing) in self.texts.get(key, ()) for one in spans):
+            raise SettingError(f"{text[start:end][:40]!r} has the other label already; a span has one label")
+        self._append(key, spans)
 
     def _append(self, text: Text, spans: Iterable[Span]) -> None:
         known = self.texts.get(text, [])
         if known := list(dict.fromkeys((*known, *spans))):
             self.texts[text] = known
+
+    def _drop_contradicted(self) -> int:
+        """Leave out the spans that have both labels; returns how many there were."""
+        before = len(self)
+        kept = {
+            text: [one for one in own if one._replace(missing=not one.missing) not in own]
+            for text, own in self.texts.items()
+        }
+        self.texts = {text: own for text, own in kept.items() if own}
+        return (before - len(self)) // 2
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -176,7 +203,7 @@ class Judged:
 
         def rate(name: str) -> tuple[str, float, float, float, float]:
             scores = self.frame[name].to_numpy(float)  # (m,)
-            low, high = bootstrap_groups(lambda at: roc_area(scores[at], missing[at]), texts)
+            low, high = roc_interval(scores, missing, texts)
             average = float(average_precision_score(missing, scores)) if missing.any() else float("nan")
             return name, roc_area(scores, missing), low, high, average
 
@@ -198,38 +225,54 @@ def judge(setup: Setup, spans: Spans, *, nlp: Any = None) -> Judged:
     entities ``entity`` is scored, too. Raises ``SettingError`` for an engine that cannot be given a text to read.
     """
     pipeline, rows = method("wo-rag", nlp=nlp).pipeline, []
-    for number, (one, own, draft, lead) in enumerate(read_texts(setup.model, spans)):
+    for number, one, own, draft in read_texts(setup.model, spans):
         scores = score_tokens(draft, pipeline)
-        for span in own:
-            inside = tokens_of(draft, span.start + lead, span.end + lead)
-            if not len(inside):
-                raise SettingError(
-                    f"characters {span.start} to {span.end} of {one.text[:40]!r} hold no token; leave them out"
-                )
+        for span, inside in own:
             place = (number, span.start, span.end, one.text[span.start : span.end], span.missing)
             highest = {name: float(of[inside].max()) for name, of in scores.items()}
             rows.append(dict(zip(PLACE, place, strict=True)) | highest)
     return Judged(pd.DataFrame(rows))
 
 
-def read_texts(lm: Any, spans: Spans) -> Iterator[tuple[Text, list[Span], Draft, int]]:
-    """Each text as the model reads it after its prompt, and how many characters further its spans stand there."""
+def read_texts(lm: Any, spans: Spans) -> Iterator[tuple[int, Text, list[tuple[Span, np.ndarray]], Draft]]:
+    """Each text as the model reads it after its prompt: its number, and its spans with their tokens, (m,) int each.
+
+    A tokenizer may compose a text (UAX 15). One that does not give it back, and spans without a token, are left out
+    with a warning. Raises ``SettingError`` where nothing is left.
+    """
     instance("spans", spans, Spans, "give dl.Spans.load(...)")
     if not callable(getattr(lm, "score", None)):
         raise SettingError(f"{lm!r} cannot be given a text to read; open the model by name to judge spans")
-    for one, own in spans.texts.items():
+    left_out, read = [], 0
+    for number, (one, own) in enumerate(spans.texts.items()):
         chats = one.chat and lm.tokenizer.chats
         prompt = Prompt(lm.tokenizer.chat([("user", one.prompt)]), special=False) if chats else Prompt(one.prompt)
         draft = lm.score(prompt, one.text)
         body = one.text.strip()
-        if body not in draft.text:
-            raise SettingError(f"the tokenizer does not give {one.text[:40]!r} back as it was written")
-        yield one, own, draft, draft.text.find(body) - one.text.find(body)
+        form = next((form for form in _READ_AS if _written(form, body) in draft.text), None)
+        if form is None:
+            left_out.append(f"text {number}, {one.text[:40]!r}, which the tokenizer does not give back as written")
+            continue
+        lead, first, found = one.text.find(body), draft.text.find(_written(form, body)), []
+        for span in own:
+            a, b = (first + len(_written(form, body[: max(at - lead, 0)])) for at in (span.start, span.end))
+            inside = np.flatnonzero((draft.offsets[:, 0] < b) & (draft.offsets[:, 1] > a))  # (m,) int
+            if len(inside):
+                found.append((span, inside))
+            else:
+                left_out.append(f"characters {span.start} to {span.end} of {one.text[:40]!r}, which hold no token")
+        if found:
+            read += 1
+            yield number, one, found, draft
+    told = f"{len(left_out)} left out: {'; '.join(left_out[:1])}; normalise these texts (NFC), or leave them out"
+    if left_out and not read:
+        raise SettingError(f"no text can be judged; {told}")
+    if left_out:
+        warnings.warn(told, stacklevel=2)
 
 
-def tokens_of(draft: Draft, start: int, end: int) -> np.ndarray:
-    """The tokens that hold some of the characters [start, end) of the text; (m,) int."""
-    return np.flatnonzero((draft.offsets[:, 0] < end) & (draft.offsets[:, 1] > start))
+def _written(form: str, text: str) -> str:
+    return unicodedata.normalize(form, text) if form else text  # type: ignore[arg-type]
 
 
 def score_tokens(draft: Draft, pipeline: Pipeline) -> dict[str, np.ndarray]:
@@ -259,18 +302,34 @@ def _read_own(placed: Placed) -> tuple[Text, list[Span]]:
     return Text(prompt, body, chat), spans
 
 
-def _read_longfact(placed: Placed) -> tuple[Text, list[Span]]:
-    """A chat's last two turns; an annotation names its text and where that stands."""
+def _read_longfact(placed: Placed) -> tuple[Text, list[Span], list[str]]:
+    """A chat's last two turns, the spans that are labelled there, and the labels whose text does not stand there."""
     turns = list(placed.record["conversation"])
-    body, spans = turns[-1]["content"], []
+    body, spans, nowhere = turns[-1]["content"], [], []
     for one in placed.record["annotations"]:
-        if one is None or not isinstance(one.get("index"), int) or not one.get("span"):
+        if one is None or not one.get("span"):
             continue
         missing = _read_label(one.get("label"), DataError, f"{placed.place}: ")
-        start, end = one["index"], one["index"] + len(one["span"])
-        if body[start:end] == one["span"] and missing is not None:
-            spans.append(Span(start, end, missing))
-    return Text(turns[-2]["content"], body, chat=True), spans
+        place = _find_place(body, one.get("index"), None, one["span"])
+        if place is None:
+            nowhere.append(f"{placed.place}: {shown(one['span'])} stands not once in its text")
+        elif missing is not None:
+            spans.append(Span(*place, missing))
+    return Text(turns[-2]["content"], body, chat=True), spans, nowhere
+
+
+def _find_place(body: str, start: Any, end: Any, said: Any) -> tuple[int, int] | None:
+    """The characters of a label: where it says, if what it names stands there, else where that stands once."""
+    named = said if isinstance(said, str) and said.strip() else ""
+    try:
+        a = int(start)
+        b = int(end) if end is not None else a + len(named)
+    except (TypeError, ValueError, OverflowError):
+        a, b = 0, 0
+    if 0 <= a < b <= len(body) and body[a:b].strip() in ((named.strip(),) if named else (body[a:b].strip(),)):
+        return a, b
+    places = [match.start() for match in re.finditer(f"(?={re.escape(named)})", body)] if named else []
+    return (places[0], places[0] + len(named)) if len(places) == 1 else None
 
 
 def _read_unsupported(placed: Placed, prompts: Mapping[str, str]) -> tuple[Text, list[Span]]:
@@ -283,8 +342,15 @@ def _read_unsupported(placed: Placed, prompts: Mapping[str, str]) -> tuple[Text,
     labels = record.get("labels")
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise DataError(f"{place}: labels {shown(labels)}: give a list of spans")
-    pairs = [(one["start"], one["end"]) if isinstance(one, Mapping) else tuple(one) for one in labels]
-    words = (match.span() for match in re.finditer(r"\S+", body))
+    pairs = []
+    for one in labels:
+        start, end, said = map(one.get, ("start", "end", "text")) if isinstance(one, Mapping) else (*one, None)[:3]
+        if (found := _find_place(body, start, end, said)) is None:
+            what = f"{shown(said)} stands neither there nor once in the text" if said else "the text has no such place"
+            raise DataError(f"{place}: label start={shown(start)}, end={shown(end)}: {what}; correct it")
+        pairs.append(found)
+    plain = WIDE_MARKS.sub(lambda mark: " " * len(mark[0]), body)
+    words = (match.span() for match in WORD.finditer(plain))
     spans = [Span(a, b, any(a < end and start < b for start, end in pairs)) for a, b in words]
     return Text(prompt, body, chat=True), spans
 

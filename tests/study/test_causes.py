@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -165,6 +166,12 @@ def test_gold_titles_where_no_facts_are_labelled(found: tuple[Passage, ...] | No
     assert judged(episode((RIGHT + WRONG, found), answer="Maud Sorrel"), judge).kind == kind
 
 
+def test_a_title_is_the_same_with_entities_and_quotation_marks() -> None:
+    judge = Judge(titles={"q": ("A&amp;W &quot;Mill&quot;",)})
+    found = (Passage("9", "A&W \u201cMill\u201d", "A mill."),)
+    assert judged(episode((RIGHT + WRONG, found), answer="Maud Sorrel"), judge).kind == "value not copied"
+
+
 def test_labels_of_another_edition_are_not_taken() -> None:
     (known,) = almanac.labels("hotpotqa", limit=1)
     judge = Judge.of("almanac/hotpotqa", {"dataset": {}})
@@ -176,7 +183,9 @@ def test_the_gold_answer_alone() -> None:
     plain = Judge()
     assert judged(episode((WRONG, (OTTO,)), answer="Maud Sorrel"), plain).kind == "value not copied"
     assert judged(episode((WRONG, (OTHER,)), answer="Maud Sorrel"), plain).kind == "not found"
-    assert judged(episode((WRONG, None), answer="Maud Sorrel"), plain).kind == "never retrieved"
+    alone = episode((WRONG, None), answer="Maud Sorrel")
+    for trace in (alone, replace(alone, provenance=alone.provenance | {"retriever": None})):  # that of wo-rag
+        assert judged(trace, plain).kind == "never retrieved"
     assert judged(episode((f" It is {GOLD}.", (OTHER,)), answer="Otto Fenn"), plain).kind == "wrong conclusion"
     closed = episode((WRONG, (OTHER,)), answer="no")
     assert judged(closed, plain, gold=["yes"]).kind == "unknown"

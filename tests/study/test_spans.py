@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import dragin_lab as dl
 from dragin_lab import almanac, views
 from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import DataError, SettingError
+from dragin_lab.study.spans import read_texts
 
 OWN = {"prompt": "Who?", "text": "It is Bo Ek.", "start": 6, "end": 11, "label": "not supported"}
 LONGFACT = {
@@ -23,7 +26,7 @@ LONGFACT = {
         {"span": "Bo Ek", "label": "Not Supported", "index": 6},
         {"span": "Ur", "label": "Supported", "index": 15},
         {"span": "It", "label": "N/A", "index": 0},
-        {"span": "gone", "label": "Supported", "index": None},
+        {"span": "of", "label": "Supported", "index": 3},
     ],
 }  # fmt: skip
 RAGTRUTH = {
@@ -48,12 +51,15 @@ def write(path: Path, *rows: Any) -> Path:
     [
         (OWN, [("Bo Ek", True)], False),
         (OWN | {"label": 0, "chat": True}, [("Bo Ek", False)], True),
-        (LONGFACT, [("Bo Ek", True), ("Ur", False)], True),
+        (LONGFACT, [("Bo Ek", True), ("Ur", False), ("of", False)], True),
         (RAGTRUTH, WORDS, True),
+        (RAGTRUTH | {"labels": [{"start": 0, "end": 5, "text": "Bo Ek"}]}, WORDS, True),
+        (RAGTRUTH | {"labels": [{"start": "a", "end": None, "text": "Bo Ek"}]}, WORDS, True),
         (PSILOQA, WORDS, True),
+        (PSILOQA | {"llm_answer": "北京，1902年。", "labels": [[3, 7]]},
+         [("北", False), ("京", False), ("1902", True), ("年", False)], True),
     ],
-    ids=["own", "own with a number", "LongFact++", "RAGTruth", "PsiloQA"],
-)
+)  # fmt: skip
 def test_the_forms_that_are_published_are_read(tmp_path: Path, row: Any, spans: Any, chat: bool) -> None:
     write(tmp_path / "source_info.jsonl", {"source_id": "7", "prompt": "Who?"})
     read = dl.Spans.load(write(tmp_path / "response.jsonl", row))
@@ -79,6 +85,11 @@ def test_spans_of_one_text_come_together_and_a_file_gives_them_back(tmp_path: Pa
         (OWN | {"label": "perhaps"}, "label='perhaps' is not a label; give 'supported' or 'not supported'"),
         (RAGTRUTH | {"source_id": "8"}, "has no prompt, and none is beside it in source_info.jsonl"),
         (PSILOQA | {"labels": "6-11"}, "labels '6-11': give a list of spans"),
+        (PSILOQA | {"labels": [[9, 6]]}, "row 1: label start=9, end=6: the text has no such place"),
+        (
+            RAGTRUTH | {"prompt": "Who?", "labels": [{"start": 0, "end": 2, "text": "Ada"}]},
+            "row 1: label start=0, end=2: 'Ada'",
+        ),
         (LONGFACT | {"annotations": []}, "holds no span"),
     ],
 )
@@ -88,6 +99,17 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, row: Any, says: str)
         dl.Spans.load(path)
     assert says in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_labels_that_stand_nowhere_and_spans_with_both_are_left_out_and_said() -> None:
+    gone = {"span": "gone", "label": "Supported", "index": None}
+    with pytest.warns(UserWarning, match="1 labels are left out: list, row 1: 'gone' stands not once in its text"):
+        assert len(dl.Spans.load([LONGFACT | {"annotations": [gone, *LONGFACT["annotations"]]}])) == 3
+    with pytest.warns(UserWarning, match="1 spans are labelled as supported and as not supported: left out"):
+        assert len(dl.Spans.load([OWN, OWN | {"label": "S"}, OWN | {"start": 0, "end": 2}])) == 1
+    spans = dl.Spans.load([OWN])
+    with pytest.raises(SettingError, match="'Bo Ek' has the other label already; a span has one label"):
+        spans.add("Who?", "It is Bo Ek.", 6, 11, "supported")
 
 
 def test_a_span_that_is_not_there_is_not_added() -> None:
@@ -123,6 +145,27 @@ def test_labels_of_almanac_are_judged_as_recorded(lab: dl.Lab) -> None:
     assert frame["missing"].sum() == sum(fact.missing for one in labels for fact in one.facts)
     assert list(frame["words"]) == [fact.value for one in labels for fact in one.facts]
     assert {line.legendgroup for line in views.roc(frame, triggers=["rind", "entropy"]).data} >= {"rind", "entropy"}
+
+
+def test_a_tokenizer_may_compose_a_text_and_one_text_does_not_refuse_the_others() -> None:
+    class Reads:
+        """Gives texts back composed, a token a character, and one not at all."""
+
+        def score(self, prompt: dl.Prompt, text: str) -> Any:
+            text = "" if "lost" in text else unicodedata.normalize("NFC", text)
+            offsets = np.array([(i, i + 1) for i in range(len(text))]).reshape(-1, 2)
+            return SimpleNamespace(text=text, offsets=offsets)
+
+    spans, text = dl.Spans(), unicodedata.normalize("NFD", " Beyonc\u00e9 sang in 1902.")
+    spans.add("Who?", "lost", 0, 4, True)
+    spans.add("Who?", text, 1, 9, False)
+    spans.add("Who?", text, text.index("1902"), text.index("1902") + 4, True)
+    with pytest.warns(UserWarning, match="1 left out: text 0, 'lost', which the tokenizer does not give back"):
+        ((number, _, own, draft),) = read_texts(Reads(), spans)
+    assert (number, ["".join(draft.text[i] for i in tokens) for _, tokens in own]) == (1, ["Beyonc\u00e9", "1902"])
+    spans.texts.popitem()
+    with pytest.raises(SettingError, match="no text can be judged; 1 left out"):
+        list(read_texts(Reads(), spans))
 
 
 def test_a_model_that_reads_no_given_text_is_refused_by_name() -> None:

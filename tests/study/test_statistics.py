@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.intervals import bootstrap, proportion
-from dragin_lab.study.statistics import PairedTest, bootstrap_groups, paired, roc_area
+from dragin_lab.run.intervals import proportion
+from dragin_lab.study.statistics import PairedTest, paired, roc_area, roc_interval
 
 
 def test_what_cannot_be_paired_is_refused() -> None:
@@ -72,15 +72,21 @@ def test_pairs_show_what_separate_intervals_hide() -> None:
     assert (swapped.difference, swapped.p_value) == (-found.difference, found.p_value)
 
 
-def test_groups_are_drawn_whole() -> None:
-    values = np.random.default_rng(2).normal(size=50)
-    copied = np.repeat(values, 8)  # eight copies of a thing say no more than one
-    groups = np.repeat(np.arange(50), 8).tolist()
-    low, high = bootstrap_groups(lambda at: float(copied[at].mean()), groups)
-    once = bootstrap(values)
-    assert (low, high) == (pytest.approx(once.low, abs=0.03), pytest.approx(once.high, abs=0.03))
-    for of, groups in ((math.nan, [1, 2, 3]), (1.0, []), (1.0, [1, 2, 3]), (1.0, [1, 1])):
-        assert all(map(math.isnan, bootstrap_groups(lambda at, of=of: of, groups)))
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 4)), min_size=1, max_size=30))
+@settings(max_examples=20, deadline=None)
+def test_the_interval_of_an_area_is_that_of_groups_drawn_again(case: list[tuple[int, bool, int]]) -> None:
+    scores, positive = np.array([s for s, _, _ in case], float), np.array([p for _, p, _ in case])
+    parts = [np.flatnonzero([g == own for _, _, own in case]) for g in dict.fromkeys(g for _, _, g in case)]
+    drawn = np.random.default_rng(0).integers(len(parts), size=(1000, len(parts)))
+    areas = np.array(
+        [roc_area(scores[at], positive[at]) for at in (np.concatenate([parts[i] for i in d]) for d in drawn)]
+    )
+    low, high = roc_interval(scores, positive, [g for _, _, g in case])
+    if np.isnan(areas).all() or np.nanmin(areas) == pytest.approx(np.nanmax(areas)):
+        assert math.isnan(low)
+        assert math.isnan(high)
+    else:
+        assert (low, high) == pytest.approx(tuple(np.nanquantile(areas, [0.025, 0.975])))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=25))  # few scores, so ties are common
