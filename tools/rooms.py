@@ -24,7 +24,7 @@ ROOMS = {
     "data": "benchmarks, your own questions, exemplars, presets, the papers' tables, downloads",
     "engines": "what writes and measures: transformers, llama.cpp, servers; loading, checks, `dl.capture`",
     "retrieval": "corpora and indexes; any object with `search`",
-    "run": "what questions are asked with, episodes, batches, run directories, the cache, sweeps, branches, the cluster",
+    "run": "setups, episodes, batches, run directories, the cache, sweeps, branches, the cluster",
     "study": "results over many episodes: tables, tests, causes, truth, labelled spans, replays",
     "views": "figures and pages",
     "widgets": "live controls",
