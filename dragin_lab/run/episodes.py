@@ -82,7 +82,8 @@ def open_episode(
 
     Raises ``SettingError`` for an empty question.
     """
-    question, template, model = check_question(question, gold), setup.template(method), setup.model
+    question, model = check_question(question, gold), setup.model
+    template = setup.template(method).bound(model.tokenizer)  # refuses a layout before the model is asked anything
     provenance = model.provenance() | {
         "dragin_lab": __version__,
         "context_window": model.context_window,

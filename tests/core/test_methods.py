@@ -177,7 +177,7 @@ def test_the_default_threshold_belongs_to_the_scale_of_the_scores() -> None:
         ("flare", {"variant": "reference", "threshold": 0.3}, "flare-reference-threshold=0.3"),  # doubt_limit follows
         ("flare", {"threshold": 0.3, "doubt_limit": 0.5}, "flare-threshold=0.3-doubt_limit=0.5"),
         ("fl-rag", {"n": 8, "max_new_tokens": 100}, "fl-rag-n=8-max_new_tokens=100"),
-        ("dragin", {"scale": "sentence"}, "dragin-threshold=1.2-scale=sentence"),
+        ("dragin", {"scale": "sentence"}, "dragin-scale=sentence"),
     ],
 )
 def test_labels_name_what_differs(name: str, settings: dict[str, Any], called: str) -> None:

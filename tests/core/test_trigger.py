@@ -46,7 +46,7 @@ def judge(watch: Watch, draft: Draft, *, ended: bool) -> Verdict:
 
 
 def fires(watch: Watch, draft: Draft) -> bool:
-    return watch.reached(draft) == "rind"
+    return watch.reached(draft) == "rind fired"
 
 
 # -- RIND -------------------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_a_sum_of_scores_below_theta_may_be_above_it_and_stops_the_draft() -> No
     trigger = TRIGGERS.make("total")
     draft = so_far([" Waj", "da", " is"], [0.6, 0.6, 0.1])
     assert not trigger.is_silent(draft.read_by(PIPELINE, ended=False))
-    assert Watch(trigger, PIPELINE).reached(draft) == "total"
+    assert Watch(trigger, PIPELINE).reached(draft) == "total fired"
     highest = TRIGGERS.make("total@0.6")
     assert Watch(highest, PIPELINE).reached(so_far([" Waj", "da", " is"], [0.3, 0.3, 0.1])) is None
 
@@ -181,7 +181,7 @@ def test_a_trigger_that_judges_by_itself_is_asked_whatever_its_scores_are() -> N
 
     watch = Watch(Third(), PIPELINE)
     assert watch.reached(so_far([" Bo", " is"], [0.1, 0.1])) is None
-    assert watch.reached(so_far([" Bo", " is", " far"], [0.1, 0.1, 0.1])) == "third"
+    assert watch.reached(so_far([" Bo", " is", " far"], [0.1, 0.1, 0.1])) == "third fired"
 
 
 @pytest.mark.parametrize("unit", ["sentence", "draft"])
@@ -316,7 +316,7 @@ def test_the_answer_reaches_to_the_end_of_its_line_or_to_where_it_is_stated_agai
 def test_first_of_several_stops_gives_the_reason() -> None:
     stop = AnyOf((rind(1.0), FirstSentence(PIPELINE)))
     both = so_far([" It", ".", " Bo", " is", " x"], [0.1, 0.1, 9.0, 0.1, 0.1])
-    assert stop.reached(both) == "rind"
+    assert stop.reached(both) == "rind fired"
     assert stop.reached(so_far([" It", ".", " Bo", " is", " x"], [0.1] * 5)) == "sentence"
     assert stop.reached(so_far([" It"], [9.0], [0.0])) is None
 

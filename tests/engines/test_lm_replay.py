@@ -114,7 +114,7 @@ def test_what_is_kept_too_short_is_made_anew_and_replaced() -> None:
     assert not longer.stored
     assert (cache.counts.drafts_outgrown, cache.counts.tokens_made) == (1, 16)
     identical(longer, model.write(Write(PROMPT, 10)))
-    assert len(cache) == 1
+    assert len(cache) == 2  # and the probes of the models that it has met
 
 
 def test_attention_is_not_invented() -> None:
@@ -145,8 +145,8 @@ def test_another_request_is_another_key() -> None:
 def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     lm, cache = tiny(), Cache()
     facts = lm.identity()
-    assert {"weights_sha256", "dtype", "device", "attention", "layer", "heads", "generation_config"} <= set(facts)
-    assert {"torch", "transformers", "numpy", "dragin_lab", "tokenizer_sha256", "threads", "eos"} <= set(facts)
+    assert {"weights_sha256", "dtype", "attention", "layer", "heads", "generation_config"} <= set(facts)
+    assert {"torch", "transformers", "numpy", "dragin_lab", "tokenizer_sha256", "eos"} <= set(facts)
     cached(lm, cache).write(Write(PROMPT, 6))
     for name in facts:
         monkeypatch.setattr(lm, "identity", lambda name=name: facts | {name: "other"})
@@ -173,7 +173,7 @@ def test_maps_are_kept_by_their_lower_half() -> None:
         np.testing.assert_allclose(results, expected, atol=CLOSE)
         results[:] = 0.0  # the taker's own
     assert (cache.counts.maps_made, cache.counts.maps_served) == (1, 1)
-    assert cache.nbytes < expected.nbytes + 400
+    assert cache.nbytes < expected.nbytes + 1200  # with the probe of the model
     assert model.attend([]).shape == (4, 0, 0)
 
 
