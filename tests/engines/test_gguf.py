@@ -73,9 +73,8 @@ def test_provenance_names_the_file_and_its_content(file: Path) -> None:
     facts = LanguageModel.load(file).provenance()
     assert facts["model"] == "tiny.gguf"
     assert facts["weights_sha256"] == gguf.hash_weights(None, [file])
-    assert (
-        LanguageModel.load(file, dtype="bfloat16").provenance() | {"dtype": "float32", "probe": facts["probe"]} == facts
-    )
+    same = {"dtype": "float32", "probe": facts["probe"]}  # what is rounded computes other numbers
+    assert LanguageModel.load(file, dtype="bfloat16").provenance() | same == facts
 
 
 def test_a_file_is_converted_once_whatever_its_name_and_date(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
