@@ -126,7 +126,8 @@ def read_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_P
     text = fold_phrase(text, phrase)
     if rule != "strategyqa" or phrase not in text:
         answer = extract_answer(text, rule, phrase)
-        return answer if rule == "strategyqa" else _strip_ends(unwrap(answer), rule)
+        bare = answer if rule == "strategyqa" else unwrap(answer)
+        return answer if bare == answer else _strip_ends(bare, rule)
     return _TRUTH.get(_first_word(text.partition(phrase)[2]), "no")
 
 
