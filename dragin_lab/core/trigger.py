@@ -174,12 +174,13 @@ class Trigger(MethodPart):
         highest = np.array([w.start + int(values[w.start : w.stop].argmax()) for w in words], dtype=int)  # (w,)
         return values[highest] if self.pool == "max" else pool_words(values, words, self.pool), highest
 
-    def score_unit(self, draft: Draft, counts: np.ndarray) -> float:
+    def score_unit(self, draft: Draft, counts: np.ndarray | None = None) -> float:
         """What is compared with θ where the unit is a sentence or the draft: the scores of its tokens, pooled.
 
-        ``counts`` (n,) bool leaves out what may not fire, such as thoughts.
+        ``counts`` (n,) bool leaves out what may not fire, such as thoughts; None counts all.
         """
-        values = self.score_tokens(draft)[counts]  # (m,)
+        values = self.score_tokens(draft)  # (n,)
+        values = values if counts is None else values[counts]  # (m,)
         return pool_values(values, self.pool) if len(values) else -np.inf
 
     def measure_words(self, draft: Draft, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -49,6 +49,6 @@ class Entity(Trigger):
             scores[tokens] = doubt
         return scores
 
-    def score_unit(self, draft: Draft, counts: np.ndarray) -> float:
+    def score_unit(self, draft: Draft, counts: np.ndarray | None = None) -> float:
         doubt = np.array([doubt for _, doubt in self._entities(draft)])
         return pool_values(doubt, self.sentence_solver) if len(doubt) else -np.inf
