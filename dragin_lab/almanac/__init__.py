@@ -67,7 +67,6 @@ def exemplars(name: str) -> tuple[Exemplar, ...]:
     return tuple(Exemplar(**fields) for fields in sets[name])
 
 
-@cache
 def default_exemplars(form: str = "reasoning") -> tuple[Exemplar, ...]:
     """The worked examples that stand in the embedded model's prompts, in a form of answers (``answers.FORMS``)."""
     sets = {"reasoning": "2wikimultihopqa", "search": "flare-instruct", "self-ask": "self-ask"}

@@ -215,6 +215,8 @@ def stream_draft(engine: Any, request: Write, seed: int | None = None) -> Genera
         drafts.put(draft)
 
     def work() -> None:
+        if closed.is_set():  # an interrupt landed while this thread was being started
+            return
         try:
             written.set_result(engine.write(request, seed, watch=watch))
         except BaseException as error:  # noqa: BLE001 - raised again where the stream is read
@@ -222,11 +224,12 @@ def stream_draft(engine: Any, request: Write, seed: int | None = None) -> Genera
         drafts.put(None)
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="dragin-lab-draft", daemon=True)
-    thread.start()
     try:
+        thread.start()
         while (draft := drafts.get()) is not None:
             yield draft
     finally:
         closed.set()
-        thread.join()
+        if thread.is_alive():
+            thread.join()
     return written.result()
