@@ -61,10 +61,10 @@ def exemplars(name: str) -> tuple[Exemplar, ...]:
 
     Raises ``AlmanacError`` for a name that does not exist.
     """
-    sets = {row["set"]: row["exemplars"] for row in _read_rows("exemplars")}
+    sets = _read_exemplars()
     if not isinstance(name, str) or name not in sets:
         raise AlmanacError(f"Almanac has no exemplars {shown(name)}; it has {', '.join(sets)}")
-    return tuple(Exemplar(**fields) for fields in sets[name])
+    return sets[name]
 
 
 def default_exemplars(form: str = "reasoning") -> tuple[Exemplar, ...]:
@@ -85,6 +85,11 @@ def _select_rows(benchmark: str, split: str, file: str) -> list[dict[str, Any]]:
         if not isinstance(name, str) or name not in names:
             raise AlmanacError(f"Almanac has no {column} {shown(name)}; it has {', '.join(names)}")
     return [row for row in rows if (row["benchmark"], row["split"]) == (benchmark, split)]
+
+
+@cache
+def _read_exemplars() -> dict[str, tuple[Exemplar, ...]]:
+    return {row["set"]: tuple(Exemplar(**one) for one in row["exemplars"]) for row in _read_rows("exemplars")}
 
 
 @cache

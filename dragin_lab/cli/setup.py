@@ -23,7 +23,7 @@ from dragin_lab.files import as_path
 from dragin_lab.retrieval.choose import build_index, read_spec
 from dragin_lab.retrieval.stored import build_corpus, check_corpus, is_stored
 
-Line = tuple[str, bool | None]  # None: it is missing, and nothing needs it that was not asked for
+CheckLine = tuple[str, bool | None]  # None: it is missing, and nothing needs it that was not asked for
 
 _NEEDED = ("torch", "transformers", "spacy", "rank_bm25", "tantivy", "safetensors", "pandas", "numpy", "plotly")
 _OPTIONAL = dict.fromkeys(("jupyterlab", "ipywidgets", "anywidget", "itables"), "notebooks")
@@ -132,7 +132,7 @@ def doctor(**options: Any) -> None:
     report_findings(check_installation(lambda: load_model(options, check=False)), "this installation needs a repair")
 
 
-def check_installation(load: Callable[[], Any]) -> Iterator[Line]:
+def check_installation(load: Callable[[], Any]) -> Iterator[CheckLine]:
     """Lines for people, each with whether it is as it should be; ``load`` gives the model to check."""
     yield f"Python {platform.python_version()} on {platform.system()} {platform.machine()}", True
     yield from _check_packages()
@@ -145,7 +145,7 @@ def check_installation(load: Callable[[], Any]) -> Iterator[Line]:
             yield f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}", False
 
 
-def _check_packages() -> Iterator[Line]:
+def _check_packages() -> Iterator[CheckLine]:
     for name in _NEEDED:
         try:
             importlib.import_module(name)
@@ -160,7 +160,7 @@ def _check_packages() -> Iterator[Line]:
             yield f"{name} is not installed; it is needed for {purpose}", None
 
 
-def _check_sentences() -> Iterator[Line]:
+def _check_sentences() -> Iterator[CheckLine]:
     from dragin_lab.core.sentences import load_pipeline
 
     pipeline = load_pipeline()
@@ -169,7 +169,7 @@ def _check_sentences() -> Iterator[Line]:
         yield "the paper's content words need parts of speech: python -m spacy download en_core_web_sm", None
 
 
-def _check_corpus() -> Iterator[Line]:
+def _check_corpus() -> Iterator[CheckLine]:
     passages = dl.Corpus.load()
     found = dl.BM25(passages).search(passages[0].text, 1)
     yield (
@@ -178,7 +178,7 @@ def _check_corpus() -> Iterator[Line]:
     )
 
 
-def _check_model(load: Callable[[], Any]) -> Iterator[Line]:
+def _check_model(load: Callable[[], Any]) -> Iterator[CheckLine]:
     lm = load()
     yield repr(lm), True
     if why := getattr(lm, "no_attention", ""):

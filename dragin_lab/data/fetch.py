@@ -34,7 +34,7 @@ class FetchError(DraginLabError):
 
 
 @dataclass(frozen=True)
-class Origin:
+class PublishedFile:
     """A public file, and the ``files`` that come from it: members of an archive, exemplars in a source file, itself.
 
     ``checksum`` ("sha256:…" or "md5:…") is of the file as served; ``None`` where none is published. ``passages`` is
@@ -49,7 +49,7 @@ class Origin:
 
 
 _KNOWN = yaml.safe_load(Path(__file__).with_name("origins.yaml").read_text(encoding="utf-8"))
-ORIGINS = {name: Origin(**facts) for name, facts in _KNOWN.items()}
+ORIGINS = {name: PublishedFile(**facts) for name, facts in _KNOWN.items()}
 
 
 def fetch(
@@ -87,7 +87,7 @@ def fetch(
     return targets, note
 
 
-def _check_present(origin: Origin, path: Path) -> str:
+def _check_present(origin: PublishedFile, path: Path) -> str:
     import pooch
 
     if origin.checksum is None or origin.files != [origin.name]:

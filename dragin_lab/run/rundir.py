@@ -52,7 +52,7 @@ class RunStoppedError(RunError):
 # -- what a file may hold ---------------------------------------------------------------------------------------------
 
 Line = dict[str, Any]
-Count = Annotated[int, Meta(ge=0, lt=2**31)]  # tokens, drafts and the like are fewer
+Counted = Annotated[int, Meta(ge=0, lt=2**31)]  # tokens, drafts and the like are fewer
 Score = Annotated[float, Meta(ge=0, le=1)] | None
 Seconds = Annotated[float, Meta(ge=0, lt=2**31)]
 
@@ -70,14 +70,14 @@ class Prediction(TypedDict):
     f1: Score
     precision: Score
     recall: Score
-    retrievals: Count
+    retrievals: Counted
     queries: list[str]
     passages: list[list[str]]
-    drafts: Count
-    tokens: Count
+    drafts: Counted
+    tokens: Counted
     ended: Literal["answered", "length", "stalled", "cancelled", "error"]
     metrics: NotRequired[dict[str, int | float]]
-    window: NotRequired[dict[Literal["beyond", "passages", "exemplars"], Count]]
+    window: NotRequired[dict[Literal["beyond", "passages", "exemplars"], Counted]]
     error: NotRequired[str]
     cause: NotRequired[tuple[str, str]]  # of ``study.causes``, kind and why; only in a zip, which has no traces
 
@@ -90,9 +90,9 @@ class Timing(TypedDict):
     draft: NotRequired[Seconds]
     attend: NotRequired[Seconds]
     search: NotRequired[Seconds]
-    reused: NotRequired[Count]
-    stored_drafts: NotRequired[Count]
-    stored_tokens: NotRequired[Count]
+    reused: NotRequired[Counted]
+    stored_drafts: NotRequired[Counted]
+    stored_tokens: NotRequired[Counted]
     peak: NotRequired[float | None]
 
 
@@ -106,7 +106,7 @@ class _Template(TypedDict):
 
 class _Dataset(TypedDict):
     name: str
-    questions: Count
+    questions: Counted
 
 
 class _Config(TypedDict):

@@ -17,7 +17,7 @@ def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Draft]]:
 
 
 @dataclass(frozen=True)
-class Origin:
+class KeptPart:
     """A run of the answer text and where it was written: ``continuation.text[at : at + stop - start]``."""
 
     start: int  # half-open characters of the trace's text
@@ -28,9 +28,9 @@ class Origin:
     with_passages: bool
 
 
-def origins(trace: Trace) -> list[Origin]:
+def origins(trace: Trace) -> list[KeptPart]:
     """Where each part of the answer text comes from, in order; what cannot be placed is left out."""
-    parts: list[Origin] = []
+    parts: list[KeptPart] = []
     place = 0
     for step, name, continuation in written(trace.steps):
         body = continuation.text[: step.kept_end(name) or 0]
@@ -38,7 +38,7 @@ def origins(trace: Trace) -> list[Origin]:
         start = place + len(trace.text[place:]) - len(trace.text[place:].lstrip())
         if size := common(body, trace.text[start:]):
             place = start + size
-            parts.append(Origin(start, place, at, continuation, step, with_passages(step, name)))
+            parts.append(KeptPart(start, place, at, continuation, step, with_passages(step, name)))
     return parts
 
 
