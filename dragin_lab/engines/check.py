@@ -1,7 +1,7 @@
-"""The checks of a model when it is loaded, before anything it shows is believed.
+"""Self-checks of a model when it is opened.
 
-A text is written here as drafts are, each token forced, and compared with one pass over all of it, whose attention is
-compared with the model's own eager attention.
+A short text is written as drafts are, with every token forced. Its numbers are compared with one forward pass over the
+whole text, and the attention of that pass with the model's own eager attention.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from dragin_lab.engines.writing import Writing
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 
+#: Texts whose ids a model that transformers does not run must read as the tokenizer does.
+TEXTS = ("Who directed the film Jaws?", "Zoë paid 1,250 € in Łódź.", " two  spaces,\na line")
 _TOKENS, _PROMPT = 13, 10  # of the text, and of its prompt
 _PARTS = {"exemplars": (0, 3), "passages": (3, 7)}  # of the prompt, where it is read in parts
 _PADDED = 2  # tokens that the second text of the batch is shorter
-#: What is given up where a check fails, instead of the model.
+#: What a failed check costs where the model can be used all the same.
 WHOLE, ALONE = "prompts are read whole", "drafts are written one at a time"
 
 
@@ -53,11 +55,10 @@ class Check:
 
 
 def run_checks(lm: Any) -> list[Check]:
-    """A few dozen forwards on a few ids: of one pass, after a prompt, after a prompt read in parts, and side by side.
+    """Compare a text written alone, after a prompt read in parts, and side by side with one pass over it.
 
-    Rows are float32 whatever the model is, but its eager attention rounds as the model does; logits are compared
-    relative to the largest, and in half precision a batch may take other kernels: limits there are a few of its
-    rounding steps.
+    It takes a few dozen forwards. Logits are compared relative to the largest. In half precision the limits are a few
+    rounding steps, as the eager attention rounds and a batch may take other kernels.
     """
     count = lm.model.get_input_embeddings().num_embeddings
     usable = (i for i in ((7 * n + 11) % count for n in range(count)) if i not in lm.eos)
@@ -78,15 +79,15 @@ def run_checks(lm: Any) -> list[Check]:
             checks.append(Check(f"{what} gives the rows of one pass", off, 1e-3 if sharp else 4e-2, costs=costs))
 
     with lm.in_use():
-        compare("decoding", [_begin(lm, ids)], "")
+        compare("decoding", [_force_text(lm, ids)], "")
         if lm.parts:
             for parts in (_PARTS, _PARTS):  # read, and taken from what is kept
-                text = _begin(lm, ids, parts)
+                text = _force_text(lm, ids, parts)
                 lm.read(text)
             compare("a prompt read in parts", [text], WHOLE)
             lm.prefixes.clear()
         if not lm.no_batch:
-            texts = [_begin(lm, ids), _begin(lm, ids[_PADDED:])]
+            texts = [_force_text(lm, ids), _force_text(lm, ids[_PADDED:])]
             for text in texts:
                 lm.read(text, whole=True)
             compare("a left-padded batch", texts, ALONE)
@@ -96,7 +97,7 @@ def run_checks(lm: Any) -> list[Check]:
 
 
 def apply_checks(lm: Any, checks: Sequence[Check]) -> None:
-    """Refuse a model for a check that failed, or give up what that costs, and say so."""
+    """Refuse a model that failed a check, or warn and switch off what that check costs."""
     failed = [c for c in checks if not c.passed]
     if fatal := [c for c in failed if not c.costs]:
         raise ModelError("; ".join(map(str, fatal)) + ". Load with check=False to use it anyway")
@@ -109,8 +110,8 @@ def apply_checks(lm: Any, checks: Sequence[Check]) -> None:
         lm.no_batch = "side by side this model gives other numbers than alone"
 
 
-def _begin(lm: Any, ids: list[int], parts: Any = None) -> Writing:
-    """A draft of the last ids after the others, each forced; a character of its prompt for each token."""
+def _force_text(lm: Any, ids: list[int], parts: Any = None) -> Writing:
+    """A draft that is forced to write the last ids after the others; its prompt has one character a token."""
     n = _TOKENS - _PROMPT
     p = len(ids) - n
     request = Write(Prompt("x" * p, parts or {}), n, attention=True, prefix=tuple(ids[p:]))

@@ -1,12 +1,13 @@
-"""What an engine is: it writes drafts, measures them, and says what decides its answers; drafts as they are written."""
+"""The interface of an engine, drafts that are asked of it side by side, and a draft as a stream."""
 
 from __future__ import annotations
 
 import contextvars
 import queue
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -22,20 +23,20 @@ from dragin_lab.trace.trace import Draft, Prompt
 
 #: Called with the draft so far after each of its tokens.
 OnToken = Callable[[Draft], None]
-DraftJob = tuple[Any, Write, int | None]  # the key of a draft, its request and its seed
-DraftResult = tuple[Any, Draft | Exception]  # the key of a draft, and what was written or what went wrong
+DraftJob = tuple[Any, Write, int | None]  # a key, a request and a seed
+DraftResult = tuple[Any, Draft | Exception]  # the key of a job, and its draft or error
 
 
 class Engine:
-    """A model that writes. A subclass gives ``tokenizer`` and ``write``; all else has a value that says no.
+    """A model that writes. Subclasses set ``tokenizer`` and define ``write``; all else is unsupported by default.
 
     Attributes:
         context_window: in tokens; None: it has no limit.
-        has_entropy: whether drafts have ``entropy``, and not NaN in its place.
+        has_entropy: whether ``entropy`` is measured; it is NaN otherwise.
         has_attention: whether drafts have ``received`` and ``rows``; ``has_hidden``: whether they have ``states``.
-        sample: whether it draws its tokens; what it writes is then never cached.
+        sample: whether it draws its tokens; its drafts are then never cached.
         embedded: whether it is the package's own model.
-        parts: the named spans of a prompt that are read, and kept, by themselves.
+        parts: names of prompt spans that are read separately, so that they are read only once.
     """
 
     name: str = "engine"
@@ -47,15 +48,15 @@ class Engine:
     sample: bool = False
     embedded: bool = False
     parts: tuple[str, ...] = ()
-    device: Any = "cpu"  # that tokens are drawn on
+    device: Any = "cpu"  # where tokens are drawn
     probed: Probed | None = None  # what it computed when ``provenance`` was last asked
 
     def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
-        """The draft that a request asks for; its ``stop`` and ``watch`` are asked and told after every token.
+        """Write the draft that a request asks for. After every token its ``stop`` is asked and ``watch`` is called.
 
         Args:
             seed: of the sampling; ignored under greedy decoding.
-            watch: what it raises ends the draft.
+            watch: called with the draft so far; an error that it raises ends the draft.
         """
         raise NotImplementedError
 
@@ -77,7 +78,7 @@ class Engine:
         raise ModelError(f"{self.name} gives no attention")
 
     def score(self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None) -> Draft:
-        """``text`` as if the model had written it after ``prompt`` (teacher forcing), with everything measured.
+        """Measure ``text`` as if the model had written it after ``prompt`` (teacher forcing).
 
         ``text`` is used to the character, with its leading space. ``stopped`` is "forced".
         Raises ``ModelError`` for no text, and for one that merges with the prompt's last token or does not fit.
@@ -103,7 +104,7 @@ class Engine:
         )
 
     def force(self, request: Write) -> Draft:
-        """The draft of a request whose ``prefix`` is all of it."""
+        """The draft of a request whose ``prefix`` is the whole text."""
         return self.write(request)
 
     def batch(self, size: int) -> Batch:
@@ -144,11 +145,11 @@ class Engine:
 
 
 class Batch:
-    """Drafts asked of an engine; this one writes them one at a time.
+    """A queue of drafts asked of an engine; this one writes them one at a time.
 
     Attributes:
         size: drafts written at once, at most.
-        notes: why it is less than was asked for, one line each time.
+        notes: one line for each reason why ``size`` is less than was asked for.
     """
 
     def __init__(self, engine: Engine, size: int = 1) -> None:
@@ -157,7 +158,7 @@ class Batch:
         self.engine, self.asked, self.size = engine, size, 1
         self.notes = [f"written one at a time: {engine.name} writes no others beside"] * (size > 1)
         self._waiting: list[DraftJob] = []
-        self._writing: dict[Any, Any] = {}  # what is under way, of engines that write side by side
+        self._writing: dict[Any, Any] = {}  # drafts in progress, of engines that write side by side
 
     def __len__(self) -> int:
         """Drafts asked for and not yet answered."""
@@ -168,7 +169,7 @@ class Batch:
         self._waiting.append((key, request, seed))
 
     def step(self) -> list[DraftResult]:
-        """Go on; the drafts that ended, or what each failed with."""
+        """Write further; the drafts that ended since the last call, or their errors."""
         if not self._waiting:
             return []
         key, request, seed = self._waiting.pop(0)
@@ -186,9 +187,21 @@ class Batch:
         return {"asked": self.asked, "size": self.size, "notes": list(self.notes)}
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop the drafts in progress."""
         self._waiting.clear()
         self._writing.clear()
+
+
+@contextmanager
+def restoring(restore: Callable[[], None]) -> Iterator[None]:
+    """Call ``restore`` at the end of the block; twice, as an interrupt may land in the first call."""
+    try:
+        try:
+            yield
+        finally:
+            restore()
+    finally:
+        restore()
 
 
 class _ClosedError(BaseException):
@@ -196,12 +209,12 @@ class _ClosedError(BaseException):
 
 
 def stream_draft(engine: Any, request: Write, seed: int | None = None) -> Generator[Draft, None, Draft]:
-    """The draft so far after each token, as the engine writes it in a thread of its own; returns the draft.
+    """Yield the draft so far after each token, written by the engine in a separate thread; return the draft.
 
-    Raises what ``write`` raises. Closing the stream, or an interrupt while it waits, ends the writing after the token
-    under way.
+    Raises what ``write`` raises. Closing the stream, or an interrupt while it waits, ends the writing after the current
+    token.
     """
-    if getattr(engine, "user", None) == threading.get_ident():  # which would wait for itself
+    if getattr(engine, "user", None) == threading.get_ident():  # it would wait for itself
         raise SettingError(
             "this model is writing a draft, and one of its triggers asked the same lab for a stream of another; use "
             "lab.ask there, which answers within"

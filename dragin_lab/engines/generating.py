@@ -1,9 +1,9 @@
 """Drafts through transformers' own ``generate``, with its logits and attention rows recorded and its tokens chosen.
 
 ``generate`` writes one draft, or several side by side, padded on the left. After each forward the raw logits and the
-tapped layer's rows are recorded, a ``LogitsProcessor`` adds a call's bias, draws and forces tokens, and a
-``StoppingCriteria`` hands each draft its token and ends ``generate`` once every draft has ended and its last token has
-looked back. Nothing is hung onto the model: ``generate`` runs on a view of it.
+tapped layer's rows are recorded, and a ``LogitsProcessor`` chooses the tokens. A ``StoppingCriteria`` hands each draft
+its token, and ends ``generate`` when the drafts have ended and the rows of their last tokens are recorded. The user's
+model gets no hook: ``generate`` runs on a view of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dragin_lab.core.scores import entropy
 from dragin_lab.engines.prefixes import open_cache, split_cache
 from dragin_lab.engines.writing import Writing, measure_logits
 
-#: What of a generation config is not ``generate``'s to decide here, and what it would sample by.
+#: Settings of a generation config that are fixed here; ``_TokenChooser`` samples.
 _FIXED: dict[str, Any] = {
     "do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True, "cache_implementation": None,
     "max_length": None, "max_time": None, "stop_strings": None, "min_length": None, "min_new_tokens": None,
@@ -31,7 +31,9 @@ _FIXED: dict[str, Any] = {
     "return_dict_in_generate": False, "output_scores": False, "output_logits": False, "output_attentions": False,
     "output_hidden_states": False, "disable_compile": True, "penalty_alpha": None, "dola_layers": None,
 }  # fmt: skip
-_WARPERS: dict[str, tuple[Callable[[Any], LogitsProcessor], float | None]] = {  # by name, and what stands for none
+_WARPERS: dict[
+    str, tuple[Callable[[Any], LogitsProcessor], float | None]
+] = {  # by setting, with the value that switches it off
     "temperature": (tf.TemperatureLogitsWarper, 1.0),
     "top_h": (tf.TopHLogitsWarper, None),
     "top_k": (tf.TopKLogitsWarper, 0),
@@ -41,18 +43,18 @@ _WARPERS: dict[str, tuple[Callable[[Any], LogitsProcessor], float | None]] = {  
     "epsilon_cutoff": (tf.EpsilonLogitsWarper, 0.0),
     "eta_cutoff": (tf.EtaLogitsWarper, 0.0),
 }
-_TOP_K = 50  # of ``generate`` where a config says nothing
+_TOP_K = 50  # ``generate``'s own default
 
 
 def list_warpers(config: Any) -> list[LogitsProcessor]:
-    """What a generation config samples by, in ``generate``'s order."""
+    """The warpers that a generation config asks for, in ``generate``'s order."""
     values = {name: getattr(config, name, None) for name in _WARPERS}
     values["top_k"] = _TOP_K if values["top_k"] is None else values["top_k"]
     return [kind(values[name]) for name, (kind, none) in _WARPERS.items() if values[name] not in (None, none)]
 
 
 class _TokenChooser(LogitsProcessor):
-    """Chooses each draft's token: with its bias, the config's warpers and its own draws, or the one it is forced to."""
+    """Chooses each draft's next token: the forced one, else by its bias, the config's warpers and its own draws."""
 
     def __init__(self, lm: Any, beside: Sequence[Writing], recorder: _Recorder) -> None:
         self.lm, self.beside, self.recorder = lm, beside, recorder
@@ -88,7 +90,8 @@ class _TokenChooser(LogitsProcessor):
 class _Recorder(StoppingCriteria):
     """Records each forward, hands each draft its row and its token, and says which drafts have ended.
 
-    ``starts`` are the first columns of the texts; when ``enough`` drafts have ended the others are left for later.
+    ``starts`` are the first columns of the texts. ``generate`` ends once ``enough`` drafts have ended; the others can
+    go on in another call.
     """
 
     def __init__(self, lm: Any, beside: Sequence[Writing], starts: Sequence[int], enough: int) -> None:
@@ -99,7 +102,7 @@ class _Recorder(StoppingCriteria):
         self.chooser: _TokenChooser
 
     def record(self, output: Any) -> None:
-        """Take what a forward of this draft, or these drafts, gives."""
+        """Record the logits, rows and states of a forward."""
         logits = output.logits[:, -1]
         self.logits = logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
         rows = self.lm.tap.pop_rows()
@@ -129,7 +132,7 @@ class _Recorder(StoppingCriteria):
                 try:
                     measured = row[1], row[2], row[3 : k + 3], row[k + 3 : 2 * k + 3]
                     one.add_token(int(row[0]), measured, row[2 * k + 3], state)
-                except Exception as error:  # noqa: BLE001 - no matter of the others
+                except Exception as error:  # noqa: BLE001 - ends this draft alone
                     one.error = error
         done = [one.complete for one in self.beside]
         return torch.tensor([True] * len(done) if sum(done) >= self.enough else done, device=input_ids.device)
@@ -137,7 +140,7 @@ class _Recorder(StoppingCriteria):
 
 @cache
 def _make_recorded_class(kind: Any) -> Any:
-    """The class of a model, with what its forwards give handed to ``_recorder`` as well."""
+    """A subclass of a model's class that also hands the output of each forward to ``_recorder``."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         output = kind.__call__(self, *args, **kwargs)
@@ -148,10 +151,9 @@ def _make_recorded_class(kind: Any) -> Any:
 
 
 def view_model(model: Any, recorder: Any) -> Any:
-    """The same model, parameters, modules, hooks and all, as another object, whose forwards are recorded.
+    """Another object for the same model, with its parameters, modules and hooks, whose forwards are recorded.
 
-    A forward hook on the model would stay where an interrupt lands between registering and removing it, and would see
-    the forwards of whoever else asks the model.
+    A hook on the model itself could be left behind by an interrupt, and would also record other callers' forwards.
     """
     kind: Any = type(model)
     view: Any = object.__new__(_make_recorded_class(kind))
@@ -165,34 +167,35 @@ def _name_of_cache(model: Any) -> str:
 
 
 def generate_text(model: Any, ids: Sequence[Sequence[int]], device: Any, cache: Any, n: int, **options: Any) -> None:
-    """``generate`` n tokens greedily after ids (B, of one length, on the left padding) of which ``cache`` has some."""
+    """Call ``generate`` for n tokens after ``ids`` (B, T), padded on the left; ``cache`` may have their beginning."""
     config = model.generation_config
     asked = {name: value for name, value in _FIXED.items() if hasattr(config, name)}
     asked |= {name: None for name in _WARPERS if hasattr(config, name)}
     inputs = torch.tensor(ids, device=device)
     options.setdefault("attention_mask", torch.ones_like(inputs))
-    # By the class, as ``capture`` and others put their own ``generate`` onto a model.
+    # The class's method, as ``capture`` replaces the model's own.
     type(model).generate(
         model, inputs, **asked | {"max_new_tokens": n, **options} | ({_name_of_cache(model): cache} if cache else {})
     )
 
 
 def read_prefix(lm: Any, ids: list[int], cache: DynamicCache | None) -> DynamicCache:
-    """The cache of some ids, of which ``cache`` has the beginning; that one stays as it is."""
+    """A new cache of ``ids``; ``cache`` has their beginning and is not changed."""
     grown = open_cache(lm.model.config, [cache]) or DynamicCache(config=lm.model.config)
     generate_text(lm.model, [ids], lm.device, grown, 1)
     return grown
 
 
 def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:
-    """Write drafts side by side until ``enough`` of them are complete; those that are not keep their ``cache``.
+    """Write drafts side by side until ``enough`` of them are complete; the others keep a ``cache`` to go on from.
 
-    ``Writing.cache`` has all their tokens but some at the end; where there are several, all but the last one.
+    The ``cache`` of a single draft may lack any number of tokens at the end of its text. Of several drafts each lacks
+    exactly the last token, so that all go on from the same column.
     """
     texts = [[*one.prompt_ids, *one.ids] for one in beside]
     longest = max(map(len, texts))
     starts = [longest - len(text) for text in texts]
-    # Padding repeats the text's own first token, which no penalty for repetition then counts as another one.
+    # Padding repeats the text's first token, so that a penalty for repetition sees no other token.
     ids = [text[:1] * start + text for start, text in zip(starts, texts, strict=True)]
     mask = torch.tensor([[0] * start + [1] * len(text) for start, text in zip(starts, texts, strict=True)])
     left = max(one.request.max_new_tokens - len(one.ids) for one in beside)

@@ -1,4 +1,4 @@
-"""``LlamaModel``: a GGUF file in llama.cpp, in this process. Its numbers are those of what llama.cpp computes."""
+"""``LlamaModel``: a GGUF file in llama.cpp, in this process, measured on what llama.cpp computes."""
 
 from __future__ import annotations
 
@@ -18,20 +18,17 @@ from transformers import PretrainedConfig
 from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import llama_context
-from dragin_lab.engines.check import Check
+from dragin_lab.engines.check import TEXTS, Check, apply_checks
 from dragin_lab.engines.engine import Batch, DraftResult, Engine, OnToken
 from dragin_lab.engines.llama_context import LlamaContext
 from dragin_lab.engines.prefixes import PARTS, find_ends
 from dragin_lab.engines.probe import Probed, probe_ids, reduce_logits, write_probe
 from dragin_lab.engines.sources import hash_weights
-from dragin_lab.engines.tap import choose_layer, describe_layer
+from dragin_lab.engines.tap import choose_captured, choose_heads, choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.writing import Writing, measure_logits
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft
-
-#: Texts whose ids the model's vocabulary has to name as the tokenizer does.
-_TEXTS = ("Who directed the film Jaws?", "Zoë paid 1,250 € in Łódź.", " two  spaces,\na line")
 
 
 class LlamaModel(Engine):
@@ -39,7 +36,7 @@ class LlamaModel(Engine):
 
     Args:
         file: the GGUF file.
-        tokenizer: its own or that of the folder it was made from: llama.cpp makes no ids of texts here.
+        tokenizer: the file's own or that of its folder; llama.cpp's tokenizer is not used.
         config: of the model in transformers, where it is known; "last" is then the same layer as there.
         layer, heads, alternatives, sample, check: as for ``LanguageModel.load``; what is sampled is drawn from the
             whole distribution, at temperature 1.
@@ -73,32 +70,24 @@ class LlamaModel(Engine):
         self.name, self.tokenizer, self.sample, self.file = file.name, tokenizer, sample, file
         threads = torch.get_num_threads() if threads is None else count("threads", threads)
         window = None if context is None else count("context", context)
-        # One sequence for drafts, one for texts by themselves.
+        # One sequence for drafts, the last one for ``attend``.
         self.context = LlamaContext(file, threads=threads, window=window, dtype=dtype, sequences=2)
         self.context_window, self.eos = self.context.window, tokenizer.ends
         self.alternatives = min(count("alternatives", alternatives), self.context.vocabulary)
         self.lock, self.close = threading.RLock(), self.context.close
         config = config or PretrainedConfig.from_dict({"num_hidden_layers": self.context.layers})
         having = [i for i in range(self.context.layers) if f"{llama_context.ROWS}-{i}" in self.context.names]
-        chosen = choose_layer(config, layer)
-        chosen = having[-1] if having and layer == "last" and chosen not in having else chosen
-        self.no_attention, self.config = "", config
-        if chosen not in having:
-            what = f"the layers with attention are {', '.join(map(str, having))}" if having else "no layer has one"
-            self.no_attention = (
-                f"llama.cpp's {self.context.architecture} has no node {llama_context.ROWS}-{chosen}: {what}"
-            )
-            if layer != "last":
-                raise ModelError(f"layer={layer}: {self.no_attention}")
-        self.has_attention, self.has_hidden = not self.no_attention, "result_norm" in self.context.names
-        self.layer = None if self.no_attention else chosen
-        self.layer_chosen = None if self.no_attention else describe_layer(config, chosen)
-        if wrong := [head for head in heads or () if head not in range(self.context.heads)]:
-            raise ModelError(f"heads={shown(wrong)}: this model has heads 0 to {self.context.heads - 1}; give some")
-        self.heads = None if heads is None else list(heads)
+        kind, self.config = f"llama.cpp's {self.context.architecture}", config
+        self.no_attention = "" if having else f"{kind} has no node {llama_context.ROWS}"
+        if self.no_attention and layer != "last":
+            raise ModelError(f"layer={layer}: {self.no_attention}; leave it out")
+        self.layer = choose_captured(config, layer, having, kind) if having else None
+        self.layer_chosen = None if self.layer is None else describe_layer(config, self.layer)
+        self.has_attention, self.has_hidden = bool(having), "result_norm" in self.context.names
+        self.heads = choose_heads(heads, self.context.heads)
         self._hash = ""
-        if check and (failed := [one for one in self.check() if not one.passed]):
-            raise ModelError(f"{'; '.join(one.note for one in failed)}. Load with check=False to use it anyway")
+        if check:
+            apply_checks(self, self.check())
 
     # -- drafts -------------------------------------------------------------------------------------------------------
 
@@ -113,14 +102,14 @@ class LlamaModel(Engine):
         return LlamaBatch(self, size)
 
     def begin(self, request: Write, seed: int | None, watch: OnToken | None = None) -> Writing:
-        """A draft of which nothing is written yet; its ``cache`` is its text in the pieces that it is read in."""
+        """A draft without tokens yet; its ``cache`` lists the pieces in which its text is read."""
         writing = Writing(self, request, seed, watch)
         ends = [0, *find_ends(request.prompt, writing.prompt_offsets, self.parts), len(writing.prompt_ids)]
         writing.cache = [tuple(writing.prompt_ids[begin:end]) for begin, end in pairwise(ends)]
         return writing
 
     def advance(self, beside: Mapping[int, Writing]) -> None:
-        """One forward of some drafts, by their sequences, and the token that each writes."""
+        """Run one forward of some drafts (by sequence), and add the token that each writes."""
         asked = {self.find_state(one.request.hidden) for one in beside.values() if one.request.hidden is not None}
         with self.lock:
             texts = {sequence: one.cache for sequence, one in beside.items()}
@@ -143,11 +132,11 @@ class LlamaModel(Engine):
             one.cache.append((token,))
             try:
                 one.add_token(token, [part[0].numpy() for part in measured], state=state)
-            except Exception as error:  # noqa: BLE001 - of its ``Stop``, which is none of the others' matter
+            except Exception as error:  # noqa: BLE001 - of its ``Stop``; ends this draft alone
                 one.error = error
 
     def find_state(self, layer: int | str) -> str:
-        """The node with a layer's hidden states; those of the last one are normed, as in transformers."""
+        """The node with a layer's hidden states; the last layer's are normed, as in transformers."""
         number = choose_layer(self.config, layer) if layer != "last" else self.context.layers - 1
         node = "result_norm" if number == self.context.layers - 1 else f"l_out-{number}"
         if node not in self.context.names:
@@ -166,7 +155,7 @@ class LlamaModel(Engine):
     # -- what decides the answers -------------------------------------------------------------------------------------
 
     def describe_build(self) -> str:
-        """What runs, for people, and what the build of llama.cpp lacks of this machine's instructions."""
+        """One line for people: what runs, and whether the build of llama.cpp lacks instructions of this machine."""
         can, system = torch.backends.cpu.get_cpu_capability(), self.context.bindings.llama_print_system_info().decode()
         lacks = can.startswith("AVX") and f"{can} = 1" not in system
         slow = f"; its build lacks this machine's {can}, so it reads more slowly: build llama-cpp-python here" * lacks
@@ -176,9 +165,9 @@ class LlamaModel(Engine):
         )
 
     def check(self) -> list[Check]:
-        """Whether the vocabulary names ids as the tokenizer does, and the rows are of the text alone and sum to 1."""
+        """Whether the vocabulary names ids as the tokenizer does, and rows see no later token and sum to at most 1."""
         C, vocabulary = self.context.bindings, self.context.vocabulary
-        ids = sorted({i for text in _TEXTS for i in self.tokenizer.encode(text, special=True)} | self.eos)
+        ids = sorted({i for text in TEXTS for i in self.tokenizer.encode(text, special=True)} | self.eos)
         names = [C.llama_vocab_get_text(self.context.vocab, i).decode() if i < vocabulary else "" for i in ids]
         # A file may write a space where the tokenizer writes its mark for one (conversions of Gemma 3).
         marker = self.tokenizer.marker or " "
@@ -191,7 +180,7 @@ class LlamaModel(Engine):
         if self.layer is not None:
             known = [i for i in ids if i < vocabulary][: self.context_window - 1]
             rows = self.context.read_map(known, self.layer)
-            over = float(max(np.abs(np.triu(rows, 1)).max(), rows.sum(-1).max() - 1))  # sinks make it less
+            over = float(max(np.abs(np.triu(rows, 1)).max(), rows.sum(-1).max() - 1))  # below 1 with sinks
             checks.append(Check("rows see what comes later, or are above 1", over, 1e-3))
         return checks
 
@@ -238,7 +227,7 @@ class LlamaModel(Engine):
 
 
 class LlamaBatch(Batch):
-    """Drafts written side by side, each in a sequence of its own; fewer where memory for keys and values is short."""
+    """Drafts written side by side, one in each sequence; fewer where memory for keys and values is short."""
 
     def __init__(self, lm: LlamaModel, size: int) -> None:
         super().__init__(lm, size)
@@ -247,7 +236,7 @@ class LlamaBatch(Batch):
         self.notes = [f"written {self.size} at a time: there is no room for more keys and values"] * (self.size < size)
 
     def step(self) -> list[DraftResult]:
-        """One more token of each draft; those that ended, or what each failed with."""
+        """Write one more token of each draft; those that ended, or their errors."""
         ended: list[DraftResult] = []
         for sequence in set(range(self.size)) - self._writing.keys():
             if self._waiting:

@@ -1,7 +1,7 @@
-"""llama.cpp's forwards, by the C bindings of llama-cpp-python: ids in, what llama.cpp computed on them out.
+"""Forwards of llama.cpp by the C bindings of llama-cpp-python, from ids to logits, attention rows and hidden states.
 
-``cb_eval`` is asked about each node of a forward: ``kq_soft_max-<layer>`` is what a layer's queries pay to all keys
-(there without flash attention alone), ``l_out-<layer>`` and ``result_norm`` are hidden states.
+llama.cpp calls ``cb_eval`` for each node of a forward. ``kq_soft_max-<layer>`` is the attention of a layer, which there
+is only without flash attention; ``l_out-<layer>`` and ``result_norm`` are hidden states.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dragin_lab.errors import MissingPackageError, ModelError
 from dragin_lab.trace.draft import common
 
 DTYPES = {"float16": "GGML_TYPE_F16", "float32": "GGML_TYPE_F32"}  # of keys and values
-ROWS = "kq_soft_max"  # what the layers pay: the node's name before the layer's number
+ROWS = "kq_soft_max"  # the node of a layer's attention, without the layer's number
 _UBATCH = 512  # tokens of a prompt that are computed at once
 _ERROR = 4  # the level of llama.cpp's log
-#: Some ids that are read together. A text is read piece by piece, so that what is kept of one changes no bit.
+#: Ids that one forward reads. A text is always read in the same pieces, so that reusing some of them changes no bit.
 Piece = tuple[int, ...]
 
 
@@ -37,7 +37,7 @@ class Computed:
     """What was computed at the last token of a text."""
 
     logits: torch.Tensor  # (V,) float32, raw
-    rows: np.ndarray | None  # (h, keys) float32, what the token pays to itself and all before it, where asked for
+    rows: np.ndarray | None  # (h, keys) float32, its attention to itself and all before it, if asked for
     states: dict[str, np.ndarray]  # (d,) float32 by node
     kept: int  # tokens of the text that were not read again
 
@@ -48,8 +48,8 @@ class _NodeListener:
     def __init__(self, library: Any) -> None:
         self.library = library
         self.names: set[str] = set()  # of all nodes, listed while ``learning``
-        self.learning, self.wanted = True, frozenset[bytes]()  # the names of ``groups`` as llama.cpp has them
-        self.groups: dict[str, int] = {}  # the nodes to copy: heads of a softmax, 1 for states
+        self.learning, self.wanted = True, frozenset[bytes]()  # the names of ``groups`` in bytes
+        self.groups: dict[str, int] = {}  # the nodes to copy, with their rows a token: heads of a softmax, 1 for states
         self.last = True  # copies only the last row of each group
         self.copied: dict[str, list[np.ndarray]] = {}  # (rows, width) float32 of each part of a forward
         for name, result, arguments in (
@@ -81,9 +81,9 @@ class _NodeListener:
 
 
 class LlamaContext:
-    """A GGUF file opened by llama.cpp, and the sequences that hold texts of at most ``window`` tokens.
+    """A GGUF file opened by llama.cpp, and its sequences, each with a text of at most ``window`` tokens.
 
-    Forwards run in a thread of their own, so that Ctrl-C ends one between two of its nodes. ``close`` frees it all, as
+    Forwards run in a separate thread, so that Ctrl-C can end one between two of its nodes. ``close`` frees it all, as
     does the end of this object. ``vocabulary`` is V, the tokens of a distribution, and ``names`` are those of the nodes
     of a forward.
 
@@ -108,7 +108,8 @@ class LlamaContext:
             )
         self._listener = _NodeListener(C._lib)
         self._callback = C.ggml_backend_sched_eval_callback(self._listener)
-        # Asked after each of a thousand nodes, so a C function answers: true once there is a text to measure.
+        # llama.cpp asks after each of a thousand nodes whether to stop. C's own ``strlen`` answers: yes where ``_stop``
+        # holds a byte.
         self._stop = ctypes.create_string_buffer(2)
         self._abort = ctypes.cast(ctypes.CDLL(None).strlen, C.ggml_abort_callback)
         self._open: list[Any] = []  # the context, where there is one
@@ -132,7 +133,7 @@ class LlamaContext:
         self.names, self._listener.learning = frozenset(self._listener.names), False
 
     def make_room(self, sequences: int) -> int:
-        """Make room for so many sequences, which forgets what they hold; how many there are, less where it is short."""
+        """Open so many sequences, or fewer where memory is short, and forget what they held; how many there are."""
         sequences = min(sequences, self.bindings.llama_max_parallel_sequences())
         while sequences > len(self._held) and not self._open_context(sequences):
             self._held, sequences = [], sequences // 2
@@ -160,7 +161,7 @@ class LlamaContext:
     def read(
         self, texts: Mapping[int, list[Piece]], layer: int | None = None, states: Sequence[str] = ()
     ) -> list[Computed]:
-        """What is computed at the last token of each text, in a sequence of its own (the key), with rows of ``layer``.
+        """What is computed at the last token of each text (by sequence), with the attention rows of ``layer``.
 
         What the sequences have of the texts is not read again. Texts that lack one token are read side by side.
         """
@@ -168,7 +169,7 @@ class LlamaContext:
         groups = dict.fromkeys(states, 1) | ({} if rows is None else {rows: self.heads})
         kept, computed = {}, {}
         for sequence, pieces in texts.items():
-            here = self._keep(sequence, pieces)
+            here = self._reuse_pieces(sequence, pieces)
             kept[sequence] = sum(map(len, pieces[:here]))
             for piece in pieces[here:-1]:
                 self._forward({sequence: piece}, {})
@@ -189,12 +190,12 @@ class LlamaContext:
         return [self.read({sequence: list(pieces[: n + 1])})[0].logits for n in range(len(pieces))]
 
     def read_map(self, ids: Sequence[int], layer: int) -> np.ndarray:
-        """What each of some ids pays to all before it in a layer, (h, n, n) float32, read by the last sequence."""
+        """The attention map of some ids in a layer, (h, n, n) float32, read in the last sequence."""
         sequence, node, place = len(self._held) - 1, f"{ROWS}-{layer}", 0
-        self._keep(sequence, [tuple(ids)])
+        self._reuse_pieces(sequence, [tuple(ids)])
         self._forward({sequence: tuple(ids)}, {node: self.heads}, last=False)
         attention = np.zeros((self.heads, len(ids), len(ids)), np.float32)
-        for part in self._listener.copied[node]:  # some queries, and keys that are padded
+        for part in self._listener.copied[node]:  # of some queries; keys are padded
             rows = part.reshape(self.heads, -1, part.shape[1])[:, :, : len(ids)]
             attention[:, place : place + rows.shape[1], : rows.shape[2]] = rows
             place += rows.shape[1]
@@ -207,25 +208,28 @@ class LlamaContext:
         groups = self._listener.groups[name]
         return [one for part in self._listener.copied[name] for one in part.reshape(-1, groups, part.shape[1])][-count:]
 
-    def _keep(self, sequence: int, pieces: list[Piece]) -> int:
-        """Cut a sequence to what it has of a text, but for the last piece; how many pieces that are."""
+    def _reuse_pieces(self, sequence: int, pieces: list[Piece]) -> int:
+        """Cut a sequence to the pieces that it shares with a text, without the last; how many they are.
+
+        Where another sequence shares more, that one is copied.
+        """
         held = self._held[sequence]
         if held == pieces[:-1]:
             return len(held)
-        memory = self.bindings.llama_get_memory(self._context())
+        memory = self.bindings.llama_get_memory(self._require_context())
         best = max(range(len(self._held)), key=lambda s: (common(self._held[s], pieces), s == sequence))
         if best != sequence:
             self.bindings.llama_memory_seq_cp(memory, best, sequence, 0, -1)
         here = min(common(self._held[best], pieces), len(pieces) - 1)
         if not self.bindings.llama_memory_seq_rm(memory, sequence, sum(map(len, pieces[:here])), -1):
-            self.bindings.llama_memory_seq_rm(memory, sequence, -1, -1)  # a state that cannot be taken back
+            self.bindings.llama_memory_seq_rm(memory, sequence, -1, -1)  # a recurrent state has no earlier one
             here = 0
         self._held[sequence] = pieces[:here]
         return here
 
     def _forward(self, pieces: Mapping[int, Piece], groups: dict[str, int], last: bool = True) -> list[torch.Tensor]:
         """Read a piece in each of some sequences, and copy nodes; the logits (V,) after each."""
-        C, context, listener = self.bindings, self._context(), self._listener
+        C, context, listener = self.bindings, self._require_context(), self._listener
         lengths = [len(piece) for piece in pieces.values()]
         ids = np.fromiter((i for piece in pieces.values() for i in piece), np.int32)
         begins = [sum(map(len, self._held[s])) for s in pieces]
@@ -242,7 +246,7 @@ class LlamaContext:
             setattr(batch, field, ctypes.cast(array.ctypes.data, dict(C.llama_batch._fields_)[field]))
         held, listener.groups, listener.last, listener.copied = {s: self._held[s] for s in pieces}, groups, last, {}
         listener.wanted = frozenset(name.encode() for name in groups)
-        self._held = [[] if s in pieces else own for s, own in enumerate(self._held)]  # where it is interrupted
+        self._held = [[] if s in pieces else own for s, own in enumerate(self._held)]  # until it is read
         waiting = self._worker.submit(C.llama_decode, context, batch)
         try:
             status = waiting.result()
@@ -259,8 +263,8 @@ class LlamaContext:
         values = (C.llama_get_logits_ith(context, int(end)) for end in ends)
         return [torch.from_numpy(np.ctypeslib.as_array(value, (self.vocabulary,)).copy()) for value in values]
 
-    def _context(self) -> Any:
-        """The context, where this process has it still."""
+    def _require_context(self) -> Any:
+        """The context. Raises ``ModelError`` in a forked process and after ``close``."""
         if os.getpid() != self._process:
             raise ModelError(
                 f"{self.file.name} was opened by llama.cpp in another process, whose threads a fork does not have; "
@@ -272,7 +276,7 @@ class LlamaContext:
 
 
 _ERRORS: list[str] = []  # what llama.cpp said last
-_KEPT: list[Any] = []  # callbacks that it calls to the end
+_KEPT: list[Any] = []  # callbacks that llama.cpp calls until the process ends
 
 
 @cache
@@ -297,7 +301,7 @@ def load_bindings() -> Any:
 
 
 def _free(bindings: Any, model: Any, contexts: list[Any], callbacks: tuple[Any, ...]) -> None:
-    """Free a model and its context; the callbacks are there until then."""
+    """Free a model and its context; ``callbacks`` keeps those alive until then."""
     while contexts:
         bindings.llama_free(contexts.pop())
     bindings.llama_model_free(model)

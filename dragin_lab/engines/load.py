@@ -31,19 +31,19 @@ _TAKES = {
     "llama.cpp": [name for name in signature(LlamaModel).parameters if name not in ("file", "config")],
     "a model behind a server": ["tokenizer", "likeliest", "sample", "check", "timeout", "served_name"],
 }
-#: What stands for the default, so that any engine may be given it.
+#: Default values, which any engine accepts.
 _DEFAULTS = {"layer": "last", "alternatives": 5}
 
 
 def loading_arguments() -> list[str]:
-    """The names of what ``open_model`` takes beside the model, but for those of ``from_pretrained``."""
+    """The names of ``open_model``'s arguments, without those of ``from_pretrained``."""
     return list(dict.fromkeys(["engine", *chain(*_TAKES.values())]))
 
 
 def open_model(
     source: str | os.PathLike[str] | None = None, *, engine: str | None = None, **loading: Any
 ) -> LanguageModel | LlamaModel | ServerModel:
-    """The model that a name stands for.
+    """Open a model by name.
 
     Args:
         source: what ``LanguageModel.load`` takes, or the address of a server, such as ``http://127.0.0.1:8080``.
@@ -79,11 +79,11 @@ def open_model(
 def _open_llama(source: Any, loading: dict[str, Any]) -> LlamaModel:
     if is_embedded(source) or (file := find_gguf(source)) is None:
         raise SettingError(f"engine='llama.cpp' opens a GGUF file; give the path of one, not {shown(source)}")
-    load_bindings()  # whose lack is said before anything is converted
+    load_bindings()  # raises before anything is converted
     tokenizer = loading.pop("tokenizer", file)
     folder = _find_tokenizer(tokenizer)
     config = None
-    with suppress(OSError, ValueError), silence_library():  # a tokenizer may stand alone
+    with suppress(OSError, ValueError), silence_library():  # there may be a tokenizer alone
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     lm = LlamaModel(file, load_tokenizer(folder), config, **loading)
     lm.embedded = is_embedded(tokenizer)

@@ -16,11 +16,11 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from dragin_lab.trace.trace import Prompt
 
 LIMIT = 2 * 2**30  # bytes of all that is kept
-PARTS = ("exemplars", "passages")  # named spans of a prompt whose ends are worth keeping
+PARTS = ("exemplars", "passages")  # named spans of a prompt, after which its cache is kept
 
 
 def find_ends(prompt: Prompt, offsets: np.ndarray, parts: Sequence[str] = PARTS) -> tuple[int, ...]:
-    """Where the ``parts`` of a prompt end, as numbers of its tokens, rising; the last token is always left over.
+    """How many tokens of a prompt stand before the end of each of its ``parts``, ascending; never all of them.
 
     ``offsets`` (p, 2) are the character spans of its tokens.
     """
@@ -30,7 +30,7 @@ def find_ends(prompt: Prompt, offsets: np.ndarray, parts: Sequence[str] = PARTS)
 
 
 def is_shareable(config: Any) -> bool:
-    """Whether a copy of a model's cache may go on by itself; states that are overwritten in place cannot."""
+    """Whether a text can go on from a copy of a model's cache; states that are overwritten in place forbid it."""
     return all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in DynamicCache(config=config).layers)
 
 
@@ -44,9 +44,9 @@ def batch_obstacle(config: Any) -> str:
 
 
 def open_cache(config: Any, beside: Sequence[DynamicCache | None]) -> DynamicCache | None:
-    """A cache that goes on after those of texts ``beside`` one another, which stay as they are.
+    """A new cache with those of several texts as its rows, padded on the left so that all end at the same column.
 
-    They are padded on the left so that all end at the same column. None where the model makes its own.
+    The given caches are not changed. None where the model makes its own.
     """
     if batch_obstacle(config):
         return copy.deepcopy(beside[0])
@@ -78,9 +78,9 @@ def list_layers(cache: Any) -> dict[int, tuple[Tensor, Tensor]]:
 
 
 class Prefixes:
-    """The caches of what prompts begin with, of at most ``limit`` bytes; the least recently used goes first.
+    """The caches of beginnings of prompts, at most ``limit`` bytes; the least recently used is dropped first.
 
-    The latest stays even where it alone takes more. Whoever uses it holds the model's lock.
+    The latest stays even if it alone takes more. Hold the model's lock while using it.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -96,9 +96,9 @@ class Prefixes:
         return sum(s.nbytes for one in self._caches.values() for states in list_layers(one).values() for s in states)
 
     def find(self, ids: Sequence[int], ends: Sequence[int]) -> tuple[int, DynamicCache | None]:
-        """The longest beginning of a prompt that is kept, of those that end at ``ends``: its length and its cache."""
+        """Length and cache of the longest kept beginning of a prompt that ends at one of ``ends``; else 0 and None."""
         kept = [end for end in ends if tuple(ids[:end]) in self._caches]
-        for end in reversed(kept):  # the shortest, which the others begin with, is dropped last
+        for end in reversed(kept):  # the shortest is dropped last: the others begin with it
             self._caches.move_to_end(tuple(ids[:end]))
         return (kept[-1], self._caches[tuple(ids[: kept[-1]])]) if kept else (0, None)
 

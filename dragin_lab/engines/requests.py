@@ -1,7 +1,6 @@
-"""What an OpenAI-compatible server gives: ids for ids, each answer within a deadline, and what enters the last block.
+"""Requests to an OpenAI-compatible server, each within a deadline, and the model's last block, computed here.
 
-asyncio runs in a thread of its own, since the loop of a notebook is busy, and a wait for it ends at Ctrl-C. The server
-writes; transformers' own classes compute the last block here.
+asyncio runs in a thread of its own: a notebook's loop is busy, and Ctrl-C can end the wait for that thread.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from dragin_lab.text import printable, without_secrets
 
 T = TypeVar("T")
 KEY = "DRAGIN_LAB_API_KEY"  # the environment variable with the bearer token
-_TRIES, _PAUSE = 4, 0.5  # requests, and seconds before the second, doubled before each further one
-_BUSY = (429, 500, 502, 503, 504)  # answers that a later try may not get
+_TRIES, _PAUSE = 4, 0.5  # requests, and seconds before the second; doubled each time
+_BUSY = (429, 500, 502, 503, 504)  # status codes worth another try
 _CONNECT = 5.0  # seconds
 
 
@@ -50,7 +49,7 @@ class ServedModels(msgspec.Struct):
 
 
 class TokenLogprobs(msgspec.Struct):
-    """Of each token its name, ``token_id:9``, its log-probability (nats) and those of the likeliest in its place."""
+    """Per token its name, ``token_id:9``, its log-probability (nats), and those of the likeliest tokens."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -58,7 +57,7 @@ class TokenLogprobs(msgspec.Struct):
 
 
 class WrittenText(msgspec.Struct):
-    """A text that was written; ``stop_reason`` is the text that it was stopped at."""
+    """A text that the server wrote; ``stop_reason`` is the stop string or id that ended it."""
 
     logprobs: TokenLogprobs
     finish_reason: str | None = None
@@ -66,7 +65,7 @@ class WrittenText(msgspec.Struct):
 
 
 class StatesFile(msgspec.Struct):
-    """Where vLLM has put what enters some layers."""
+    """The file in which vLLM stores hidden states."""
 
     hidden_states_path: str | None = None
 
@@ -91,7 +90,7 @@ class ModelServer:
 
     Attributes:
         address: without credentials, for people.
-        failures: requests that failed; after one, another server may be there.
+        failures: how many requests failed; after one, another server may answer.
     """
 
     def __init__(self, address: str, timeout: float) -> None:
@@ -115,19 +114,19 @@ class ModelServer:
         self._waiting: set[Future[Any]] = set()
 
     def close(self) -> None:
-        """Give up what is under way, and close what is open."""
+        """Cancel all requests and close the connections."""
         self.cancel()
         asyncio.run_coroutine_threadsafe(self._client.aclose(), _start_loop()).result(_CONNECT)
 
     def cancel(self) -> None:
-        """Give up what is under way."""
+        """Cancel all requests."""
         for future in list(self._waiting):
             future.cancel()
 
     def ask(self, path: str, kind: type[T], body: Any = None, within: float | None = None) -> T:
-        """The answer of a GET without ``body``, else of a POST, within so many seconds (``timeout``).
+        """The answer to a GET, or with ``body`` to a POST, within some seconds (at most ``timeout``).
 
-        Raises ``ModelServerError`` where no answer comes, one that says what is wrong, or one of another type.
+        Raises ``ModelServerError`` for no answer, an error status, or an answer that is no ``kind``.
         """
         seconds = min(self.timeout, within or self.timeout)
         future = asyncio.run_coroutine_threadsafe(self._send(path, kind, body, seconds), _start_loop())
@@ -182,7 +181,7 @@ def _start_loop() -> asyncio.AbstractEventLoop:
 
 
 class ServerBatch(Batch):
-    """Drafts written side by side, each in a thread of its own."""
+    """Drafts written side by side, each requested by a thread of its own."""
 
     def __init__(self, engine: Any, size: int) -> None:
         super().__init__(engine, size)
@@ -193,13 +192,13 @@ class ServerBatch(Batch):
         self._writing[self._threads.submit(self.lm.write, request, seed)] = key
 
     def step(self) -> list[DraftResult]:
-        """Wait for the next drafts; they, or what they failed with."""
+        """Wait for the next drafts; they, or their errors."""
         done = wait(self._writing, return_when=FIRST_COMPLETED).done
         ended: list[Any] = [(self._writing.pop(one), one.exception() or one.result()) for one in done]
         return ended
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel the drafts in progress."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._writing:
             self.lm.server.cancel()
@@ -209,7 +208,7 @@ class ServerBatch(Batch):
 
 
 class LastBlock:
-    """A model of one layer, the last of those in a folder, in float32, with its embedding and output layer.
+    """The last layer of the model in a folder, in float32, with its embedding and output layer.
 
     Raises ``ModelError`` for a folder without the weights.
     """
@@ -225,12 +224,12 @@ class LastBlock:
             weights = {}
             for file in Path(folder).glob("*.safetensors"):
                 with safe_open(file, "pt") as tensors:
-                    for name in tensors.keys():  # noqa: SIM118 - it is no mapping
+                    for name in tensors.keys():  # noqa: SIM118 - not a mapping
                         if f".layers.{last}." in name or ".layers." not in name:
                             weights[name.replace(f".layers.{last}.", ".layers.0.")] = tensors.get_tensor(name).float()
             missing = self.model.load_state_dict(weights, strict=False).missing_keys
             self.model.tie_weights()
-        own = {name for name, _ in (*self.model.named_parameters(), *self.model.named_buffers())}  # a tied one once
+        own = {name for name, _ in (*self.model.named_parameters(), *self.model.named_buffers())}  # tied ones once
         if lost := sorted(own.intersection(missing)):
             raise ModelError(f"{folder} has no weights {', '.join(lost[:3])} (*.safetensors) of the model's last block")
         self.width: int = text.hidden_size
@@ -243,9 +242,9 @@ class LastBlock:
 
 
 def read_states(path: str, ids: Sequence[int], width: int, seconds: float) -> torch.Tensor:
-    """What enters the last block for n ids, (n, d) float32, from the file that a server writes; it is then removed.
+    """Read what enters the last block for n ids, (n, d) float32, from the server's file, and remove that.
 
-    Raises ``ModelServerError`` for a file that is not here within so many seconds, of other ids or another shape.
+    Raises ``ModelServerError`` for a file that does not appear in time, or that has other ids or another shape.
     """
     lock, n = f"{path}.lock", len(ids)
     _wait_until_written(path, lock, seconds)
@@ -257,15 +256,15 @@ def read_states(path: str, ids: Sequence[int], width: int, seconds: float) -> to
         raise ModelServerError(f"hidden states of the server cannot be read here from {path}: {error}") from error
     if not known or states.dim() not in (2, 3) or states.shape[0] != n or states.shape[-1] != width:
         raise ModelServerError(f"{path} has hidden states {tuple(states.shape)}, not of these {n} ids and {width} wide")
-    for file in (path, lock):  # what holds these very ids is the answer to this request, and no other file
-        with suppress(OSError):  # the folder may be the server's alone to clear
+    for file in (path, lock):  # the ids are those asked for, so no other request needs it
+        with suppress(OSError):  # only the server may be allowed to
             os.remove(file)
     return states.reshape(n, -1, width)[:, -1]
 
 
 def _wait_until_written(path: str, lock: str, seconds: float) -> None:
-    """Wait for vLLM, which answers before it has written, and holds a lock until then."""
-    import fcntl  # where a server shares a folder, there is one
+    """Wait until vLLM has written a file: it answers before, and holds ``lock`` until then."""
+    import fcntl  # not on Windows, where no server shares a folder
 
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -276,6 +275,6 @@ def _wait_until_written(path: str, lock: str, seconds: float) -> None:
         except BlockingIOError:
             pass
         except OSError:
-            if os.path.exists(path):  # of a server that locks nothing
+            if os.path.exists(path):  # a server without locks
                 return
         time.sleep(0.005)

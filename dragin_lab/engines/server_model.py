@@ -1,7 +1,7 @@
-"""``ServerModel``: a model behind an OpenAI-compatible server, that writes drafts as far as the server measures them.
+"""``ServerModel``: a model behind an OpenAI-compatible server.
 
-The server writes a draft whole, and the draft's ``Stop`` cuts it here. Where it gives what enters the last block,
-everything is measured here; where it gives the k likeliest tokens alone there are probabilities and no entropies.
+The server writes a draft whole, and the draft's ``Stop`` cuts it here. If the server gives what enters the last block,
+everything is measured here; otherwise there are the probabilities of the k likeliest tokens, and no entropies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from dragin_lab.checks import count
 from dragin_lab.core.episode import Write
-from dragin_lab.engines.check import Check
+from dragin_lab.engines.check import TEXTS, Check, apply_checks
 from dragin_lab.engines.engine import Engine, OnToken
 from dragin_lab.engines.probe import write_probe
 from dragin_lab.engines.requests import (
@@ -33,11 +33,9 @@ from dragin_lab.engines.writing import Writing, measure_logits
 from dragin_lab.errors import ModelError, ModelServerError
 from dragin_lab.trace.trace import Draft
 
-#: What a model is known by, beside what its server says: the ids it writes after these.
+#: Prompts: the ids that a model writes after them tell whether it is the same model.
 _KNOWN_BY = ("The capital of France is", "1, 2, 3, 4,", "Once upon a time")
-#: Texts whose ids both have to read alike.
-_TEXTS = ("Who directed the film Jaws?", "Zoë paid 1,250 € in Łódź.", " two  spaces,\na line")
-_OPENING, _IDLE = 20.0, 1.0  # seconds that opening may take; after which another model may be there
+_OPENING, _IDLE = 20.0, 1.0  # seconds: of a request at opening; of a pause after which the model is verified
 _PADDED = 1024  # ids that an output layer may have beyond the tokenizer's
 
 
@@ -82,8 +80,8 @@ class ServerModel(Engine):
             self.has_attention = self.has_entropy = True
             self._read_states(answer, self._known_by[0])
         self._answers, self._asked, self._failures = self._write_known(), time.monotonic(), server.failures
-        if check and (failed := [one for one in self.check() if not one.passed]):
-            raise ModelError(f"{'; '.join(one.note for one in failed)}. Load with check=False to use it anyway")
+        if check:
+            apply_checks(self, self.check())
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -102,7 +100,7 @@ class ServerModel(Engine):
     def _ask(
         self, ids: list[int], n: int, within: float | None = _OPENING, *, states: bool = False, **more: Any
     ) -> Completion:
-        """What the server writes after some ids; with ``states``, what entered its last block is left to be taken."""
+        """What the server writes after some ids. With ``states`` the file of hidden states is left to be read."""
         body = {
             "model": self.about["model"],
             "prompt": ids,
@@ -154,7 +152,7 @@ class ServerModel(Engine):
         return [[token[0] for token in self._read(self._ask(ids, 4).choices[0], 0, 4)] for ids in self._known_by]
 
     def verify(self) -> None:
-        """After a failure, and after a pause, make sure that the model is the one that was opened."""
+        """After a failure or a pause, raise ``ModelServerError`` where another model answers."""
         failures = self.server.failures
         if failures != self._failures or time.monotonic() - self._asked > _IDLE:
             if self._describe_model() != self.about or self._write_known() != self._answers != self._write_known():
@@ -182,7 +180,7 @@ class ServerModel(Engine):
         return ServerBatch(self, size)
 
     def _continue_draft(self, writing: Writing, seed: int | None) -> None:
-        """Have the server write up to where a bias begins or ends, and take the tokens up to the ``Stop``."""
+        """Have the server write until a bias begins or ends, and add its tokens up to the ``Stop``."""
         self.verify()
         request, t = writing.request, len(writing.ids)
         before = [*writing.prompt_ids, *writing.ids]
@@ -248,7 +246,7 @@ class ServerModel(Engine):
 
     def check(self) -> list[Check]:
         """Whether ids mean the same texts to the server, and the last block gives its log-probabilities."""
-        wrong = [text for text in _TEXTS if not self._reads_alike(text)]
+        wrong = [text for text in TEXTS if not self._reads_alike(text)]
         other = f"the tokenizer is not that of the model at {self.server.address}, where its ids of {wrong[:1]} differ"
         apart = 0.0
         for ids in self._known_by[:2] if self.block is not None else ():

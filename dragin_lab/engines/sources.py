@@ -1,4 +1,4 @@
-"""From a path or Hugging Face id to a model and its tokenizer, and what is inside a model that people hold."""
+"""Load a model and its tokenizer from a path or Hugging Face id, and look into models that are loaded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path
 
-#: What the library raises for files that are not what they should be.
+#: What transformers raises for unsuitable files.
 LOADING = (
     OSError, EOFError, ValueError, LookupError, ImportError, RuntimeError, TypeError, AttributeError, ArithmeticError,
     pickle.UnpicklingError,
@@ -81,11 +81,11 @@ def load_pair(name: str, dtype: torch.dtype, device: torch.device, given: Mappin
         refuse_unreachable(name)
     where = {key: given[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in given}
     with loading_errors(name, "causal language model"):
-        # Code that comes with a model is never run, and no prompt offers to run it.
+        # Code of a model is never run, and the user is not asked to run it.
         config = AutoConfig.from_pretrained(
             name, trust_remote_code=False, attn_implementation="eager", output_attentions=False, **where
         )
-        config._attn_implementation = None  # the best there is here, whatever the model was trained with
+        config._attn_implementation = None  # the fastest available, whatever the config says
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **where)
         model = load_weights(AutoModelForCausalLM, name, **{"dtype": dtype, "config": config, **given})
     placed = {"device_map", "quantization_config"} & given.keys()
@@ -114,7 +114,7 @@ def refuse_unreachable(name: str) -> None:
 
 
 def refuse_adapter(name: str) -> None:
-    """Raise ``ModelError`` for a folder of peft's: it may hold a tokenizer, but no model."""
+    """Raise ``ModelError`` for a folder with an adapter (peft), which holds no model."""
     if Path(name, "adapter_config.json").is_file():
         raise ModelError(
             f"{name} holds an adapter (peft), not a model; load both with peft, and give what merge_and_unload() "
@@ -123,9 +123,9 @@ def refuse_adapter(name: str) -> None:
 
 
 def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
-    """The tokenizer of a folder or Hugging Face id, with the end marks of the model beside it.
+    """The tokenizer of a folder or Hugging Face id, with the end marks of the model there.
 
-    Raises ``ModelError`` where there is none that is sound.
+    Raises ``ModelError`` where it is missing or damaged.
     """
     name, folder = find_source(source)
     if folder is None:
@@ -139,7 +139,7 @@ def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
 
 
 def load_weights(auto: Any, name: str, **options: Any) -> Any:
-    """The model, refused where its files lack a weight."""
+    """Load a model. Raises ``ModelError`` where its files lack a weight."""
     model, info = auto.from_pretrained(name, output_loading_info=True, trust_remote_code=False, **options)
     lost = sorted({*info.get("missing_keys", ()), *map(str, info.get("mismatched_keys", ()))})
     if lost:
@@ -152,13 +152,13 @@ def load_weights(auto: Any, name: str, **options: Any) -> Any:
 
 def hub_has(name: str, file: str) -> bool:
     """Whether a Hugging Face id has a file, in the local cache or on the hub."""
-    with suppress(OSError):  # it is not there, or nobody answers
+    with suppress(OSError):  # no such file, or the hub does not answer
         return cached_file(name, file) is not None
     return False
 
 
 def shorten_error(error: Exception) -> str:
-    """An error of the library, which may go on for a page, in a line."""
+    """An error message in one line of at most 300 characters."""
     return (" ".join(str(error).split()) or type(error).__name__)[:300].rstrip(".: ")
 
 
@@ -227,9 +227,9 @@ def hash_weights(model: Any, files: list[Path]) -> str:
 
 
 def unwrap_model(model: Any) -> Any:
-    """The causal language model in what people hold: a compiled one, one with adapters (peft).
+    """The causal language model inside a compiled one, or one with adapters (peft).
 
-    Raises ``ModelError`` for what is none, with what to do.
+    Raises ``ModelError`` for anything else, with the remedy.
     """
     model = getattr(model, "_orig_mod", model)  # torch.compile's
     if hasattr(model, "get_base_model") and hasattr(model, "peft_config"):
@@ -266,14 +266,14 @@ def stamp_model(model: torch.nn.Module) -> str:
 
 
 def find_device(model: Any) -> torch.device:
-    """Where a model takes its ids: the device of its embeddings, or of the hook that runs them."""
+    """The device that a model takes its ids on."""
     hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
     runs_on = getattr(hook, "execution_device", None)
     return torch.device(model.device if runs_on is None else runs_on)
 
 
 def describe_devices(model: Any, device: torch.device) -> str:
-    """Where the weights are, and how they are quantized where they are."""
+    """The devices of the weights, and their quantization if any."""
     spread = getattr(model, "hf_device_map", None)
     devices = ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
     quantized = getattr(getattr(model.config, "quantization_config", None), "quant_method", None)

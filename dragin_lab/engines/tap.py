@@ -1,9 +1,9 @@
-"""The tap: the attention of one layer, for the query rows that are wanted, beside what the model computes anyway.
+"""The tap: it listens to the attention of one layer, for the last query rows of each forward.
 
 Model files look their attention function up by a name in their config. While a tap listens, the tapped module has a
-copy of its config with another name, and that function calls the layer's own for the output; the weights come from the
-model file's eager function (with its soft caps and sinks). A model whose file looks nothing up (Falcon, GPT-J, BLOOM,
-GPT-Neo) counts as one without attention: it serves the methods that need only probabilities.
+copy of its config with the name of a function of ours. That function calls the layer's own for the output, and the
+model file's eager function (with its soft caps and sinks) for the weights. Models whose file looks no function up
+(Falcon, GPT-J, BLOOM, GPT-Neo) count as models without attention and serve the methods of probabilities.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,11 +22,12 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from dragin_lab.checks import several, shown
+from dragin_lab.engines.engine import restoring
 from dragin_lab.errors import ModelError
 
 NAME = "dragin_lab_tap"
 _WITHOUT = ("linear_attention", "conv", "moe", "mamba", "recurrent")  # kinds of layers without attention
-#: The attention function that a tapped module has of its own, and the tap that listens to it now.
+#: By module: its own attention function, and the tap that listens to it now.
 _OWN: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 _LISTENING: WeakKeyDictionary[nn.Module, Tap] = WeakKeyDictionary()
 
@@ -59,8 +60,35 @@ def choose_layer(config: Any, layer: int | str) -> int:
     return layer % count
 
 
+def choose_captured(config: Any, layer: int | str, having: Collection[int], kind: str) -> int:
+    """The index of a layer among those ``having`` attention; as ``choose_layer``, but "last" is always one of them.
+
+    Raises ``ModelError`` for a layer of a ``kind`` of model that has no attention.
+    """
+    index = choose_layer(config, layer)
+    if index not in having and layer == "last":
+        return max(having)
+    if index not in having:
+        raise ModelError(
+            f"layer={layer}: this layer of {kind} has no attention; the layers with attention are "
+            f"{', '.join(map(str, sorted(having)))}"
+        )
+    return index
+
+
+def choose_heads(heads: Sequence[int] | None, count: int) -> list[int] | None:
+    """The heads to capture, None for all. Raises ``ModelError`` for a head that a model of ``count`` does not have."""
+    if heads is None:
+        return None
+    remedy = f"this model has heads 0 to {count - 1}; give a list of them, or None for all"
+    numbers = several("heads", heads, int | np.integer, remedy)
+    if not numbers or any(isinstance(head, bool) or not 0 <= head < count for head in numbers):
+        raise ModelError(f"heads={shown(heads)}: {remedy}")
+    return numbers
+
+
 def describe_layer(config: Any, layer: int) -> str:
-    """A layer for people, counted from 1, and why "last" is not the last one: "29 of 34, the last with …"."""
+    """A layer for people, counted from 1, and why it is not the last: "29 of 34, the last with …"."""
     kinds, full = layer_kinds(config), full_attention_layers(config)
     why = ", the last with attention over the whole text" if full and layer == full[-1] < len(kinds) - 1 else ""
     return f"{layer + 1} of {len(kinds)}{why}"
@@ -86,12 +114,8 @@ def attention_layers(model: nn.Module) -> dict[int, nn.Module]:
 # -- taps -------------------------------------------------------------------------------------------------------------
 
 
-class EnoughError(Exception):
-    """Raised inside a forward when the wanted rows are there and the rest of the model is not needed."""
-
-
 class NoTap:
-    """Stands in for a tap on a model without attention (Mamba), or whose attention cannot be listened to; ``why``."""
+    """Stands in for a tap where there is no attention to listen to (Mamba); ``why`` says so."""
 
     layer: int | None = None
     heads: list[int] | None = None
@@ -101,7 +125,7 @@ class NoTap:
 
     @contextmanager
     def listen(self, rows: int = 1) -> Iterator[None]:
-        """Inside, each forward of this thread has its last query ``rows`` recorded; outside, the model is its own."""
+        """Within the block, record the last query ``rows`` of each forward of this thread."""
         yield
 
     def pop_rows(self) -> Tensor | None:
@@ -121,13 +145,13 @@ class Tap(NoTap):
         self.module, self.layer, self.heads = module, layer, heads
         home = sys.modules[type(module).__module__]
         self._eager, self._interface = home.eager_attention_forward, home.ALL_ATTENTION_FUNCTIONS
-        self.rows, self.alone, self.thread = 1, False, 0
+        self.rows, self.thread = 1, 0
         self.weights: Tensor | None = None
 
     @contextmanager
     def listen(self, rows: int = 1) -> Iterator[None]:
         module, own, before = self.module, self.module.config, _LISTENING.get(self.module)
-        state = self.rows, self.weights, self.thread  # of whoever listens already: a trigger may ask its own lab
+        state = self.rows, self.weights, self.thread  # of an outer block: a trigger may ask its own lab
 
         def restore() -> None:
             module.config = own
@@ -141,15 +165,10 @@ class Tap(NoTap):
         if own._attn_implementation != NAME:
             _OWN[module] = self._interface.get_interface(own._attn_implementation, self._eager)
             tapped._attn_implementation = NAME
-        try:
-            try:
-                self.rows, self.weights, self.thread = rows, None, threading.get_ident()
-                module.config, _LISTENING[module] = tapped, self
-                yield
-            finally:
-                restore()
-        finally:  # again, as an interrupt may have landed in the first
-            restore()
+        with restoring(restore):
+            self.rows, self.weights, self.thread = rows, None, threading.get_ident()
+            module.config, _LISTENING[module] = tapped, self
+            yield
 
     def pop_rows(self) -> Tensor:
         weights, self.weights = self.weights, None
@@ -162,21 +181,15 @@ class Tap(NoTap):
 
     def read_map(self, ids: Tensor) -> Tensor:
         with self.listen(ids.shape[1]):
-            self.alone = True  # the model stops after this layer
-            try:
-                self.model.base_model(input_ids=ids, use_cache=False)
-            except EnoughError:
-                pass
-            finally:
-                self.alone = False
+            self.model.base_model(input_ids=ids, use_cache=False)
             return self.pop_rows()
 
     def record(self, query: Tensor, key: Tensor, mask: Tensor | None, weights: Tensor | None, kwargs: Any) -> None:
         """Keep the wanted rows of a call of the module's attention function, which gave ``weights``, or none."""
         if self.weights is None:  # DiffLlama calls the function twice, for two halves of the values
             if weights is None or weights.dtype != torch.float32:
-                # By the model file's own eager function. The weighted sum is not wanted, so anything as long as the
-                # values will do for them.
+                # By the model file's eager function. Its weighted sum is not used, so a slice of the keys stands in for
+                # the values.
                 query, key = query[:, :, -self.rows :].float(), key.float()
                 mask = additive_mask(mask, query.shape[2], key.shape[2], kwargs.get("sliding_window"), query.device)
                 _, weights = self._eager(self.module, query, key, key[..., :1], mask, **{**kwargs, "dropout": 0.0})
@@ -194,20 +207,8 @@ def attach_tap(model: Any, layer: int | str, heads: Sequence[int] | None = None)
         if (layer, heads) != ("last", None):
             raise ModelError(f"{kind}: {why}; leave layer={layer!r} and heads={heads!r} out")
         return NoTap(model, why)
-    index = choose_layer(model.config, layer)
-    if layer == "last" and index not in having:
-        index = max(having)
-    if index not in having:
-        raise ModelError(
-            f"layer={layer}: this layer of {kind} has no attention; the layers with attention are "
-            f"{', '.join(map(str, having))}"
-        )
-    count = int(model.config.get_text_config().num_attention_heads)
-    remedy = f"this model has heads 0 to {count - 1}; give a list of them, or None for all"
-    numbers = None if heads is None else several("heads", heads, int | np.integer, remedy)
-    if numbers is not None and (not numbers or any(isinstance(h, bool) or not 0 <= h < count for h in numbers)):
-        raise ModelError(f"heads={shown(heads)}: {remedy}")
-    return Tap(model, having[index], index, numbers)
+    index = choose_captured(model.config, layer, having, kind)
+    return Tap(model, having[index], index, choose_heads(heads, model.config.get_text_config().num_attention_heads))
 
 
 def pick_heads(weights: Tensor, heads: list[int] | None) -> Tensor:
@@ -243,13 +244,8 @@ def _tapped_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, Tensor | None]:
     """The module's own attention; where a tap listens in this thread, it records the call."""
-    tap = _LISTENING.get(module)
-    tap = tap if tap is not None and tap.thread == threading.get_ident() else None
-    if tap is not None and tap.alone:
-        tap.record(query, key, attention_mask, None, kwargs)
-        raise EnoughError
     output, weights = _OWN[module](module, query, key, value, attention_mask, **kwargs)
-    if tap is not None:
+    if (tap := _LISTENING.get(module)) is not None and tap.thread == threading.get_ident():
         tap.record(query, key, attention_mask, weights, kwargs)
     return output, weights
 

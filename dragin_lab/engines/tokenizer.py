@@ -1,4 +1,4 @@
-"""The tokenizer as the methods and the decode loop need it, and which characters belong to each token of a text."""
+"""The tokenizer as methods and engines need it, and the characters of each token of a text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.trace.draft import common
 from dragin_lab.trace.trace import Prompt
 
-#: What a decoder writes for bytes that are no complete character (U+FFFD).
+#: U+FFFD, which a decoder writes for bytes that are no complete character.
 BROKEN = "\ufffd"
 
 Span = tuple[int, int]
@@ -52,7 +52,7 @@ class HFTokenizer:
         self.ends = frozenset(known) | self._find_end_of_turn()
         marks = {i for i in special - self.ends if THOUGHT_MARK.fullmatch(str(hf.convert_ids_to_tokens(i)))}
         self.silent = (special - marks) | self.ends
-        #: Whether special tokens are skipped by name, and which are: those that mark a thought are a part of its text.
+        # Control tokens that mark a thought stay in the text. Where there are some, ``_hidden`` lists those to skip.
         self._by_name, self._hidden = bool(marks), self.silent if marks else self.ends - special
         self.marker = find_marker(self)
         self._shown: dict[int, str] = {}
@@ -95,13 +95,13 @@ class HFTokenizer:
         return [int(bos)], np.zeros((1, 2), np.int32)
 
     def _encode_foreign(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
-        """A prompt in which a control token that passages or the question spell is text, and closes no turn."""
+        """Encode a prompt; a control token spelled by passages or question is encoded as text, so it closes no turn."""
         text, spelled = prompt.text, "|".join(map(re.escape, sorted(self.control_tokens, key=len, reverse=True)))
         foreign = [prompt.spans[name] for name in ("passages", "question") if name in prompt.spans and spelled]
         cuts = [cut for a, b in sorted(foreign) for m in re.compile(spelled).finditer(text, a, b) for cut in m.span()]
         ids: list[int] = []
         offsets = []
-        for number, (begin, end) in enumerate(pairwise([0, *cuts, len(text)])):  # each second piece is spelled
+        for number, (begin, end) in enumerate(pairwise([0, *cuts, len(text)])):  # every second piece is a spelled token
             special = prompt.special and number == 0
             part, spans = self.encode_with_offsets(text[begin:end], special, plain=number % 2 == 1)
             ids += part
@@ -124,7 +124,7 @@ class HFTokenizer:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the whole tokenizer, hex."""
+        """SHA-256 (hex) of the whole tokenizer."""
         return hashlib.sha256(self._backend.to_str().encode()).hexdigest()
 
     @cached_property
@@ -172,7 +172,7 @@ class HFTokenizer:
             )
         messages = [{"role": role, "content": text} for role, text in turns]
         try:
-            # To the template this switch is a name like any other: one that does not know it does not read it.
+            # A template that does not know one of these names ignores it.
             then = {"strftime_now": datetime.fromisoformat(day).strftime} if day else {}
             text = self.hf.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, enable_thinking=False, **then

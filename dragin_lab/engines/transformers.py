@@ -1,4 +1,4 @@
-"""``LanguageModel``: a causal language model of transformers that writes drafts and measures them as it does."""
+"""``LanguageModel``: a causal language model of transformers that writes drafts and measures them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dragin_lab.checks import EMBEDDED, count, is_embedded, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import sources
 from dragin_lab.engines.check import Check, apply_checks, run_checks
-from dragin_lab.engines.engine import Engine, OnToken
+from dragin_lab.engines.engine import Engine, OnToken, restoring
 from dragin_lab.engines.generating import read_prefix, write_texts
 from dragin_lab.engines.gguf import convert_gguf, find_gguf
 from dragin_lab.engines.prefixes import PARTS, Prefixes, batch_obstacle, find_ends, is_shareable
@@ -34,12 +34,12 @@ from dragin_lab.engines.writing import Writing, measure_logits
 from dragin_lab.errors import DraginLabError, ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 
-_FAR = 8  # windows that a text may run over its model before it is refused
+_FAR = 8  # context windows; longer texts are refused
 _LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def _renew_after_fork() -> None:
-    """A forked process has no thread but its own: none gives a lock back, and none of torch's pool computes."""
+    """A forked process has one thread: locks of others would stay locked, and torch's pool is gone."""
     _LOCKS.clear()
     torch.set_num_threads(1)
 
@@ -93,7 +93,7 @@ class LanguageModel(Engine):
         self._adapted = model if hasattr(model, "peft_config") else None
         self.context_window, self.hard_window = sources.read_window(self.model)
         self.rotary_switch = sources.read_rotary_switch(config)
-        self.user: int | None = None  # the thread that has the model
+        self.user: int | None = None  # id of the thread that uses the model now
         self.eos = self.tokenizer.ends
         self.tap = attach_tap(self.model, layer, heads)
         self.layer, self.has_attention, self.no_attention = self.tap.layer, not self.tap.why, self.tap.why
@@ -190,8 +190,8 @@ class LanguageModel(Engine):
     def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         """As ``Engine.write``.
 
-        When the stop is asked after token t (the first is 0), the rows of the tokens before t are known: ``received``
-        is settled by those, and is 0 for t - 1 and t. Raises ``ModelError`` for an empty prompt without BOS, a text
+        When the stop is asked after token t (from 0), only the rows of the tokens before t are there: ``received``
+        counts those, so it is 0 for t - 1 and t. Raises ``ModelError`` for an empty prompt without BOS, a text
         that does not fit, and logits that are not finite.
         """
         with self.in_use():
@@ -204,7 +204,7 @@ class LanguageModel(Engine):
         return Waves(self, size)
 
     def read(self, writing: Writing, *, whole: bool = False) -> None:
-        """Read the parts of a draft's prompt that are kept, and ``whole``: all of it but its last token."""
+        """Read the parts of a draft's prompt that are kept; with ``whole``, all of it but the last token."""
         ids = writing.prompt_ids
         ends = find_ends(writing.request.prompt, writing.prompt_offsets, self.parts)
         if self.rotary_switch is not None and len(ids) > self.rotary_switch:
@@ -219,7 +219,7 @@ class LanguageModel(Engine):
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """The model for this thread alone, in eval mode, and without gradients."""
+        """Reserve the model for this thread, in eval mode and without gradients."""
         with self.lock, torch.inference_mode():
             training, before = [module for module in self.model.modules() if module.training], self.user
 
@@ -228,16 +228,11 @@ class LanguageModel(Engine):
                 for module in training:
                     module.training = True
 
-            try:
-                try:
-                    self.user = threading.get_ident()
-                    if training:
-                        self.model.eval()
-                    yield
-                finally:
-                    restore()
-            finally:  # again, as an interrupt may have landed in the first
-                restore()
+            with restoring(restore):
+                self.user = threading.get_ident()
+                if training:
+                    self.model.eval()
+                yield
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -272,7 +267,7 @@ class LanguageModel(Engine):
     # -- texts that are there already ---------------------------------------------------------------------------------
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """As ``Engine.attend``, by a forward that stops after the captured layer."""
+        """As ``Engine.attend``, by one forward."""
         if not len(ids) and self.has_attention:
             count = self.model.config.get_text_config().num_attention_heads
             return np.zeros((count if self.tap.heads is None else len(self.tap.heads), 0, 0), np.float32)

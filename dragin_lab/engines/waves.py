@@ -1,7 +1,7 @@
 """Drafts written side by side, in waves: one ``generate`` for several, until half of them have ended.
 
-Those that have not go on in the next wave, from their own caches, beside the drafts that were waiting. Prompts are read
-one by one, after what is kept of them.
+The others go on in the next wave, from their own caches, beside drafts that were waiting. Prompts are read one by one,
+after their kept prefixes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dragin_lab.engines.engine import Batch, DraftResult
 from dragin_lab.engines.generating import write_texts
 from dragin_lab.engines.writing import Writing
 
-#: What torch says where it has no error class for a lack of memory.
+#: Messages of torch for a lack of memory that has no error class.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there was not enough memory, on a GPU or beside one."""
+    """Whether an error means a lack of memory, on a GPU or a CPU."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_MEMORY)
@@ -40,7 +40,7 @@ class Waves(Batch):
             self._shrink(1, f"written one at a time: {engine.no_batch}")
 
     def step(self) -> list[DraftResult]:
-        """Write a wave; the drafts that ended, each with its ``Draft`` or with what it failed with."""
+        """Write a wave; the drafts that ended, or their errors."""
         if self.size == 1:
             return self._step_alone()
         ended, beginning = list[DraftResult](), True
@@ -51,15 +51,16 @@ class Waves(Batch):
                 beginning = False
                 if self._writing:
                     self._write(ended)
+                return ended
             except Exception as error:  # noqa: BLE001 - whatever a shared forward fails with, each draft begins again
-                n = self._restart() + beginning
-                if out_of_memory(error) and n > 1:
-                    self._shrink(n // 2, f"a batch of {n} did not fit into memory; went on with {n // 2}")
-                elif out_of_memory(error):
-                    ended += self._step_alone()
-                else:
-                    why = f"because a batch of {n} met {type(error).__name__}: {error}"
-                    self._shrink(1, f"written one at a time, {why}")
+                n, failed = self._restart() + beginning, error.with_traceback(None)  # it holds tensors of its frames
+        if not out_of_memory(failed):
+            why = f"because a batch of {n} met {type(failed).__name__}: {failed}"
+            self._shrink(1, f"written one at a time, {why}")
+        elif n > 1:
+            self._shrink(n // 2, f"a batch of {n} did not fit into memory; went on with {n // 2}")
+        else:
+            ended += self._step_alone()
         return ended
 
     def _step_alone(self) -> list[DraftResult]:
@@ -73,7 +74,7 @@ class Waves(Batch):
         return ended
 
     def _begin(self, ended: list[DraftResult]) -> None:
-        """Read the prompt of the next draft; what is wrong with it is its own. Raises where memory is short."""
+        """Read the prompt of the next draft, whose errors end it alone. Raises where memory is short."""
         job = self._waiting.pop(0)
         try:
             writing = Writing(self.lm, *job[1:])
@@ -81,15 +82,13 @@ class Waves(Batch):
         except Exception as error:
             if out_of_memory(error):
                 self._waiting.insert(0, job)
-                if self._writing or len(self.lm.prefixes):
-                    raise
-                self._waiting.pop(0)
+                raise
             ended.append((job[0], error))
         else:
             self._writing[writing] = job
 
     def _write(self, ended: list[DraftResult]) -> None:
-        """Write the drafts under way, those that capture the same layer's states together."""
+        """Write the drafts in progress that capture states of the same layer as the first."""
         hidden = next(iter(self._writing)).request.hidden
         beside = [writing for writing in self._writing if writing.request.hidden == hidden]
         write_texts(self.lm, beside, enough=(len(beside) + 1) // 2)
@@ -98,7 +97,7 @@ class Waves(Batch):
             ended.append((key, writing.error or writing.finish()))
 
     def _restart(self) -> int:
-        """Free all memory; what was under way, so many drafts, waits to begin again, before the others."""
+        """Free all memory, and put the drafts in progress back in front of the queue; how many they are."""
         n = len(self._writing)
         self._waiting[:0] = self._writing.values()
         self._writing.clear()

@@ -1,4 +1,4 @@
-"""A draft under way: its tokens as they are chosen, what is measured on them, its ``Stop``, and what comes of it."""
+"""A draft while it is written: its tokens, what is measured on them, and when it stops."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from dragin_lab.trace.trace import Draft
 
 
 class Writing:
-    """A draft under way.
+    """A draft while it is written.
 
-    Row r of its attention is the query position p - 1 + r: token r was predicted by it, token r - 1 looks back with it.
-    After each forward ``add_row`` takes the row and ``add_token`` the token, until ``complete``: the forward after the
-    last token gives the last row. Then ``finish``. ``prompt`` are the ids and offsets of another prompt than the
-    request's.
+    After each forward call ``add_row``, then ``add_token``, until it is ``complete``; then ``finish``. Attention row r
+    is that of query position p - 1 + r, which predicts token r. The row of the last token takes one more forward.
+    ``prompt`` (ids and offsets) stands in for the request's.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Writing:
 
     @property
     def complete(self) -> bool:
-        """Whether it has ended and its last token has looked back."""
+        """Whether it has ended and the row of its last token is there."""
         return self.error is not None or (bool(self.stopped) and (self.blind or self.forwards > len(self.ids)))
 
     def biases(self, t: int) -> Iterator[tuple[list[int], float]]:
@@ -69,14 +68,14 @@ class Writing:
     def choose(self, scores: Tensor) -> Any:
         """The next token as it is forced, or drawn from scores (V,); None: the likeliest."""
         drawn = None
-        if self.generator is not None:  # before a forced token too, so that later draws are those without it
+        if self.generator is not None:  # also before a forced token, which then changes no later draw
             drawn = torch.multinomial(scores.softmax(-1).nan_to_num(1.0), 1, generator=self.generator)
         return self.request.prefix[len(self.ids)] if len(self.ids) < len(self.request.prefix) else drawn
 
     def add_row(self, mean: np.ndarray, heads: np.ndarray | None = None) -> None:
-        """Take the next row: its mean over the heads (keys,), and, where it is kept in full, all heads (h, keys).
+        """Add the next row: its mean over the heads (keys,), and all ``heads`` (h, keys) where they are kept.
 
-        Keys end at the query itself; a sliding window has the last ones only.
+        The last key is the query itself; with a sliding window the first ones are missing.
         """
         r, p = self.rows, len(self.prompt_ids)
         if r > len(self.ids):
@@ -93,7 +92,7 @@ class Writing:
             self._attention[:, r, p + r - heads.shape[1] : p + r] = heads
 
     def add_token(self, token: int, measured: Sequence[Any], processed: float = np.nan, state: Any = None) -> None:
-        """Take the next token and what was measured on the distribution that it was drawn from; ask ``Stop`` and watch.
+        """Add the next token and what was measured on its distribution; ask ``Stop``, and tell ``watch``.
 
         ``measured`` is its part of ``measure_logits``; ``processed`` is the entropy after warpers, NaN where nothing
         changed the distribution; ``state`` (d,). Raises ``ModelError`` for a distribution that is not finite.
@@ -121,7 +120,7 @@ class Writing:
             self.watch(self.so_far())
 
     def so_far(self, *, measured: bool = True) -> Draft:
-        """The draft as far as it is written: its ids and text alone, or with all that is ``measured``."""
+        """The draft so far; its ids and text alone where ``measured`` is False."""
         if not measured:
             return Draft(np.array(self.ids, np.int32), self.spans.text, ended=False)
         return self._draft(self.spans.text, self.spans.provisional(), ended=False)

@@ -138,7 +138,6 @@ class Draft:
     stored: bool = False  # served from a store
     cut: str = ""  # text written after ``text`` and cut off: the beginning of another example (``prompts.until``)
     cut_tokens: int = 0  # how many tokens that took; none of them is among ``ids``
-    # Of a model behind a server, which says bounds of entropy; `entropy` is the middle:
     # What a trigger may look at beside it:
     pipeline: Any = field(default=None, repr=False, metadata=UNSAVED)  # ``sentences.Pipeline``
     question: str = field(default="", metadata=UNSAVED)

@@ -58,16 +58,10 @@ CONFIGS: dict[str, Any] = {
     "falcon": lambda v: tf.FalconConfig(
         vocab_size=v, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, initializer_range=0.3
     ),
-    "gptj": lambda v: tf.GPTJConfig(
-        vocab_size=v, n_embd=32, n_layer=3, n_head=4, n_positions=256, rotary_dim=8, initializer_range=0.3
-    ),
     "bloom": lambda v: tf.BloomConfig(vocab_size=v, hidden_size=32, n_layer=3, n_head=4, initializer_range=0.3),
     "gpt_neo": lambda v: tf.GPTNeoConfig(
         vocab_size=v, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]],
         max_position_embeddings=256, window_size=WINDOW, initializer_range=0.3,
-    ),
-    "codegen": lambda v: tf.CodeGenConfig(
-        vocab_size=v, n_embd=32, n_layer=3, n_head=4, n_positions=256, rotary_dim=8, initializer_range=0.3
     ),
     "diffllama": lambda v: tf.DiffLlamaConfig(vocab_size=v, **_SMALL),
     "cohere2": lambda v: tf.Cohere2Config(vocab_size=v, sliding_window=WINDOW, layer_types=_MIXED, **_SMALL),
@@ -81,12 +75,6 @@ CONFIGS: dict[str, Any] = {
         vocab_size=v, head_dim=8, intermediate_size_mlp=48, num_local_experts=2, attention_chunk_size=WINDOW, **_SMALL
     ),
     "mixtral": lambda v: tf.MixtralConfig(vocab_size=v, num_local_experts=2, num_experts_per_tok=1, **_SMALL),
-    "mpt": lambda v: tf.MptConfig(
-        vocab_size=v, d_model=32, n_heads=4, n_layers=3, max_seq_len=256, expansion_ratio=2, **_INIT
-    ),
-    "falcon-alibi": lambda v: tf.FalconConfig(
-        vocab_size=v, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, alibi=True, **_INIT
-    ),
     "jamba": lambda v: tf.JambaConfig(
         vocab_size=v, attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1,
         num_experts=2, num_experts_per_tok=1, mamba_d_state=4, use_mamba_kernels=False, **_SMALL,
@@ -124,7 +112,7 @@ REGISTRY = (
 HYBRIDS = ("jamba", "qwen3-next", "lfm2", "granite-hybrid", "falcon-h1")
 FURTHER = ("diffllama", "cohere2", "deepseek-v3", "glm4", "llama4", "mixtral", *HYBRIDS)
 #: Their files look no attention function up by its name.
-BYPASS = ("falcon", "falcon-alibi", "gptj", "bloom", "gpt_neo", "codegen", "mpt", "zamba")
+BYPASS = ("falcon", "bloom", "gpt_neo", "zamba")
 #: One of each way to attend: rotary, with a soft cap and a window, with sinks, by learned positions, past the registry.
 TELLING = ("llama", "gemma2", "gpt-oss", "gpt2", "falcon", "diffllama", "jamba")
 
