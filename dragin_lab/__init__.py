@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "catalog.by_name": "method methods what when",
     "core.formulators": "Formulator Gap",
+    "core.loop": "Loop",
     "core.prompts": "Exemplar PromptTemplate",
     "core.trigger": "Trigger",
     "engines.capture": "capture",

@@ -6,6 +6,7 @@ from dragin_lab.catalog.by_name import what as what
 from dragin_lab.catalog.by_name import when as when
 from dragin_lab.core.formulators import Formulator as Formulator
 from dragin_lab.core.formulators import Gap as Gap
+from dragin_lab.core.loop import Loop as Loop
 from dragin_lab.core.prompts import Exemplar as Exemplar
 from dragin_lab.core.prompts import PromptTemplate as PromptTemplate
 from dragin_lab.core.trigger import Trigger as Trigger

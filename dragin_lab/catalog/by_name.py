@@ -8,8 +8,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 from dragin_lab.checks import choice, count, shown
+from dragin_lab.core.dragin import DraginLoop
 from dragin_lab.core.episode import Episode, Tokenizer
+from dragin_lab.core.flare import SentenceLoop
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
+from dragin_lab.core.loop import BaseLoop, Loop
 from dragin_lab.core.method import (
     LOOP,
     METHODS,
@@ -19,19 +22,15 @@ from dragin_lab.core.method import (
     check_label,
     default_top_k,
 )
-from dragin_lab.core.paper_loops import ClockLoop, DraginLoop, FlareLoop, SentenceLoop
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.registry import Listed, Registry
 from dragin_lab.core.sentences import BY_LINES, load_pipeline
 from dragin_lab.core.settings import MethodPart
 from dragin_lab.core.trigger import TRIGGERS, Trigger, when
-from dragin_lab.core.turns import Loop
 from dragin_lab.errors import SettingError
-from dragin_lab.reference import released
+from dragin_lab.reference import measures, released
 from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.call import Call
-from dragin_lab.triggers.call_loop import CallLoop
-from dragin_lab.triggers.prefix import PrefixLoop
 
 __all__ = ["METHODS", "PAPERS", "VARIANTS", "method", "methods", "what", "when"]
 
@@ -49,10 +48,6 @@ _TABLES: dict[str, tuple[Registry[Any], Registry[Any]]] = {
     ),
 }
 _METHODS: dict[str, tuple[str, ...]] = {"paper": tuple(METHODS), "reference": released.METHODS}
-#: By ``Trigger.loop``; a trigger that looks ahead by the sentence has a loop of its own.
-_LOOPS: dict[str, type[Loop]] = {
-    "look-ahead": DraginLoop, "flare": FlareLoop, "clock": ClockLoop, "prefix": PrefixLoop, "call": CallLoop,
-}  # fmt: skip
 
 
 def tables(variant: str) -> tuple[tuple[str, Registry[Any]], tuple[str, Registry[Any]]]:
@@ -115,8 +110,14 @@ def method(
     _check_settings(trigger_class, formulator_class, settings, variant)
     of_trigger = {key: value for key, value in settings.items() if key in setting_names(trigger_class)}
     of_formulator = {key: value for key, value in settings.items() if key in setting_names(formulator_class)}
-    if variant == "paper" and trigger_class.loop not in _LOOPS:
+    if variant == "paper" and issubclass(trigger_class, measures.Reader):
         raise SettingError(f"when={trigger_class.name!r} is of the released code; use variant='reference' with it")
+    loop = trigger_class.loop
+    if not (loop is None or (isinstance(loop, type) and issubclass(loop, Loop))):
+        raise SettingError(
+            f"loop={shown(loop)} of when={trigger_class.name!r} is no loop; give a subclass of dl.Loop, or None "
+            "for look-ahead: it writes until the trigger fires, retrieves and resumes"
+        )
     trigger, formulator = triggers.make(when, **of_trigger), formulators.make(what, **of_formulator)
     if message := find_conflict(trigger, formulator):
         raise SettingError(message)
@@ -258,13 +259,12 @@ def label_of(settings: Mapping[str, Any]) -> str:
 # -- how a method runs ------------------------------------------------------------------------------------------------
 
 
-def find_loop(method: Method) -> type[Loop]:
+def find_loop(method: Method) -> type[BaseLoop]:
     """The loop of a method."""
     if method.variant == "reference":
         return released.ReferenceLoop
-    if method.trigger.loop == "look-ahead" and method.trigger.span == "sentence":
-        return SentenceLoop
-    return _LOOPS[method.trigger.loop]
+    own: type[BaseLoop] | None = method.trigger.loop
+    return own or (SentenceLoop if method.trigger.span == "sentence" else DraginLoop)
 
 
 def start_episode(
@@ -279,7 +279,7 @@ def start_episode(
     return run_loop(find_loop(method)(method, trace, bound, tokenizer, window))
 
 
-def run_loop(loop: Loop) -> Episode[None]:
+def run_loop(loop: BaseLoop) -> Episode[None]:
     """A loop's turns, and after them how it ended and the answer."""
     yield from loop.run()
     if loop.trace.ended == "running":

@@ -9,7 +9,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dragin_lab.checks import choice
@@ -24,7 +24,7 @@ ANSWER_PROMPT = " So the answer is "
 #: How many tokens that continuation may have.
 ANSWER_TOKENS = 20
 
-_CUTS = ("Question:", "#10000000", "Note:")
+CUTS = ("Question:", "#10000000", "Note:")
 #: The end marks that the released code strips from an answer.
 RELEASED_ENDS = ("</s>", "<|endoftext|>")
 _STRIPPED = {
@@ -56,29 +56,75 @@ _CITATIONS = re.compile(r"(?:\s*[\[【]\^?[1-9]\d{0,2}(?:\s*[,;–-]\s*\d{1,3})*
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _TRUTH = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
 _TAG = r"[\w:]*(?:think|thought|reason)\w*"
-_CLOSES = re.compile(rf"</{_TAG}>|\[/THINK\]")
-_THOUGHT = re.compile(
-    rf"<({_TAG})>.*?(?:</\1>|\Z)|\[THINK\].*?(?:\[/THINK\]|\Z)"
-    r"|<\|channel\|>(?!final).*?(?:<\|channel\|>final<\|message\|>|\Z)|<\|channel\|>final<\|message\|>",
-    re.DOTALL,
-)
+#: Marks that are no tags: what opens a thought, and what closes it.
+_OTHER_MARKS = {
+    "[THINK]": "[/THINK]", "◁think▷": "◁/think▷", "<|START_THINKING|>": "<|END_THINKING|>",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+}  # fmt: skip
+_FINAL = "<|channel|>final<|message|>"  # harmony: what is said in any other channel is a thought
+_OPENS = rf"<{_TAG}>|{'|'.join(map(re.escape, _OTHER_MARKS))}|<\|channel\|>(?!final)(?:\w+<\|message\|>)?"
+_CLOSES = rf"</{_TAG}>|{'|'.join(map(re.escape, _OTHER_MARKS.values()))}|{re.escape(_FINAL)}"
+_MARK = re.compile(f"(?P<opens>{_OPENS})|{_CLOSES}")
+_OPENED = re.compile(rf"(?:{_OPENS})\s*\Z")
 #: What opens and closes thoughts, as control tokens too: <think>, <seed:think>, [THINK], harmony's channels.
-THOUGHT_MARK = re.compile(rf"</?{_TAG}>|\[/?THINK\]|<\|(?:channel|message)\|>")
+THOUGHT_MARK = re.compile(rf"{_OPENS}|{_CLOSES}|<\|(?:channel|message)\|>")
 
 
-def thoughts(text: str) -> list[tuple[int, int]]:
+def _closing(mark: str) -> str:
+    """What closes a thought that a mark opens."""
+    return _FINAL if mark.startswith("<|channel|>") else _OTHER_MARKS.get(mark) or mark.replace("<", "</", 1)
+
+
+def thoughts(text: str, opened: str = "") -> list[tuple[int, int]]:
     """Half-open characters of what a thinking model wrote between the marks of ``THOUGHT_MARK``, these included.
 
-    A part that is not closed reaches to the end; one that the prompt opened reaches from the start.
+    A part that is not closed reaches to the end. ``opened`` is the mark of the thought that the text begins within;
+    without it, one that the text closes and does not open reaches from the start.
     """
-    opens, closes = _THOUGHT.search(text), _CLOSES.search(text)
-    first = closes.end() if closes and (opens is None or closes.start() < opens.start()) else 0
-    return [(0, first)] * bool(first) + [match.span() for match in _THOUGHT.finditer(text, first)]
+    found: list[tuple[int, int]] = []
+    place = _end_thought(text, 0, opened) if opened else 0
+    if opened:
+        found.append((0, place))
+    while match := _MARK.search(text, place):
+        start, place = match.span()
+        if match["opens"]:
+            place = _end_thought(text, place, match[0])
+        elif not found and match[0] != _FINAL:  # it closes what was opened before the text
+            start = 0
+        found.append((start, place))
+    return found
 
 
-def without_thoughts(text: str) -> str:
-    """A text without what a thinking model thought."""
-    for start, stop in reversed(thoughts(text)):
+def _end_thought(text: str, start: int, mark: str) -> int:
+    """Where a thought ends that a mark opens before ``start``."""
+    closing = _closing(mark)
+    close = text.find(closing, start)
+    return len(text) if close < 0 else close + len(closing)
+
+
+def open_thought(text: str) -> str:
+    """The mark of the thought that a text ends within; "" where it ends outside one."""
+    start, stop = (thoughts(text) or [(0, 0)])[-1]
+    mark = re.compile(_OPENS).match(text, start)
+    return mark[0] if mark and stop == len(text) and not text.endswith(_closing(mark[0]), mark.end()) else ""
+
+
+def opened_thought(prompt: str) -> str:
+    """The mark of a thought that a prompt opens at its end, as some chat templates do; "" where it opens none."""
+    mark = _OPENED.search(prompt)
+    return mark[0].strip() if mark else ""
+
+
+def hide(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """The text with some of its characters in a form that no mark and no word has; as long as before."""
+    for start, stop in spans:
+        text = text[:start] + "\0" * (stop - start) + text[stop:]
+    return text
+
+
+def without_thoughts(text: str, opened: str = "") -> str:
+    """A text without what a thinking model thought; ``opened`` as for ``thoughts``."""
+    for start, stop in reversed(thoughts(text, opened)):
         text = text[:start] + text[stop:]
     return text
 
@@ -88,7 +134,7 @@ def cut_prediction(text: str, *, at_start: bool = False) -> str:
 
     A mark at position 0 counts only with ``at_start``.
     """
-    places = [place for mark in _CUTS if (place := text.find(mark)) >= (0 if at_start else 1)]
+    places = [place for mark in CUTS if (place := text.find(mark)) >= (0 if at_start else 1)]
     return text[: min(places, default=None)]
 
 

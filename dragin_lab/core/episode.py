@@ -7,11 +7,12 @@ one question at a time, many side by side in one batch or on a cluster, and is t
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from dragin_lab.core.answers import FORMS, Form, fold_phrase, thoughts
+from dragin_lab.core.answers import FORMS, Form, fold_phrase, hide, thoughts
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.trace.trace import Draft, Passage, Prompt
@@ -162,6 +163,7 @@ class Watch(Stop):
     resumed: bool = False
     question: str = field(default="", compare=False)
     answer: str = field(default="", compare=False)
+    thought: str = field(default="", compare=False)  # the mark of the thought that the draft begins within
 
     measured = True
 
@@ -173,12 +175,12 @@ class Watch(Stop):
 
     def read(self, draft: Draft) -> Draft:
         """What the trigger looks at."""
-        return draft.read_by(self.pipeline, self.question, self.answer, ended=False)
+        return draft.read_by(self.pipeline, self.question, self.answer, thought=self.thought, ended=False)
 
 
 @dataclass(frozen=True)
 class AnswerLine(Stop):
-    """Stop once the final answer has ended, as ``form`` writes it; ``before`` is the answer so far."""
+    """Stop once the final answer has ended, as ``form`` writes it; ``before`` is what the model has written so far."""
 
     tokenizer: Tokenizer = field(compare=False, repr=False)
     before: str = ""
@@ -195,9 +197,11 @@ class NextExample(Stop):
 
     marks: tuple[str, ...]
     begun: bool = False  # whether the answer has any text before the draft
+    thought: str = ""  # the mark of the thought that the draft begins within
 
     def reached(self, draft: Draft) -> str | None:
-        return "example" if find_next_example(draft.text, self.marks, self.begun) is not None else None
+        end = find_next_example(draft.text, self.marks, self.begun, self.thought)
+        return None if end is None else "example"
 
 
 @dataclass(frozen=True)
@@ -214,12 +218,13 @@ class AnyOf(Stop):
         return next((reason for stop in self.stops if (reason := stop.reached(draft))), None)
 
 
-def find_next_example(text: str, marks: Sequence[str], begun: bool = False) -> int | None:
-    """Where the text ends before another example begins (characters); None while none begins.
+def find_next_example(text: str, marks: Sequence[str], begun: bool = False, thought: str = "") -> int | None:
+    """Where the text ends before another example begins (characters); None while none begins. No thought counts.
 
     A mark of white space, such as a line's end, counts where something stands before it: in the text, or ``begun``.
     """
-    first = 0 if begun else len(text) - len(text.lstrip())
+    text = hide(text, thoughts(text, thought))
+    first = 0 if begun else len(text) - len(text.lstrip(f"\0{string.whitespace}"))
     places = [place for mark in marks if (place := text.find(mark, 0 if mark.strip() else first)) >= 0]
     return len(text[: min(places)].rstrip()) if places else None
 
@@ -234,16 +239,22 @@ def lead(tokenizer: Tokenizer, draft: Draft) -> str:
 def find_answer_end(text: str, form: Form = FORMS["reasoning"], *, ended: bool) -> int | None:
     """Where the final answer ends in ``text``: by its mark, with its line, or where it is stated again; None: not yet.
 
-    What a thinking model says before it answers is not its answer.
+    What a thinking model says before it answers is not its answer. One that is to end by a mark and goes on in another
+    line without it ends with its own.
     """
     start = max((stop for _, stop in thoughts(text)), default=0)
     place = fold_phrase(text, form.phrase).find(form.phrase, start)
     if place < 0:
         return None
-    if form.closes:
-        close = text.find(form.closes, place)
-        return None if close < 0 else close + len(form.closes)
+    if form.closes and (close := text.find(form.closes, place)) >= 0:
+        return close + len(form.closes)
     line = re.compile(_LINE.format(re.escape(form.phrase)), re.IGNORECASE).search(
         text + "\n" * ended, place + len(form.phrase)
     )
-    return None if line is None else len(line[0].rstrip()) + line.start()
+    if line is None:
+        return None
+    if form.closes:  # the mark may stand in the next line
+        rest = text[line.end() :].lstrip()
+        if not ended and (not rest or form.closes.startswith(rest)):
+            return None
+    return len(line[0].rstrip()) + line.start()

@@ -227,8 +227,12 @@ class Qfs(Formulator):
         # The paper ranks tokens and then takes their words, so a word stands where its best token stands.
         weights = np.concatenate([pool_words(attention, words, "max") for words, attention in groups])  # (w,)
         weights = weights.astype(np.float32)
-        chosen = choose_top(weights, self.top_n, np.array([bool(text) for text in texts], dtype=bool))  # (w,)
-        return Query.of(texts, weights, chosen, gap.note)
+        eligible = np.array([bool(text) for text in texts], dtype=bool)  # (w,)
+        chosen = choose_top(weights, self.top_n, eligible)  # (w,)
+        note = gap.note
+        if eligible.any() and (chosen == eligible).all():
+            note = "; ".join(filter(None, [note, f"all {eligible.sum()} words: there are at most top_n={self.top_n}"]))
+        return Query.of(texts, weights, chosen, note)
 
 
 def _attended_words(gap: Gap) -> Iterator[tuple[list[Word], np.ndarray]]:
@@ -240,9 +244,15 @@ def _attended_words(gap: Gap) -> Iterator[tuple[list[Word], np.ndarray]]:
     for name in ("question", "answer"):
         a, b = prompt.spans.get(name, (0, 0))
         inside = np.flatnonzero((written.prompt_offsets[:, 1] > a) & (written.prompt_offsets[:, 0] < b))
-        yield character_words(prompt.text, np.clip(written.prompt_offsets[inside], a, b)), row[inside]
+        yield _weigh_words(prompt.text, np.clip(written.prompt_offsets[inside], a, b), row[inside])
     before = np.flatnonzero(written.offsets[: gap.token, 0] < gap.cut)
-    yield character_words(written.text, written.offsets[before]), row[p + before]
+    yield _weigh_words(written.text, written.offsets[before], row[p + before])
+
+
+def _weigh_words(text: str, offsets: np.ndarray, paid: np.ndarray) -> tuple[list[Word], np.ndarray]:
+    """The words of tokens, and what is paid to each token (n,); a line break is no part of the word after it."""
+    breaks = [a < b and text[a:b].isspace() and "\n" in text[a:b] for a, b in offsets.tolist()]
+    return character_words(text, offsets), np.where(breaks, 0.0, paid)
 
 
 # -- what queries are made of (w words, n tokens) ---------------------------------------------------------------------

@@ -32,8 +32,12 @@ __all__ = ["LAYOUTS", "Exemplar", "PromptTemplate"]
 
 LAYOUTS = ("dragin", "flare", "chat")
 Layout = Callable[[str, Sequence[Passage] | None, str], str]
-#: What begins a question in the package's own layouts.
-_QUESTION = "Question:"
+#: What begins a question, and the passages, in the package's own layouts; and what stands after the passages.
+_QUESTION, _PASSAGES = "Question:", {"dragin": "Context:", "flare": "Search results:"}
+CLOSING = "Answer in the same format as before."
+#: What the papers' instruction speaks of, and what a chat is told instead, where no example stands above.
+_ABOVE = "following the example above"
+_CHAT_INSTRUCTION = 'Reason step by step in a few sentences. End with "So the answer is" and the answer.\n'
 Metric = Callable[[str, Sequence[str]], float]
 #: Writes (role, text) turns as a chat template does, up to where the assistant begins (``episode.Tokenizer.chat``).
 Chat = Callable[[Sequence[tuple[str, str]]], str]
@@ -50,8 +54,9 @@ class PromptTemplate:
     ``bound`` to a tokenizer, as every episode does. ``answer_rule`` says how the final answer is read from the text
     (``answers.ANSWER_RULES``). ``form`` is how answers are written (``answers.FORMS``); the method decides it.
     ``preamble`` is text before the exemplars. ``until`` are the texts with which another example would begin: there the
-    paper variant ends what the model writes, and cuts it. None is ``"\\nQuestion:"`` for the package's own layouts, and
-    nothing for a layout of your own. ``chosen`` names a set that was taken because no exemplars were given.
+    paper variant ends what the model writes, and cuts it. None is every line that the package's own layouts write
+    around an example (instruction, ``Question:``, ``Context:``, closing), and nothing for a layout of your own.
+    ``chosen`` names a set that was taken because no exemplars were given.
 
     Three of them may be functions of your own: a ``layout`` gives the prompt from question, passages (None for
     none) and the answer so far, with which it must end; an ``answer_rule`` gives the answer from the whole text; each
@@ -99,7 +104,15 @@ class PromptTemplate:
         """The texts with which another example would begin: ``until``, else those of the layout."""
         if self.until is not None:
             return self.until
-        return () if callable(self.layout) or self.shape.task else (f"\n{_QUESTION}",)
+        if callable(self.layout) or self.shape.task:
+            return ()
+        lines = [*self._instruction.splitlines(), _QUESTION, *_PASSAGES.values(), CLOSING]
+        return tuple(dict.fromkeys(f"\n{line.strip()}" for line in lines if line.strip()))
+
+    @property
+    def _instruction(self) -> str:
+        """The instruction; in a chat the papers' own, which speaks of an example above, is put in other words."""
+        return _CHAT_INSTRUCTION if self.layout == "chat" and _ABOVE in self.instruction else self.instruction
 
     def bound(self, tokenizer: Tokenizer) -> PromptTemplate:
         """The same template, in the chat layout with the tokenizer's chat template.
@@ -119,7 +132,7 @@ class PromptTemplate:
         passages: Sequence[Passage] | None = None,
         *,
         slots: int = 0,
-        closing: str = "Answer in the same format as before.",
+        closing: str = CLOSING,
     ) -> Prompt:
         """One prompt; ``tail`` is the answer so far exactly as it stands after ``Answer:``, spaces and all.
 
@@ -134,11 +147,10 @@ class PromptTemplate:
         if passages is not None:
             texts = [p.text for p in passages] + [""] * max(0, slots - len(passages))
             numbered = "".join(f"[{i}] {text}\n" for i, text in enumerate(texts, 1))
-            if self.layout == "flare":
-                turn = [("", "Search results:\n"), ("passages", numbered)]
-            else:
-                turn = [("", "Context:\n"), ("passages", numbered), ("", closing + "\n")]
-        turn += [("", f"{self.instruction}{_QUESTION} "), ("question", question)]
+            heading = _PASSAGES.get(str(self.layout), _PASSAGES["dragin"])
+            turn = [("", f"{heading}\n"), ("passages", numbered)]
+            turn += [("", closing + "\n")] * (self.layout != "flare")
+        turn += [("", f"{self._instruction}{_QUESTION} "), ("question", question)]
         if self.layout == "chat":
             return chat_prompt(self.chat, self.shape, self.preamble, self.exemplars, turn, tail)
         exemplars = self.preamble + "".join(map(self.shape.exemplar, self.exemplars))

@@ -40,6 +40,14 @@ class Verdict:
     judged: np.ndarray  # (w,) bool, the words that were allowed to fire
     hit: np.ndarray  # (w,) bool, the words that lack information
     peak: float  # the highest score compared with θ; -inf where there is nothing to judge
+    cut: int | None = None  # character of what was written where the kept part ends; None: nothing fires (``Loop``)
+    gap: Any = None  # the ``formulators.Gap``, where it fires (``Loop``)
+
+    @property
+    def sentences(self) -> list[tuple[int, int]]:
+        """Half-open characters of the draft's sentences."""
+        spans: list[tuple[int, int]] = self.draft.pipeline.spans(self.draft.text)
+        return spans
 
     @property
     def fires(self) -> bool:
@@ -90,7 +98,8 @@ class Trigger(MethodPart):
     pool = "max"  # how the tokens' scores make a unit's
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
-    loop = "look-ahead"  # how an episode goes on (``catalog.by_name``): "look-ahead", "flare", "clock", ...
+    #: How an episode goes on, a ``Loop``; None: it writes until the trigger fires, retrieves and resumes (DRAGIN §3.3).
+    loop: ClassVar[Any] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -126,12 +135,12 @@ class Trigger(MethodPart):
     @property
     def span(self) -> str:
         """How far a draft is written before it is judged: "word" (while it is written), "sentence" or "draft"."""
-        return "sentence" if self.loop == "flare" or self.unit == "step" else self.unit
+        return "sentence" if self.unit == "step" or getattr(self.loop, "by_sentence", False) else self.unit
 
     @classmethod
     def judges_drafts(cls) -> bool:
         """Whether it reads what was written, and so can be asked about a stored draft."""
-        return cls.loop in ("look-ahead", "flare")
+        return cls.loop is None or bool(cls.loop.judges)
 
     def score(self, draft: Draft) -> np.ndarray:
         """(n,) one number for each token of the draft, larger where the model is less sure."""
@@ -245,9 +254,8 @@ class Trigger(MethodPart):
         """(w,) bool: a word that never fires: at ``until`` or later, in a thought, a stop word where θ is below 0."""
         starts = np.array([int(draft.offsets[w.start, 0]) for w in draft.word_list], dtype=int)  # (w,)
         spared = np.zeros(len(starts), dtype=bool) if until is None else starts >= until
-        before = len(draft.answer_so_far)
-        for begin, end in [] if "thoughts" in self.needs else thoughts(draft.answer_so_far + draft.text):
-            spared |= (starts + before >= begin) & (starts + before < end)
+        for begin, end in [] if "thoughts" in self.needs else thoughts(draft.text, draft.thought):
+            spared |= (starts >= begin) & (starts < end)
         if self.skip_stop_words and (self.theta or 0.0) < 0:  # the 0 of a stop word would lie above it
             spared |= np.array(draft.stop_of_word, dtype=bool)
         return spared
@@ -288,6 +296,7 @@ def when(
     cut: str | None = None,
     skip_stop_words: bool = False,
     needs: Sequence[str] = (),
+    loop: Any = None,
     source: str = "",
 ) -> Callable[[Callable[..., np.ndarray]], type[Trigger]]:
     """Make a trigger from a function that scores the tokens of a draft, and enter it under ``name``.
@@ -302,10 +311,11 @@ def when(
         pool: how the tokens' scores make a unit's: "max", "mean", "min" or "sum".
         cut: where a draft that fires is cut, before its "word", "sentence" or "step", or all of the "draft"; default
             the unit.
-        skip_stop_words: stop words score 0.
+        skip_stop_words: stop words score 0, as RIND has it (Eq. 4). Without it they count like any other word.
         needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``; "received"
             where it reads ``draft.received``, so that models without attention are refused, and "entropy" for those
             without entropies; "thoughts" to fire in what a thinking model thinks, too.
+        loop: how an episode goes on, a subclass of ``dl.Loop``; None writes until it fires, retrieves and resumes.
         source: where the idea is from.
 
     Raises ``SettingError`` for values that do not exist, a built-in name, and a parameter without default.
@@ -317,7 +327,7 @@ def when(
         raise SettingError(f"trigger {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
     theta = None if threshold is None else number("threshold", threshold, -np.inf)
     settings = {"threshold": setting(theta, kind=float, label=f"{name} score")}
-    own = {"unit": unit, "pool": pool, "cut": cut, "skip_stop_words": skip_stop_words, "source": source}
+    own = {"unit": unit, "pool": pool, "cut": cut, "skip_stop_words": skip_stop_words, "loop": loop, "source": source}
     return TRIGGERS.define(name, settings=settings, needs=read_needs(name, needs), **own)
 
 

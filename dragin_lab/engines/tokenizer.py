@@ -16,13 +16,11 @@ import numpy as np
 
 from dragin_lab.checks import instance
 from dragin_lab.checks import text as as_text
+from dragin_lab.core.answer_text import BROKEN, list_gaps
 from dragin_lab.core.answers import THOUGHT_MARK
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.trace.draft import common
 from dragin_lab.trace.trace import Prompt
-
-#: U+FFFD, which a decoder writes for bytes that are no complete character.
-BROKEN = "\ufffd"
 
 Span = tuple[int, int]
 Decode = Callable[[Sequence[int]], str]
@@ -83,25 +81,58 @@ class HFTokenizer:
     def encode_prompt(self, prompt: Prompt, model: str = "the model") -> tuple[list[int], np.ndarray]:
         """Ids (p,) and character spans (p, 2) int32 of a prompt for a model of that name; BOS stands in for no text."""
         as_text("prompt", instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text)
-        ids, offsets = self._encode_foreign(prompt)
+        ids, offsets = self._encode_parts(prompt)
         # Some tokenizers close each text with an end mark (add_eos_token), after which nothing would be written.
         while ids and ids[-1] in self.ends and offsets[-1, 0] == offsets[-1, 1]:
             ids, offsets = ids[:-1], offsets[:-1]
+        bos = self.hf.bos_token_id
+        if bos is not None and ids[:2] == [bos, bos]:  # a layout that writes a chat template's text has one already
+            ids, offsets = ids[1:], offsets[1:]
         if ids:
             return ids, offsets
-        bos = self.hf.bos_token_id
         if bos is None:
             raise ModelError(f"the prompt is empty and {model} has no BOS to start from; write something")
         return [int(bos)], np.zeros((1, 2), np.int32)
 
-    def _encode_foreign(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
-        """Encode a prompt; a control token spelled by passages or question is encoded as text, so it closes no turn."""
+    def _encode_parts(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
+        """Encode a prompt up to what the model wrote; that has its ids, and what stands after it is encoded as text."""
+        text, written = prompt.text, prompt.written
+        if not written:
+            return self._encode_foreign(prompt, len(text))
+        ids, offsets = self._encode_foreign(prompt, written[0][0])
+        parts = [(a, b, own) for a, b, own in written] + [(a, b, ()) for a, b in list_gaps(written, len(text))]
+        for start, stop, own in sorted(parts):
+            if own:
+                whole, spans = self.spans().all(own)
+                lead = max(stop - start - len(whole), 0)  # a space that decoding drops
+                here = np.array([(a + lead * (a > 0), b + lead) for a, b in spans], np.int32).reshape(-1, 2)
+                part, here = list(own), here.clip(max=stop - start)
+            else:
+                part, here = self.encode_within(text[start:stop])
+            ids += part
+            offsets = np.concatenate([offsets, here + start])
+        return ids, offsets
+
+    def encode_within(self, text: str) -> tuple[list[int], np.ndarray]:
+        """Ids and character spans of a text that stands after another; a control token that it spells is text."""
+        for before in "a.0":
+            ids, offsets = self.encode_with_offsets(before + text, special=False, plain=True)
+            n = int((offsets[:, 1] <= 1).cumprod().sum())
+            if n and (offsets[n:, 0] >= 1).all():
+                return ids[n:], offsets[n:] - 1
+        return self.encode_with_offsets(text, special=False, plain=True)
+
+    def _encode_foreign(self, prompt: Prompt, stop: int) -> tuple[list[int], np.ndarray]:
+        """Encode a prompt up to the character ``stop``.
+
+        A control token spelled by passages or question is encoded as text, so it closes no turn.
+        """
         text, spelled = prompt.text, "|".join(map(re.escape, sorted(self.control_tokens, key=len, reverse=True)))
         foreign = [prompt.spans[name] for name in ("passages", "question") if name in prompt.spans and spelled]
         cuts = [cut for a, b in sorted(foreign) for m in re.compile(spelled).finditer(text, a, b) for cut in m.span()]
         ids: list[int] = []
         offsets = []
-        for number, (begin, end) in enumerate(pairwise([0, *cuts, len(text)])):  # every second piece is a spelled token
+        for number, (begin, end) in enumerate(pairwise([0, *cuts, stop])):  # every second piece is a spelled token
             special = prompt.special and number == 0
             part, spans = self.encode_with_offsets(text[begin:end], special, plain=number % 2 == 1)
             ids += part

@@ -50,6 +50,7 @@ class Writing:
         self._entropy, self._logprob, self._processed = np.zeros((3, n), np.float32)
         self._likeliest, self._probs = np.zeros((n, k), np.int32), np.zeros((n, k), np.float32)
         self._states: list[np.ndarray] = []
+        self._pieces: list[str] = []
         self._received = np.zeros(n, np.float32)
         self._among = np.zeros((n + 1, n), np.float32)  # what each row pays to the tokens, the mean over heads
         self._attention: np.ndarray | None = None
@@ -123,7 +124,8 @@ class Writing:
         """The draft so far; its ids and text alone where ``measured`` is False."""
         if not measured:
             return Draft(np.array(self.ids, np.int32), self.spans.text, ended=False)
-        return self._draft(self.spans.text, self.spans.provisional(), ended=False)
+        self._pieces += self.lm.tokenizer.tokens(self.ids[len(self._pieces) :])
+        return self._draft(self.spans.text, self.spans.provisional(), pieces=tuple(self._pieces), ended=False)
 
     def finish(self) -> Draft:
         """What was written. Raises what went wrong."""

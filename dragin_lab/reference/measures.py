@@ -223,7 +223,6 @@ Scores = tuple[list[np.ndarray], list[float], np.ndarray]
 class Reader(Trigger):
     """A trigger that reads a whole draft and fires at a sentence."""
 
-    loop = "released"
     rewrites_rest = False  # write all that follows again, not one sentence
     rereads = False  # whether it takes the attention of the generated ids by themselves
     check_content_words = False  # whether words without content are no hits, once the decision is taken

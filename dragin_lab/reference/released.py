@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dragin_lab.core.answers import ANSWER_PHRASE, RELEASED_ENDS
+from dragin_lab.core.clock import Clock, EveryN, EverySentence, Never, Once
 from dragin_lab.core.episode import Attend, Episode, FirstSentence, Stop, Tokenizer
 from dragin_lab.core.formulators import DEFAULT_TOP_N, choose_top
-from dragin_lab.core.paper_triggers import Clock, EveryN, EverySentence, Never, Once
+from dragin_lab.core.loop import BaseLoop
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import MethodPart, part_of_function, setting
-from dragin_lab.core.turns import Loop
 from dragin_lab.reference import measures
 from dragin_lab.reference.measures import Probability, Reader, ReleasedDraft, Rind
 from dragin_lab.trace.draft import contain_any
@@ -168,7 +168,7 @@ METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin")
 # -- the three loops (§1, §4, §5) -------------------------------------------------------------------------------------
 
 
-class ReferenceLoop(Loop):
+class ReferenceLoop(BaseLoop):
     """An episode of the DRAGIN authors' code."""
 
     released = True
@@ -203,7 +203,7 @@ class ReferenceLoop(Loop):
             step.continuation_kept = len(written.text)
         else:
             step.prompt = self.template.render(self.question)
-            written = step.draft = yield from self.write(step.prompt, self.method.max_new_tokens, step.notes)
+            written = step.draft = yield from self.write_after(step.prompt, self.method.max_new_tokens, step.notes)
             step.decision = Decision(retrieve=False, reason=clock.reason)
         step.kept = step.answer = self.trace.text = written.raw_text
         answered = written.stopped == "eos" or ANSWER_PHRASE in written.raw_text
@@ -236,7 +236,7 @@ class ReferenceLoop(Loop):
         while True:
             step = self.new_step()
             step.prompt = self.template.render(self.question, f" {text}" if rest else measures.lead_parts(text))
-            step.draft = yield from self.write(step.prompt, self.method.max_new_tokens, step.notes)
+            step.draft = yield from self.write_after(step.prompt, self.method.max_new_tokens, step.notes)
             reread = (yield Attend(tuple(step.draft.ids.tolist()))) if trigger.rereads else None  # (h, n, n)
             draft = measures.cut_draft(step.draft, self.method.pipeline, self.tokenizer, reread)
             step.words, step.decision, gap = self.judge(draft, text)
@@ -268,7 +268,7 @@ class ReferenceLoop(Loop):
         slots = self.method.top_k
         step.passages_prompt = self.template.render(self.question, tail, step.passages, slots=slots, closing=closing)
         most = most or self.method.max_new_tokens
-        step.continuation = written = yield from self.write(step.passages_prompt, most, step.notes, stop)
+        step.continuation = written = yield from self.write_after(step.passages_prompt, most, step.notes, stop)
         return written
 
     def _join(self, step: Step, old: str, new: str) -> bool:

@@ -23,11 +23,10 @@ from dragin_lab.run.setup import Setup
 from dragin_lab.text import write_compared
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Draft, Parting, Passage, Prompt, Query, Trace
+from dragin_lab.triggers.call import Call
 
 #: Of a trace's provenance, what may differ from the lab's: versions of programs, and how drafts were shared out.
 _FREE = frozenset({"dragin_lab", "torch", "transformers", "python", "device", "batch", "seed"})
-#: Loops whose trigger judges drafts (``Trigger.loop``).
-_JUDGING = ("look-ahead", "flare", "prefix")
 _RETRIEVE, _GO_ON = "retrieve", "go on"
 _SOURCES = ("draft", "continuation", "extraction")
 
@@ -64,7 +63,7 @@ def stream_branch(setup: Setup, method: Method, trace: Trace, *, watched: bool =
     day = trace.provenance.get("template", {}).get("day") or setup.day
     setup = replace(setup, seed=trace.provenance.get("seed", setup.seed), day=day)
     branching = _Branching(trace, _read_change(setup.model.tokenizer, method, trace, **change))
-    judges = getattr(method.trigger, "loop", "") in _JUDGING
+    judges = _judges(method)
     if branching.change.rules or (judges and trace.parting is not None):  # a parent's decision may itself be forced
         own = method.trigger
         kind = type(type(own).__name__, (_Overruled, type(own)), {"branching": branching})
@@ -265,12 +264,19 @@ def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> t
     return tuple(ids[len(before) :])
 
 
+def _judges(method: Method) -> bool:
+    """Whether the trigger judges drafts, so that a decision of its can be replaced."""
+    return method.variant == "paper" and (method.trigger.loop is None or bool(method.trigger.loop.judges))
+
+
 def _change_decision(method: Method, trace: Trace, number: int, token: int | None, retrieve: bool) -> Change:
     step = trace.steps[number]
     if method.variant == "reference":
         raise SettingError("retrieve=: the released code's decisions are not flipped; use variant='paper'")
-    if step.draft is None or step.decision is None or method.trigger.loop not in _JUDGING:
-        remedy = "replace a token instead: token=, to=" if method.trigger.loop == "call" else "ask with another method"
+    if step.draft is None or step.decision is None or not _judges(method):
+        remedy = (
+            "replace a token instead: token=, to=" if isinstance(method.trigger, Call) else "ask with another method"
+        )
         raise SettingError(f"retrieve={retrieve}: no trigger judged a draft in step {number + 1}; {remedy}")
     if token is not None and not retrieve:
         raise SettingError(f"token={token}: says where to retrieve; leave it out with retrieve=False")

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.catalog.by_name import exchange_settings, restore_method
+from dragin_lab.catalog.by_name import exchange_settings, find_loop, restore_method
 from dragin_lab.checks import instance, shown
+from dragin_lab.core.answer_text import open_prompt
 from dragin_lab.core.episode import AnswerLine, AnyOf, FirstSentence, Tokenizer
 from dragin_lab.core.formulators import Gap, choose_top, formulate
+from dragin_lab.core.loop import Loop
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trigger import find_missing
-from dragin_lab.core.turns import PaperLoop
 from dragin_lab.errors import SettingError
 from dragin_lab.reference import measures
 from dragin_lab.reference.released import QUERY_TOKENS, ReferenceLoop, ReleasedDraft, ReleasedGap
@@ -226,14 +227,17 @@ class Replay:
                 raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
             cut = replace(self._cut[place], received=step.words.attention.astype(np.float64))  # (w,)
             return _Verdict(draft, *reference.judge(cut, before))
-        loop = PaperLoop(method, self.trace, self._template, self._tokenizer, text=before)
+        loop = find_loop(method)(method, self.trace, self._template, self._tokenizer, so_far=before)  # type: ignore[call-arg]
+        assert isinstance(loop, Loop)
+        assert step.prompt is not None
+        loop.step, loop.opened = (judged := replace(step)), open_prompt(step.prompt)
         fired = None if earlier is None or earlier.draft is None else earlier.decision
         resumed = fired is not None and fired.retrieve  # the sentence that the step before cut
         if place not in self._drafts:
             self._drafts[place] = StoredDraft(draft)
         stored = self._drafts[place]
         form = self._template.shape
-        answer = AnswerLine(self._tokenizer, before, form)
+        answer = AnswerLine(self._tokenizer, loop.before, form)
         watch = loop.watch(resumed) if method.trigger.span == "word" else None
         sentence = FirstSentence(method.pipeline, phrase=form.phrase)
         stop = AnyOf((sentence, answer)) if method.trigger.span == "sentence" else answer
@@ -241,8 +245,7 @@ class Replay:
         if served is None:  # nothing fires in what is stored, as the trigger saw it while its last token was written
             seen = None if watch is None else watch.read(draft[:])
             return _unjudged(step.words) if seen is None else method.trigger.judge(seen, resumed=resumed).words
-        judged = replace(step)
-        gap = loop.judge(judged, served, resumed)
+        gap = loop.judge(served, resumed).gap
         guessed = stored.guessed and served is not draft and gap is not None
         assert judged.decision is not None
         return _Verdict(served, judged.words, judged.decision, gap, not guessed)

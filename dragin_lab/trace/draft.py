@@ -142,6 +142,7 @@ class Draft:
     pipeline: Any = field(default=None, repr=False, metadata=UNSAVED)  # ``sentences.Pipeline``
     question: str = field(default="", metadata=UNSAVED)
     answer_so_far: str = field(default="", metadata=UNSAVED)  # the answer before this draft
+    thought: str = field(default="", metadata=UNSAVED)  # the mark of the thought that the draft begins within
     ended: bool = field(default=True, metadata=UNSAVED)  # False while the draft is being written
 
     def __len__(self) -> int:
@@ -218,11 +219,14 @@ class Draft:
 
     # -- what triggers look at ----------------------------------------------------------------------------------------
 
-    def read_by(self, pipeline: Any, question: str = "", answer: str = "", *, ended: bool | None = None) -> Draft:
-        """The draft for a trigger that reads it, with the ``answer`` before it."""
+    def read_by(
+        self, pipeline: Any, question: str = "", answer: str = "", *, thought: str = "", ended: bool | None = None
+    ) -> Draft:
+        """The draft for a trigger that reads it, with the ``answer`` before it; ``thought`` as the draft's field."""
         sealed: dict[str, Any] = {name: _seal(getattr(self, name), dtype) for name, dtype in _SCORED.items()}
         ended = self.ended if ended is None else ended
-        return replace(self, **sealed, pipeline=pipeline, question=question, answer_so_far=answer, ended=ended)
+        beside = {"pipeline": pipeline, "question": question, "answer_so_far": answer, "thought": thought}
+        return replace(self, **sealed, **beside, ended=ended)
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:

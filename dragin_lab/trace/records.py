@@ -17,7 +17,7 @@ import numpy as np
 from dragin_lab.checks import shown
 from dragin_lab.checks import text as as_text
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.draft import FLAGS, FLOATS, INTS, SPANS, Draft
+from dragin_lab.trace.draft import FLAGS, FLOATS, INTS, SPANS, UNSAVED, Draft
 
 
 def _check_texts(record: Any, *names: str) -> None:
@@ -86,6 +86,8 @@ class Prompt:
     notes: tuple[str, ...] = ()  # what was dropped to fit the context window, one line each
     special: bool = True  # whether the tokenizer adds BOS and the like; a chat template has written them into the text
     dropped: dict[str, int] = field(default_factory=dict)  # how many "passages" and "exemplars" that were
+    #: The parts of the answer that the model wrote: half-open characters, and their ids, which are not encoded again.
+    written: tuple[tuple[int, int, tuple[int, ...]], ...] = field(default=(), repr=False, metadata=UNSAVED)
 
     @classmethod
     def join(cls, parts: Iterable[tuple[str, str]], **rest: Any) -> Prompt:

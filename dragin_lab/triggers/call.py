@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 from dragin_lab.checks import text
 from dragin_lab.core.answers import CALL_CLOSES, CALL_OPENS, FOLLOW_UP, INTERMEDIATE, thoughts
-from dragin_lab.core.episode import Bias, Stop
+from dragin_lab.core.episode import Bias
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.trace import Draft
-
-#: Stands for the numbered passages in ``Call.puts_in``.
-PASSAGES = "{passages}"
+from dragin_lab.triggers.call_loop import PASSAGES, CallLoop
 
 
 @TRIGGERS.add
@@ -28,8 +25,8 @@ class Call(Trigger):
     a call between ``<think>`` and ``</think>`` does not count.
     """
 
-    name, source, loop = "call", "FLARE Prompts D.2, D.3; Search-R1", "call"
-    asking, not_asking = "calls for a search of", "no search"  # for people
+    name, source, loop = "call", "FLARE Prompts D.2, D.3; Search-R1", CallLoop
+    asking, not_asking = "calls for a search of", "asks for no search"  # for people
     length = 96
     opens: str = ""
     closes: str = ""
@@ -104,7 +101,7 @@ class FollowUp(Call):
     """``Follow up:`` (self-ask). The question stays, and the model writes the intermediate answer after it."""
 
     name, source, form, length = "follow-up", "FLARE Prompt D.2", "self-ask", 192
-    asking, not_asking = "asks the follow-up question", "no further question"
+    asking, not_asking = "asks the follow-up question", "asks no further question"
     opens: str = FOLLOW_UP
     closes: str = INTERMEDIATE
 
@@ -124,14 +121,3 @@ class SearchTag(Call):
     closes: str = "</search>"
     puts_in: str | None = "<information>{passages}</information>\n\n"
     puts_before: str = "\n\n"
-
-
-@dataclass(frozen=True)
-class CallMade(Stop):
-    """Stop once the model has asked for a search."""
-
-    call: Call
-    before: str = ""  # the answer so far
-
-    def reached(self, draft: Draft) -> str | None:
-        return None if self.call.find(draft.text, self.before) is None else self.call.name

@@ -4,44 +4,53 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
-from dragin_lab.core.episode import Episode
+from dragin_lab.core.episode import Episode, Stop
 from dragin_lab.core.formulators import formulate
-from dragin_lab.core.turns import PaperLoop
+from dragin_lab.core.loop import Loop
 from dragin_lab.trace.trace import Decision, Draft, Query, Step
-from dragin_lab.triggers.call import PASSAGES, Call, CallMade
+
+#: Stands for the numbered passages in ``Call.puts_in``.
+PASSAGES = "{passages}"
+
+
+@dataclass(frozen=True)
+class CallMade(Stop):
+    """Stop once the model has asked for a search."""
+
+    call: Any  # ``Call``
+    before: str = ""  # what the model has written so far
+
+    def reached(self, draft: Draft) -> str | None:
+        return None if self.call.find(draft.text, self.before) is None else str(self.call.name)
 
 
 @dataclass
-class CallLoop(PaperLoop):
+class CallLoop(Loop):
     """An episode in which the model writes until it asks, is given passages, and goes on.
 
     A call that does not stay is taken out of the answer, and the text resumes where it stood. Passages stay in the
     prompt until the next ones replace them, or are written into the text after the call, as the call says.
     """
 
-    @property
-    def call(self) -> Call:
-        """What opens and closes a call, and what becomes of it."""
-        assert isinstance(self.trigger, Call)
-        return self.trigger
+    judges = False
 
     @property
-    def _before(self) -> str:
-        """The answer so far, after the mark of a thought that the prompt opens."""
-        opened = self.template.render(self.question).text.rstrip().endswith("<think>")
-        return "<think>" * opened + self.text
+    def call(self) -> Any:
+        """The trigger, a ``Call``: what opens and closes a call, and what becomes of it."""
+        return self.trigger
 
     def run(self) -> Episode[None]:
         asked_before = False
-        while self.running:
+        while not self.ended:
             asked_before = yield from self._turn(self.new_step(), asked_before)
 
     def _turn(self, step: Step, asked_before: bool) -> Episode[bool]:
         """One draft, and the search it asks for. Whether it asked."""
         bias = self.call.bias(asked_before)
-        draft = yield from self.write_draft(step, CallMade(self.call, self._before), bias=bias)
-        match = self.call.find(draft.text, self._before)
+        draft = yield from self.write(CallMade(self.call, self.before), bias=bias)
+        match = self.call.find(draft.text, self.before)
         if match is None:
             self._close(step, draft)
             return False
@@ -49,7 +58,7 @@ class CallLoop(PaperLoop):
         why, ended = "", ""
         if asked_before and not draft.text[:cut].strip():
             why, ended = " with nothing written since the last search", "stalled"
-        elif self.written + int((draft.offsets[:, 0] < cut).sum()) >= self.method.max_new_tokens:
+        elif self.kept_tokens + int((draft.offsets[:, 0] < cut).sum()) >= self.method.max_new_tokens:
             why, ended = ", and no token is left to answer it with", "length"
         if ended:
             step.decision = Decision(False, f"asks for {term!r}{why}")
@@ -57,26 +66,26 @@ class CallLoop(PaperLoop):
             self.trace.ended = ended
             return True
         step.decision = Decision(True, f"the model {self.call.asking} {term!r}")
-        yield from self.fetch(step, self._query(step, draft, match))
+        yield from self.search(self._query(step, draft, match))
         self._keep_before(step, draft, cut)
         if self.call.puts_in is not None:
             lines = "".join(f"Doc {i}(Title: {p.title}) {p.text}\n" for i, p in enumerate(step.passages, 1))
-            self._insert(step, self.call.puts_in.replace(PASSAGES, lines))
+            self._insert(step, self.call.puts_in.replace(PASSAGES, lines), "passage")
             self.passages = None
         return True
 
     def _keep_before(self, step: Step, draft: Draft, cut: int) -> None:
         """Keep what stands before the cut; the space that opens a draft is not text by itself."""
         if draft.text[:cut].strip():
-            self._insert(step, self.call.puts_before)
-            self.keep(step, draft, cut, ended=False)
+            self._insert(step, self.call.puts_before, "prompt")
+            self.keep(draft, cut, goes_on=True)
             return
         assert step.decision is not None
-        step.answer, step.discarded, step.decision.cut = self.text, draft.text, 0
+        step.answer, step.discarded, step.decision.cut, self.step = self.text, draft.text, 0, None
 
-    def _insert(self, step: Step, text: str) -> None:
+    def _insert(self, step: Step, text: str, author: str) -> None:
         """Add a text to the answer that the model did not write."""
-        self.text += text
+        self.answer.insert(text, author)
         self.trace.text = step.answer = self.text
 
     def _cut(self, draft: Draft, match: re.Match[str]) -> int:
@@ -88,12 +97,12 @@ class CallLoop(PaperLoop):
         start = self.call.broken_off(draft.text)
         certain = draft.stopped != "length"
         if start is None:
-            step.decision = Decision(False, f"the model asks for {self.call.not_asking}", certain=certain)
-            self.keep(step, draft, len(draft.text))
+            step.decision = Decision(False, f"the model {self.call.not_asking}", certain=certain)
+            self.keep(draft)
             return
         step.decision = Decision(False, "the text ends in a call that is not closed", certain=certain)
-        self.keep(step, draft, len(draft.text[:start].rstrip()))
-        if self.running:
+        self.keep(draft, len(draft.text[:start].rstrip()))
+        if not self.ended:
             self.trace.ended = "length" if draft.stopped == "length" else "stalled"
 
     def _query(self, step: Step, draft: Draft, match: re.Match[str]) -> Query:
@@ -105,8 +114,7 @@ class CallLoop(PaperLoop):
         if not self.call.stays:
             end = self._cut(draft, match)
             span = ((self.method.pipeline.spans(draft.text[:end]) or [(0, 0)])[-1][0], end)
-        answer = self.text + self.lead(draft) + draft.text[: span[1]]
-        gap = self.gap_at_end(draft, step.prompt, span, answer=answer, term=_read_term(match))
+        gap = self.gap(draft, span, term=_read_term(match))
         query = formulate(self.method.formulator, gap)
         if query.text.strip():
             return query

@@ -7,12 +7,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.core.episode import Episode
-from dragin_lab.core.formulators import formulate
+from dragin_lab.core.loop import Loop
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
-from dragin_lab.core.turns import PaperLoop
 from dragin_lab.trace.draft import Draft
 from dragin_lab.triggers.plain import margin
+
+
+@dataclass
+class PrefixLoop(Loop):
+    """Write the first tokens and judge them.
+
+    Above θ they are thrown away, and the answer is written with passages; else the model goes on after them.
+    """
+
+    def run(self) -> Episode[None]:
+        draft = yield from self.write(most=self.trigger.first)
+        verdict = self.judge(draft)
+        if verdict.fires:
+            yield from self.search(verdict.gap)
+        else:
+            self.trace.steps[-1].decision.certain = True  # type: ignore[union-attr]  # no longer draft would be looked at
+            self.keep(draft)
+        while not self.ended:
+            self.keep((yield from self.write(again=True)))
 
 
 @TRIGGERS.add
@@ -21,7 +39,7 @@ class PrefixMargin(Trigger):
     """The first tokens have near rivals (TARG): the mean of exp(-(l1 - l2) / β)."""
 
     name, source = "prefix-margin", "TARG (arXiv 2511.09803)"
-    loop, unit, pool, cut = "prefix", "draft", "mean", "draft"
+    loop, unit, pool, cut = PrefixLoop, "draft", "mean", "draft"
     threshold: float = setting(0.3, label="margin", top=1.0)
     first: int = setting(20, label="tokens judged", unit="tokens")
     beta: float = setting(1.0)
@@ -30,30 +48,9 @@ class PrefixMargin(Trigger):
     def serves(cls) -> frozenset[str]:
         return frozenset({"nothing", "text"})
 
+    @classmethod
+    def judges_drafts(cls) -> bool:
+        return False  # another length of the draft was judged than is stored
+
     def score(self, draft: Draft) -> np.ndarray:
         return margin.function(draft, self.beta)  # type: ignore[attr-defined]
-
-
-@dataclass
-class PrefixLoop(PaperLoop):
-    """Write the first tokens and judge them.
-
-    Above θ they are thrown away, and the answer is written with passages; else the model goes on after them.
-    """
-
-    def run(self) -> Episode[None]:
-        trigger, step = self.trigger, self.new_step()
-        assert isinstance(trigger, PrefixMargin)
-        draft = yield from self.write_draft(step, None, trigger.first)
-        gap = self.judge(step, draft)
-        if gap is None:
-            assert step.decision is not None
-            step.decision.certain = True  # no longer draft would be looked at
-            self.keep(step, draft, len(draft.text))
-        else:
-            step.discarded = draft.text
-            yield from self.fetch(step, formulate(self.method.formulator, gap))
-        while self.running:
-            turn = self.new_step() if gap is None else step
-            continuation = yield from self.write_on(turn, None)
-            self.keep(turn, continuation, len(continuation.text))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dragin_lab.core import scores
+from dragin_lab.core.dragin import Rind
 from dragin_lab.core.formulators import choose_top, keep_confident
-from dragin_lab.core.paper_triggers import Rind
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.trace.draft import Draft, Word
 

@@ -13,9 +13,9 @@ import spacy
 
 import dragin_lab as dl
 from dragin_lab.catalog.by_name import exchange_settings, find_conflict, method, tables
+from dragin_lab.core.dragin import Rind
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import METHODS, VARIANTS
-from dragin_lab.core.paper_triggers import Rind
 from dragin_lab.core.settings import Declaration, MethodPart
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.presets import preset

@@ -12,8 +12,8 @@ from scripted import WordTokenizer
 from test_sentences import texts
 
 import dragin_lab as dl
+from dragin_lab.core.dragin import Rind
 from dragin_lab.core.episode import AnswerLine, AnyOf, FirstSentence, Watch, find_answer_end
-from dragin_lab.core.paper_triggers import Rind
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trigger import TRIGGERS, Trigger, Verdict
 from dragin_lab.errors import SettingError
@@ -327,5 +327,5 @@ def test_nothing_fires_in_a_thought_unless_it_is_asked_for() -> None:
     assert [draft.words[i] for i in np.flatnonzero(Rind(threshold=1.0).judge(draft).hit)] == ["Li"]
     dl.when("inside", threshold=1.0, needs=["thoughts"])(lambda draft: draft.entropy)
     assert draft.words[TRIGGERS.make("inside").judge(draft).word] == "Bo"
-    later = so_far([" Bo", " is"], [9.0, 0.1], [1.0] * 2).read_by(PIPELINE, answer="<think> It", ended=True)
+    later = so_far([" Bo", " is"], [9.0, 0.1], [1.0] * 2).read_by(PIPELINE, thought="<think>", ended=True)
     assert not Rind(threshold=1.0).judge(later).fires

@@ -14,9 +14,9 @@ from spacy.tokens import Doc
 from dragin_lab.catalog import by_name as catalog
 from dragin_lab.catalog.by_name import method
 from dragin_lab.core.episode import Episode
+from dragin_lab.core.loop import BaseLoop
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.turns import Loop
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.trace.trace import Decision, Query
 
@@ -208,11 +208,11 @@ def test_flare_prompts_query_and_text() -> None:
 
 
 def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Forgetful(Loop):
+    class Forgetful(BaseLoop):
         def run(self) -> Episode[None]:
             step = self.new_step()
             step.prompt = self.template.render(self.question)
-            step.draft = yield from self.write(step.prompt, 16, step.notes)
+            step.draft = yield from self.write_after(step.prompt, 16, step.notes)
             self.trace.text = step.draft.text
 
     monkeypatch.setattr(catalog, "find_loop", lambda method: Forgetful)

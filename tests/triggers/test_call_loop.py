@@ -129,7 +129,7 @@ def test_a_follow_up_is_searched_and_answered_with_the_passages_in_view(marker: 
     assert (first.decision.cut, first.discarded) == (None, "")  # a question is part of the answer's text
     assert first.kept == one
     assert third.decision is not None
-    assert third.decision.reason == "the model asks for no further question"
+    assert third.decision.reason == "the model asks no further question"
     assert driven.trace.text == one + two + " Li Ek is from Oslo.\nSo the final answer is: Oslo."
     assert (driven.trace.answer, driven.trace.ended) == ("Oslo", "answered")
     assert [note for step in driven.trace.steps for note in step.notes] == []

@@ -1,0 +1,102 @@
+"""Retrieval by the clock, or not at all: wo-RAG, SR-RAG, FL-RAG and FS-RAG (DRAGIN Table 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dragin_lab.core.episode import Episode
+from dragin_lab.core.flare import SentenceLoop
+from dragin_lab.core.settings import setting
+from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.trace.trace import Decision
+
+
+@dataclass
+class ClockLoop(SentenceLoop):
+    """Search by the clock, or not at all, then write: a sentence, some tokens, or the whole answer."""
+
+    judges, by_sentence = False, False
+
+    @property
+    def writes_on(self) -> bool:  # type: ignore[override]
+        return bool(self.trigger.searches == "always")
+
+    def run(self) -> Episode[None]:
+        clock, last = self.trigger, None
+        while not self.ended:
+            if not clock.retrieves:
+                self.new_step().decision = Decision(False, clock.reason)
+            elif last is None:
+                yield from self.search(self.first_query(), clock.reason)
+            else:
+                span, tokens = (0, self.trace.steps[-1].continuation_kept or 0), clock.tokens
+                yield from self.search(self.gap(last, span, answer=self.text, chunk_tokens=tokens), clock.reason)
+            last = yield from self.write(self.sentence_end if clock.sentences else None, clock.tokens)
+            if clock.sentences:
+                self.keep_sentence(last)
+            else:
+                self.keep(last)
+
+
+@dataclass(frozen=True)
+class Clock(Trigger):
+    """A trigger that does not read the draft."""
+
+    loop = ClockLoop
+    searches = "always"  # "never", "once", or "always": before each turn
+    sentences = False  # whether a turn writes one sentence
+    reason = ""
+
+    @classmethod
+    def serves(cls) -> frozenset[str]:
+        return frozenset({"text"} if cls.searches == "always" else {"nothing"})
+
+    @property
+    def tokens(self) -> int | None:
+        """How many tokens a turn writes; None: to the end of its sentence or of the answer."""
+        return None
+
+    @property
+    def retrieves(self) -> bool:
+        return self.searches != "never"
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class Never(Clock):
+    """No retrieval (wo-RAG)."""
+
+    name, source, searches, reason = "never", "DRAGIN Table 1", "never", "this method never retrieves"
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class Once(Clock):
+    """Once, before anything is written (SR-RAG)."""
+
+    name, source, searches, reason = "once", "DRAGIN Table 1", "once", "once, before anything is written"
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class EveryN(Clock):
+    """Every n tokens, and at the start (FL-RAG)."""
+
+    name, source = "every-n", "DRAGIN Table 1"
+    n: int = setting(16, label="tokens between searches", unit="tokens")
+
+    @property
+    def tokens(self) -> int:
+        return self.n
+
+    @property
+    def reason(self) -> str:  # type: ignore[override]
+        return f"every {self.n} tokens"
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class EverySentence(Clock):
+    """Every sentence, and at the start (FS-RAG)."""
+
+    name, source, sentences, reason = "every-sentence", "DRAGIN Table 1", True, "every sentence"

@@ -1,0 +1,424 @@
+"""What every loop does: write, judge, search, keep, until the episode has ended.
+
+``Loop`` follows the papers (DRAGIN §3; FLARE, "Active Retrieval Augmented Generation"): the answer so far is kept as
+the ids that the model wrote, passages stay in the prompt until the next retrieval, and a draft ends once its outcome is
+known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dragin_lab.core.answer_text import AnswerText, attach_written, list_gaps, open_prompt
+from dragin_lab.core.answers import ANSWER_TOKENS, CUTS, cut_prediction, fold_phrase, open_thought, without_thoughts
+from dragin_lab.core.episode import (
+    AnswerLine,
+    AnyOf,
+    Episode,
+    NextExample,
+    Search,
+    Stop,
+    Tokenizer,
+    Watch,
+    Write,
+    find_answer_end,
+    find_next_example,
+    lead,
+)
+from dragin_lab.core.formulators import Gap, formulate
+from dragin_lab.core.method import Method
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.trigger import Verdict
+from dragin_lab.text import write_compared
+from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Step, Trace
+
+#: The note of a query whose trigger flags no words.
+STANDS_IN = "the last token stands in for the hits that this trigger does not give"
+
+
+@dataclass
+class BaseLoop:
+    """One episode: a method at work on ``trace.question``; what the loops of both variants share."""
+
+    method: Method
+    trace: Trace
+    template: PromptTemplate
+    tokenizer: Tokenizer
+    window: int | None = None
+    released: ClassVar[bool] = False  # whether answers are read and scored as a released code does
+
+    @property
+    def question(self) -> str:
+        """What is asked."""
+        return self.trace.question.text
+
+    def run(self) -> Episode[None]:
+        """All turns, until ``trace.ended`` says how the episode ended; the answer is then read from ``trace.text``."""
+        raise NotImplementedError
+
+    def new_step(self) -> Step:
+        step = Step(len(self.trace.steps))
+        self.trace.steps.append(step)
+        return step
+
+    def write_after(
+        self, prompt: Prompt, most: int, notes: list[str], stop: Stop | None = None, **options: Any
+    ) -> Episode[Draft]:
+        """Write after a prompt, and note a window that was overrun."""
+        written: Draft = yield Write(prompt, most, stop or Stop(), **options)
+        total = len(written.prompt_ids) + len(written)
+        if self.window is not None and total > self.window:
+            notes.append(f"prompt and text have {total} tokens, more than the model's window of {self.window}")
+        return written
+
+    def first_query(self) -> Query:
+        """The query of a loop that searches before anything is written."""
+        note = "the question: nothing is written yet" if self.method.formulator.needs else ""
+        return Query(self.question, self.question, note=note)
+
+    def retrieve(self, step: Step, query: Query) -> Episode[None]:
+        """Search for a query, and record both."""
+        query.sent = self.sendable(query.text)
+        step.query = query
+        step.passages = tuple((yield Search(query.sent, self.method.top_k)))
+        if len(step.passages) < self.method.top_k:
+            step.notes.append(f"asked for {self.method.top_k} passages, found {len(step.passages)}")
+
+    def sendable(self, text: str) -> str:
+        """What of a query's text is sent to the retriever."""
+        return text
+
+    def finish(self) -> Episode[None]:
+        """Read the answer from the text; ask for one where the text has none (Appendix B; reference-behaviour §6)."""
+        form, text = self.template.shape, self.read_text().strip()
+        text = text if form.closes else cut_prediction(text)
+        if form.phrase not in (text if self.released else fold_phrase(text, form.phrase)):
+            text = yield from self.request_answer(text + form.request)
+        for mark in self._end_marks_in(text):
+            text = text.replace(mark, "")
+        self.trace.answer = self.template.read(text, released=self.released)
+        self.trace.readable = self.template.readable(text)
+        if golds := self.trace.question.golds:
+            self.trace.scores = self.template.score(self.trace.answer, golds, released=self.released)
+
+    def read_text(self) -> str:
+        """What the answer is read from."""
+        return without_thoughts(self.trace.text)
+
+    def request_answer(self, text: str) -> Episode[str]:
+        """Have the model complete ``text``, which ends by asking for the answer (§6.2)."""
+        continuation = yield from self.extract(self.template.render(self.question, " " + text))
+        text += continuation.raw_text.strip()
+        return text if self.template.shape.closes else cut_prediction(text, at_start=True)
+
+    def extract(self, prompt: Prompt, stop: Stop | None = None) -> Episode[Draft]:
+        """What the model writes where the answer is asked for, recorded as the trace's extraction."""
+        self.trace.extraction_prompt = prompt
+        written = self.trace.extraction = yield from self.write_after(prompt, ANSWER_TOKENS, self.trace.notes, stop)
+        return written
+
+    def _end_marks_in(self, text: str) -> list[str]:
+        """The model's end marks that a text holds; the answer is read without them."""
+        return [mark for mark in self.tokenizer.end_marks if mark in text]
+
+
+@dataclass
+class Loop(BaseLoop):
+    """An episode of the paper variant. A subclass writes ``run``: how writing, judging and searching follow each other.
+
+    A step begins with what is first written or searched for in it and ends with ``keep``. A trigger names its loop:
+    ``loop = MyLoop`` in its class, or ``dl.when(..., loop=MyLoop)``.
+    """
+
+    so_far: str = ""  # the answer before the loop begins, of a replay
+    passages: tuple[Passage, ...] | None = None  # what the prompt holds
+    kept_tokens: int = 0  # how many tokens of the answer the model wrote
+    opened: str | None = None  # the mark of a thought that the prompt opens; None: not looked for yet
+    step: Step | None = None  # the one that is open
+    writes_on = True  # whether the loop has another turn after a whole draft
+    judges: ClassVar[bool] = True  # whether its trigger judges drafts, and so can be asked about stored ones
+    by_sentence: ClassVar[bool] = False  # whether a draft is a sentence
+
+    def __post_init__(self) -> None:
+        self.answer = AnswerText(self.tokenizer, self.so_far)
+
+    @property
+    def trigger(self) -> Any:
+        """When to retrieve."""
+        return self.method.trigger
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return self.answer.text
+
+    @property
+    def before(self) -> str:
+        """What the model wrote of it, after the mark of a thought that the prompt opens; all else is hidden."""
+        if self.opened is None:
+            self.opened = open_prompt(self.template.render(self.question))
+        return self.opened + self.answer.seen
+
+    @property
+    def ended(self) -> bool:
+        """Whether the answer has ended."""
+        return self.trace.ended != "running"
+
+    @property
+    def left(self) -> int:
+        """How many tokens the answer may still have."""
+        return self.method.max_new_tokens - self.kept_tokens
+
+    def new_step(self) -> Step:
+        self.step = super().new_step()
+        return self.step
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def write(
+        self, stop: Stop | None = None, most: int | None = None, *, again: bool | None = None, **options: Any
+    ) -> Episode[Draft]:
+        """Write on after the answer so far: until ``stop``, ``most`` tokens, the answer's end or what is left.
+
+        ``again``: with passages in view, in place of what the step's draft was; None: where the step has searched.
+        """
+        step = self.step or self.new_step()
+        searched = step.decision is not None and step.decision.retrieve
+        prompt = self._fit_prompt(self.text, self.left, step.notes)
+        if searched if again is None else again:
+            step.passages_prompt = prompt
+            written = step.continuation = yield from self._write_until(prompt, step, stop, most, **options)
+            return written
+        step.prompt = prompt
+        among = "received" in self.trigger.needs or not self.trigger.built_in  # a custom one may not say what it reads
+        options |= {"hidden": self.trigger.hidden, "among": among}
+        written = step.draft = yield from self._write_until(prompt, step, stop, most, **options)
+        return written
+
+    def _write_until(
+        self, prompt: Prompt, step: Step, stop: Stop | None, most: int | None, **options: Any
+    ) -> Episode[Draft]:
+        answer = AnswerLine(self.tokenizer, self.before, self.template.shape)
+        example = NextExample(self.template.example_marks, bool(self.text.strip()), open_thought(self.before))
+        stops = AnyOf(tuple(one for one in (example, stop, answer) if one is not None))
+        options["attention"] = self.method.keeps_attention
+        written = yield from self.write_after(prompt, min(self.left, most or self.left), step.notes, stops, **options)
+        end = find_next_example(written.text, example.marks, example.begun, example.thought)
+        if end is None:
+            return written
+        if cut := written.text[end:].strip():
+            step.notes.append(f"the model began another example, which was cut: {cut!r}")
+        return written.before(end)
+
+    def search(self, asked: Gap | Query | str, reason: str = "") -> Episode[None]:
+        """Search, and put what is found into the prompt of all that follows, until the next search that finds any.
+
+        A gap is asked about by the method's formulator. ``reason`` is the decision's, where nothing was judged.
+        """
+        step = self.step or self.new_step()
+        if step.decision is None:
+            step.decision = Decision(True, reason or f"{type(self).__name__} searches here")
+        query = formulate(self.method.formulator, asked) if isinstance(asked, Gap) else asked
+        query = Query(query, query) if isinstance(query, str) else query
+        if not any(map(str.isalnum, query.text)):
+            step.notes.append(f"the query {query.text!r} holds no word, so nothing was searched for")
+            return
+        yield from self.retrieve(step, query)
+        if self.passages and not step.passages:
+            step.notes.append("nothing was found, so the passages stay")
+        self.passages = step.passages or self.passages
+
+    def read_text(self) -> str:
+        form = self.template.shape
+        text = self.answer.mute(tuple(mark for mark in (form.phrase, form.closes, *CUTS) if mark))
+        return without_thoughts(text, self.opened or "")
+
+    def request_answer(self, text: str) -> Episode[str]:
+        """Have the model complete ``text``, which ends by asking for the answer; it ends with its line.
+
+        The space after the request is left to the model: byte-level vocabularies write it as part of the next word. A
+        text that was cut at its length is asked in a new line.
+        """
+        form, notes = self.template.shape, self.trace.notes
+        request = form.request.rstrip()
+        body = text.rstrip().removesuffix(request).rstrip()
+        if not self.text.strip():
+            began = bool(self.trace.continuations) and self.trace.continuations[-1].stopped == "example"
+            how = "began another example" if began else "ended"
+            notes.append(f"the model {how} before it wrote anything; the answer was asked for")
+        elif self.trace.ended == "length" and not body.endswith((".", "!", "?")):
+            notes.append("the text was cut at its length; the answer was asked for in a new line")
+            request = "\n" + request.lstrip()
+        stands = self.text[: len(self.text) - len(self.text.lstrip())] + body
+        kept = len(stands) if self.text.startswith(stands) else 0  # else a thought, or what is no answer, was left out
+        tail = (stands if kept else f" {body}" * bool(body)) + request
+        prompt = self._fit_prompt(tail, ANSWER_TOKENS, notes, kept)
+        continuation = yield from self.extract(prompt, AnswerLine(self.tokenizer, tail, form))
+        text = tail + lead(self.tokenizer, continuation) + continuation.text.rstrip()
+        text = text[: find_answer_end(text, form, ended=True)]
+        return text if form.closes else cut_prediction(text, at_start=True)
+
+    def _fit_prompt(self, tail: str, room: int, notes: list[str], kept: int | None = None) -> Prompt:
+        """The prompt, with as little dropped as leaves room for ``room`` tokens in the window.
+
+        Of ``tail`` the first ``kept`` characters (None: all) are the answer so far, by the ids that it was written as.
+        """
+        parts = self.answer.written(len(tail) if kept is None else kept)
+
+        def fits(prompt: Prompt) -> bool:
+            if self.window is None:
+                return True
+            own = attach_written(prompt, tail, parts).written
+            first = own[0][0] if own else len(prompt.text)
+            texts = [prompt.text[:first], *(prompt.text[a:b] for a, b in list_gaps(own, len(prompt.text)))]
+            n = sum(len(self.tokenizer.encode(text, special=prompt.special and not i)) for i, text in enumerate(texts))
+            return n + sum(len(ids) for _, _, ids in own) + room <= self.window
+
+        limit = f"the model's window of {self.window} tokens, {room} of them for what is to be written"
+        prompt = self.template.fit(self.question, tail, self.passages, fits, limit)
+        notes.extend(prompt.notes)
+        return attach_written(prompt, tail, parts)
+
+    # -- judging ------------------------------------------------------------------------------------------------------
+
+    def watch(self, resumed: bool = False) -> Watch:
+        """What ends a draft where the trigger fires; ``resumed`` where the draft resumes what was cut."""
+        thought = open_thought(self.before)
+        return Watch(self.trigger, self.method.pipeline, resumed, self.question, self.text, thought)
+
+    def first_sentence(self, text: str) -> tuple[int, int]:
+        """Half-open characters of a draft's first sentence; one that states the answer takes the rest of its line."""
+        start, end = next(iter(self.method.pipeline.spans(text)), (0, 0))
+        form = self.template.shape
+        states = form.phrase in fold_phrase(text[:end], form.phrase)
+        return start, (find_answer_end(text, form, ended=True) if states else None) or end
+
+    def judge(self, draft: Draft, resumed: bool = False) -> Verdict:
+        """Ask the trigger about a draft, and record its words and the decision in the step.
+
+        The verdict says whether it ``fires``, and there has the ``gap`` and the character at which to ``cut``.
+        ``resumed`` where the draft resumes what a search cut.
+        """
+        step, trigger = self.step or self.new_step(), self.trigger
+        verdict: Verdict = self._verdict(draft, resumed)
+        step.words, peaks = verdict.words, () if trigger.unit == "word" else (verdict.peak,)
+        if not verdict.fires:
+            certain = trigger.span == "sentence" or draft.stopped != "length"
+            step.decision = Decision(False, _explain_silence(verdict, resumed), peaks=peaks, certain=certain)
+            return verdict
+        words = verdict.draft.spans[verdict.hit]
+        hits = tuple((int(draft.offsets[a, 0]), int(draft.offsets[b - 1, 1])) for a, b in words)
+        sentence = self.first_sentence(draft.text) if trigger.span == "sentence" else (0, len(draft.text))
+        cut = hits[0][0]
+        if trigger.span == "word":
+            sentence = self.method.pipeline.around(draft.text, cut)
+        start = int(draft.offsets[draft.offsets[:, 1] > sentence[0]][0, 0])  # with the space before it
+        ends = {"word": cut, "sentence": start, "step": start, "draft": 0}
+        step.decision = Decision(
+            True,
+            trigger.describe_hit(verdict),
+            cut=0 if trigger.span == "sentence" else ends[trigger.cut],
+            token=verdict.token,
+            sentence=int(step.words.sentence[verdict.word]),
+            peaks=peaks,
+        )
+        gap = self.gap(draft, sentence, token=verdict.token, cut=cut, hit_spans=hits)
+        return replace(verdict, cut=step.decision.cut, gap=gap)
+
+    def _verdict(self, draft: Draft, resumed: bool) -> Verdict:
+        """The trigger's verdict on what it looks at of a draft: its first sentence, or all of it."""
+        trigger, seen, ended, until, before = self.trigger, draft, True, None, self.before
+        if trigger.span == "sentence":
+            resumed, end = False, self.first_sentence(draft.text)[1]
+            seen = draft.first(int((draft.offsets[:, 0] < end).sum()))
+        else:
+            before += lead(self.tokenizer, draft)
+            close = find_answer_end(before + draft.text, self.template.shape, ended=True)
+            until = None if close is None else max(close - len(before), 0)  # nothing fires after the final answer
+            ended = trigger.span != "word" or draft.closed or draft.stopped == "length"
+        thought = open_thought(self.before)
+        seen = seen.read_by(self.method.pipeline, self.question, self.text, thought=thought, ended=ended)
+        verdict: Verdict = trigger.judge(seen, resumed=resumed, until=until)
+        return verdict
+
+    def gap(self, written: Draft, span: tuple[int, int], *, answer: str | None = None, **place: Any) -> Gap:
+        """The gap at a sentence, the half-open characters ``span`` of what was written.
+
+        Where no word was flagged, its last visible token stands in for the hits. ``answer`` is the answer so far with
+        what is kept of the draft; None: the answer with the draft up to the cut.
+        """
+        if "token" not in place:
+            starts, stops = written.offsets.T  # (n,), (n,)
+            visible = np.flatnonzero((starts < span[1]) & (stops > starts))
+            token = int(visible[-1]) if len(visible) else 0
+            last = (int(starts[token]), min(int(stops[token]), span[1])) if len(visible) else (0, 0)
+            place |= {"token": token, "cut": span[1], "hit_spans": (last,), "note": STANDS_IN}
+        if answer is None:
+            answer = self.text + lead(self.tokenizer, written) + written.text[: place["cut"]]
+        step = next((step for step in reversed(self.trace.steps) if step.continuation is written), None)
+        prompt = (self.step or self.trace.steps[-1]).prompt if step is None else step.passages_prompt
+        assert prompt is not None
+        return Gap(self.question, answer, written, prompt, self.method.pipeline, self.tokenizer, span=span, **place)
+
+    # -- keeping ------------------------------------------------------------------------------------------------------
+
+    def keep(self, written: Draft, end: int | None = None, *, goes_on: bool | None = None) -> None:
+        """Add the first ``end`` characters (None: all) of what was written to the answer, and end the step.
+
+        With ``goes_on`` it is not asked whether the answer ends here; None: where the step's trigger fired, and nothing
+        was written again.
+        """
+        step = self.step or self.new_step()
+        if step.decision is None:
+            step.decision = Decision(False, f"{type(self).__name__} did not judge what was written here")
+        end = len(written.text) if end is None else end
+        ended = not (step.decision.retrieve and step.continuation is None if goes_on is None else goes_on)
+        space = lead(self.tokenizer, written) if end else ""  # the space goes with the word after it
+        more = bool(written.text[end:].strip())
+        if ended:
+            over = more or written.closed or written.stopped == "answer"
+            before = self.before + space
+            close = find_answer_end(before + written.text[:end], self.template.shape, ended=over)
+            if close is not None:
+                end = min(end, max(close - len(before), 0))
+                self.trace.ended = "answered"
+        old = self.text
+        self.answer.add(written, end)
+        new = self.text
+        step.kept, step.answer = new[len(old) :], new
+        if step.continuation is None:
+            step.discarded = (step.draft.text if step.draft is not None else written.text)[end:]
+            if step.discarded and step.decision is not None:
+                step.decision.cut = end
+        else:
+            step.continuation_kept = end
+            step.discarded = step.draft.text if step.draft is not None else ""
+        self.trace.text, self.step = new, None
+        self.kept_tokens += int((written.offsets[:, 0] < end).sum())
+        if not ended or self.ended:
+            return
+        if written.closed and not more:
+            self.trace.ended = "answered" if new.strip() else "stalled"
+        elif self.left <= 0 or (written.stopped == "length" and not more and not self.writes_on):
+            self.trace.ended = "length"
+        elif not end:
+            self.trace.ended = "stalled"
+
+
+def _explain_silence(verdict: Verdict, resumed: bool) -> str:
+    """Why nothing fires."""
+    if not verdict.draft.text.strip():
+        return "the model ended before it wrote anything"
+    trigger, words, theta = verdict.trigger, verdict.words, float(verdict.trigger.theta or 0.0)
+    if resumed and trigger.cut == "draft":
+        return "the draft was written again after a retrieval, and is kept"
+    reason = trigger.describe_silence(verdict.peak)
+    spared = np.where(verdict.judged | (resumed & (words.sentence > 0)), -np.inf, verdict.score)  # (w,)
+    if spared.max(initial=-np.inf) > (-np.inf if resumed else theta):
+        highest, word = write_compared(float(spared.max()), theta)[0], words.text[int(spared.argmax())]
+        resuming = f"the sentence being resumed is not judged (the highest: {highest}, {word!r})"
+        reason += f"; {resuming}" if resumed else f"; {word!r} scores {highest}, but may not fire"
+    return reason
