@@ -84,23 +84,28 @@ def roc_interval(scores: np.ndarray, positive: np.ndarray, groups: Sequence[obje
     """The percentile interval of ``roc_area`` with whole ``groups`` drawn again, one name an item: (low, high).
 
     Groups are such as questions: the facts of one are not independent. An item counts as often as its group is drawn,
-    so that the scores are sorted once. Draws without either kind are left out; both ends are NaN where none is left,
+    so that scores are sorted once. Draws without either kind are left out; both ends are NaN where none is left,
     and where every draw gives the same value.
     """
+    from scipy.sparse import csr_array
+
     names = {name: number for number, name in enumerate(dict.fromkeys(groups))}
     if not names or np.isnan(scores).any():
         return float("nan"), float("nan")
     group = np.array([names[name] for name in groups])  # (m,)
-    order = np.argsort(scores[~positive], kind="stable")
-    below, own, negative = scores[~positive][order], group[positive], group[~positive][order]
-    sides = [np.searchsorted(below, scores[positive], side) for side in ("left", "right")]  # (p,) each: a tie is a half
-    areas = []
-    for drawn in np.random.default_rng(0).integers(len(names), size=(DRAWS, len(names))):
-        times = np.bincount(drawn, minlength=len(names))  # (groups,) how often each was drawn
-        lower = np.concatenate([[0], np.cumsum(times[negative])])  # (n + 1,) negatives below each place
-        weight = times[own]  # (p,)
-        if pairs := int(weight.sum() * lower[-1]):
-            areas.append(float(weight @ (lower[sides[0]] + lower[sides[1]])) / 2 / pairs)
+    kinds, place = np.unique(scores[positive], return_inverse=True)  # (v,) distinct scores of positives, (p,)
+    below = [
+        np.searchsorted(kinds, scores[~positive], side) for side in ("left", "right")
+    ]  # (n,) each: a tie is a half
+    shape = len(kinds) + 1, len(names)
+    own = csr_array((np.ones(len(place)), (place, group[positive])), shape)  # positives of each score and group
+    under = csr_array((np.full(2 * len(below[0]), 0.5), (np.concatenate(below), np.tile(group[~positive], 2))), shape)
+    draws, areas = np.random.default_rng(0).integers(len(names), size=(DRAWS, len(names))), []
+    for start in range(0, DRAWS, 100):
+        times = np.stack([np.bincount(one, minlength=len(names)) for one in draws[start : start + 100]], axis=1)
+        up, down = own @ times, under @ times  # (v + 1, 100) as often as their groups are drawn
+        pairs = up.sum(axis=0) * down.sum(axis=0)  # (100,)
+        areas += ((up * down.cumsum(axis=0)).sum(axis=0)[pairs > 0] / pairs[pairs > 0]).tolist()
     if not areas or min(areas) == max(areas):
         return float("nan"), float("nan")
     low, high = np.quantile(areas, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
