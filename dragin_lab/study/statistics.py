@@ -17,6 +17,7 @@ from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap, check_numbers
 
 SAMPLES = 10_000  # random signs of a test
 DRAWS = 1_000  # of the groups, for an interval of a statistic
+DRAWS_AT_ONCE = 50
 
 
 @dataclass(frozen=True)
@@ -94,18 +95,17 @@ def roc_interval(scores: np.ndarray, positive: np.ndarray, groups: Sequence[obje
         return float("nan"), float("nan")
     group = np.array([names[name] for name in groups])  # (m,)
     kinds, place = np.unique(scores[positive], return_inverse=True)  # (v,) distinct scores of positives, (p,)
-    below = [
-        np.searchsorted(kinds, scores[~positive], side) for side in ("left", "right")
-    ]  # (n,) each: a tie is a half
+    above = [np.searchsorted(kinds, scores[~positive], side) for side in ("left", "right")]  # (n,) each; a tie is half
     shape = len(kinds) + 1, len(names)
     own = csr_array((np.ones(len(place)), (place, group[positive])), shape)  # positives of each score and group
-    under = csr_array((np.full(2 * len(below[0]), 0.5), (np.concatenate(below), np.tile(group[~positive], 2))), shape)
+    under = csr_array((np.full(2 * len(above[0]), 0.5), (np.concatenate(above), np.tile(group[~positive], 2))), shape)
     draws, areas = np.random.default_rng(0).integers(len(names), size=(DRAWS, len(names))), []
-    for start in range(0, DRAWS, 100):
-        times = np.stack([np.bincount(one, minlength=len(names)) for one in draws[start : start + 100]], axis=1)
-        up, down = own @ times, under @ times  # (v + 1, 100) as often as their groups are drawn
-        pairs = up.sum(axis=0) * down.sum(axis=0)  # (100,)
-        areas += ((up * down.cumsum(axis=0)).sum(axis=0)[pairs > 0] / pairs[pairs > 0]).tolist()
+    for some in np.split(draws, range(DRAWS_AT_ONCE, DRAWS, DRAWS_AT_ONCE)):
+        times = np.stack([np.bincount(one, minlength=len(names)) for one in some], axis=1)  # (groups, draws)
+        up, down = own @ times, under @ times  # (v + 1, draws) as often as their groups are drawn
+        pairs = up.sum(axis=0) * down.sum(axis=0)  # (draws,)
+        ordered = np.einsum("vd,vd->d", up, down.cumsum(axis=0))  # (draws,) pairs whose positive scores higher
+        areas += (ordered[pairs > 0] / pairs[pairs > 0]).tolist()
     if not areas or min(areas) == max(areas):
         return float("nan"), float("nan")
     low, high = np.quantile(areas, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
