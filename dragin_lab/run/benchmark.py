@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,6 +17,7 @@ from dragin_lab.checks import EMBEDDED, count, several, shown
 from dragin_lab.core.method import Method, run_label
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import datasets
+from dragin_lab.data.exemplars import among_exemplars, say_among
 from dragin_lab.data.questions import PLAIN, is_own
 from dragin_lab.data.tabular import HUB
 from dragin_lab.errors import SettingError, describe_error, explain
@@ -58,6 +60,10 @@ class Benchmark:
     def fingerprint(self, first: int | None = None) -> str:
         """SHA-256 (hex) over ids, texts and gold answers, in order, of the first questions or all."""
         return fingerprint(self.questions[:first])
+
+    def among(self, exemplars: Iterable[Exemplar]) -> list[str]:
+        """The ids of its questions that are asked in worked examples too."""
+        return among_exemplars(((q.id, q.text) for q in self.questions), (one.question for one in exemplars))
 
     def __repr__(self) -> str:
         return f"Benchmark({self.name}, {len(self.questions):,} questions)"
@@ -130,7 +136,10 @@ def open_run(
     Progress is shown under ``title``, and not without one. ``RunStoppedError`` where every search fails.
     """
     setup = take_day(setup, folder)
-    asking = replace(setup, prompt=setup.template(method, asked.template))
+    template = setup.template(method, asked.template)
+    asking = replace(setup, prompt=template)
+    if among := asked.among(template.exemplars):
+        warnings.warn(f"{say_among(among)}: {', '.join(among)[:80]}", stacklevel=3)
     qids = [q.id for q in asked.questions]
     server = getattr(getattr(setup.model, "server", None), "address", None)
 
@@ -231,6 +240,7 @@ def run_config(setup: Setup, method: Method, asked: Benchmark, *, traces: bool |
             "questions": len(asked.questions),
             "fingerprint": asked.fingerprint(),
         },
+        "among_exemplars": asked.among(template.exemplars),
         "seed": setup.seed,
         "limit": asked.limit,
         "sample": asked.sample,

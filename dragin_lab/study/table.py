@@ -11,6 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import choice
+from dragin_lab.data.exemplars import among_exemplars, say_among
 from dragin_lab.run.intervals import Interval, bracket, interval_of
 from dragin_lab.run.rundir import SCORES, Line, RunRecord, own_metrics, value_of
 from dragin_lab.study.conditions import At, list_differences, list_never_fired
@@ -308,6 +309,11 @@ def _about(records: Collection[RunRecord], answers: Sequence[Sequence[Line]]) ->
     lines = [f"n = {n} question{'' if n == '1' else 's'}{part}; {INTERVALS}"]
     if "strategyqa" in [record.config["template"].get("answer_rule") for record in records]:
         lines.append("unreadable answers to yes-or-no questions count as no, as in the released code")
+    among: dict[str, None] = {}
+    for record in records:
+        shown = (one.get("question", "") for one in record.config["template"].get("exemplars", ()))
+        among |= dict.fromkeys(among_exemplars(((o["qid"], o["question"]) for o in record.predictions), shown))
+    lines += [say_among([*among])] if among else []
     answered = [(record, one) for record in records for one in record.predictions if one["ended"] != "error"]
     if silent := [record for record, one in answered if not one["text"].strip()]:
         hint = '; an instruct model may need layout="chat"'

@@ -11,6 +11,7 @@ import pytest
 from answering import DRAGIN, AnsweringModel, questions, recorded
 from scripted import ScriptedRetriever
 
+from dragin_lab.core.prompts import Exemplar
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.run.benchmark import Benchmark, as_benchmark
@@ -139,3 +140,12 @@ def test_each_benchmark_has_a_folder_of_its_own(tmp_path: Path) -> None:
 def test_a_name_that_leads_out_of_the_folder_is_refused(name: str) -> None:
     with pytest.raises(SettingError, match="part of the path"):
         Benchmark(name, tuple(questions(1)))
+
+
+def test_a_question_among_the_worked_examples_is_said_recorded_and_below_the_table(tmp_path: Path) -> None:
+    lab = Lab(exemplars=[Exemplar("Who made Kor?", "Kor was made by Bo Ek.", "Bo Ek")])
+    rows = [{"id": id, "question": text, "answer": "Bo Ek"} for id, text in (("a", "who made KOR"), ("b", "Who?"))]
+    with pytest.warns(UserWarning, match="1 question is among the worked examples, with the answer: a"):
+        runs = lab.run(rows, ["wo-rag"], output=tmp_path)
+    assert json.loads(next(tmp_path.glob("*/*/run.json")).read_text())["among_exemplars"] == ["a"]
+    assert "1 question is among the worked examples" in str(runs.table())
