@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +108,8 @@ def among_exemplars(questions: Iterable[tuple[str, str]], exemplars: Iterable[st
     """The ids of the questions, given as (id, text), that are asked in worked examples too, however they are spelt."""
 
     def letters(text: str) -> str:
-        return "".join(filter(str.isalnum, fold_letters(text).casefold()))
+        plain = unicodedata.normalize("NFKC", fold_letters(unescape(text)).casefold())
+        return "".join(one for one in plain if unicodedata.category(one)[0] in "LMN")
 
     asked = {letters(text) for text in exemplars} - {""}
     return [id for id, text in questions if letters(text) in asked]

@@ -17,8 +17,9 @@ from dragin_lab.checks import EMBEDDED, count, several, shown
 from dragin_lab.core.method import Method, run_label
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import datasets
+from dragin_lab.data.benchmarks import is_own
 from dragin_lab.data.exemplars import among_exemplars, say_among
-from dragin_lab.data.questions import PLAIN, is_own
+from dragin_lab.data.questions import PLAIN
 from dragin_lab.data.tabular import HUB
 from dragin_lab.errors import SettingError, describe_error, explain
 from dragin_lab.files import as_path
