@@ -37,6 +37,11 @@ from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Step
 STANDS_IN = "the last token stands in for the hits that this trigger does not give"
 
 
+def holds_word(query: str) -> bool:
+    """Whether a query is searched for: one without a letter or digit is not (paper variant)."""
+    return any(map(str.isalnum, query))
+
+
 @dataclass
 class Loop:
     """One episode: a method at work on ``trace.question``."""
@@ -177,7 +182,7 @@ class PaperLoop(Loop):
 
     def fetch(self, step: Step, query: Query) -> Episode[None]:
         """Search, and put what is found into the prompt of all that follows, until the next search that finds any."""
-        if not any(map(str.isalnum, query.text)):
+        if not holds_word(query.text):
             step.notes.append(f"the query {query.text!r} holds no word, so nothing was searched for")
             return
         yield from self.retrieve(step, query)
