@@ -115,7 +115,7 @@ def among_exemplars(questions: Iterable[tuple[str, str]], exemplars: Iterable[st
     return [id for id, text in questions if letters(text) in asked]
 
 
-def say_among(ids: Sequence[str]) -> str:
+def say_among(ids: Sequence[object]) -> str:
     """That these questions stand among the worked examples, in a line."""
     are = "question is" if len(ids) == 1 else "questions are"
     return f"{len(ids)} {are} among the worked examples, with the answer"

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -238,6 +239,7 @@ def run_config(setup: Setup, method: Method, asked: Benchmark, *, traces: bool |
         "dataset": {
             "name": asked.name,
             "split": asked.split,
+            "kind": asked.kind,
             "questions": len(asked.questions),
             "fingerprint": asked.fingerprint(),
         },
@@ -246,6 +248,7 @@ def run_config(setup: Setup, method: Method, asked: Benchmark, *, traces: bool |
         "limit": asked.limit,
         "sample": asked.sample,
         "traces": traces,
+        "begun": date.today().isoformat(),
         "device": model.pop("device", None),
         "versions": {"dragin_lab": __version__, "numpy": version("numpy"), "spacy": version("spacy")} | versions,
     }

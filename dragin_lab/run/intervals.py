@@ -5,7 +5,8 @@ A bootstrap of five wrong answers gives [0, 0], as if 0 were certain; Wilson's g
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,3 +140,16 @@ def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
             means[name + suffix] = getattr(found.get(name), part, float("nan"))
     return means
+
+
+def describe_failures(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """How many episodes failed, and with what error the most of them did, in a line; none where none failed."""
+    every = [*lines]
+    errors = Counter(
+        str(line.get("error", "")).strip().partition("\n")[0] for line in every if line["ended"] == "error"
+    )
+    if not errors:
+        return []
+    (error, count), *others = errors.most_common()
+    more = f" ({count:,} of them; {len(others)} other error{'s' * (len(others) > 1)})" if others else ""
+    return [f"{errors.total():,} of {len(every):,} answers failed: {error[:200] or 'with no message'}{more}"]

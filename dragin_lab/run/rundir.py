@@ -299,8 +299,8 @@ def read_lines(path: Path | zipfile.Path, kind: Any) -> dict[str, Line]:
 # -- runs as one file ------------------------------------------------------------------------------------------------
 
 
-def save_archive(path: str | Path, records: Iterable[RunRecord]) -> Path:
-    """Write runs as one zip of their three files each, in DATA SET/METHOD/; the same runs give the same bytes.
+def save_archive(path: str | Path, records: Mapping[tuple[str, str], RunRecord]) -> Path:
+    """Write runs, by data set and method, as one zip of their three files each; the same runs give the same bytes.
 
     Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
     """
@@ -308,7 +308,7 @@ def save_archive(path: str | Path, records: Iterable[RunRecord]) -> Path:
     if target.suffix != ARCHIVE:
         raise SettingError(f"{path}: runs are saved as {ARCHIVE}; .questions and .table() are DataFrames to write")
     with ZipFile(data, "w") as archive:
-        for record in records:
+        for (dataset, method), record in records.items():
             causes = {qid: {"cause": list(cause)} for qid, cause in record.causes.items()}
             files = {
                 CONFIG: (json.dumps(record.config, indent=1) + "\n").encode(),
@@ -316,7 +316,7 @@ def save_archive(path: str | Path, records: Iterable[RunRecord]) -> Path:
                 TIMINGS: encode(record.timings.values()),
             }
             for name, content in files.items():
-                member = ZipInfo(f"{record.config['dataset']['name']}/{record.folder.name}/{name}")  # dated 1980
+                member = ZipInfo(f"{dataset}/{method.replace('/', '-')}/{name}")  # dated 1980
                 archive.writestr(member, content, ZIP_DEFLATED)
     try:
         write_whole(target, data.getvalue())

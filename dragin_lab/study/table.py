@@ -5,17 +5,18 @@ A table is read as numbers (``Table.frame``) or written as text, HTML, Markdown,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import choice
 from dragin_lab.data.exemplars import among_exemplars, say_among
-from dragin_lab.run.intervals import Interval, bracket, interval_of
-from dragin_lab.run.rundir import SCORES, Line, RunRecord, own_metrics, value_of
+from dragin_lab.run.intervals import Interval, bracket, describe_failures
+from dragin_lab.run.rundir import RunRecord, own_metrics
+from dragin_lab.study.compared import Compared
 from dragin_lab.study.conditions import At, list_differences, list_never_fired
-from dragin_lab.study.statistics import PairedTest, paired
+from dragin_lab.study.statistics import PairedTest
 from dragin_lab.text import csv_text
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ INTERVALS = (
     "brackets: 95 % intervals over the questions (Wilson where values are 0 or 1, else bootstrap; "
     "– where all are equal)"
 )
+TESTED = "test (EM: McNemar, exact; else by permutation)"
 #: What a table has of each data set: heading, entry of a prediction line, decimals.
 _SCORED = (("EM", "em", 3), ("F1", "f1", 3))
 _COUNTS = (("retrievals", "retrievals", 2), ("tokens", "tokens", 1))
@@ -57,7 +59,8 @@ class Cell:
         mean = f"{self.ours.mean:.{self.places}f}" if self.ours else self.setting
         return {
             "paper": f"{self.printed}{'*' * self.best}" or None,
-            own if self.ours or own == "ours" else "": f"{mean}{marks}" if mean else None,
+            "": f"{mean}{marks}" if mean and not self.ours and own != "ours" else None,
+            own: f"{mean}{marks}" if mean and (self.ours or own == "ours") else None,
             "95 %": bracket(self.ours.low, self.ours.high, places=self.places) if self.ours else None,
             f"− {base}": f"{self.test.difference:+.{self.places}f} (p {self.test.p})" if self.test else None,
         }
@@ -139,7 +142,7 @@ class Table:
         if form == "latex":
             return _to_latex(sheet, heading, notes)
         if form == "html":
-            below = (f"<p>{escape(note)}</p>" for note in notes)
+            below = (f"<p>{escape(note, quote=False)}</p>" for note in notes)
             return "\n".join([f"<p><b>{escape(heading)}</b></p>", sheet.to_html(border=0), *below])
         if form == "markdown":
             names = [" ".join(filter(None, column)) for column in sheet.columns]
@@ -231,27 +234,6 @@ def _to_latex(sheet: pd.DataFrame, heading: str, notes: list[str]) -> str:
 # -- means ------------------------------------------------------------------------------------------------------------
 
 
-def mean_cell(
-    measure: str, own: Iterable[Mapping[str, Any]], base: Iterable[Mapping[str, Any]] = (), places: int = 3
-) -> Cell:
-    """The mean of an entry of prediction lines, and its difference to ``base`` on the questions of both.
-
-    Lines of failed episodes and lines without the entry are left out; the cell is empty where none is left.
-    """
-    values, others = _values(measure, own), _values(measure, base)
-    if not values:
-        return Cell()
-    both = [qid for qid in values if qid in others]
-    pairs = [values[qid] for qid in both], [others[qid] for qid in both]
-    test = paired(*pairs, scores=measure in SCORES) if both else None
-    return Cell(ours=interval_of(measure, list(values.values())), test=test, places=places)
-
-
-def _values(measure: str, lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    values = {line["qid"]: value_of(line, measure) for line in lines if line["ended"] != "error"}
-    return {qid: value for qid, value in values.items() if value is not None}
-
-
 def comparing(base: str, test: str) -> str:
     """The line below a table whose rows are tested against one."""
     return (
@@ -260,33 +242,39 @@ def comparing(base: str, test: str) -> str:
     )
 
 
-def means_table(records: Mapping[At, RunRecord], lines: Mapping[At, Mapping[str, Line]], base: str = "") -> Table:
+def means_table(records: Mapping[At, RunRecord], compared: Compared, base: str = "") -> Table:
     """Exact match, F1, custom metrics, retrievals and tokens per question, and how many answers are unreadable.
 
-    ``lines`` are those that count, by question id; the methods are tested against ``base`` on the same questions.
+    The methods are compared on the questions of ``compared``, and tested against ``base`` on those of both.
     """
-    datasets, names = (tuple(dict.fromkeys(level)) for level in zip(*records, strict=True))
     columns: list[tuple[str, str]] = []
-    cells: dict[str, list[Cell]] = {name: [] for name in names}
-    for dataset in datasets:
-        heading = "" if len(datasets) == 1 else dataset  # the title names it
-        answers = {name: list(lines.get((dataset, name), {}).values()) for name in names}
-        every = [line for of_method in answers.values() for line in of_method]
+    cells: dict[str, list[Cell]] = {name: [] for name in compared.names}
+    tests = compared.tests(base) if base else {}
+    for dataset in compared.datasets:
+        heading = "" if len(compared.datasets) == 1 else dataset  # the title names it
+        answers = {name: compared.lines((dataset, name)) for name in compared.names}
+        every = [line for of_method in answers.values() for line in of_method.values()]
         scores = _SCORED if any(line["em"] is not None for line in every) else ()
         measures = (*scores, *((name, name, 3) for name in own_metrics(every)), *_COUNTS)
-        columns += [(heading, label) for label, *_ in measures] + [(heading, "unreadable")]
+        columns += [(heading, label) for label in ("n", *(label for label, *_ in measures), "unreadable")]
         for name, own in answers.items():
-            others = answers.get(base, []) if name != base else []
-            cells[name] += [mean_cell(key, own, others, places) for _, key, places in measures]
-            count = sum(not line["readable"] for line in own)
-            cells[name].append(Cell(setting=f"{count} of {len(own)}" if own else ""))
+            at = dataset, name
+            means = [
+                Cell(ours=compared.intervals.get((at, key)), test=tests.get((at, key)), places=places)
+                for _, key, places in measures
+            ]
+            count = sum(not line["readable"] for line in own.values())
+            there = [f"{len(own):,}", f"{count} of {len(own)}"] if own else ["0", ""]
+            n, unreadable = [Cell(setting=text) for text in there] if at in records else [Cell(), Cell()]
+            cells[name] += [n, *means, unreadable]
     rows = []
-    for name in names:
+    for name in compared.names:
         runs = [record for (_, method), record in records.items() if method == name]
         rows.append(Row((name + _incomplete(runs),), tuple(cells[name])))
+    datasets = compared.datasets
     title = ", ".join(datasets) if len(datasets) < 4 else f"{len(datasets)} data sets"
-    about = _about(records.values(), [list(answered.values()) for answered in lines.values()])
-    about += [comparing(base, "test (EM: McNemar, exact; else by permutation)")] if base else []
+    about = _about(records, compared)
+    about += [comparing(base, TESTED)] if base else []
     about += list_differences(records) + list_never_fired(records)
     return Table(0, f"{title}: means per question", ("method",), tuple(columns), rows, about, compared_with=base)
 
@@ -302,24 +290,28 @@ def _incomplete(records: list[RunRecord]) -> str:
     return f" ({', '.join(remarks)})" if remarks else ""
 
 
-def _about(records: Collection[RunRecord], answers: Sequence[Sequence[Line]]) -> list[str]:
+def _about(records: Mapping[At, RunRecord], compared: Compared) -> list[str]:
+    answers = [[*compared.lines(at).values()] for at in records]
     n = _span([len(lines) for lines in answers])
     scored = _span([sum(line["em"] is not None for line in lines) for lines in answers])
     part = "" if scored in (n, "0") else f", {scored} of them scored"
-    lines = [f"n = {n} question{'' if n == '1' else 's'}{part}; {INTERVALS}"]
-    if "strategyqa" in [record.config["template"].get("answer_rule") for record in records]:
+    lines = [f"n = {n} question{'' if n == '1' else 's'}{part}; {INTERVALS}", *compared.about]
+    lines += describe_failures([line for record in records.values() for line in record.predictions])
+    templates = [record.config["template"] for record in records.values()]
+    if "strategyqa" in [template.get("answer_rule") for template in templates]:
         lines.append("unreadable answers to yes-or-no questions count as no, as in the released code")
-    among: dict[str, None] = {}
-    for record in records:
-        shown = (one.get("question", "") for one in record.config["template"].get("exemplars", ()))
-        among |= dict.fromkeys(among_exemplars(((o["qid"], o["question"]) for o in record.predictions), shown))
+    among: dict[tuple[str, str], None] = {}
+    for ((dataset, _), template), own in zip(zip(records, templates, strict=True), answers, strict=True):
+        shown = (one.get("question", "") for one in template.get("exemplars", ()))
+        found = among_exemplars(((line["question"], line["question"]) for line in own), shown)
+        among |= dict.fromkeys((dataset, text) for text in found)
     lines += [say_among([*among])] if among else []
-    answered = [(record, one) for record in records for one in record.predictions if one["ended"] != "error"]
-    if silent := [record for record, one in answered if not one["text"].strip()]:
+    every = [(template, one) for template, own in zip(templates, answers, strict=True) for one in own]
+    if silent := [template for template, one in every if not one["text"].strip()]:
         hint = '; an instruct model may need layout="chat"'
         lines.append(
-            f"{len(silent)} of {len(answered)} texts are empty: the model ended before it wrote anything, and the "
-            "answer was asked for" + hint * any(record.config["template"].get("layout") != "chat" for record in silent)
+            f"{len(silent)} of {len(every)} texts are empty: the model ended before it wrote anything, and the "
+            "answer was asked for" + hint * any(template.get("layout") != "chat" for template in silent)
         )
     return lines
 

@@ -118,7 +118,7 @@ ROW = {"id": "a", "question": "Who?", "golden_answers": ["Ada"]}
         {"version": "v2.0", "data": [{"title": "Ada", "paragraphs": [{"context": "Ada.", "qas": SQUAD}]}]},
         {"Data": [TRIVIA, {"Question": "When?", "QuestionId": "b"}], "Domain": "Web", "Version": 1.0},
         [ROW | {"output": {"pred": "Bo"}}, {"id": "b", "question": "When?"}],
-        f'{json.dumps(ROW)}\n{json.dumps({"id": "b", "question": "When?"})}\n',
+        f"{json.dumps(ROW)}\n{json.dumps({'id': 'b', 'question': 'When?'})}\n",
     ],
     ids=["SQuAD", "TriviaQA", "FlashRAG", "lines"],
 )
