@@ -41,6 +41,7 @@ from dragin_lab.study.conditions import (
     list_differences,
     remark_selection,
 )
+from dragin_lab.study.differing import Difference, read_difference
 from dragin_lab.study.statistics import paired_all
 from dragin_lab.study.table import means_table
 from dragin_lab.trace.trace import Trace
@@ -186,6 +187,23 @@ class Runs:
         table = pd.DataFrame(rows)
         table.attrs["notes"] = notes
         return table
+
+    def difference(self, one: str, other: str) -> Difference:
+        """The questions that ``one`` has right and ``other`` wrong, or the other way round (``Difference``).
+
+        Its ``.table`` has both answers and the cause of the wrong one, ``.plot()`` draws them. Raises ``SettingError``
+        where no question with a gold answer is in common.
+        """
+        for name in (one, other):
+            choice("method", name, self.names)
+        of = Compared({at: self.lines(*at) for at in self._by if at[1] in (one, other)})
+        first, second = of.pooled.get(one, {}), of.pooled.get(other, {})
+        pairs = [(at[0], line, second[at]) for at, line in first.items() if at in second and line["em"] is not None]
+        if one == other or not pairs:
+            none = f"{one!r} and {other!r} have no question with a gold answer in common"
+            raise SettingError("; ".join(["give two methods" if one == other else none, *self._list_failures()]))
+        own = {at: record for at, record in self._by.items() if at[1] in (one, other)}
+        return read_difference(one, other, pairs, self.cause, self.trace, of.about + list_differences(own))
 
     def _list_failures(self) -> list[str]:
         """How many questions failed, and why the first did."""

@@ -18,7 +18,7 @@ from dragin_lab.run.sweeps import Sweep, read_sweep
 
 COLUMNS = [
     "setting", "value", "n", "scored", "em", "em_low", "em_high", "f1", "f1_low", "f1_high", "retrievals",
-    "retrievals_low", "retrievals_high", "tokens",
+    "retrievals_low", "retrievals_high", "tokens", "failed",
 ]  # fmt: skip
 
 
