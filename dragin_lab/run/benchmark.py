@@ -164,7 +164,9 @@ def open_run(
             yield answer
         except KeyboardInterrupt as interrupt:
             kept = f"{len(run.done):,} of {len(qids):,} answers are kept in {folder}; the same call goes on from there"
-            explain(interrupt, kept if folder is not None else "nothing is kept, as no folder was given")
+            kept = kept if folder is not None else "nothing is kept, as no folder was given"
+            interrupt.kept = (*getattr(interrupt, "kept", ()), kept)  # type: ignore[attr-defined]  # of several runs
+            explain(interrupt, "\n".join(dict.fromkeys(interrupt.kept)))  # type: ignore[attr-defined]
             raise
 
 

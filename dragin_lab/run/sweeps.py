@@ -163,6 +163,8 @@ def run_together(
     With a cache all of them answer a block of questions before any starts the next, so that it can be small.
     ``options`` are those of ``open_run``.
     """
+    import scipy.stats  # noqa: F401 - an interrupt in the first table would leave it half imported
+
     order, blocks, count = list(range(len(runs))), range(0), len(asked.questions)
     if setup.cache is not None:  # a higher θ ends drafts later, and a longer draft serves the shorter ones
         order.sort(key=lambda i: runs[i][0].threshold or 0.0, reverse=True)

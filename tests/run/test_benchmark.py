@@ -149,3 +149,18 @@ def test_a_question_among_the_worked_examples_is_said_recorded_and_below_the_tab
         runs = lab.run(rows, ["wo-rag"], output=tmp_path)
     assert json.loads(next(tmp_path.glob("*/*/run.json")).read_text())["among_exemplars"] == ["a"]
     assert "1 question is among the worked examples" in str(runs.table())
+
+
+def test_an_interrupt_names_every_folder_that_was_written(tmp_path: Path) -> None:
+    class Stops(ScriptedRetriever):
+        def search(self, query: str, k: int) -> list[Any]:
+            if len(self.queries) == 4:
+                raise KeyboardInterrupt
+            return super().search(query, k)
+
+    lab = Lab(AnsweringModel(), retriever=Stops("Bo."))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        lab.run(questions(3), ["sr-rag", "dragin"], output=tmp_path, progress=False)
+    (note,) = caught.value.__notes__
+    for method, answers in (("sr-rag", 3), ("dragin", 1)):
+        assert f"{answers} of 3 answers are kept in {tmp_path / 'questions' / method}" in note
