@@ -184,7 +184,7 @@ def find_budget(lab: dl.Lab, asked: Benchmark, batch_size: int, method: Method, 
 
 def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
     """The data sets that the options name, each under a name of its own."""
-    chosen = {key: options[key] for key in ("limit", "sample", "seed", "exemplars", "split", "fields")}
+    chosen = {key: options[key] for key in ("limit", "sample", "part", "seed", "exemplars", "split", "fields")}
     benchmarks: dict[str, Benchmark] = {}
     sources = [
         source.strip()

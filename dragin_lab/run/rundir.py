@@ -154,6 +154,12 @@ class RunRecord:
     predictions: list[Line]
     timings: dict[str, Line] = field(default_factory=dict, compare=False)
     causes: dict[str, tuple[str, str]] = field(default_factory=dict, compare=False)
+    parts: tuple[Path, ...] = field(default=(), compare=False)  # the folders of the parts of a run that was shared out
+
+    @property
+    def label(self) -> str:
+        """What the method is called: its folder, or the one above where that is a part of a run."""
+        return self.folder.parent.name if "part" in self.config["dataset"] else self.folder.name
 
     @property
     def complete(self) -> bool:
@@ -167,11 +173,15 @@ class RunRecord:
 
     def has_trace(self, qid: str) -> bool:
         """Whether there is a file for the trace of a question."""
-        return (self.folder / TRACES / trace_name(qid)).is_file()
+        return self._trace_file(qid).is_file()
+
+    def _trace_file(self, qid: str) -> Path:
+        places = [folder / TRACES / trace_name(qid) for folder in (*self.parts, self.folder)]
+        return next((path for path in places if path.is_file()), places[-1])
 
     def trace(self, qid: str) -> Trace:
         """The trace of a question; ``TraceFileError`` where the run saved none, and for one that is damaged."""
-        trace = Trace.load(path := self.folder / TRACES / trace_name(qid))
+        trace = Trace.load(path := self._trace_file(qid))
         if trace.question.id != qid:
             raise TraceFileError(f"{path}: is the trace of question {trace.question.id!r}; it was renamed or exchanged")
         return trace

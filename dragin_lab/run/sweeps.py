@@ -90,7 +90,7 @@ class Sweep:
 
     def flips(self, one: Any, other: Any) -> Difference:
         """The questions that are right at one value and wrong at the other; see ``Runs.difference``."""
-        names = {str(value): record.folder.name for value, record in zip(self.values, self.records, strict=True)}
+        names = {str(value): record.label for value, record in zip(self.values, self.records, strict=True)}
         chosen = [names[choice(f"value of {self.setting}", str(value), names)] for value in (one, other)]
         return self.runs.difference(*chosen)
 

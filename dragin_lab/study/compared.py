@@ -183,7 +183,7 @@ def name_runs(records: Sequence[RunRecord]) -> dict[At, RunRecord]:
     datasets, told = _name_datasets(records), [list[str]() for _ in records]
 
     def name(place: int) -> str:
-        label = records[place].folder.name
+        label = records[place].label
         return f"{label} ({', '.join(told[place])})" if told[place] else label
 
     for tell in _TELLING:

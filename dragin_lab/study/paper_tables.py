@@ -18,6 +18,7 @@ from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS, FILES
 from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
+from dragin_lab.run.parts import join_parts
 from dragin_lab.run.rundir import SCORES, RunRecord, find_runs
 from dragin_lab.study.compared import Compared
 from dragin_lab.study.conditions import check_same_golds, list_differences, list_never_fired
@@ -74,7 +75,9 @@ def table(
     remedy = "give folders that 'dragin-lab run --output' wrote"
     items = several("runs", runs, str | Path | RunRecord, remedy, alone=True)
     records = [item for item in items if isinstance(item, RunRecord)]
-    records += find_runs(paths) if (paths := [item for item in items if not isinstance(item, RunRecord)]) else []
+    records += (
+        join_parts(find_runs(paths)) if (paths := [item for item in items if not isinstance(item, RunRecord)]) else []
+    )
     number = count("table", number)
     if number in paper.TITLES and number not in RESULTS and (records or compare or benchmark):
         raise SettingError(f"Table {number} is about settings; it takes neither runs nor compare nor benchmark")

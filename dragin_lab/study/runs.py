@@ -21,6 +21,7 @@ from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, text
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.intervals import describe_failures
+from dragin_lab.run.parts import join_parts
 from dragin_lab.run.rundir import (
     SCORES,
     Line,
@@ -82,11 +83,11 @@ class Runs:
 
     @classmethod
     def load(cls, paths: str | Path | Iterable[str | Path], *, labels: Iterable[Labelled] = ()) -> Runs:
-        """Every run at or below some folders, and in zips that ``save`` wrote.
+        """Every run at or below some folders, and in zips that ``save`` wrote; parts of a run are joined.
 
         Raises ``RunError`` for a path without one, and for a damaged run or zip.
         """
-        return cls(find_runs(paths), labels=labels)
+        return cls(join_parts(find_runs(paths)), labels=labels)
 
     def lines(self, dataset: str, name: str) -> dict[str, Line]:
         """The lines of a method by question id; none where it has not answered the data set."""
