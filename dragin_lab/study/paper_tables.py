@@ -18,8 +18,8 @@ from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS, FILES
 from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
-from dragin_lab.run.parts import join_parts
-from dragin_lab.run.rundir import SCORES, RunRecord, find_runs
+from dragin_lab.run.finding import find_runs
+from dragin_lab.run.rundir import SCORES, RunRecord
 from dragin_lab.study.compared import Compared
 from dragin_lab.study.conditions import check_same_golds, list_differences, list_never_fired
 from dragin_lab.study.table import INTERVALS, TESTED, Cell, Row, Table, comparing
@@ -75,9 +75,7 @@ def table(
     remedy = "give folders that 'dragin-lab run --output' wrote"
     items = several("runs", runs, str | Path | RunRecord, remedy, alone=True)
     records = [item for item in items if isinstance(item, RunRecord)]
-    records += (
-        join_parts(find_runs(paths)) if (paths := [item for item in items if not isinstance(item, RunRecord)]) else []
-    )
+    records += find_runs(paths) if (paths := [item for item in items if not isinstance(item, RunRecord)]) else []
     number = count("table", number)
     if number in paper.TITLES and number not in RESULTS and (records or compare or benchmark):
         raise SettingError(f"Table {number} is about settings; it takes neither runs nor compare nor benchmark")
@@ -177,6 +175,7 @@ class Source:
         config, used = record.config, record.config.get("retriever") or {}
         self.record, self.folder, self.settings = record, record.folder, config["method"]
         self.dataset, self.asked = str(config["dataset"]["name"]), int(config["dataset"]["questions"])
+        self.at = self.dataset, str(self.folder)  # which is its name here
         self.almanac = self.dataset.startswith("almanac/")
         kind = config["dataset"].get("kind", _benchmark(self.dataset))  # by the name, in runs that do not say it
         self.benchmark = kind if kind in BENCHMARKS else None
@@ -187,11 +186,6 @@ class Source:
         self.searched_with = f"{search}:{used['model']}" if used.get("model") else search
         searches = config.get("retriever") is not None
         self.retriever = (BM25 if BM25 in search.lower() else DENSE) if searches else None
-
-    @property
-    def at(self) -> tuple[str, str]:
-        """Its data set and its folder, which is its name here."""
-        return self.dataset, str(self.folder)
 
     @property
     def called(self) -> str:
@@ -210,9 +204,8 @@ class Source:
         if self.almanac:
             remarks.append("on Almanac's questions: the form of this benchmark, a world and passages of their own")
         if n < self.asked:
-            whole = len(self.record.predictions) == self.asked
-            why = "the others are not in all runs" if whole else "the run is not complete"
-            why = f"{len(self.record.failed)} failed" if self.record.failed else why
+            failed, whole = len(self.record.failed), len(self.record.predictions) == self.asked
+            why = f"{failed} failed" if failed else "others are not in all runs" if whole else "the run is not complete"
             remarks.append(f"n = {n} of {self.asked} questions ({self.folder}: {why})")
         if wanted is None and self.retriever not in (None, BM25):
             remarks.append(f"passages by {self.searched_with}, where the paper has BM25")

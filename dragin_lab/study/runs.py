@@ -20,16 +20,15 @@ import pandas as pd
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, text
 from dragin_lab.errors import SettingError, TraceFileError
+from dragin_lab.run.archive import save_archive
+from dragin_lab.run.finding import find_runs
 from dragin_lab.run.intervals import describe_failures
-from dragin_lab.run.parts import join_parts
 from dragin_lab.run.rundir import (
     SCORES,
     Line,
     RunError,
     RunRecord,
-    find_runs,
     own_metrics,
-    save_archive,
     value_of,
 )
 from dragin_lab.study.causes import CAUSES, Cause, Judge
@@ -87,7 +86,7 @@ class Runs:
 
         Raises ``RunError`` for a path without one, and for a damaged run or zip.
         """
-        return cls(join_parts(find_runs(paths)), labels=labels)
+        return cls(find_runs(paths), labels=labels)
 
     def lines(self, dataset: str, name: str) -> dict[str, Line]:
         """The lines of a method by question id; none where it has not answered the data set."""

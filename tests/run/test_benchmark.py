@@ -17,8 +17,9 @@ from dragin_lab.errors import DataError, SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.run.benchmark import Benchmark, as_benchmark, benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
+from dragin_lab.run.finding import find_runs
 from dragin_lab.run.intervals import summary
-from dragin_lab.run.rundir import RunError, RunRecord, find_runs, read_run
+from dragin_lab.run.rundir import RunError, RunRecord, read_run
 from dragin_lab.trace.trace import Question
 
 

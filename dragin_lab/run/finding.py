@@ -1,16 +1,54 @@
-"""Runs that several processes share out: each answers a part in a folder of its own, and readers join them."""
+"""Runs below folders and in zips; those that several processes share out, each in a folder of its own, are joined."""
 
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Iterable
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 
-from dragin_lab.run.rundir import RunError, RunRecord
+from dragin_lab.checks import several
+from dragin_lab.files import as_path
+from dragin_lab.run.archive import is_archive, read_archive
+from dragin_lab.run.rundir import CONFIG, GIVE, PREDICTIONS, RunError, RunRecord, read_run
 
 _ALIKE = ("method", "model", "retriever", "template", "seed", "limit", "sample")
+
+
+def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
+    """Every run at or below some folders, and in zips of runs, each once, in order of their paths; parts are joined.
+
+    Raises ``RunError`` for a path below which there is no run, and for a run or a zip that is damaged.
+    """
+    places: dict[Path, Path] = {}
+    for path in several("runs", paths, str | Path, f"{GIVE}, or a list of them", alone=True):
+        root = as_path(path, RunError)
+        root = root.parent if root.name in (CONFIG, PREDICTIONS) else root
+        below = _find_folders(root) if root.is_dir() else [root] * is_archive(root)
+        if not below:
+            where = "" if root.is_absolute() else f" (looked for below {Path.cwd()}; papermill takes --cwd)"
+            raise RunError(f"{path}: {'holds no run' if root.exists() else 'no such folder'}; {GIVE}{where}")
+        for place in below:
+            places.setdefault(place.resolve(), place)
+    read = (read_archive(place) if is_archive(place) else [read_run(place)] for place in places.values())
+    return join_parts(chain.from_iterable(read))
+
+
+def _find_folders(root: Path) -> list[Path]:
+    """The run directories at or below a folder, links followed, in order of their paths."""
+    found, seen = list[Path](), set[str]()
+    for place, folders, files in os.walk(root, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:  # a link to a folder above it has no end
+            folders.clear()
+        elif CONFIG in files:
+            found.append(Path(place))
+        seen.add(real)
+    return sorted(found)
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
 
 
 def join_parts(records: Iterable[RunRecord]) -> list[RunRecord]:
