@@ -54,8 +54,8 @@ class ViewError(DraginLabError):
 
 
 def explain(interrupt: KeyboardInterrupt, message: str) -> None:
-    """Add what an interrupt left behind; a notebook shows that one line in place of the traceback."""
-    interrupt.add_note(message)
+    """Say what an interrupt left behind, in place of what was said before; a notebook shows it without a traceback."""
+    interrupt.__notes__ = [message]
     interrupt._render_traceback_ = lambda: [f"KeyboardInterrupt: {message}"]  # type: ignore[attr-defined]  # IPython's hook
 
 

@@ -41,6 +41,11 @@ class Progress(tqdm):  # tqdm.auto would leave an empty control in a notebook th
         self.set_postfix(self._list_scores(), refresh=False)
         self.update()
 
+    def close(self) -> None:
+        """The bar of a run in which questions failed stays."""
+        self.leave = self.leave or self._failed > 0  # type: ignore[has-type]  # of tqdm
+        super().close()
+
     def _count(self, line: dict[str, Any]) -> int:
         self._failed += line["ended"] == "error"
         self._scored += line["em"] is not None

@@ -40,7 +40,7 @@ def write_run(
         "model": {"model": model, "weights_sha256": "0" * 64},
         "retriever": None if retriever is None or not made.retrieves else {"kind": retriever, "corpus": "psgs_w100"},
         "template": {"exemplars": [{}, {}], "instruction": "", "layout": "dragin", "answer_rule": "hotpotqa"},
-        "dataset": {"name": dataset, "split": "test", "questions": asked or len(em), "fingerprint": "f"},
+        "dataset": {"name": dataset, "split": "test", "questions": asked or len(em), "fingerprint": dataset},
         "seed": 0,
         "limit": limit,
         "versions": {},

@@ -68,6 +68,10 @@ UPWARD = {
     ("trace.trace", "views.episodes"),
     ("trace.trace", "views.trace_page"),
     ("run.sweeps", "views.results"),
+    ("run.sweeps", "study.differing"),
+    ("run.sweeps", "study.runs"),
+    ("study.differing", "views.comparing"),
+    ("study.differing", "views.differing"),
     ("study.runs", "views.results"),
 }
 #: What may import torch or transformers at any depth.

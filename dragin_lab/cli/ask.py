@@ -167,13 +167,13 @@ def show(trace: str, html: str | None) -> None:
 
 def list_traces(folder: Path) -> None:
     """The commands that show the traces below a folder, each with its question."""
-    from dragin_lab.run.rundir import TRACES, find_runs, trace_name
+    from dragin_lab.run.finding import find_runs
 
     rows = [
         (shlex.join(["dragin-lab", "show", str(path)]), line["question"])
         for record in find_runs(folder)
         for line in record.predictions
-        if (path := record.folder / TRACES / trace_name(line["qid"])).is_file()
+        if (path := record.trace_file(line["qid"])).is_file()
     ]
     if not rows:
         raise click.UsageError(f"{folder} holds no traces; 'dragin-lab run --traces' saves them")

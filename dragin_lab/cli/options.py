@@ -154,6 +154,7 @@ benchmark_options = join_options(
     option("Questions", "--fields", "Fields of a file: question=q,answer=gold,separator=|.", metavar="NAMES"),
     option("Questions", "--split", "Almanac's train, dev or test; default test."),
     option("Questions", "--limit", "Only the first N questions of each data set.", type=int, callback=check_count),
+    option("Questions", "--part", "I/N: every Nth question from the Ith on, for one of N processes.", metavar="I/N"),
     option("Questions", "--sample", "N questions of each data set, drawn at random.", type=int, callback=check_count),
     lab_options,
     model_option,

@@ -184,7 +184,7 @@ def find_budget(lab: dl.Lab, asked: Benchmark, batch_size: int, method: Method, 
 
 def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
     """The data sets that the options name, each under a name of its own."""
-    chosen = {key: options[key] for key in ("limit", "sample", "seed", "exemplars", "split", "fields")}
+    chosen = {key: options[key] for key in ("limit", "sample", "part", "seed", "exemplars", "split", "fields")}
     benchmarks: dict[str, Benchmark] = {}
     sources = [
         source.strip()
@@ -272,7 +272,8 @@ def _read_runs(folders: Sequence[Path]) -> dl.Runs | None:
     default="text",
     help=f"One of {', '.join(FORMATS)}. Text is folded to the terminal's width, csv has all figures in full.",
 )
-def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any) -> None:
+@click.option("--columns", help="Measures and parts to show, by their headings: EM,F1,95 %.")
+def table(runs: tuple[str, ...], form: str, compare: str | None, columns: str | None, **options: Any) -> None:
     """Print one row for each method of the RUNs, of any benchmark and of files of your own: exact match, F1,
     retrievals and tokens per question with 95 % intervals, and how many answers could not be read. The methods stand in
     the order of the RUNs.
@@ -290,4 +291,5 @@ def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any)
         raise click.UsageError(f"give run directories, or the number of a table of the paper, 1 to {max(TITLES)}")
     else:
         made = dl.Runs.load(runs).table(compare=compare)
-    echo(made.show(form, width=terminal_width()))
+    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+    echo(made.show(form, width=terminal_width(), columns=chosen))

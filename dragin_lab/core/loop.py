@@ -39,6 +39,11 @@ from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Step
 STANDS_IN = "the last token stands in for the hits that this trigger does not give"
 
 
+def holds_word(query: str) -> bool:
+    """Whether a query is searched for: one without a letter or digit is not (paper variant)."""
+    return any(map(str.isalnum, query))
+
+
 @dataclass
 class BaseLoop:
     """One episode: a method at work on ``trace.question``; what the loops of both variants share."""
@@ -223,7 +228,7 @@ class Loop(BaseLoop):
             step.decision = Decision(True, reason or f"{type(self).__name__} searches here")
         query = formulate(self.method.formulator, asked) if isinstance(asked, Gap) else asked
         query = Query(query, query) if isinstance(query, str) else query
-        if not any(map(str.isalnum, query.text)):
+        if not holds_word(query.text):
             step.notes.append(f"the query {query.text!r} holds no word, so nothing was searched for")
             return
         yield from self.retrieve(step, query)

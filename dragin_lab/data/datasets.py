@@ -17,8 +17,9 @@ from typing import Any
 from dragin_lab import almanac
 from dragin_lab.checks import count, several, shown, text
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.data.benchmarks import BENCHMARKS, is_own, read_benchmark, read_records
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
-from dragin_lab.data.questions import BENCHMARKS, PLAIN, check_ids, is_own, read_benchmark, read_questions, read_records
+from dragin_lab.data.questions import PLAIN, check_ids, read_questions
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
 from dragin_lab.text import compose

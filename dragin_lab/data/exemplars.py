@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +17,7 @@ from dragin_lab.core.answers import FORMS
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, user_cache
+from dragin_lab.text import fold_letters
 
 if TYPE_CHECKING:
     from dragin_lab.core.method import Method
@@ -98,6 +102,23 @@ def _find_file(source: str | Path) -> Path:
     if name in SHOTS and not Path(name).is_file():
         return OWN_SETS / f"{name}.yaml"
     return as_path(source)
+
+
+def among_exemplars(questions: Iterable[tuple[str, str]], exemplars: Iterable[str]) -> list[str]:
+    """The ids of the questions, given as (id, text), that are asked in worked examples too, however they are spelt."""
+
+    def letters(text: str) -> str:
+        plain = unicodedata.normalize("NFKC", fold_letters(unescape(text)).casefold())
+        return "".join(one for one in plain if unicodedata.category(one)[0] in "LMN")
+
+    asked = {letters(text) for text in exemplars} - {""}
+    return [id for id, text in questions if letters(text) in asked]
+
+
+def say_among(ids: Sequence[object]) -> str:
+    """That these questions stand among the worked examples, in a line."""
+    are = "question is" if len(ids) == 1 else "questions are"
+    return f"{len(ids)} {are} among the worked examples, with the answer"
 
 
 # -- the prompt of a model for a method -------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Questions: your own, from anything with rows (``tabular``), and those of the original files of the four benchmarks.
+"""Questions of your own, from anything with rows (``tabular``).
 
-All functions raise ``DataError`` with the file, the record (or line) and the field that is wrong.
+All functions raise ``DataError`` with the place and the field that is wrong.
 """
 
 from __future__ import annotations
@@ -14,24 +14,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import numpy as np
-from msgspec import Struct
 
-from dragin_lab.checks import Filled, convert_record
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
 from dragin_lab.errors import DataError, SettingError
-from dragin_lab.files import as_path
 from dragin_lab.text import compose
 from dragin_lab.trace.trace import Question
 
-BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 #: The kind of your own questions.
 PLAIN = "plain"
-ALIASES = "id_aliases.json"
 #: What only gold answers are called, by FlashRAG, PopQA and ragas; and what may be a model's answer beside them.
 NAMED_GOLDS = ("golden_answers", "possible_answers", "ground_truth", "ground_truths")
 ANSWERS = ("answer", "answers")
@@ -50,14 +44,6 @@ FLAGS = {"answerable": False, "is_impossible": True}
 GOLDS_IN = (("value", "aliases", "humananswers"), ("text",), ("answer",))
 UNTOLD = "<unk>"
 BEIR = "queries.jsonl"  # in a folder of BEIR
-
-
-def is_own(source: object) -> bool:
-    """Whether a source holds rows of questions, and is not one of the benchmarks' original files."""
-    if isinstance(source, str | Path) and not str(source).startswith(tabular.HUB):
-        path = as_path(source, DataError)
-        return (path / BEIR).is_file() or (path.exists() and tabular.is_tabular(source))
-    return tabular.is_tabular(source)
 
 
 def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -> list[Question]:
@@ -137,8 +123,8 @@ def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[
     found = {name: tabular.pick_value(placed, "answer", (name,), {}) for name in columns}
     if "answer" in fields and found[fields["answer"]] is None:
         raise DataError(f"{placed.place}: has no answer; {tabular.list_fields(placed)}, as in --fields answer=COLUMN")
-    of = {name: _read_golds(placed, value, separator) for name, value in found.items() if value is not None}
-    if of and not _is_marked(placed):
+    held = {} if _is_marked(placed) else {name: value for name, value in found.items() if value is not None}
+    if of := {name: _read_golds(placed, value, separator) for name, value in held.items()}:
         golds = max(of.values(), key=len)
         if any(not {*texts} <= {*golds} for texts in of.values()):
             both = " and ".join(map(repr, of))
@@ -147,7 +133,7 @@ def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[
             )
         if golds and values["aliases"] is not None:
             golds = tuple(dict.fromkeys((*golds, *_read_golds(placed, values["aliases"], separator, least=0))))
-    return _make_question(placed.place, id, text, golds)
+    return make_question(placed.place, id, text, golds)
 
 
 def _is_marked(placed: Placed) -> bool:
@@ -162,7 +148,7 @@ def _is_marked(placed: Placed) -> bool:
     return False
 
 
-def _make_question(place: str, id: str, text: str, golds: tuple[str, ...]) -> Question:
+def make_question(place: str, id: str, text: str, golds: tuple[str, ...]) -> Question:
     if not text.strip():
         raise DataError(f"{place}: the question is empty")
     try:
@@ -229,121 +215,3 @@ def _parse_text(text: str) -> Any:
                 ):
                     return values
     return text
-
-
-# -- the original files of the four benchmarks: nothing is repaired or left out ----------------------------------------
-
-
-def read_records(path: Path) -> tuple[str, list[tuple[str, Any]]]:
-    """Which benchmark a file is, by the fields of its first record, and its records with their places."""
-    try:
-        records = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError) as error:  # also for other bytes than UTF-8, and for a number too long
-        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise DataError(f"{path}{line}: is not JSON in UTF-8 ({str(error)[:100]}); fetch the file again") from None
-    if not isinstance(records, list) or not records:
-        raise DataError(f"{path}: holds no list of records; give a question file as its authors released it")
-    first = records[0] if isinstance(records[0], dict) else {}
-    told = {"questions": "iirc", "qid": "strategyqa", "answer_id": BENCHMARKS[0], "evidences": BENCHMARKS[0]}
-    kind = next((kind for field, kind in (told | {"_id": "hotpotqa"}).items() if field in first), None)
-    if kind is None:
-        raise DataError(
-            f"{path}, record 1: is of none of the formats {', '.join(BENCHMARKS)} (its fields: "
-            f"{', '.join(sorted(first)) or 'none'}); give questions of your own as .jsonl, .csv or .parquet"
-        )
-    return kind, [(f"{path}, record {number}", record) for number, record in enumerate(records, 1)]
-
-
-class Aliases(Struct):
-    Q_id: str
-    aliases: list[str]
-    demonyms: list[str] = []
-
-
-class HotpotQA(Struct):
-    id: Filled = msgspec.field(name="_id")
-    question: Filled
-    answer: Filled
-
-
-class TwoWiki(HotpotQA):
-    answer_id: str | None
-
-
-class StrategyQA(Struct):
-    id: Filled = msgspec.field(name="qid")
-    question: Filled
-    answer: bool
-
-
-class AnswerSpan(Struct):
-    text: Filled
-
-
-class AnswerSpans(Struct, tag_field="type", tag="span"):
-    answer_spans: Annotated[list[AnswerSpan], msgspec.Meta(min_length=1)]  # any of which is right
-
-
-class Value(Struct, tag_field="type", tag="value"):
-    answer_value: Filled | int | float  # a unit is not part of the gold (reference-behaviour §6.5)
-
-
-class Binary(Value, tag="binary"): ...
-
-
-class Unanswered(Struct, tag_field="type", tag="none"): ...
-
-
-class IIRC(Struct):
-    id: Filled = msgspec.field(name="qid")
-    question: Filled
-    answer: AnswerSpans | Value | Binary | Unanswered
-
-
-class IIRCPassage(Struct):
-    questions: list[Any]
-
-
-_TYPES: dict[str, Any] = {"2wikimultihopqa": TwoWiki, "hotpotqa": HotpotQA, "strategyqa": StrategyQA, "iirc": IIRC}
-
-
-def read_benchmark(path: Path) -> Iterator[tuple[str, Question]]:
-    """The questions of a file that have an answer, each with its place; at least one."""
-    kind, records = read_records(path)
-    names: dict[str, list[str]] = {}  # and demonyms, both golds in 2WikiMultihopQA's own evaluation script
-    if kind == "2wikimultihopqa":
-        aliases = path.with_name(ALIASES)
-        if not aliases.is_file():
-            raise DataError(f"{aliases}: cannot be read (no such file); 2WikiMultihopQA's answers need it")
-        for place, _, record in tabular.read_json_lines(aliases):
-            line = convert_record(place, record, Aliases, DataError)
-            names.setdefault(line.Q_id, []).extend(line.aliases + line.demonyms)
-    if kind == "iirc":
-        records = [
-            (f"{place}, question {number}", question)
-            for place, record in records
-            for number, question in enumerate(convert_record(place, record, IIRCPassage, DataError).questions, 1)
-        ]
-    answered = False
-    for place, record in records:
-        row = convert_record(place, record, _TYPES[kind], DataError)
-        if golds := dict.fromkeys(gold.strip() for gold in _list_golds(row, names) if gold.strip()):
-            answered = True
-            yield place, _make_question(place, row.id, row.question, tuple(golds))
-    if not answered:
-        raise DataError(f"{path}: holds no question that can be answered")
-
-
-def _list_golds(row: Any, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    match row.answer:
-        case bool(answer):
-            return ["yes" if answer else "no"]
-        case str(answer):
-            return [answer, *(names.get(row.answer_id or "", ()) if isinstance(row, TwoWiki) else ())]
-        case AnswerSpans():
-            return [span.text for span in row.answer.answer_spans]
-        case Value():
-            return [str(row.answer.answer_value)]
-    return ()

@@ -17,17 +17,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dragin_lab.data.json_files import read_objects
 from dragin_lab.data.tables import OPTIONS, SOUND, read_table
 from dragin_lab.errors import DataError, MissingPackageError
 from dragin_lab.files import as_path
 
 HUB = "hub:"
 JSON_LINES, TABLES, PARQUET = (".jsonl", ".jsonl.gz"), (".csv", ".csv.gz", ".tsv", ".tsv.gz"), (".parquet",)
+JSON = (".json",)
 _SAVED = ("dataset_dict.json", "state.json")  # one is in every folder that `datasets` saves
 _AT_ONCE = 1000  # rows of a table
 ACCEPTED = (
-    f"a {', '.join(JSON_LINES + TABLES + PARQUET)} file, a folder saved by datasets, {HUB}OWNER/NAME[/CONFIG][#SPLIT], "
-    "a DataFrame, a datasets.Dataset or an iterable of dictionaries"
+    f"a {', '.join(JSON_LINES + JSON + TABLES + PARQUET)} file, a folder saved by datasets, "
+    f"{HUB}OWNER/NAME[/CONFIG][#SPLIT], a DataFrame, a datasets.Dataset or an iterable of dictionaries"
 )
 
 
@@ -46,7 +48,7 @@ def is_tabular(source: object) -> bool:
     path = as_path(source, DataError)
     if path.is_dir():
         return any((path / name).is_file() for name in _SAVED)
-    return str(source).startswith(HUB) or path.name.lower().endswith(JSON_LINES + TABLES + PARQUET)
+    return str(source).startswith(HUB) or path.name.lower().endswith(JSON_LINES + JSON + TABLES + PARQUET)
 
 
 def read_rows(
@@ -77,6 +79,8 @@ def read_rows(
         return _place(str(source), _read_data_set(source))
     if name.endswith(JSON_LINES):
         return read_json_lines(path)
+    if name.endswith(JSON):
+        return _place(str(path), read_objects(path))
     if name.endswith(PARQUET):
         return _place(str(path), _read_parquet(path))
     known = {*(fields or {}).values(), *(one for names in (usual or {}).values() for one in names)}

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from dragin_lab import __version__, almanac
 from dragin_lab.checks import EMBEDDED, count, several, shown
 from dragin_lab.core.method import Method, run_label
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import datasets
-from dragin_lab.data.questions import PLAIN, is_own
+from dragin_lab.data.benchmarks import is_own
+from dragin_lab.data.exemplars import among_exemplars, say_among
+from dragin_lab.data.questions import PLAIN
 from dragin_lab.data.tabular import HUB
 from dragin_lab.errors import SettingError, describe_error, explain
 from dragin_lab.files import as_path
@@ -34,12 +38,22 @@ _SPLITS = ("train", "dev", "test")
 EQUAL_FAILURES = 5
 
 
+class Part(NamedTuple):
+    """Which of how many parts, from 1, of how many questions with which fingerprint."""
+
+    number: int
+    of: int
+    questions: int
+    fingerprint: str
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """Questions with a name and the prompt they are asked with.
 
     The name is part of the path of a run, so it may hold "/" and may not lead out of a folder. ``template`` None is the
-    model's own default. ``kind`` is which benchmark's format they have (``datasets.BENCHMARKS``, or "plain").
+    model's own default. ``kind`` is which benchmark's format they have (``datasets.BENCHMARKS``, or "plain");
+    ``part`` says which share of them it holds, for one of several processes.
     """
 
     name: str
@@ -49,6 +63,7 @@ class Benchmark:
     limit: int | None = None
     sample: int | None = None
     kind: str = PLAIN
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.name)
@@ -58,6 +73,10 @@ class Benchmark:
     def fingerprint(self, first: int | None = None) -> str:
         """SHA-256 (hex) over ids, texts and gold answers, in order, of the first questions or all."""
         return fingerprint(self.questions[:first])
+
+    def among(self, exemplars: Iterable[Exemplar]) -> list[str]:
+        """The ids of its questions that are asked in worked examples too."""
+        return among_exemplars(((q.id, q.text) for q in self.questions), (one.question for one in exemplars))
 
     def __repr__(self) -> str:
         return f"Benchmark({self.name}, {len(self.questions):,} questions)"
@@ -72,20 +91,37 @@ def benchmark(
     seed: int = 0,
     split: str | None = None,
     fields: str | Mapping[str, str] | None = None,
+    part: str | None = None,
 ) -> Benchmark:
     """A benchmark with the paper's prompt for it; arguments and errors as for ``datasets.load`` and ``.template``.
 
     A file is called by its name, with its folder's where that says nothing ("dev"); rows that are in no file, and lists
     of texts, are called "questions". Your own questions are asked with the model's own default prompt, where no
-    ``exemplars`` are given.
+    ``exemplars`` are given. ``part`` "2/8" is every eighth question from the second on, for one of eight processes:
+    each has a folder of its own, and ``Runs.load`` joins them.
     """
+    share = _read_part(part)
     questions = datasets.load(source, limit, split=split, sample=sample, seed=seed, fields=fields)
     kind = datasets.benchmark(source, split)
-    name, part = _name_source(str(source), split) if isinstance(source, str | Path) else ("questions", None)
+    name, in_split = _name_source(str(source), split) if isinstance(source, str | Path) else ("questions", None)
     template = None
     if kind != PLAIN or exemplars is not None:
         template = datasets.template(str(source) if name.startswith("almanac/") else kind, exemplars)
-    return Benchmark(name, tuple(questions), template, part, limit, sample, kind)
+    own, whole = questions, None
+    if share is not None:
+        number, of = share
+        if len(questions) < of:
+            raise SettingError(f"part={part!r}: {len(questions)} questions have no {of} parts; give fewer")
+        own, whole = questions[number - 1 :: of], Part(number, of, len(questions), fingerprint(questions))
+    return Benchmark(name, tuple(own), template, in_split, limit, sample, kind, whole)
+
+
+def _read_part(part: str | None) -> tuple[int, int] | None:
+    """ "2/8" as (2, 8). Raises ``SettingError`` for another text."""
+    match = None if part is None else re.fullmatch(r"(\d{1,6})/(\d{1,6})", str(part).strip())
+    if part is not None and (match is None or not 1 <= int(match[1]) <= int(match[2])):
+        raise SettingError(f"part={shown(part)}: write I/N, such as 2/8 for the second of eight")
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def as_benchmark(questions: Any, limit: int | None = None, fields: str | Mapping[str, str] | None = None) -> Benchmark:
@@ -105,6 +141,10 @@ def as_benchmark(questions: Any, limit: int | None = None, fields: str | Mapping
         remedy = "leave it out, or give rows or a file"
         raise SettingError(f"fields={shown(fields)}: these questions have no columns; {remedy}")
     if isinstance(questions, Benchmark):
+        if limit is not None and questions.part is not None:
+            raise SettingError(
+                f"limit={limit}: of a part; give the limit where the part is made, dl.benchmark(…, limit=)"
+            )
         return questions if limit is None else replace(questions, questions=questions.questions[:limit], limit=limit)
     several("questions", questions, str | Question, _QUESTIONS)
     asked = [q if isinstance(q, Question) else Question(str(i), q) for i, q in enumerate(questions, 1)][:limit]
@@ -130,7 +170,10 @@ def open_run(
     Progress is shown under ``title``, and not without one. ``RunStoppedError`` where every search fails.
     """
     setup = take_day(setup, folder)
-    asking = replace(setup, prompt=setup.template(method, asked.template))
+    template = setup.template(method, asked.template)
+    asking = replace(setup, prompt=template)
+    if among := asked.among(template.exemplars):
+        warnings.warn(f"{say_among(among)}: {', '.join(among)[:80]}", stacklevel=3)
     qids = [q.id for q in asked.questions]
     server = getattr(getattr(setup.model, "server", None), "address", None)
 
@@ -153,7 +196,9 @@ def open_run(
             yield answer
         except KeyboardInterrupt as interrupt:
             kept = f"{len(run.done):,} of {len(qids):,} answers are kept in {folder}; the same call goes on from there"
-            explain(interrupt, kept if folder is not None else "nothing is kept, as no folder was given")
+            kept = kept if folder is not None else "nothing is kept, as no folder was given"
+            interrupt.kept = (*getattr(interrupt, "kept", ()), kept)  # type: ignore[attr-defined]  # of several runs
+            explain(interrupt, "\n".join(dict.fromkeys(interrupt.kept)))  # type: ignore[attr-defined]
             raise
 
 
@@ -183,7 +228,9 @@ def find_folders(
 
     Raises ``RunError`` where a folder holds a run of other settings; nothing is written.
     """
-    folders = [as_path(output) / asked.name / run_label(method, setup.retriever_spec) for method in methods]
+    own = () if asked.part is None else (f"part-{asked.part.number}-of-{asked.part.of}",)
+    labels = [run_label(method, setup.retriever_spec) for method in methods]
+    folders = [(as_path(output) / asked.name / label).joinpath(*own) for label in labels]
     for method, folder in zip(methods, folders, strict=True):
         if (folder / CONFIG).exists():
             config = run_config(take_day(setup, folder), method, asked, traces=traces)
@@ -228,13 +275,17 @@ def run_config(setup: Setup, method: Method, asked: Benchmark, *, traces: bool |
         "dataset": {
             "name": asked.name,
             "split": asked.split,
+            "kind": asked.kind,
             "questions": len(asked.questions),
             "fingerprint": asked.fingerprint(),
-        },
+        }
+        | ({} if asked.part is None else {"part": asked.part._asdict()}),
+        "among_exemplars": asked.among(template.exemplars),
         "seed": setup.seed,
         "limit": asked.limit,
         "sample": asked.sample,
         "traces": traces,
+        "begun": date.today().isoformat(),
         "device": model.pop("device", None),
         "versions": {"dragin_lab": __version__, "numpy": version("numpy"), "spacy": version("spacy")} | versions,
     }

@@ -5,7 +5,8 @@ A bootstrap of five wrong answers gives [0, 0], as if 0 were certain; Wilson's g
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,22 +52,43 @@ def bootstrap(values: Numbers, *, within: tuple[float, float] | None = None) -> 
     interval allows instead for unseen values that differ, as large a share as Wilson's interval of 0 of n holds.
     Without ``within`` its ends are NaN.
     """
-    from scipy import stats
+    return bootstrap_all([values], [within])[0]
 
-    array = check_numbers("values", values)
-    n = len(array)
-    if array.min() == array.max():
-        mean = float(array[0])  # the mean could differ from it by rounding
-        if within is None:
-            return Interval(mean, float("nan"), float("nan"), n)
-        unseen = _wilson(0, n)[1]
-        return Interval(mean, mean - unseen * (mean - within[0]), mean + unseen * (within[1] - mean), n)
-    rng, batch = np.random.default_rng(0), max(1, 2**17 // n)
-    drawn = stats.bootstrap(
-        (array,), np.mean, n_resamples=RESAMPLES, batch=batch, confidence_level=LEVEL, method="percentile", rng=rng
-    )
-    low, high = drawn.confidence_interval
-    return Interval(float(array.mean()), float(low), float(high), n)
+
+def bootstrap_all(columns: Sequence[Numbers], within: Sequence[tuple[float, float] | None]) -> list[Interval]:
+    """``bootstrap`` of each column; those of equal length share what is drawn, which takes most of the time."""
+    arrays = [check_numbers("values", column) for column in columns]
+    spread = [at for at, array in enumerate(arrays) if array.min() < array.max()]
+    ends: dict[int, tuple[float, float]] = {}
+    for n in {len(arrays[at]) for at in spread}:
+        own = [at for at in spread if len(arrays[at]) == n]
+        means = _draw_means(np.stack([arrays[at] for at in own], axis=1))  # (RESAMPLES, columns)
+        low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)  # (columns,) each
+        ends |= dict(zip(own, zip(low.tolist(), high.tolist(), strict=True), strict=True))
+    return [
+        Interval(float(array.mean()), *ends[at], len(array)) if at in ends else _of_equal(array, within[at])
+        for at, array in enumerate(arrays)
+    ]
+
+
+def _draw_means(columns: np.ndarray) -> np.ndarray:
+    """The means (RESAMPLES, c) of columns (n, c) over questions that are drawn with replacement."""
+    n, rng = len(columns), np.random.default_rng(0)
+    batch, means = max(1, 2**17 // n), []
+    for start in range(0, RESAMPLES, batch):
+        drawn = rng.integers(0, n, (min(batch, RESAMPLES - start), n))  # (draws, n)
+        drawn += n * np.arange(len(drawn))[:, None]
+        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)  # how often each question came
+        means.append(times @ columns / n)
+    return np.concatenate(means)
+
+
+def _of_equal(array: np.ndarray, within: tuple[float, float] | None) -> Interval:
+    mean, n = float(array[0]), len(array)  # the mean could differ from it by rounding
+    if within is None:
+        return Interval(mean, float("nan"), float("nan"), n)
+    unseen = _wilson(0, n)[1]
+    return Interval(mean, mean - unseen * (mean - within[0]), mean + unseen * (within[1] - mean), n)
 
 
 def _wilson(hits: int, n: int) -> tuple[float, float]:
@@ -86,14 +108,22 @@ def check_numbers(name: str, values: Numbers) -> np.ndarray:
     return array
 
 
-def interval_of(measure: str, values: Numbers) -> Interval:
-    """The mean of a measure over questions with its 95 % interval.
+def intervals_of(columns: Sequence[tuple[str, Numbers]]) -> list[Interval]:
+    """The means of measures over questions, given as (measure, values), with their 95 % intervals.
 
     Scores that are all 0 or 1 are a proportion (Wilson); other scores, and counts, are resampled.
     """
-    if measure not in COUNTS and set(values) <= {0.0, 1.0}:
-        return proportion(values)
-    return bootstrap(values, within=(0.0, 1.0) if measure in SCORES else None)
+    shares = [measure not in COUNTS and {*values} <= {0.0, 1.0} for measure, values in columns]
+    drawn = [column for column, share in zip(columns, shares, strict=True) if not share]
+    found = iter(
+        bootstrap_all([v for _, v in drawn], [(0.0, 1.0) if measure in SCORES else None for measure, _ in drawn])
+    )
+    return [proportion(of[1]) if share else next(found) for of, share in zip(columns, shares, strict=True)]
+
+
+def interval_of(measure: str, values: Numbers) -> Interval:
+    """``intervals_of`` a single measure."""
+    return intervals_of([(measure, values)])[0]
 
 
 def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -104,9 +134,22 @@ def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """
     sound = [line for line in predictions if line["ended"] != "error"]
     means: dict[str, float] = {"n": len(sound), "scored": sum(line["em"] is not None for line in sound)}
+    columns = {name: values for name in MEASURES if (values := [x[name] for x in sound if x[name] is not None])}
+    found = dict(zip(columns, intervals_of([*columns.items()]), strict=True))
     for name in MEASURES:
-        values = [line[name] for line in sound if line[name] is not None]
-        mean = interval_of(name, values) if values else None
         for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
-            means[name + suffix] = float("nan") if mean is None else getattr(mean, part)
+            means[name + suffix] = getattr(found.get(name), part, float("nan"))
     return means
+
+
+def describe_failures(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """How many episodes failed, and with what error the most of them did, in a line; none where none failed."""
+    every = [*lines]
+    errors = Counter(
+        str(line.get("error", "")).strip().partition("\n")[0] for line in every if line["ended"] == "error"
+    )
+    if not errors:
+        return []
+    (error, count), *others = errors.most_common()
+    more = f" ({count:,} of them; {len(others)} other error{'s' * (len(others) > 1)})" if others else ""
+    return [f"{errors.total():,} of {len(every):,} answers failed: {error[:200] or 'with no message'}{more}"]

@@ -10,27 +10,21 @@ A line that cannot be read is reported by file and number and never counted; the
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from urllib.parse import quote
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 import msgspec
 from msgspec import Meta
 
-from dragin_lab.checks import several
-from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
-from dragin_lab.files import LARGEST, as_path, not_saved, read_bounded, write_whole
+from dragin_lab.errors import DraginLabError, TraceFileError
+from dragin_lab.files import as_path, read_bounded
 from dragin_lab.trace.trace import Trace
 
 FORMAT = 2
@@ -38,7 +32,7 @@ ARCHIVE = ".zip"  # the ending of runs as one file
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
 SCORES = ("em", "f1", "precision", "recall")  # from 0 to 1
 PEAK = "peak"  # the entry of a timings line with the highest score
-_GIVE = "give a folder that 'dragin-lab run --output' wrote"
+GIVE = "give a folder that 'dragin-lab run --output' wrote"
 
 
 class RunError(DraginLabError):
@@ -154,6 +148,12 @@ class RunRecord:
     predictions: list[Line]
     timings: dict[str, Line] = field(default_factory=dict, compare=False)
     causes: dict[str, tuple[str, str]] = field(default_factory=dict, compare=False)
+    parts: tuple[Path, ...] = field(default=(), compare=False)  # the folders of the parts of a run that was shared out
+
+    @property
+    def label(self) -> str:
+        """What the method is called: its folder, or the one above where that is a part of a run."""
+        return self.folder.parent.name if "part" in self.config["dataset"] else self.folder.name
 
     @property
     def complete(self) -> bool:
@@ -167,11 +167,16 @@ class RunRecord:
 
     def has_trace(self, qid: str) -> bool:
         """Whether there is a file for the trace of a question."""
-        return (self.folder / TRACES / trace_name(qid)).is_file()
+        return self.trace_file(qid).is_file()
+
+    def trace_file(self, qid: str) -> Path:
+        """Where the trace of a question is, or would be."""
+        places = [folder / TRACES / trace_name(qid) for folder in (*self.parts, self.folder)]
+        return next((path for path in places if path.is_file()), places[-1])
 
     def trace(self, qid: str) -> Trace:
         """The trace of a question; ``TraceFileError`` where the run saved none, and for one that is damaged."""
-        trace = Trace.load(path := self.folder / TRACES / trace_name(qid))
+        trace = Trace.load(path := self.trace_file(qid))
         if trace.question.id != qid:
             raise TraceFileError(f"{path}: is the trace of question {trace.question.id!r}; it was renamed or exchanged")
         return trace
@@ -187,51 +192,16 @@ def trace_name(qid: str) -> str:
     return (name if len(name) <= 200 else f"{name[:150]}-{sha256(qid.encode()).hexdigest()[:16]}") + ".trace"
 
 
-def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
-    """Every run at or below some folders, and in zips of runs (``ARCHIVE``), each once, in order of their paths.
-
-    Raises ``RunError`` for a path below which there is no run, and for a run or a zip that is damaged.
-    """
-    places: dict[Path, Path] = {}
-    for path in several("runs", paths, str | Path, f"{_GIVE}, or a list of them", alone=True):
-        root = as_path(path, RunError)
-        root = root.parent if root.name in (CONFIG, PREDICTIONS) else root
-        below = _find_folders(root) if root.is_dir() else [root] * _is_archive(root)
-        if not below:
-            where = "" if root.is_absolute() else f" (looked for below {Path.cwd()}; papermill takes --cwd)"
-            raise RunError(f"{path}: {'holds no run' if root.exists() else 'no such folder'}; {_GIVE}{where}")
-        for place in below:
-            places.setdefault(place.resolve(), place)
-    read = (_read_archive(place) if _is_archive(place) else [read_run(place)] for place in places.values())
-    return list(chain.from_iterable(read))
-
-
-def _find_folders(root: Path) -> list[Path]:
-    """The run directories at or below a folder, links followed, in order of their paths."""
-    found, seen = list[Path](), set[str]()
-    for place, folders, files in os.walk(root, followlinks=True):
-        if (real := os.path.realpath(place)) in seen:  # a link to a folder above it has no end
-            folders.clear()
-        elif CONFIG in files:
-            found.append(Path(place))
-        seen.add(real)
-    return sorted(found)
-
-
-def _is_archive(path: Path) -> bool:
-    return path.suffix == ARCHIVE and path.is_file()
-
-
 def read_run(folder: str | Path) -> RunRecord:
     """One run directory. Lines that cannot be read are left out with a warning, and so is a torn last one in silence.
 
     Raises ``RunError`` where ``run.json`` cannot be read.
     """
     path = as_path(folder, RunError)
-    return _read_files(path, path)
+    return read_files(path, path)
 
 
-def _read_files(folder: Path, files: Path | zipfile.Path) -> RunRecord:
+def read_files(folder: Path, files: Path | zipfile.Path) -> RunRecord:
     """The run whose three files lie in ``files``."""
     config = read_config(files)
     lines, timings = read_lines(files / PREDICTIONS, Prediction), read_lines(files / TIMINGS, Timing)
@@ -294,51 +264,3 @@ def read_lines(path: Path | zipfile.Path, kind: Any) -> dict[str, Line]:
         more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
         warnings.warn(f"{bad[0]}{more}: left out; a run that goes on asks these questions again", stacklevel=3)
     return lines
-
-
-# -- runs as one file ------------------------------------------------------------------------------------------------
-
-
-def save_archive(path: str | Path, records: Iterable[RunRecord]) -> Path:
-    """Write runs as one zip of their three files each, in DATA SET/METHOD/; the same runs give the same bytes.
-
-    Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
-    """
-    target, data = as_path(path), io.BytesIO()
-    if target.suffix != ARCHIVE:
-        raise SettingError(f"{path}: runs are saved as {ARCHIVE}; .questions and .table() are DataFrames to write")
-    with ZipFile(data, "w") as archive:
-        for record in records:
-            causes = {qid: {"cause": list(cause)} for qid, cause in record.causes.items()}
-            files = {
-                CONFIG: (json.dumps(record.config, indent=1) + "\n").encode(),
-                PREDICTIONS: encode(line | causes.get(line["qid"], {}) for line in record.predictions),
-                TIMINGS: encode(record.timings.values()),
-            }
-            for name, content in files.items():
-                member = ZipInfo(f"{record.config['dataset']['name']}/{record.folder.name}/{name}")  # dated 1980
-                archive.writestr(member, content, ZIP_DEFLATED)
-    try:
-        write_whole(target, data.getvalue())
-    except OSError as error:
-        raise RunError(not_saved(target, error)) from error
-    return target
-
-
-def _read_archive(path: Path) -> list[RunRecord]:
-    """The runs of a zip, which are read as those of folders.
-
-    Raises ``RunError`` for a file that is damaged, and for one that unpacks to more than ``LARGEST`` bytes.
-    """
-    try:
-        with ZipFile(path) as archive:
-            if (size := sum(member.file_size for member in archive.infolist())) > LARGEST:
-                raise RunError(f"{path}: unpacks to {size:,} bytes, and at most {LARGEST:,} are read; save fewer runs")
-            if damaged := archive.testzip():
-                raise BadZipFile(f"{damaged} is not what was written")
-            folders = [at.parent for name in archive.namelist() if (at := PurePosixPath(name)).name == CONFIG]
-            if not folders:
-                raise RunError(f"{path}: holds no run; {_GIVE}, or that runs.save wrote")
-            return [_read_files(path / at, zipfile.Path(archive, f"{at}/")) for at in folders]
-    except (BadZipFile, OSError, EOFError, ValueError, RuntimeError, zlib.error) as error:
-        raise RunError(f"{path}: cannot be read ({error}); get the file again") from None

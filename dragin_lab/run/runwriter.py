@@ -284,6 +284,7 @@ def _compared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     for part in ("retriever", "template"):  # who chose it changes nothing of what it finds, or of the prompt
         if kept[part]:
             kept[part] = {key: value for key, value in kept[part].items() if key != "chosen"}
+    kept["dataset"] = {key: value for key, value in kept["dataset"].items() if key != "kind"}  # its questions tell it
     return kept
 
 

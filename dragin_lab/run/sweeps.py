@@ -9,20 +9,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.method import Method
+from dragin_lab.checks import choice
+from dragin_lab.core.method import Method, run_label
 from dragin_lab.errors import SettingError
-from dragin_lab.run.benchmark import Benchmark, find_folders, finds_nothing, open_run
+from dragin_lab.run.benchmark import Benchmark, find_folders, finds_nothing, open_run, run_config
 from dragin_lab.run.cache import Counts
-from dragin_lab.run.intervals import summary
+from dragin_lab.run.intervals import describe_failures, summary
 from dragin_lab.run.rundir import Line, RunRecord, read_run
 from dragin_lab.run.setup import Setup, as_method
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from dragin_lab.study.differing import Difference
+    from dragin_lab.study.runs import Runs
 
 BLOCK = 50  # questions that all values are tried on before the next, so that a cache need not hold all of them
 
@@ -31,7 +36,8 @@ BLOCK = 50  # questions that all values are tried on before the next, so that a 
 class Sweep:
     """What came of each value: ``methods`` and ``predictions`` have one entry per value of ``setting``.
 
-    ``counts`` says what the cache served; None where there was none.
+    ``counts`` says what the cache served; None where there was none. ``records`` are the runs, of which those without a
+    folder have no traces.
     """
 
     setting: str  # such as "threshold"
@@ -39,6 +45,7 @@ class Sweep:
     predictions: tuple[list[Line], ...]
     benchmark: str  # name of the questions
     counts: Counts | None = field(default=None, compare=False)
+    records: tuple[RunRecord, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -52,16 +59,40 @@ class Sweep:
     def table(self) -> pd.DataFrame:
         """One row per value (pandas.DataFrame): setting, value, n, scored, then means per question with 95 % intervals.
 
-        em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see ``intervals.summary``.
+        em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see ``intervals.summary``. The
+        means are over the questions that failed at no value; ``failed`` counts those that did at this one, and
+        ``attrs["notes"]`` says why.
         """
         import pandas as pd
 
+        failed = [{line["qid"] for line in lines if line["ended"] == "error"} for lines in self.predictions]
+        lost = set().union(*(at for at, lines in zip(failed, self.predictions, strict=True) if len(at) < len(lines)))
         rows = [
-            {"setting": self.setting, "value": value} | summary(lines)
-            for value, lines in zip(self.values, self.predictions, strict=True)
+            {"setting": self.setting, "value": value}
+            | summary([line for line in lines if line["qid"] not in lost])
+            | {"failed": len(at)}
+            for value, lines, at in zip(self.values, self.predictions, failed, strict=True)
         ]
         table = pd.DataFrame(rows).drop(columns=["tokens_low", "tokens_high"])
-        return table if on_a_scale(self.values) else table.assign(value=pd.Series(self.values, dtype=object))
+        table = table if on_a_scale(self.values) else table.assign(value=pd.Series(self.values, dtype=object))
+        table.attrs["notes"] = self._list_failures()
+        return table
+
+    def _list_failures(self) -> list[str]:
+        return describe_failures(line for lines in self.predictions for line in lines)
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of the sweep, a method for each value: their questions, traces and comparisons."""
+        from dragin_lab.study.runs import Runs  # a door that goes up
+
+        return Runs(self.records)
+
+    def flips(self, one: Any, other: Any) -> Difference:
+        """The questions that are right at one value and wrong at the other; see ``Runs.difference``."""
+        names = {str(value): record.label for value, record in zip(self.values, self.records, strict=True)}
+        chosen = [names[choice(f"value of {self.setting}", str(value), names)] for value in (one, other)]
+        return self.runs.difference(*chosen)
 
     def plot(self, paper: Any = None) -> Any:
         """Quality and retrievals against the values (plotly); ``paper=True``: the paper's Table 5 beside them."""
@@ -70,10 +101,13 @@ class Sweep:
         return draw_sweep(self.table, paper)
 
     def __repr__(self) -> str:
-        return f"Sweep({self.methods[0].name}, {self.setting} in {list(self.values)}, {self.benchmark})"
+        failures = "".join(f"; {line}" for line in self._list_failures())
+        return f"Sweep({self.methods[0].name}, {self.setting} in {list(self.values)}, {self.benchmark}{failures})"
 
     def _repr_html_(self) -> str:
-        return str(self.table.to_html(index=False, float_format="{:.3f}".format))
+        table = self.table if self.table["failed"].any() else self.table.drop(columns="failed")
+        notes = "".join(f"<p>{escape(line)}</p>" for line in self._list_failures())
+        return str(table.to_html(index=False, float_format="{:.3f}".format)) + notes
 
 
 def sweep(
@@ -93,7 +127,16 @@ def sweep(
     counts = None if setup.cache is None else setup.cache.counts.since(before)
     if counts is not None and counts.drafts and progress:
         print(counts, file=sys.stderr)
-    return Sweep(setting, methods, tuple(predictions), asked.name, counts)
+    records = [
+        read_run(folder) if folder is not None else _in_memory(setup, method, asked, lines)
+        for method, folder, lines in zip(methods, folders, predictions, strict=True)
+    ]
+    return Sweep(setting, methods, tuple(predictions), asked.name, counts, tuple(records))
+
+
+def _in_memory(setup: Setup, method: Method, asked: Benchmark, lines: list[Line]) -> RunRecord:
+    """A run that was written nowhere, as its folder would be read."""
+    return RunRecord(Path(run_label(method, setup.retriever_spec)), run_config(setup, method, asked), lines)
 
 
 def run_methods(
@@ -120,6 +163,8 @@ def run_together(
     With a cache all of them answer a block of questions before any starts the next, so that it can be small.
     ``options`` are those of ``open_run``.
     """
+    import scipy.stats  # noqa: F401 - an interrupt in the first table would leave it half imported
+
     order, blocks, count = list(range(len(runs))), range(0), len(asked.questions)
     if setup.cache is not None:  # a higher θ ends drafts later, and a longer draft serves the shorter ones
         order.sort(key=lambda i: runs[i][0].threshold or 0.0, reverse=True)

@@ -26,24 +26,25 @@ _NAMED = 3  # ids and methods that a message names
 # -- what must be the same --------------------------------------------------------------------------------------------
 
 
-def check_same_questions(records: Mapping[At, RunRecord]) -> None:
-    """Refuse runs that answered other questions, or were scored against other gold answers, under the same ids.
+def check_same_golds(records: Mapping[At, RunRecord]) -> None:
+    """Refuse runs that were scored against other gold answers on the same questions of a file.
 
     Raises ``SettingError`` that names the first ids.
     """
-    first: dict[At, tuple[str, Line]] = {}  # by data set and question
-    for (dataset, name), record in records.items():
+    first: dict[tuple[str, str, str], tuple[str, Line]] = {}  # by data set, id and question
+    for (_, name), record in records.items():
         differing = []
         for line in record.predictions:
-            other, known = first.setdefault((dataset, line["qid"]), (name, line))
-            if entry := next((entry for entry in ("question", "gold") if known[entry] != line[entry]), ""):
-                differing.append((line["qid"], entry, other, known[entry], line[entry]))
+            at = str(record.config["dataset"]["name"]), line["qid"], line["question"].strip()
+            other, known = first.setdefault(at, (name, line))
+            if known["gold"] != line["gold"]:
+                differing.append((line["qid"], other, known["gold"], line["gold"]))
         if differing:
-            qid, entry, other, theirs, own = differing[0]
+            qid, other, theirs, own = differing[0]
+            named = list_first([qid for qid, *_ in differing])
             raise SettingError(
-                f"{other!r} and {name!r} are not of the same questions: {_list_first([qid for qid, *_ in differing])} "
-                f"differ{'s' if len(differing) == 1 else ''}, for {qid!r} the {entry} is {theirs!r:.80} and "
-                f"{own!r:.80}; give runs of the same file"
+                f"{other!r} and {name!r} were scored against other gold answers: those of {named} differ, for {qid!r} "
+                f"they are {theirs!r:.80} and {own!r:.80}; give runs of the same file"
             )
 
 
@@ -52,7 +53,7 @@ def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
     lines = []
     for dataset in dict.fromkeys(dataset for dataset, _ in records):
         for kind, read in {
-            "models": _identify_model,
+            "models": identify_model,
             "passages": _identify_passages,
             "exemplars": _identify_exemplars,
         }.items():
@@ -62,7 +63,7 @@ def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
                     groups.setdefault(part[1], (part[0], []))[1].append(name)
             called = [text for text, _ in groups.values()]
             said = [
-                f"{_list_first(names)}: {text}"
+                f"{list_first(names)}: {text}"
                 + (f" ({sha256(identity.encode()).hexdigest()[:6]})" if called.count(text) > 1 else "")
                 for identity, (text, names) in groups.items()
             ]
@@ -88,11 +89,12 @@ def list_never_fired(records: Mapping[At, RunRecord]) -> list[str]:
     return lines
 
 
-def _list_first(names: list[str]) -> str:
+def list_first(names: Sequence[str]) -> str:
+    """The first few of some names, and how many more there are."""
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
-def _identify_model(config: Mapping[str, Any]) -> tuple[str, str]:
+def identify_model(config: Mapping[str, Any]) -> tuple[str, str]:
     model = config["model"]
     identity = [model.get(key) for key in ("model", "weights_sha256", "dtype", "quantization")]
     return str(model.get("model")), json.dumps(identity)

@@ -18,9 +18,11 @@ from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS, FILES
 from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
-from dragin_lab.run.rundir import SCORES, RunRecord, find_runs
-from dragin_lab.study.conditions import check_same_questions, list_differences, list_never_fired
-from dragin_lab.study.table import INTERVALS, Cell, Row, Table, comparing, mean_cell
+from dragin_lab.run.finding import find_runs
+from dragin_lab.run.rundir import SCORES, RunRecord
+from dragin_lab.study.compared import Compared
+from dragin_lab.study.conditions import check_same_golds, list_differences, list_never_fired
+from dragin_lab.study.table import INTERVALS, TESTED, Cell, Row, Table, comparing
 
 #: The columns of the tables' CSV files that label a row.
 _LABELS = ("llm", "method", "threshold", "dataset", "retriever", "part", "setting", "hyperparameter")
@@ -173,15 +175,17 @@ class Source:
         config, used = record.config, record.config.get("retriever") or {}
         self.record, self.folder, self.settings = record, record.folder, config["method"]
         self.dataset, self.asked = str(config["dataset"]["name"]), int(config["dataset"]["questions"])
+        self.at = self.dataset, str(self.folder)  # which is its name here
         self.almanac = self.dataset.startswith("almanac/")
-        self.benchmark = _benchmark(self.dataset)
+        kind = config["dataset"].get("kind", _benchmark(self.dataset))  # by the name, in runs that do not say it
+        self.benchmark = kind if kind in BENCHMARKS else None
         self.model = str(config["model"]["model"])
         known = plain_name(self.model) if plain_name(self.model) in paper.MODELS.values() else None
         self.paper_model = named or known
-        kind = str(used.get("kind") or "none")
-        self.searched_with = f"{kind}:{used['model']}" if used.get("model") else kind
+        search = str(used.get("kind") or "none")
+        self.searched_with = f"{search}:{used['model']}" if used.get("model") else search
         searches = config.get("retriever") is not None
-        self.retriever = (BM25 if BM25 in kind.lower() else DENSE) if searches else None
+        self.retriever = (BM25 if BM25 in search.lower() else DENSE) if searches else None
 
     @property
     def called(self) -> str:
@@ -200,7 +204,8 @@ class Source:
         if self.almanac:
             remarks.append("on Almanac's questions: the form of this benchmark, a world and passages of their own")
         if n < self.asked:
-            why = f"{len(self.record.failed)} failed" if self.record.failed else "the run is not complete"
+            failed, whole = len(self.record.failed), len(self.record.predictions) == self.asked
+            why = f"{failed} failed" if failed else "others are not in all runs" if whole else "the run is not complete"
             remarks.append(f"n = {n} of {self.asked} questions ({self.folder}: {why})")
         if wanted is None and self.retriever not in (None, BM25):
             remarks.append(f"passages by {self.searched_with}, where the paper has BM25")
@@ -225,18 +230,12 @@ def _benchmark(dataset: str) -> str | None:
 # -- filling -----------------------------------------------------------------------------------------------------------
 
 
-def _mean_of(source: Source, measure: str, base: Source | None) -> Cell:
-    """The mean per question of a run, tested against ``base`` where both were asked the same questions."""
-    theirs = base.record.predictions if base is not None and base.dataset == source.dataset else ()
-    return mean_cell(measure, source.record.predictions, theirs, 3 if measure in SCORES else 2)
-
-
 class _Filling:
     """Fills a table from runs, and collects the remarks that belong below it."""
 
     def __init__(self, number: int, lines: list[_Line], sources: Sequence[Source], compare: str | None) -> None:
         self.number, self.lines, self.sources = number, lines, sources
-        check_same_questions({(s.dataset, str(s.folder)): s.record for s in sources})
+        check_same_golds({s.at: s.record for s in sources})
         self.by_model: dict[str | None, list[Source]] = {}
         for source in sources:
             if source.benchmark is not None:
@@ -247,8 +246,11 @@ class _Filling:
                 place = f"beside {beside or 'the paper’s'}"
                 raise SettingError(f"runs of {len(names)} models ({', '.join(names)}); give those of one {place}")
         self.base = "" if compare is None else self._find_row(compare)
-        self.mean_of = cache(_mean_of)  # a run may stand beside several models of the paper
-        self.used: dict[Path, Source] = {}
+        every = [self._find_source(line, on) for line in lines for on, _ in line.wants]
+        self.used = {source.at: source for source in every if source is not None}
+        answers = {at: {x["qid"]: x for x in source.record.predictions} for at, source in self.used.items()}
+        self.compared = Compared(answers)
+        self.tests = cache(lambda base: self.compared.tests(str(base.folder)))  # of a folder, which is its name here
         self.marks: dict[str, str] = {}  # remark -> its mark
 
     def table(self) -> Table:
@@ -285,12 +287,14 @@ class _Filling:
             if (source := self._find_source(line, benchmark)) is None:
                 continue
             other = None if base is line else self._find_source(base, base.wants[place][0])
-            cell, marks = self.mean_of(source, measure, other), []
-            if cell.ours is not None:
-                self.used[source.folder] = source
-                remarks = source.caveats(line.run.get("retriever"), cell.ours.n)
-                marks = [self.marks.setdefault(remark, _letters(len(self.marks))) for remark in remarks]
-            cells[place] = replace(cell, printed=cells[place].printed, best=cells[place].best, marks=tuple(marks))
+            if (mean := self.compared.intervals.get((source.at, measure))) is None:
+                continue
+            remarks = source.caveats(line.run.get("retriever"), mean.n)
+            marks = tuple(self.marks.setdefault(remark, _letters(len(self.marks))) for remark in remarks)
+            test = None if other is None else self.tests(other).get((source.at, measure))
+            cells[place] = replace(
+                cells[place], ours=mean, marks=marks, test=test, places=3 if measure in SCORES else 2
+            )
         return replace(line.row, cells=tuple(cells))
 
     def _find_source(self, line: _Line, benchmark: str) -> Source | None:
@@ -330,14 +334,14 @@ class _Filling:
             yes_or_no = any(source.benchmark == "strategyqa" for source in used)
             counts_as = "; on StrategyQA they count as no, as in the released code" if yes_or_no else ""
             lines.append(f"{unreadable:,} of {len(answers):,} answers could not be read{counts_as}")
-        shown = {(s.dataset, str(s.folder)): s.record for s in used}
-        lines += list_differences(shown) + list_never_fired(shown)
+        shown = {source.at: source.record for source in used}
+        lines += self.compared.about + list_differences(shown) + list_never_fired(shown)
         if number in (5, 7) and beside != {ALONE}:
             lines.append(f"the paper's values are {ALONE}'s")
         if number == 3:
             lines.append("ours in Avg. Tokens: the tokens that FL-RAG generated, which keeps all it writes")
         if self.base:
-            lines.append(comparing(self.base, "randomisation test"))
+            lines.append(comparing(self.base, TESTED))
         if unused := sorted({source.dataset for source in self.sources if source.benchmark is None}):
             lines.append(f"data sets of no table: {', '.join(unused)}")
         return lines

@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
+from operator import gt, lt
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,29 @@ import pandas as pd
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, text
 from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.run.rundir import SCORES, Line, RunError, RunRecord, find_runs, own_metrics, save_archive, value_of
+from dragin_lab.run.archive import save_archive
+from dragin_lab.run.finding import find_runs
+from dragin_lab.run.intervals import describe_failures
+from dragin_lab.run.rundir import (
+    SCORES,
+    Line,
+    RunError,
+    RunRecord,
+    own_metrics,
+    value_of,
+)
 from dragin_lab.study.causes import CAUSES, Cause, Judge
+from dragin_lab.study.compared import Compared, Key, key_questions, name_runs, values_of
 from dragin_lab.study.conditions import (
     ANSWER_COLUMNS,
-    check_same_questions,
+    check_same_golds,
     evaluate,
     find_names,
     list_differences,
     remark_selection,
 )
-from dragin_lab.study.statistics import paired
+from dragin_lab.study.differing import Difference, read_difference
+from dragin_lab.study.statistics import paired_all
 from dragin_lab.study.table import means_table
 from dragin_lab.trace.trace import Trace
 
@@ -52,28 +66,23 @@ class Runs:
         if not self.records:
             raise SettingError("there are no runs; give folders that 'dragin-lab run --output' wrote")
         self._labels: list[Labelled] = several("labels", labels, Labelled, "give almanac.labels(...)")
-        self._by: dict[tuple[str, str], RunRecord] = {}  # by data set and method
-        for record in self.records:
-            dataset, name = record.config["dataset"]["name"], record.folder.name
-            if (other := self._by.setdefault((dataset, name), record)) is not record:
-                raise SettingError(
-                    f"{other.folder} and {record.folder} are both called {name!r} on {dataset}; give one of the "
-                    "two, or rename a folder: it is the method's name in tables and figures"
-                )
-        self._lines = {at: {line["qid"]: line for line in record.predictions} for at, record in self._by.items()}
-        check_same_questions(self._by)
+        self._by = name_runs(self.records)  # by data set and method
+        check_same_golds(self._by)
+        self._keys = key_questions({at: {x["qid"]: x for x in record.predictions} for at, record in self._by.items()})
+        self._lines = {at: {line["qid"]: line for line in lines.values()} for at, lines in self._keys.items()}
         self.names = tuple(dict.fromkeys(name for _, name in self._by))
         self.datasets = tuple(dict.fromkeys(dataset for dataset, _ in self._by))
         self.metrics = own_metrics(line for record in self.records for line in record.predictions)
-        self._chosen: frozenset[tuple[str, str]] | None = None  # data sets and question ids; None: all of them
+        self._chosen: frozenset[tuple[str, Key]] | None = None  # data sets and questions; None: all of them
         self._chosen_by: tuple[str, ...] = ()  # the expressions that chose them
         self._choosing: frozenset[str] = frozenset()  # the methods by whose answers they were chosen
+        self._compared: dict[str, Compared] = {}
         self._judges: dict[str, Judge] = {}
         self._causes: dict[tuple[Path, str], Cause | None] = {}
 
     @classmethod
     def load(cls, paths: str | Path | Iterable[str | Path], *, labels: Iterable[Labelled] = ()) -> Runs:
-        """Every run at or below some folders, and in zips that ``save`` wrote.
+        """Every run at or below some folders, and in zips that ``save`` wrote; parts of a run are joined.
 
         Raises ``RunError`` for a path without one, and for a damaged run or zip.
         """
@@ -81,8 +90,15 @@ class Runs:
 
     def lines(self, dataset: str, name: str) -> dict[str, Line]:
         """The lines of a method by question id; none where it has not answered the data set."""
-        known = self._lines.get((text("dataset", dataset), text("name", name)), {})
-        return {qid: x for qid, x in known.items() if self._chosen is None or (dataset, qid) in self._chosen}
+        at = text("dataset", dataset), text("name", name)
+        known = self._keys.get(at, {})
+        return {x["qid"]: x for key, x in known.items() if self._chosen is None or (dataset, key) in self._chosen}
+
+    def compared(self, on: str = "common") -> Compared:
+        """The methods on the questions that all of them answered, or each on its own (``on="all"``)."""
+        if on not in self._compared:
+            self._compared[on] = Compared({at: self.lines(*at) for at in self._by}, on)
+        return self._compared[on]
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
@@ -121,63 +137,95 @@ class Runs:
             frame[column] = [getattr(one, part, None) for one in parts]
         return frame
 
-    def table(self, *, compare: str | None = None, latex: bool = False) -> Any:
+    def table(self, *, compare: str | None = None, on: str = "common", latex: bool = False) -> Any:
         """One row per method (``Table``): exact match, F1, retrievals and tokens a question with 95 % intervals.
 
-        Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be read from the text.
-        ``compare`` names a method that the others are tested against on the same questions (``statistics.paired``);
-        not where ``where`` chose the questions by their answers. ``latex`` gives its text for the package booktabs.
+        The means are over the questions that all methods answered, or each over its own (``on="all"``); a line below
+        says how many are left out. Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be
+        read from the text. ``compare`` names a method that the others are tested against on the same questions
+        (``statistics.paired``); not where ``where`` chose the questions by their answers. ``latex`` gives its text for
+        the package booktabs.
         """
         base = "" if compare is None else choice("method", compare, self.names)
-        lines = {at: self.lines(*at) for at in self._by}
-        table = means_table(self._by, lines, "" if self._choosing else base)
+        table = means_table(self._by, self.compared(on), "" if self._choosing else base)
         table.about += remark_selection(self._chosen_by, self._choosing, self.names if base else ())
         return table.show("latex") if latex else table
 
-    def plot(self, cost: str = "retrievals", quality: str = "em") -> Any:
+    def plot(self, cost: str = "retrievals", quality: str = "em", *, on: str = "common") -> Any:
         """Quality against cost, a point for each method over all data sets (plotly); see ``views.frontier``."""
         from dragin_lab.views.results import runs_plot  # a door that goes up
 
-        return runs_plot(self, cost, quality)
+        return runs_plot(self, cost, quality, on)
 
-    def tests(self, against: str) -> pd.DataFrame:
+    def tests(self, against: str, *, on: str = "common") -> pd.DataFrame:
         """Every other method against one, in pairs (pandas.DataFrame): a row per method and measure.
 
-        The mean difference on the questions that both answered, its 95 % interval (low, high), p_value (em: McNemar's
-        exact test, else by permutation) and n; then on how many of them the method was better (won), worse (lost), and
-        neither (tied). ``attrs["notes"]`` says what is not the same in all runs, and how questions were chosen.
+        The mean difference on the questions that all methods answered (``on="all"``: that both did), its 95 % interval
+        (low, high), p_value (em: McNemar's exact test, else by permutation) and n; then on how many of them the method
+        was better (won), worse (lost), and neither (tied). ``attrs["notes"]`` says which questions were left out, what
+        is not the same in all runs, and how questions were chosen.
         A method is left out where ``where`` chose the questions by its answers or those of ``against``. Raises
         ``SettingError`` where none is left, and where no question with a gold answer is in common.
         """
-        base, rows, parts = choice("method", against, self.names), [], ("difference", "low", "high", "p_value", "n")
-        notes = remark_selection(self._chosen_by, self._choosing, self.names) + list_differences(self._by)
-        frame = self.outcomes[self.outcomes["right"].notna() & (self.outcomes["ended"] != "error")]
-        frame = frame.set_index(["dataset", "qid"])
-        theirs = frame[frame["method"] == base]
+        base, compared = choice("method", against, self.names), self.compared(on)
+        notes = remark_selection(self._chosen_by, self._choosing, self.names)
+        notes += compared.about + list_differences(self._by)
+        pairs, rows = {}, []
         for name in self.names:
-            own = frame[frame["method"] == name]
             for key in ("em", "f1", *self.metrics) if name != base and not self._choosing & {name, base} else ():
-                both = own[key].to_frame("own").assign(base=theirs[key]).dropna()  # aligned by question
-                if both.empty:
-                    continue
-                first, second = both.to_numpy().T
-                test = paired(first, second, scores=key in SCORES)
-                row = {"method": name, "measure": key} | {part: getattr(test, part) for part in parts}
-                won, lost = int((first > second).sum()), int((first < second).sum())
-                rows.append(row | {"won": won, "lost": lost, "tied": test.n - won - lost})
-        if not rows:
+                own, others = (values_of(compared.pooled[one], key) for one in (name, base))
+                if both := [at for at in own if at in others]:
+                    pairs[name, key] = [own[at] for at in both], [others[at] for at in both], key in SCORES
+        if not pairs:
             none = f"no other method has a question with a gold answer in common with {base!r}; run them on the same"
-            raise SettingError("; ".join(notes) if self._choosing else none)
+            raise SettingError("; ".join(notes if self._choosing else [none, *self._list_failures(), *notes]))
+        for ((name, key), (first, second, _)), test in zip(pairs.items(), paired_all([*pairs.values()]), strict=True):
+            row = {"method": name, "measure": key}
+            row |= {part: getattr(test, part) for part in ("difference", "low", "high", "p_value", "n")}
+            won, lost = (sum(map(better, first, second)) for better in (gt, lt))
+            rows.append(row | {"won": won, "lost": lost, "tied": test.n - won - lost})
         table = pd.DataFrame(rows)
         table.attrs["notes"] = notes
         return table
 
+    def difference(self, one: str, other: str) -> Difference:
+        """The questions that ``one`` has right and ``other`` wrong, or the other way round (``Difference``).
+
+        Its ``.table`` has both answers and the cause of the wrong one, ``.plot()`` draws them. Raises ``SettingError``
+        where no question with a gold answer is in common.
+        """
+        for name in (one, other):
+            choice("method", name, self.names)
+        of = Compared({at: self.lines(*at) for at in self._by if at[1] in (one, other)})
+        first, second = of.pooled.get(one, {}), of.pooled.get(other, {})
+        pairs = [(at[0], line, second[at]) for at, line in first.items() if at in second and line["em"] is not None]
+        if one == other or not pairs:
+            none = f"{one!r} and {other!r} have no question with a gold answer in common"
+            raise SettingError("; ".join(["give two methods" if one == other else none, *self._list_failures()]))
+        own = {at: record for at, record in self._by.items() if at[1] in (one, other)}
+        return read_difference(one, other, pairs, self.cause, self.trace, of.about + list_differences(own))
+
+    def _list_failures(self) -> list[str]:
+        """How many questions failed, and why the first did."""
+        return describe_failures([line for record in self.records for line in record.predictions])
+
     @cached_property
     def causes(self) -> pd.DataFrame:
-        """How many answers of each method are wrong by each cause (pandas.DataFrame): one row per cause."""
-        counted = pd.crosstab(self.questions["cause"], self.questions["method"])
-        kinds = [kind for kind in CAUSES if kind in counted.index]
-        return counted.reindex(index=kinds, columns=list(self.names), fill_value=0)
+        """How many answers of each method are wrong by each cause (pandas.DataFrame): one row per cause.
+
+        Counted over the questions that all methods answered, or failed on; ``attrs["notes"]`` says what is left out.
+        """
+        compared, counts = self.compared(), dict[str, Counter[str]]()
+        for dataset, name in self._by:
+            every = [compared.every[at] for at in self._by if at[0] == dataset and compared.every[at]]
+            own = compared.every[dataset, name]
+            found = (self.cause(x["qid"], name, dataset) for k, x in own.items() if all(k in one for one in every))
+            counts.setdefault(name, Counter()).update(cause.kind for cause in found if cause is not None)
+        kinds = [kind for kind in CAUSES if any(kind in of for of in counts.values())]
+        table = pd.DataFrame({name: [of[kind] for kind in kinds] for name, of in counts.items()}, index=kinds)
+        table.index.name, table.columns.name = "cause", "method"
+        table.attrs["notes"] = compared.about
+        return table
 
     def where(self, expression: str) -> Runs:
         """The same runs on the questions of the rows for which a pandas expression over ``questions`` is true.
@@ -192,7 +240,9 @@ class Runs:
         if rows.empty:
             raise SettingError(f"no question matches {expression}")
         runs = Runs(self.records, labels=self._labels)
-        runs._chosen = frozenset(zip(rows["dataset"], rows["qid"], strict=True))
+        chosen = zip(rows["dataset"], rows["method"], rows["qid"], strict=True)
+        at = {(*at, line["qid"]): (at[0], key) for at, lines in self._keys.items() for key, line in lines.items()}
+        runs._chosen = frozenset(at[one] for one in chosen)
         judged = rows["method"] if find_names(expression) & {*ANSWER_COLUMNS, *self.metrics} else ()
         runs._chosen_by, runs._choosing = (*self._chosen_by, expression), self._choosing.union(judged)
         runs._judges, runs._causes = self._judges, self._causes
@@ -255,7 +305,7 @@ class Runs:
         Each has its folder with run.json, predictions.jsonl (each wrong answer with its cause) and timings.jsonl; the
         traces stay behind. Raises ``SettingError`` for another ending, ``RunError`` where it cannot be written.
         """
-        return save_archive(path, [self._chosen_part(*at) for at in self._by])
+        return save_archive(path, {at: self._chosen_part(*at) for at in self._by})
 
     def _chosen_part(self, dataset: str, name: str) -> RunRecord:
         """The run of a method with the chosen questions alone, and their causes."""
@@ -265,8 +315,9 @@ class Runs:
         return replace(record, predictions=list(lines.values()), timings=timings, causes=causes)
 
     def __repr__(self) -> str:
-        asked = len(self.outcomes.groupby(["dataset", "qid"]))
-        return f"Runs({', '.join(self.names)} on {', '.join(self.datasets)}; {asked:,} questions)"
+        asked = sum(map(len, self.compared("all").asked.values()))
+        failures = "".join(f"; {line}" for line in self._list_failures())
+        return f"Runs({', '.join(self.names)} on {', '.join(self.datasets)}; {asked:,} questions{failures})"
 
     def _repr_html_(self) -> str:
         return self.table().show("html")

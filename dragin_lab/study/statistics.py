@@ -1,11 +1,12 @@
 """Tests of a difference between two methods, intervals over groups, and the area of a score.
 
 Two methods on the same questions are compared by randomisation: if they were equal, the difference on each question
-could as well have had the other sign. p values are scipy's; the intervals are drawn as in ``run.intervals``.
+could as well have had the other sign. The intervals are drawn as in ``run.intervals``.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap, check_numbers
+from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap_all, check_numbers
 
 SAMPLES = 10_000  # random signs of a test
 DRAWS = 1_000  # of the groups, for an interval of a statistic
+DRAWS_AT_ONCE = 50
 
 
 @dataclass(frozen=True)
@@ -48,59 +50,87 @@ def paired(a: Numbers, b: Numbers, *, scores: bool = False, samples: int = SAMPL
     says that a and b lie between 0 and 1, so that equal differences have an interval too.
     Raises ``SettingError`` as ``bootstrap`` does, and for results that cannot be paired.
     """
-    first, second = check_numbers("a", a), check_numbers("b", b)
-    if len(first) != len(second):
-        raise SettingError(f"{len(first)} and {len(second)} results cannot be paired; give both for the same questions")
-    difference = first - second  # (n,)
-    interval = bootstrap(difference, within=(-1.0, 1.0) if scores else None)
-    p_value, floor = _p_value(difference, samples)
-    return PairedTest(interval.mean, interval.low, interval.high, p_value, interval.n, floor)
+    return paired_all([(a, b, scores)], samples=samples)[0]
 
 
-def _p_value(difference: np.ndarray, samples: int) -> tuple[float, float]:
-    """The chance of a sum as far from 0 with random signs, and the smallest p value that the test can give."""
-    from scipy import stats
+def paired_all(pairs: Sequence[tuple[Numbers, Numbers, bool]], *, samples: int = SAMPLES) -> list[PairedTest]:
+    """``paired`` of each (a, b, scores); those of equal length share the signs and questions that are drawn."""
+    differences = []
+    for a, b, _ in pairs:
+        first, second = check_numbers("a", a), check_numbers("b", b)
+        if len(first) != len(second):
+            remedy = "give both for the same questions"
+            raise SettingError(f"{len(first)} and {len(second)} results cannot be paired; {remedy}")
+        differences.append(first - second)  # (n,)
+    intervals = bootstrap_all(differences, [(-1.0, 1.0) if scores else None for *_, scores in pairs])
+    values = [_exact_p(difference, samples) for difference in differences]
+    drawn = [at for at, p in enumerate(values) if p is None]
+    for n in {len(differences[at]) for at in drawn}:
+        own = [at for at in drawn if len(differences[at]) == n]
+        counted = _drawn_p(np.stack([differences[at] for at in own], axis=1), samples)
+        values = [dict(zip(own, counted, strict=True)).get(at, p) for at, p in enumerate(values)]
+    floors = [1 / samples if at in drawn else PairedTest.floor for at in range(len(pairs))]
+    return [
+        PairedTest(one.mean, one.low, one.high, float(p), one.n, floor)  # type: ignore[arg-type]
+        for one, p, floor in zip(intervals, values, floors, strict=True)
+    ]
 
-    exact = PairedTest.floor
+
+def _exact_p(difference: np.ndarray, samples: int) -> float | None:
+    """The share of all ways to choose the signs whose sum is as far from 0; None where they are too many."""
+    from scipy.stats import binomtest
+
     signed = difference[difference != 0]  # (m,)
     if not len(signed):
-        return 1.0, exact
+        return 1.0
     if np.allclose(np.abs(signed), np.abs(signed[0]), rtol=1e-9, atol=0):
-        return float(stats.binomtest(int((signed > 0).sum()), len(signed)).pvalue), exact
-    resamples = samples - 1  # beside the observed signs
-    test = stats.permutation_test(
-        (signed,),
-        lambda sample, axis: np.abs(sample.sum(axis=axis)),
-        permutation_type="samples",  # of one sample: signs are drawn, or all chosen where there are few enough
-        alternative="greater",
-        n_resamples=resamples,
-        batch=max(1, 2**20 // len(signed)),
-        rng=np.random.default_rng(0),
-    )
-    return float(test.pvalue), exact if 2 ** len(signed) <= resamples else 1 / (resamples + 1)
+        return float(binomtest(int((signed > 0).sum()), len(signed)).pvalue)
+    if len(signed) >= math.log2(samples):
+        return None
+    plus = np.arange(2 ** len(signed))[:, None] >> np.arange(len(signed)) & 1  # (2^m, m) which signs are +
+    return float(_reach(plus, signed[:, None]).mean())
+
+
+def _drawn_p(differences: np.ndarray, samples: int) -> np.ndarray:
+    """p (c,) of differences (n, c) by random signs, one product for all columns; the observed signs are among them."""
+    n, rng, hits = len(differences), np.random.default_rng(0), 1
+    for some in np.array_split(np.arange(samples - 1), max(1, n * samples // 2**22)):
+        plus = np.unpackbits(rng.integers(0, 256, (len(some), -(-n // 8)), np.uint8), axis=1, count=n)
+        hits = hits + _reach(plus, differences).sum(axis=0)  # (c,)
+    return np.asarray(hits / samples)
+
+
+def _reach(plus: np.ndarray, differences: np.ndarray) -> np.ndarray:
+    """Whether sums (ways, c) of differences (n, c) are as far from 0 as their own, + where ``plus`` (ways, n) is 1."""
+    total, least = differences.sum(axis=0), 1e-12 * np.abs(differences).sum(axis=0)  # (c,) and what rounding may take
+    return np.abs(2 * (plus.astype(np.float64) @ differences) - total) >= np.abs(total) - least
 
 
 def roc_interval(scores: np.ndarray, positive: np.ndarray, groups: Sequence[object]) -> tuple[float, float]:
     """The percentile interval of ``roc_area`` with whole ``groups`` drawn again, one name an item: (low, high).
 
     Groups are such as questions: the facts of one are not independent. An item counts as often as its group is drawn,
-    so that the scores are sorted once. Draws without either kind are left out; both ends are NaN where none is left,
+    so that scores are sorted once. Draws without either kind are left out; both ends are NaN where none is left,
     and where every draw gives the same value.
     """
+    from scipy.sparse import csr_array
+
     names = {name: number for number, name in enumerate(dict.fromkeys(groups))}
     if not names or np.isnan(scores).any():
         return float("nan"), float("nan")
     group = np.array([names[name] for name in groups])  # (m,)
-    order = np.argsort(scores[~positive], kind="stable")
-    below, own, negative = scores[~positive][order], group[positive], group[~positive][order]
-    sides = [np.searchsorted(below, scores[positive], side) for side in ("left", "right")]  # (p,) each: a tie is a half
-    areas = []
-    for drawn in np.random.default_rng(0).integers(len(names), size=(DRAWS, len(names))):
-        times = np.bincount(drawn, minlength=len(names))  # (groups,) how often each was drawn
-        lower = np.concatenate([[0], np.cumsum(times[negative])])  # (n + 1,) negatives below each place
-        weight = times[own]  # (p,)
-        if pairs := int(weight.sum() * lower[-1]):
-            areas.append(float(weight @ (lower[sides[0]] + lower[sides[1]])) / 2 / pairs)
+    kinds, place = np.unique(scores[positive], return_inverse=True)  # (v,) distinct scores of positives, (p,)
+    above = [np.searchsorted(kinds, scores[~positive], side) for side in ("left", "right")]  # (n,) each; a tie is half
+    shape = len(kinds) + 1, len(names)
+    own = csr_array((np.ones(len(place)), (place, group[positive])), shape)  # positives of each score and group
+    under = csr_array((np.full(2 * len(above[0]), 0.5), (np.concatenate(above), np.tile(group[~positive], 2))), shape)
+    draws, areas = np.random.default_rng(0).integers(len(names), size=(DRAWS, len(names))), []
+    for some in np.split(draws, range(DRAWS_AT_ONCE, DRAWS, DRAWS_AT_ONCE)):
+        times = np.stack([np.bincount(one, minlength=len(names)) for one in some], axis=1)  # (groups, draws)
+        up, down = own @ times, under @ times  # (v + 1, draws) as often as their groups are drawn
+        pairs = up.sum(axis=0) * down.sum(axis=0)  # (draws,)
+        ordered = np.einsum("vd,vd->d", up, down.cumsum(axis=0))  # (draws,) pairs whose positive scores higher
+        areas += (ordered[pairs > 0] / pairs[pairs > 0]).tolist()
     if not areas or min(areas) == max(areas):
         return float("nan"), float("nan")
     low, high = np.quantile(areas, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])

@@ -5,16 +5,21 @@ A table is read as numbers (``Table.frame``) or written as text, HTML, Markdown,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.checks import choice
-from dragin_lab.run.intervals import Interval, bracket, interval_of
-from dragin_lab.run.rundir import SCORES, Line, RunRecord, own_metrics, value_of
+from dragin_lab.checks import choice, several
+from dragin_lab.data.exemplars import among_exemplars, say_among
+from dragin_lab.errors import SettingError
+from dragin_lab.run.intervals import Interval, bracket, describe_failures
+from dragin_lab.run.rundir import RunRecord, own_metrics
+from dragin_lab.study.compared import Compared
 from dragin_lab.study.conditions import At, list_differences, list_never_fired
-from dragin_lab.study.statistics import PairedTest, paired
+from dragin_lab.study.latex import to_latex
+from dragin_lab.study.statistics import PairedTest
 from dragin_lab.text import csv_text
 
 if TYPE_CHECKING:
@@ -26,16 +31,11 @@ INTERVALS = (
     "brackets: 95 % intervals over the questions (Wilson where values are 0 or 1, else bootstrap; "
     "– where all are equal)"
 )
+TESTED = "test (EM: McNemar, exact; else by permutation)"
 #: What a table has of each data set: heading, entry of a prediction line, decimals.
 _SCORED = (("EM", "em", 3), ("F1", "f1", 3))
 _COUNTS = (("retrievals", "retrievals", 2), ("tokens", "tokens", 1))
-#: What LaTeX would not print as it is. A bracket or a star after the end of a row would be read as its option.
-_LATEX = str.maketrans({
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$", '"': "''",
-    "θ": r"$\theta$", "−": "$-$", "×": r"$\times$", "–": "--", "’": "'", "…": r"\dots{}", "[": "{[}", "]": "{]}",
-    "*": "{*}", "\n": " ",
-})  # fmt: skip
+_SHORT = ("what fits",)  # the columns of LaTeX where none are named
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Cell:
     """One cell: a mean with its interval (``ours``) or a text (``setting``), and the paper's value as printed."""
 
     printed: str = ""  # "" where the paper has none
-    best: bool = False  # the best of the paper's values
+    best: bool = False  # the best of the paper's values, or of ours in a table that has none of the paper's
     ours: Interval | None = None
     setting: str = ""
     marks: tuple[str, ...] = ()  # keys of ``Table.marks``
@@ -53,12 +53,14 @@ class Cell:
     def texts(self, own: str, base: str) -> dict[str, str | None]:
         """The parts of the cell as text; None for those that it does not have."""
         marks = f" ({', '.join(self.marks)})" if self.marks else ""
-        mean = f"{self.ours.mean:.{self.places}f}" if self.ours else self.setting
+        star = "*" * (self.best and not self.printed)
+        mean = f"{self.ours.mean:z.{self.places}f}{star}" if self.ours else self.setting
         return {
-            "paper": f"{self.printed}{'*' * self.best}" or None,
-            own if self.ours or own == "ours" else "": f"{mean}{marks}" if mean else None,
+            "paper": f"{self.printed}{'*' * self.best}" if self.printed else None,
+            "": f"{mean}{marks}" if mean and not self.ours and own != "ours" else None,
+            own: f"{mean}{marks}" if mean and (self.ours or own == "ours") else None,
             "95 %": bracket(self.ours.low, self.ours.high, places=self.places) if self.ours else None,
-            f"− {base}": f"{self.test.difference:+.{self.places}f} (p {self.test.p})" if self.test else None,
+            f"− {base}": f"{self.test.difference:+z.{self.places}f} (p {self.test.p})" if self.test else None,
         }
 
     def values(self, own: str, base: str) -> dict[str, Any]:
@@ -122,23 +124,35 @@ class Table:
         frame.attrs = {"title": self.title, "notes": self._notes()}
         return frame
 
-    def show(self, form: str = "text", *, width: int | None = None) -> str:
+    def show(
+        self, form: str = "text", *, width: int | None = None, columns: Sequence[str] | None = None,
+        caption: str | None = None, label: str | None = None,
+    ) -> str:  # fmt: skip
         """The table in one of ``FORMATS``; as text it is folded between columns to at most ``width`` characters.
 
-        LaTeX needs the package booktabs.
+        ``columns`` chooses measures and parts by their headings: ("EM", "F1", "95 %"). LaTeX needs the packages
+        booktabs and graphicx, takes a ``caption`` and a ``label``, and leaves out n, intervals and what could not be
+        read where no columns are named. Raises ``SettingError`` for a heading that is not there.
         """
         import pandas as pd
 
-        if choice("format", form, FORMATS) == "csv":
+        if choice("format", form, FORMATS) != "latex" and (caption, label) != (None, None):
+            raise SettingError(f"caption and label are LaTeX's; leave them out of format {form!r}")
+        if form == "csv":
             frame = self._spread(Cell.values)
             frame.columns = [" ".join(filter(None, column)) for column in frame.columns]
             return csv_text(frame, index=True).rstrip("\n")
-        sheet, notes = self._sheet(), self._notes()
+        marked = (
+            replace(self, rows=_mark_best(self.columns, self.rows)) if form == "latex" and not self.number else self
+        )
+        sheet, notes = marked._sheet(_SHORT if form == "latex" and columns is None else columns), marked._notes()
         heading = f"{self.title} (Table {self.number} of DRAGIN, ACL 2024)" if self.number else self.title
         if form == "latex":
-            return _to_latex(sheet, heading, notes)
+            own = f"tab:dragin-{self.number}" if self.number else "tab:means"
+            notes = notes if "95 %" in str(sheet.columns) else [line.partition("; brackets:")[0] for line in notes]
+            return to_latex(sheet, caption or heading, label or own, notes)
         if form == "html":
-            below = (f"<p>{escape(note)}</p>" for note in notes)
+            below = (f"<p>{escape(note, quote=False)}</p>" for note in notes)
             return "\n".join([f"<p><b>{escape(heading)}</b></p>", sheet.to_html(border=0), *below])
         if form == "markdown":
             names = [" ".join(filter(None, column)) for column in sheet.columns]
@@ -164,11 +178,13 @@ class Table:
         frame.index = pd.MultiIndex.from_tuples([row.labels for row in self.rows], names=labels)
         return frame.dropna(axis="columns", how="all")
 
-    def _sheet(self) -> pd.DataFrame:
-        """Every cell as text; without a row of headings where all are empty."""
+    def _sheet(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Every cell as text, of the chosen columns; without a row of headings where all are empty."""
         import pandas as pd
 
         frame, odd = self._spread(Cell.texts).fillna(""), self._odd
+        if columns is not None:
+            frame = frame[_choose_columns(frame.columns, columns)]
         labels = [
             (*row.labels[:-1], row.labels[-1] + (f" ({1 + odd.index(row.note)})" if row.note else ""))
             for row in self.rows
@@ -191,7 +207,7 @@ class Table:
         tested = any(cell.test for row in self.rows for cell in row.cells)
         notes = [line for line in self.about if tested or not line.startswith(f"− {self.compared_with}: ")]
         if any(cell.best for row in self.rows for cell in row.cells):
-            notes.append("*: the best of the paper's values")
+            notes.append("*: the best of the paper's values" if self.number else "*: the best")
         notes += [f"({mark}) {text}" for mark, text in self.marks.items()]
         return notes + [f"({number}) on the paper's values: {text}" for number, text in enumerate(self._odd, 1)]
 
@@ -206,49 +222,20 @@ class Table:
         return self.show("html")
 
 
-def escape_latex(text: Any) -> str:
-    """A text that LaTeX prints as it is."""
-    return str(text).replace("--", "-\0-").translate(_LATEX).replace("\0", "{}")
-
-
-def _to_latex(sheet: pd.DataFrame, heading: str, notes: list[str]) -> str:
-    """A ``table`` environment for the package booktabs; the paper's best values are bold."""
-    sheet = sheet.rename(index=escape_latex, columns=escape_latex)
-    sheet.index.names = [escape_latex(name) for name in sheet.index.names]
-    styler = sheet.style.format(lambda text: escape_latex(text.rstrip("*")))
-    styler = styler.map(lambda text: "font-weight: bold" if text.endswith("*") else "")
-    form = "l" * sheet.index.nlevels + "r" * sheet.shape[1]
-    table = styler.to_latex(
-        hrules=True, caption=escape_latex(heading), column_format=form, position_float="centering",
-        sparse_index=False, multicol_align="c", convert_css=True,
-    ).rstrip()  # fmt: skip
-    below = " \\\\\n".join(escape_latex(note).replace("{*}: the best", "bold: the best") for note in notes)
-    note = rf"\par\medskip\begin{{minipage}}{{\linewidth}}\footnotesize\raggedright {below}\end{{minipage}}"
-    return table.replace(r"\end{table}", f"{note}\n\\end{{table}}") if notes else table
+def _choose_columns(headings: Any, wanted: Sequence[str]) -> list[tuple[str, str, str]]:
+    """The columns (heading, measure, part) with one of the wanted names at each level that has any of them."""
+    if wanted is _SHORT:
+        left = [at for at in headings if at[2] in ("mean", "ours", "paper", "") and at[1] not in ("n", "unreadable")]
+        tested = [at for at in headings if at[2].startswith("− ") and at[1] in ("EM", "F1")]
+        return [at for at in headings if at in left + tested]
+    there = [list(dict.fromkeys(name for name in headings.get_level_values(level) if name)) for level in range(3)]
+    for name in several("columns", wanted, str, "give headings, such as ('EM', 'F1')", alone=True):
+        choice("column", name, [*chain.from_iterable(there)])
+    chosen = [[name for name in names if name in wanted] for names in there]
+    return [at for at in headings if all(not of or name in of or not name for name, of in zip(at, chosen, strict=True))]
 
 
 # -- means ------------------------------------------------------------------------------------------------------------
-
-
-def mean_cell(
-    measure: str, own: Iterable[Mapping[str, Any]], base: Iterable[Mapping[str, Any]] = (), places: int = 3
-) -> Cell:
-    """The mean of an entry of prediction lines, and its difference to ``base`` on the questions of both.
-
-    Lines of failed episodes and lines without the entry are left out; the cell is empty where none is left.
-    """
-    values, others = _values(measure, own), _values(measure, base)
-    if not values:
-        return Cell()
-    both = [qid for qid in values if qid in others]
-    pairs = [values[qid] for qid in both], [others[qid] for qid in both]
-    test = paired(*pairs, scores=measure in SCORES) if both else None
-    return Cell(ours=interval_of(measure, list(values.values())), test=test, places=places)
-
-
-def _values(measure: str, lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    values = {line["qid"]: value_of(line, measure) for line in lines if line["ended"] != "error"}
-    return {qid: value for qid, value in values.items() if value is not None}
 
 
 def comparing(base: str, test: str) -> str:
@@ -259,33 +246,56 @@ def comparing(base: str, test: str) -> str:
     )
 
 
-def means_table(records: Mapping[At, RunRecord], lines: Mapping[At, Mapping[str, Line]], base: str = "") -> Table:
+def _mark_best(columns: Sequence[tuple[str, str]], rows: Sequence[Row]) -> list[Row]:
+    """Rows of means in which the best of each score is marked."""
+    scores = [label for label, *_ in _SCORED]
+    best = {
+        at: max(means)
+        for at, (_, measure) in enumerate(columns)
+        if measure in scores and len(means := {x.ours.mean for row in rows if (x := row.cells[at]).ours}) > 1
+    }
+    return [
+        replace(row, cells=tuple(
+            replace(cell, best=cell.ours is not None and cell.ours.mean == best.get(at))
+            for at, cell in enumerate(row.cells)
+        ))
+        for row in rows
+    ]  # fmt: skip
+
+
+def means_table(records: Mapping[At, RunRecord], compared: Compared, base: str = "") -> Table:
     """Exact match, F1, custom metrics, retrievals and tokens per question, and how many answers are unreadable.
 
-    ``lines`` are those that count, by question id; the methods are tested against ``base`` on the same questions.
+    The methods are compared on the questions of ``compared``, and tested against ``base`` on those of both.
     """
-    datasets, names = (tuple(dict.fromkeys(level)) for level in zip(*records, strict=True))
     columns: list[tuple[str, str]] = []
-    cells: dict[str, list[Cell]] = {name: [] for name in names}
-    for dataset in datasets:
-        heading = "" if len(datasets) == 1 else dataset  # the title names it
-        answers = {name: list(lines.get((dataset, name), {}).values()) for name in names}
-        every = [line for of_method in answers.values() for line in of_method]
+    cells: dict[str, list[Cell]] = {name: [] for name in compared.names}
+    tests = compared.tests(base) if base else {}
+    for dataset in compared.datasets:
+        heading = "" if len(compared.datasets) == 1 else dataset  # the title names it
+        answers = {name: compared.lines((dataset, name)) for name in compared.names}
+        every = [line for of_method in answers.values() for line in of_method.values()]
         scores = _SCORED if any(line["em"] is not None for line in every) else ()
         measures = (*scores, *((name, name, 3) for name in own_metrics(every)), *_COUNTS)
-        columns += [(heading, label) for label, *_ in measures] + [(heading, "unreadable")]
+        columns += [(heading, label) for label in ("n", *(label for label, *_ in measures), "unreadable")]
         for name, own in answers.items():
-            others = answers.get(base, []) if name != base else []
-            cells[name] += [mean_cell(key, own, others, places) for _, key, places in measures]
-            count = sum(not line["readable"] for line in own)
-            cells[name].append(Cell(setting=f"{count} of {len(own)}" if own else ""))
+            at = dataset, name
+            means = [
+                Cell(ours=compared.intervals.get((at, key)), test=tests.get((at, key)), places=places)
+                for _, key, places in measures
+            ]
+            count = sum(not line["readable"] for line in own.values())
+            there = [f"{len(own):,}", f"{count} of {len(own)}"] if own else ["0", ""]
+            n, unreadable = [Cell(setting=text) for text in there] if at in records else [Cell(), Cell()]
+            cells[name] += [n, *means, unreadable]
     rows = []
-    for name in names:
+    for name in compared.names:
         runs = [record for (_, method), record in records.items() if method == name]
         rows.append(Row((name + _incomplete(runs),), tuple(cells[name])))
+    datasets = compared.datasets
     title = ", ".join(datasets) if len(datasets) < 4 else f"{len(datasets)} data sets"
-    about = _about(records.values(), [list(answered.values()) for answered in lines.values()])
-    about += [comparing(base, "test (EM: McNemar, exact; else by permutation)")] if base else []
+    about = _about(records, compared)
+    about += [comparing(base, TESTED)] if base else []
     about += list_differences(records) + list_never_fired(records)
     return Table(0, f"{title}: means per question", ("method",), tuple(columns), rows, about, compared_with=base)
 
@@ -301,19 +311,28 @@ def _incomplete(records: list[RunRecord]) -> str:
     return f" ({', '.join(remarks)})" if remarks else ""
 
 
-def _about(records: Collection[RunRecord], answers: Sequence[Sequence[Line]]) -> list[str]:
+def _about(records: Mapping[At, RunRecord], compared: Compared) -> list[str]:
+    answers = [[*compared.lines(at).values()] for at in records]
     n = _span([len(lines) for lines in answers])
     scored = _span([sum(line["em"] is not None for line in lines) for lines in answers])
     part = "" if scored in (n, "0") else f", {scored} of them scored"
-    lines = [f"n = {n} question{'' if n == '1' else 's'}{part}; {INTERVALS}"]
-    if "strategyqa" in [record.config["template"].get("answer_rule") for record in records]:
+    lines = [f"n = {n} question{'' if n == '1' else 's'}{part}; {INTERVALS}", *compared.about]
+    lines += describe_failures([line for record in records.values() for line in record.predictions])
+    templates = [record.config["template"] for record in records.values()]
+    if "strategyqa" in [template.get("answer_rule") for template in templates]:
         lines.append("unreadable answers to yes-or-no questions count as no, as in the released code")
-    answered = [(record, one) for record in records for one in record.predictions if one["ended"] != "error"]
-    if silent := [record for record, one in answered if not one["text"].strip()]:
+    among: dict[tuple[str, str], None] = {}
+    for ((dataset, _), template), own in zip(zip(records, templates, strict=True), answers, strict=True):
+        shown = (one.get("question", "") for one in template.get("exemplars", ()))
+        found = among_exemplars(((line["question"], line["question"]) for line in own), shown)
+        among |= dict.fromkeys((dataset, text) for text in found)
+    lines += [say_among([*among])] if among else []
+    every = [(template, one) for template, own in zip(templates, answers, strict=True) for one in own]
+    if silent := [template for template, one in every if not one["text"].strip()]:
         hint = '; an instruct model may need layout="chat"'
         lines.append(
-            f"{len(silent)} of {len(answered)} texts are empty: the model ended before it wrote anything, and the "
-            "answer was asked for" + hint * any(record.config["template"].get("layout") != "chat" for record in silent)
+            f"{len(silent)} of {len(every)} texts are empty: the model ended before it wrote anything, and the "
+            "answer was asked for" + hint * any(template.get("layout") != "chat" for template in silent)
         )
     return lines
 

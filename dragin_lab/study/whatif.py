@@ -20,7 +20,7 @@ from dragin_lab.checks import instance, shown
 from dragin_lab.core.answer_text import open_prompt
 from dragin_lab.core.episode import AnswerLine, AnyOf, FirstSentence, Tokenizer
 from dragin_lab.core.formulators import Gap, choose_top, formulate
-from dragin_lab.core.loop import Loop
+from dragin_lab.core.loop import Loop, holds_word
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trigger import find_missing
@@ -56,6 +56,7 @@ class Turn:
     query: Query | None = None
     draft: Draft | None = field(default=None, repr=False)
     certain: bool = True
+    silent: bool = False  # it fires, and its query holds no word, so nothing is searched for
     why: str = ""  # what is not known, and why
     count: Count = field(default_factory=lambda: Count())
 
@@ -97,7 +98,7 @@ class Outcome:
     @property
     def queries(self) -> list[str | None]:
         """The query of each of these retrievals; None where the trace does not tell it."""
-        asked = [t for t in self.reached if t.decision is not None and t.decision.retrieve]
+        asked = [t for t in self.reached if t.decision is not None and t.decision.retrieve and not t.silent]
         return [t.query.text if t.query else None for t in asked]
 
     @property
@@ -194,7 +195,8 @@ class Replay:
 
     def _replay_step(self, method: Method, place: int, step: Step, *, reached: bool) -> Turn:
         if step.draft is None or step.decision is None or not len(step.draft) or not method.trigger.judges_drafts():
-            return Turn(place, reached, "", step.words, step.decision, step.query, step.draft)
+            silent = step.decision is not None and step.decision.retrieve and step.query is None
+            return Turn(place, reached, "", step.words, step.decision, step.query, step.draft, silent=silent)
         if lacking := _find_lacking(method, step):
             why = f"{lacking} not recorded; ask the question again"
             return Turn(place, reached, "cannot be judged", _unjudged(step.words), draft=step.draft, why=why)
@@ -206,14 +208,16 @@ class Replay:
             )
             return Turn(place, reached, "goes on after what is stored", verdict, why=why)
         draft, words, decision = verdict.draft, verdict.words, verdict.decision
-        query, why = None, ""
+        query, why, silent = None, "", False
         if verdict.place is not None:
             query, why = self._formulate(method, step, verdict, verdict.place)
+            silent = query is not None and method.variant == "paper" and not holds_word(query.text)
+            query = None if silent else query
         if not verdict.certain and not why:
             why = "the attention of this draft was not kept, so which word is first above θ is a guess"
-        truth, change = self._truths[place], _change(step, decision, query)
+        truth, change = self._truths[place], _change(step, decision, query, silent=silent)
         count = Count() if truth is None else truth.count(draft, words, decision)
-        return Turn(place, reached, change, words, decision, query, draft, verdict.certain, why, count)
+        return Turn(place, reached, change, words, decision, query, draft, verdict.certain, silent, why, count)
 
     def _judge(self, method: Method, place: int, step: Step, draft: Draft) -> _Verdict | Words:
         """The method's own judgement of a stored draft; its words alone where it ends before anything is decided."""
@@ -263,7 +267,7 @@ class Replay:
             query = _returned(method.formulator.query(place))
         except NotStoredError as error:
             if method.top_n == self.method.top_n and _fires_alike(step, verdict):
-                return step.query, ""
+                return step.query or Query("", ""), ""
             return None, f"the query cannot be told: {error}"
         if step.query is not None and step.query.text == query.text:
             return replace(query, sent=step.query.sent), ""
@@ -304,6 +308,8 @@ def _returned(episode: Generator[Any, Any, T]) -> T:
 def _chosen_again(method: Method, step: Step, verdict: _Verdict) -> tuple[Query | None, str]:
     """QFS without rows of attention: the recorded weights, where they are those of the same flagged words."""
     query = step.query
+    if query is None and method.variant == "paper" and _fires_alike(step, verdict):
+        return Query("", ""), ""  # what it held was no word, and was not kept
     if query is None or not _fires_alike(step, verdict):
         return None, "the query cannot be told: it is weighed by the attention at another word, which was not kept"
     assert method.top_n is not None
@@ -319,7 +325,7 @@ def _fires_alike(step: Step, verdict: _Verdict) -> bool:
     return alike and np.array_equal(step.words.hit, verdict.words.hit)
 
 
-def _change(step: Step, decision: Decision, query: Query | None) -> str:
+def _change(step: Step, decision: Decision, query: Query | None, *, silent: bool) -> str:
     """What makes a step another one than was recorded, in words; "" where the episode goes on as it did."""
     old = step.decision
     assert old is not None
@@ -329,6 +335,8 @@ def _change(step: Step, decision: Decision, query: Query | None) -> str:
         return ""
     if decision.cut != old.cut:
         return "fires elsewhere"
+    if silent:
+        return "" if step.query is None else "asks nothing"
     if query is None:
         return "may ask something else"
     return "" if query.text == (step.query.text if step.query is not None else "") else "asks something else"

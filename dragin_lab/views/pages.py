@@ -13,6 +13,7 @@ from markupsafe import Markup
 from dragin_lab.checks import flag
 from dragin_lab.errors import SettingError, ViewError
 from dragin_lab.files import as_path, not_saved, write_whole
+from dragin_lab.study.table import Table
 from dragin_lab.text import printable
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import facts
@@ -100,6 +101,8 @@ def show_part(part: Any) -> Markup:
     """The HTML of a part of a page; tables are plain ones."""
     if hasattr(part, "to_plotly_json"):
         return Markup(part.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}))
+    if isinstance(part, Table):
+        return Markup(styled(f'<div class="dl"><div class="head wide">{part.show("html")}</div></div>'))
     frame = getattr(part, "frame", part)
     if hasattr(frame, "to_html"):
         about = "".join(f"<p><small>{esc(line)}</small></p>" for line in getattr(part, "about", ()))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +14,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from dragin_lab.checks import instance, number, several, text
+from dragin_lab.core.method import METHODS
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
 from dragin_lab.errors import SettingError
@@ -72,7 +75,7 @@ def sweep(
 def _draw_measure(rows: pd.DataFrame, name: str, setting: str, whose: str, scaled: bool) -> list[go.Scatter]:
     """One measure as a line with its band, or as points with bars where the values stand on no scale."""
     look, y = theme.style(0 if whose == "ours" else 1), rows[name].to_numpy(float)
-    x = rows["value"].tolist() if scaled else [theme.clip_label(value, 24) for value in rows["value"]]
+    x = rows["value"].tolist() if scaled else [theme.label(value) for value in rows["value"]]
     low, high = (rows.get(f"{name}{end}", rows[name]).fillna(rows[name]).to_numpy(float) for end in ("_low", "_high"))
     order = [int(np.argmax(np.nan_to_num(y))), len(y) - 1, 0] if len(y) else []
     labelled = choose_apart(rows["value"].tolist() if scaled else range(len(y)), order, 0.2)
@@ -97,7 +100,8 @@ def _draw_measure(rows: pd.DataFrame, name: str, setting: str, whose: str, scale
 def place_ticks(values: list[Any], scaled: bool) -> dict[str, Any]:
     """Ticks at all values; those that lie close are turned, and where even so they would meet some have no name."""
     if not scaled:
-        return {"type": "category", "tickangle": -60 if len(values) > 6 else None}
+        shown = {"tickvals": [*map(theme.label, values)], "ticktext": [theme.clip_label(one, 24) for one in values]}
+        return {"type": "category", "tickangle": -60 if len(values) > 6 else None} | shown
     named = choose_apart(values, [0, len(values) - 1, *range(len(values))], 0.09)
     flat = len(choose_apart(values, range(len(values)), 0.18)) == len(values)
     names = [f"{value:g}" if place in named else "" for place, value in enumerate(values)]
@@ -121,8 +125,8 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     """
     rows = check_table(table, (cost, quality, by))
     rows = rows[np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)] if len(rows) else rows
-    figure = go.Figure()
-    for place, (name, own) in enumerate(rows.groupby(by, sort=False)):
+    figure, places = go.Figure(), number_names(rows[by].astype(str))
+    for name, own in rows.groupby(by, sort=False):
         own = own.sort_values(cost)
         bars = {
             f"error_{axis}": {
@@ -134,24 +138,41 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
         figure.add_scatter(
             x=own[cost], y=own[quality], name=theme.clip_label(name, 40), text=theme.clip_label(name, 24), **bars,
             mode="lines+markers" if len(own) > 1 else "markers+text", textposition="top center", cliponaxis=False,
-            customdata=[_describe_point(row) for row in own.to_dict("records")], **theme.style(place),
+            customdata=[_describe_point(row) for row in own.to_dict("records")],
+            **theme.style(places[str(name)]),
         )  # fmt: skip
     best = rows.sort_values([cost, quality], ascending=[True, False])
     best = best[best[quality] > best[quality].cummax().shift(fill_value=-np.inf)]
     line = {"dash": "dot", "shape": "hv", "color": theme.INK}
     shown = {"mode": "lines", "line": line, "name": "best at its cost", "hoverinfo": "skip"}
     figure.add_scatter(x=best[cost], y=best[quality], **shown)
-    most = float(rows[cost].max()) if len(rows) else 1.0
+    most = float(rows[cost].max() if len(rows) else 0) or 1.0
     figure.update_xaxes(title_text=NAMES.get(cost, cost), range=[-0.06 * most, 1.1 * most])
     figure.update_yaxes(title_text=NAMES.get(quality, quality))
     title = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}; bars are 95 % intervals".capitalize()
     return theme.finish(figure, title if len(rows) else "Nothing was run", 480, legend=theme.BELOW)
 
 
-def runs_plot(runs: Any, cost: str = "retrievals", quality: str = "em") -> go.Figure:
-    """``frontier`` of the methods of some ``Runs``, each with its means over all data sets."""
-    lines = {name: [x for at in runs.datasets for x in runs.lines(at, name).values()] for name in runs.names}
-    return frontier(pd.DataFrame([{"method": name} | summary(own) for name, own in lines.items()]), cost, quality)
+def number_names(names: Iterable[str]) -> dict[str, int]:
+    """A number for the style of each name: the same whatever stands beside it, as far as there are enough styles."""
+    known, most = {name: place for place, name in enumerate(METHODS)}, len(theme.COLOURS) * len(theme.DASHES)
+    numbers: dict[str, int] = {}
+    for name in sorted({*names}, key=lambda name: (name not in known, name)):
+        first = known.get(name, int(sha256(name.encode()).hexdigest(), 16) % most)
+        free = (place % most for place in range(first, first + most) if place % most not in numbers.values())
+        numbers[name] = next(free, first)
+    return numbers
+
+
+def runs_plot(runs: Any, cost: str = "retrievals", quality: str = "em", on: str = "common") -> go.Figure:
+    """``frontier`` of the methods of some ``Runs``, each with its means over the same questions of all data sets."""
+    compared = runs.compared(on)
+    rows = [{"method": name} | summary([*lines.values()]) for name, lines in compared.pooled.items()]
+    figure = frontier(pd.DataFrame(rows), cost, quality)
+    lines = textwrap.wrap("; ".join(compared.about_pooled), 90, max_lines=3, placeholder=" …")
+    note = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom", "align": "left"}
+    figure.add_annotation(text="<br>".join(map(theme.label, lines)), showarrow=False, font_size=12, yshift=6, **note)
+    return figure.update_layout(margin_t=figure.layout.margin.t + 16 * len(lines))
 
 
 def _describe_point(row: dict[str, Any]) -> str:
@@ -190,9 +211,9 @@ def roc(
 ) -> go.Figure:
     """ROC and precision-recall of triggers over labelled facts; a diamond stands at a trigger's own θ.
 
-    ``table`` has a row for each fact: the bool column ``missing`` and a column of scores for each trigger (those of
-    ``triggers``; default every column of numbers). What only fires or not is a point. Raises ``SettingError`` for
-    columns that are not there.
+    ``table`` has a row for each fact: the column ``missing`` of truth values (or of 0 and 1) and a column of scores for
+    each trigger (those of ``triggers``; default every other column of numbers). What only fires or not is a point.
+    Raises ``SettingError`` for columns that are not there, and for labels that are no truth values.
     """
     labels, scores, thetas = read_scores(table, missing, triggers, thresholds)
     lacking, known = int(labels.sum()), int((~labels).sum())
@@ -202,8 +223,9 @@ def roc(
 
     figure = theme.panels(["ROC", "precision and recall"], cols=2, horizontal_spacing=0.12)
     areas = {name: roc_area(values, labels) for name, values in scores.items()}
-    for place, name in enumerate(sorted(scores, key=lambda name: -areas[name])):
-        values, look, label = scores[name], theme.style(place), theme.label(name)
+    places = number_names(scores)
+    for name in sorted(scores, key=lambda name: -areas[name]):
+        values, look, label = scores[name], theme.style(places[name]), theme.label(name)
         curve = np.array(roc_curve(labels, values, drop_intermediate=False))  # (3, n) alarms, recall, at which score
         if set(np.unique(values)) <= {0.0, 1.0}:
             curve = curve[:, curve[2] == 1.0]
@@ -275,7 +297,7 @@ def read_scores(
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, float]]:
     """Which facts are missing (m,) bool, the scores (m,) of each trigger, and the thresholds. Errors as ``roc``."""
     rows = instance("table", table, pd.DataFrame, "give a DataFrame: a row for each fact, scores as columns")
-    numeric = [str(name) for name in rows.select_dtypes("number")]
+    numeric = [str(name) for name in rows.select_dtypes("number") if name != missing]
     names = numeric if triggers is None else several("triggers", triggers, str, "give names of columns", alone=True)
     missing = instance("missing", missing, str, "give the name of the column that says which facts are missing")
     if absent := [name for name in (missing, *names) if name not in rows]:
@@ -291,4 +313,10 @@ def read_scores(
     thetas = {str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in given.items()}
     if bad := [name for name in names if name not in numeric or rows[name].isna().any()]:
         raise SettingError(f"column {bad[0]!r} has values that are no scores; leave it out of triggers")
-    return rows[missing].to_numpy(bool), {name: rows[name].to_numpy(float) for name in names}, thetas
+    said = rows[missing]
+    if wrong := [one for one in said if pd.isna(one) or isinstance(one, str) or one not in (0, 1)]:
+        raise SettingError(
+            f"{len(wrong)} of {len(said)} values of column {missing!r} are neither true nor false, such as "
+            f"{wrong[0]!r}; give truth values, and leave out the rows without one"
+        )
+    return said.to_numpy(bool), {name: rows[name].to_numpy(float) for name in names}, thetas

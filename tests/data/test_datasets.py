@@ -79,9 +79,12 @@ def test_a_folder_stands_for_the_file_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("[{]", "line 1: is not JSON"),
-        ({}, "holds no list of records"),
-        ([{"id": 1}], "record 1: is of none of the formats"),
+        ("[{]", "after row 0: cannot be read .Expecting"),
+        ("[" + json.dumps(HOTPOT), "line 1: is not JSON"),
+        ({}, "row 1: has no question"),
+        ({"data": "x"}, "holds 'x', which is no list of rows"),
+        ([{"paragraphs": [{"context": "Ada."}]}], "the paragraph .* has no list of questions, qas"),
+        ([{"id": 1}], "row 1: has no question; its fields are id"),
         ([HOTPOT, {"_id": "h1", "question": "Who?"}], "record 2: Object missing required field `answer`"),
         ([HOTPOT, HOTPOT], r"record 2: the id 'h1' was used before, at .*record 1"),
         ([HOTPOT | {"question": " "}], "that is not blank - at `question`"),
@@ -98,6 +101,31 @@ def test_what_is_wrong_is_named(tmp_path: Path, value: Any, message: str) -> Non
     with pytest.raises(DataError, match=message) as caught:
         load(path)
     assert str(tmp_path) in str(caught.value)
+
+
+SQUAD = [
+    {"id": "a", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}], "is_impossible": False},
+    {"id": "b", "question": "When?", "answers": [], "is_impossible": True},
+]
+TRIVIA = {"Question": "Who?", "QuestionId": "a", "Answer": {"Value": "Ada", "NormalizedAliases": ["ada"]}}
+ROW = {"id": "a", "question": "Who?", "golden_answers": ["Ada"]}
+
+
+@pytest.mark.filterwarnings("ignore:1 of 2")
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"version": "v2.0", "data": [{"title": "Ada", "paragraphs": [{"context": "Ada.", "qas": SQUAD}]}]},
+        {"Data": [TRIVIA, {"Question": "When?", "QuestionId": "b"}], "Domain": "Web", "Version": 1.0},
+        [ROW | {"output": {"pred": "Bo"}}, {"id": "b", "question": "When?"}],
+        f"{json.dumps(ROW)}\n{json.dumps({'id': 'b', 'question': 'When?'})}\n",
+    ],
+    ids=["SQuAD", "TriviaQA", "FlashRAG", "lines"],
+)
+def test_json_files_of_other_makers_are_questions_of_your_own(tmp_path: Path, value: Any) -> None:
+    read = load(path := write(tmp_path, "x.json", value))
+    assert [(q.id, q.text, q.golds) for q in read] == [("a", "Who?", ("Ada",)), ("b", "When?", ())]
+    assert datasets.benchmark(path) == "plain"
 
 
 def test_names_that_do_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

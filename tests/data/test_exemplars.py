@@ -8,7 +8,7 @@ import pytest
 
 from dragin_lab.core.answers import ANSWER_PHRASE, FORMS, extract_answer
 from dragin_lab.core.prompts import Exemplar
-from dragin_lab.data.exemplars import SHOTS, load_exemplars
+from dragin_lab.data.exemplars import SHOTS, among_exemplars, load_exemplars
 from dragin_lab.errors import SettingError
 
 GOOD = "- question: Is ice cold?\n  rationale: Ice is frozen.\n  answer: 'yes'\n"
@@ -91,3 +91,8 @@ def test_a_file_of_a_sets_name_goes_first(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     Path("iirc").write_text(GOOD, encoding="utf-8")
     assert len(load_exemplars("iirc")) == 1
+
+
+def test_a_question_among_the_worked_examples_is_found_however_it_is_spelt() -> None:
+    asked = [("1", "Who made Kor?"), ("2", "who made  KOR"), ("3", "“Who made Ko\u00adr?”"), ("4", "Who?"), ("5", "?")]
+    assert among_exemplars(asked, ["Who made Kor?", "…"]) == ["1", "2", "3"]

@@ -23,10 +23,10 @@ from web import Web, serve
 from dragin_lab.cli import app as cli
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.data import datasets, exemplars, fetch
+from dragin_lab.data.benchmarks import ALIASES
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.data.exemplars import SHOTS, load_exemplars, published_file
 from dragin_lab.data.fetch import ORIGINS, FetchError
-from dragin_lab.data.questions import ALIASES
 
 TWOWIKI = {"_id": "a1", "question": "Which film?", "answer": "Elm Road", "answer_id": None, "context": []}
 HOTPOT = {"_id": "h1", "question": "Who?", "answer": "Ada", "context": []}

@@ -69,7 +69,7 @@ def test_no_flipped_bit_of_an_answer_and_no_cut_goes_unseen(archive: Path) -> No
 
 
 def test_a_zip_is_unpacked_up_to_a_size(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragin_lab.run.rundir.LARGEST", 1000)
+    monkeypatch.setattr("dragin_lab.run.archive.LARGEST", 1000)
     with pytest.raises(RunError, match=r"unpacks to [\d,]+ bytes, and at most 1,000 are read"):
         dl.Runs.load(archive)
 

@@ -9,7 +9,8 @@ import pytest
 from answering import answer
 
 import dragin_lab as dl
-from dragin_lab.run.rundir import RunError, find_runs, read_run
+from dragin_lab.run.finding import find_runs
+from dragin_lab.run.rundir import RunError, read_run
 
 COUNT = 3
 

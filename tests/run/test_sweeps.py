@@ -13,12 +13,12 @@ from scripted import ScriptedRetriever
 from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import SettingError
 from dragin_lab.lab import Lab
-from dragin_lab.run.rundir import find_runs
+from dragin_lab.run.finding import find_runs
 from dragin_lab.run.sweeps import Sweep, read_sweep
 
 COLUMNS = [
     "setting", "value", "n", "scored", "em", "em_low", "em_high", "f1", "f1_low", "f1_high", "retrievals",
-    "retrievals_low", "retrievals_high", "tokens",
+    "retrievals_low", "retrievals_high", "tokens", "failed",
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from factories import ELM_ROAD, make_continuation, make_prompt
+from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import almanac
@@ -348,3 +349,20 @@ def test_the_view_says_what_changes_and_how_far_it_tells(world: World) -> None:
     assert "cannot say what would happen" not in same.html
     with pytest.raises(SettingError, match="no outcome"):
         replayed([])
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "text"),
+    [
+        ("fl-rag", {"n": 2}, " ( ) Bo Ek."),
+        ("dragin", {"what": "last-sentence", "threshold": 0.0}, " ( Bo"),
+    ],
+)
+def test_a_query_without_a_word_is_not_sent_and_no_retrieval(name: str, settings: dict[str, Any], text: str) -> None:
+    says = Say(text, entropy={"Bo": 1.0}, received={"Bo": 1.0})
+    lab = dl.Lab(ScriptedModel([says] * 40), retriever=ScriptedRetriever("Bo."))
+    trace = lab.ask("Who?", name, max_new_tokens=12, **settings)
+    outcome = Replay(trace).at()
+    assert any("holds no word" in note for step in trace.steps for note in step.notes)
+    assert (outcome.why, outcome.retrievals) == ("", trace.retrievals_count)
+    assert outcome.queries == trace.queries

@@ -55,7 +55,10 @@ def test_a_table_says_over_how_many_questions_its_scores_are_means(tmp_path: Pat
     assert "n = 4 questions, 3 of them scored; brackets" in str(dl.Runs.load(tmp_path).table())
     write_run(tmp_path, "flare", "mine", (1.0, 0.0, None, None))  # two of which failed
     change_line(tmp_path / "mine" / "flare", 1, gold=[], em=None, f1=None, precision=None, recall=None)
-    assert "n = 4 questions, 1 to 3 of them scored; brackets" in str(dl.Runs.load(tmp_path).table())
+    text = str(dl.Runs.load(tmp_path).table())
+    assert "n = 2 questions, 1 of them scored; brackets" in text
+    assert "2 of 4 questions are not in all methods and are left out: flare failed on 2" in text
+    assert "2 of 8 answers failed: gone" in text
 
 
 def test_no_sample_without_spread_has_an_interval_without_width(tmp_path: Path) -> None:
@@ -106,7 +109,7 @@ def test_runs_without_golds_have_no_exact_match(tmp_path: Path) -> None:
     for at in range(4):
         change_line(folder, at, gold=[], em=None, f1=None, precision=None, recall=None)
     runs = dl.Runs.load(tmp_path)
-    assert [measure for _, measure in runs.table().columns] == ["retrievals", "tokens", "unreadable"]
+    assert [measure for _, measure in runs.table().columns] == ["n", "retrievals", "tokens", "unreadable"]
     assert runs.questions["right"].isna().all()
     with pytest.raises(SettingError, match="no other method has a question with a gold answer in common"):
         runs.tests("dragin")
@@ -159,7 +162,7 @@ def test_where_takes_an_expression_over_the_questions_and_refuses_nonsense(runs:
         assert set(runs.where(said).outcomes["qid"]) == qids
     lost = runs.where("method == 'dragin' and not right").where("method == 'flare' and right")
     assert set(lost.outcomes["qid"]) == {"q1"}
-    assert lost.table().rows[0].cells[0].ours is not None
+    assert lost.table().rows[0].cells[1].ours is not None
     for said, why in (
         ("retreivals > 2", "column 'retreivals' does not exist; did you mean 'retrievals'"),
         ("em < < 1", "cannot be read"),
@@ -179,12 +182,49 @@ def test_a_method_is_called_by_its_folder_whatever_stands_beside_it(tmp_path: Pa
     write_run(tmp_path, "dragin", "mine", B, threshold=1.5)
     folder = write_run(tmp_path, "dragin", "mine", A)
     assert set(dl.Runs.load(tmp_path).names) == {"dragin", "dragin-threshold=1.0", "dragin-threshold=1.5"}
-    other = write_run(tmp_path / "another", "dragin", "mine", B)
-    with pytest.raises(SettingError, match=r"are both called 'dragin' on mine; give one .* or rename a folder"):
-        dl.Runs.load(tmp_path)
-    other.rename(other.parent / "dragin again")
     folder.rename(folder.parent / "mine")
-    assert {"mine", "dragin again"} < set(dl.Runs.load(tmp_path).names)
+    assert "mine" in dl.Runs.load(tmp_path).names
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"model": "org/smollm"}, {"dragin (almanac)", "dragin (smollm)"}),
+        ({"retriever": "dense"}, {"dragin (bm25 psgs_w100)", "dragin (dense psgs_w100)"}),
+        ({}, {"dragin ({0}/mine)", "dragin ({0}/another/mine)"}),
+        ({"dataset": "yours", "model": "org/smollm"}, {"dragin (almanac)", "dragin (smollm)"}),
+    ],
+)
+def test_one_label_of_two_runs_or_models_is_told_apart(tmp_path: Path, other: dict[str, str], told: set[str]) -> None:
+    write_run(tmp_path, "dragin", "mine", A)
+    write_run(tmp_path, "flare", "mine", A)
+    write_run(tmp_path / "another", **{"dataset": "mine"} | other, em=B)
+    runs = dl.Runs.load(tmp_path)
+    assert set(runs.names) == {name.format(tmp_path) for name in told} | {"flare"}
+    with pytest.raises(SettingError, match="method 'dragin' does not exist"):
+        runs.tests("dragin")
+    assert set(dl.Runs.load(runs.save(tmp_path / "all.zip")).names) == {name.replace("/", "-") for name in runs.names}
+
+
+def test_a_data_set_is_known_by_its_questions(tmp_path: Path) -> None:
+    def write(name: str, file: str, mark: str, questions: str) -> None:
+        folder = write_run(tmp_path / name, name, file, A)
+        config = read_config(folder)
+        write_config(folder, config | {"dataset": config["dataset"] | {"fingerprint": mark}})
+        for at, question in enumerate(questions):
+            change_line(folder, at, question=question)
+
+    write("dragin", "mine", "1" * 64, "abcd")
+    write("flare", "copy", "1" * 64, "abcd")
+    assert dl.Runs.load(tmp_path).datasets == ("mine",)
+    write("wo-rag", "mine", "2" * 64, "cdef")
+    runs = dl.Runs.load(tmp_path)
+    assert runs.datasets == ("mine",)
+    assert set(runs.tests("wo-rag")["n"]) == {2}
+    assert "4 of 6 questions are not in all methods" in str(runs.table())
+    assert dl.Runs.load(tmp_path).table(on="all").rows[0].cells[0].setting == "4"
+    write("sr-rag", "mine", "3" * 64, "wxyz")
+    assert dl.Runs.load(tmp_path).datasets == ("mine (111111)", "mine (333333)")
 
 
 def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> None:
@@ -205,8 +245,8 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
     assert runs.questions["brief"].tolist()[:2] == [1 / 4, 1 / 4]
     assert runs.questions["brief"].isna().sum() == 1
     made = runs.table(compare="wo-rag")
-    assert [measure for _, measure in made.columns] == ["EM", "F1", "brief", "retrievals", "tokens", "unreadable"]
-    assert made.rows[0].cells[2].ours.mean == 1 / 4
+    assert [measure for _, measure in made.columns] == ["n", "EM", "F1", "brief", "retrievals", "tokens", "unreadable"]
+    assert made.rows[0].cells[3].ours.mean == 1 / 4
     assert runs.tests("wo-rag").set_index("measure").loc["brief", "difference"] == 0
     answer(tmp_path / "dragin", 4, how=DRAGIN, **answering)  # the failed question alone is asked again
     assert dl.Runs.load(tmp_path).questions["brief"].notna().all()

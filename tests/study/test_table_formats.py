@@ -12,10 +12,11 @@ from run_folders import write_run
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.run.intervals import proportion
+from dragin_lab.run.intervals import Interval, proportion
+from dragin_lab.study.latex import escape_latex
 from dragin_lab.study.paper_tables import table
 from dragin_lab.study.statistics import paired
-from dragin_lab.study.table import FORMATS, Table, escape_latex
+from dragin_lab.study.table import FORMATS, Cell, Table
 
 RIGHT = (1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0)
 WORSE = (1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0)
@@ -61,7 +62,7 @@ def test_text_is_folded_to_the_width(made: Table) -> None:
     text = made.show(width=120)
     body = text.split("\nours:")[0].splitlines()[1:]
     assert max(map(len, body)) <= 120
-    for printed in ("0.337*", "0.4415*", "0.625 (a)", "0.200 (a, b)", "wo-RAG (1)"):
+    for printed in ("0.337*", "0.4415*", "0.600 (a, b)", "0.200 (a, b)", "wo-RAG (1)"):
         assert printed in text
 
 
@@ -94,11 +95,36 @@ def test_latex_is_booktabs_with_as_many_cells_as_columns(made: Table) -> None:
         assert not line.lstrip().startswith(("[", "*"))
     assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\hline")] == [1, 1, 1, 0]
     assert text.count("{") == text.count("}")
-    for part in (r"some\_model \& more", r"\bfseries 0.337", r"95 \%", r"-{}-as"):
+    for part in (r"some\_model \& more", r"\bfseries 0.337", r"\resizebox{", r"-{}-as"):
         assert part in text
     assert text.isascii()
     for name in ("table", "tabular", "minipage"):
         assert text.count(rf"\begin{{{name}}}") == text.count(rf"\end{{{name}}}") == 1
+
+
+def test_latex_has_chosen_columns_a_label_and_the_best_in_bold(tmp_path: Path) -> None:
+    for name, em in (("dragin", (1.0, 0.0, 1.0, 1.0)), ("flare", (0.0, 1.0, 1.0, 0.0))):
+        write_run(tmp_path, name, "mine", em)
+    own = dl.Runs.load(tmp_path).table(compare="dragin")
+    text = own.show("latex")
+    for part in (
+        r"dragin & \bfseries 0.750 &  & \bfseries 0.875 &  & 0.75 & 41.5 \\",
+        r"\label{tab:means}",
+        r"$-$0.250",
+    ):
+        assert part in text
+    assert "95" not in text.split(r"\bottomrule")[0]
+    text = own.show("latex", columns=["F1", "95 %"], caption="Mine_1", label="tab:x")
+    for part in (r"\caption{Mine\_1}", r"\label{tab:x}", r"\begin{tabular}{lr}", r"\resizebox{"):
+        assert part in text
+    assert "EM" in own.show(columns=["EM"])
+    assert "tokens" not in own.show(columns=["EM"])
+    with pytest.raises(SettingError, match="column 'em' does not exist"):
+        own.show(columns=["em"])
+    with pytest.raises(SettingError, match="caption and label are LaTeX's"):
+        own.show(label="x")
+    tiny = Cell(ours=Interval(-1e-9, -1e-9, 1e-9, 3))
+    assert tiny.texts("mean", "")["mean"] == "0.000"
 
 
 def test_what_latex_would_read_as_a_command_is_escaped() -> None:
@@ -127,7 +153,7 @@ def test_csv_holds_every_figure(made: Table) -> None:
 def test_a_frame_has_numbers(made: Table) -> None:
     frame = made.frame
     assert frame.index.names == ["LLM", "RAG Method"]
-    assert frame.loc[("Llama2-13b-chat", "DRAGIN (Ours)"), ("HotpotQA", "EM", "ours")] == 0.625
+    assert frame.loc[("Llama2-13b-chat", "DRAGIN (Ours)"), ("HotpotQA", "EM", "ours")] == 0.6
     assert {str(kind) for kind in frame.dtypes} == {"float64"}
     assert frame["HotpotQA", "EM", "ours"].notna().sum() == 6
     assert str(table(8).frame["HotpotQA", "", "paper"].iloc[0]) == "multihop QA"

@@ -307,6 +307,21 @@ def test_the_dotted_line_goes_over_what_no_other_beats():
     assert list(lines.data[0].error_y.array) == pytest.approx([0.06, 0.06])
 
 
+def test_a_method_keeps_its_look_whatever_stands_beside_it():
+    table = pd.DataFrame({"method": ["flare", "mine", "dragin"], "retrievals": [0, 1, 2], "em": [0.2, 0.5, 0.4]})
+    rows = [table, table.iloc[::-1], table.iloc[1:]]
+    looks = [{one.name: one.marker.to_plotly_json() for one in views.frontier(part).data[:-1]} for part in rows]
+    assert looks[0] == looks[1]
+    assert looks[2].items() < looks[0].items()
+    assert len({tuple(sorted(map(str, look.items()))) for look in looks[0].values()}) == 3
+
+
+def test_values_with_a_long_beginning_in_common_stand_apart():
+    values = [f"near-tie(floor=0.10, cap=0.{at})@0.3" for at in (5, 7)]
+    figure = views.sweep(pd.DataFrame({"setting": "when", "value": values, "em": [0.2, 0.8]}), measures=["em"])
+    assert list(figure.data[-1].x) == list(figure.layout.xaxis.tickvals) == values
+
+
 # -- needs ------------------------------------------------------------------------------------------------------------
 
 
@@ -329,6 +344,16 @@ def test_histograms_are_shares_of_their_own_kind():
     assert [sum(bar.y) for bar in figure.data] == pytest.approx([1.0, 1.0])
     assert [bar.marker.pattern.shape for bar in figure.data] == ["", "/"]
     assert "θ 3" in [note.text for note in figure.layout.annotations]
+
+
+@pytest.mark.parametrize("wrong", [math.nan, "False", 2, None])
+def test_labels_that_are_no_truth_values_are_refused(wrong):
+    table = facts().astype({"missing": object})
+    table.loc[0, "missing"] = wrong
+    with pytest.raises(SettingError, match=f"1 of {len(table)} values of column 'missing' are neither true nor false"):
+        views.roc(table)
+    names = {one.name for one in views.roc(facts().astype({"missing": int})).data}
+    assert names == {one.name for one in views.roc(facts()).data}
 
 
 def test_columns_that_are_no_scores_are_refused():

@@ -1,0 +1,57 @@
+"""The rows of ``.json`` files: a list of objects, one object a line, or the nested forms of SQuAD and TriviaQA."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dragin_lab.errors import DataError
+
+_FORMS = "give a list of objects, one object a line, or SQuAD's or TriviaQA's own file"
+_HEAD = 1 << 20  # characters
+_JSON = json.JSONDecoder()
+
+
+def read_objects(path: Path) -> Iterator[Any]:
+    """The rows of a file, in order: SQuAD's questions (``qas``) of all paragraphs, TriviaQA's by the usual names.
+
+    Raises ``DataError`` where it holds no rows, and what ``json`` raises.
+    """
+    text = path.read_text(encoding="utf-8-sig")
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data" or not text.lstrip().startswith("{"):
+            raise
+        whole = [json.loads(line) for line in text.split("\n") if line.strip()]
+    if isinstance(whole, Mapping):  # a single object is a row
+        whole = next((value for name, value in whole.items() if name.lower() == "data"), [whole])
+    if not isinstance(whole, list):
+        raise DataError(f"{path}: holds {str(whole)[:40]!r}, which is no list of rows; {_FORMS}")
+    for row in whole:
+        if isinstance(row, Mapping) and isinstance(parts := row.get("paragraphs"), list):  # of SQuAD
+            yield from _flatten(parts)
+        elif isinstance(row, Mapping) and "Question" in row:  # of TriviaQA
+            yield {re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): value for name, value in row.items()}
+        else:
+            yield row
+
+
+def _flatten(paragraphs: Iterable[Any]) -> Iterator[Any]:
+    for paragraph in paragraphs:
+        if not (isinstance(paragraph, Mapping) and isinstance(questions := paragraph.get("qas"), list)):
+            raise ValueError(f"the paragraph {str(paragraph)[:60]!r} has no list of questions, qas")
+        yield from questions
+
+
+def first_fields(path: Path) -> frozenset[str]:
+    """The fields of the first object of a file's list; none where it holds no list, or another beginning."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        begin = re.match(r"\s*\[\s*(?=\{)", head := file.read(_HEAD))
+    try:
+        return frozenset(_JSON.raw_decode(head, begin.end())[0] if begin else ())
+    except (ValueError, RecursionError):
+        return frozenset()

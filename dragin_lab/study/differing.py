@@ -1,0 +1,119 @@
+"""``Difference``: the questions that one method has right and another wrong, with both answers and causes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dragin_lab.errors import SettingError
+from dragin_lab.run.rundir import Line
+from dragin_lab.study.causes import Cause
+from dragin_lab.study.statistics import paired
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dragin_lab.trace.trace import Trace
+
+SHOWN = ("answer", "retrievals", "tokens")  # of both methods
+COUNTED = ("both right", "both wrong", "won", "lost")
+
+
+@dataclass(frozen=True, repr=False)
+class Difference:
+    """Two methods on the questions that both answered: ``table`` has those that flipped, ``counts`` how all came out.
+
+    ``counts`` are by ``COUNTED``: a question is won where ``other`` alone is right, lost where ``one`` alone is.
+    """
+
+    one: str
+    other: str
+    table: pd.DataFrame
+    counts: dict[str, int]
+    means: dict[str, tuple[float, float]]  # of em, retrievals and tokens a question, over all questions
+    p: str  # of McNemar's exact test, as text
+    about: list[str]
+    trace: Callable[[str, str, str], Trace]  # of a question's id, a method and a data set
+
+    def compare(self, qid: str, dataset: str | None = None) -> Any:
+        """Both traces of a question side by side (``dl.compare``). Raises ``RunError`` where one was not kept."""
+        from dragin_lab.views.comparing import compare  # a door that goes up
+
+        rows = self.table[self.table["qid"] == qid]
+        sets = sorted({*rows["dataset"]}) if dataset is None else [dataset]
+        if len(sets) != 1:
+            what = f"is in the data sets {', '.join(sets)}; name one" if sets else "did not flip"
+            raise SettingError(f"question {qid!r} {what}; ids are in .table")
+        return compare(
+            [self.trace(qid, name, sets[0]) for name in (self.one, self.other)], labels=[self.one, self.other]
+        )
+
+    def plot(self, cost: str = "retrievals") -> Any:
+        """What was won and lost, and what it cost, question by question (plotly); see ``views.difference``."""
+        from dragin_lab.views.differing import difference  # a door that goes up
+
+        return difference(self, cost)
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, "", self.table.to_string(index=False, max_colwidth=40), "", *self.about]).rstrip()
+
+    @property
+    def title(self) -> str:
+        """What was won and lost, and for how many more retrievals, in a line."""
+        em, cost = (self.means[name][1] - self.means[name][0] for name in ("em", "retrievals"))
+        return (
+            f"{self.other} against {self.one}: {self.counts['won']:,} won, {self.counts['lost']:,} lost of "
+            f"{sum(self.counts.values()):,} (EM {em:+z.3f}, p {self.p}) for {cost:+z.2f} retrievals a question"
+        )
+
+    def __repr__(self) -> str:
+        return f"Difference({self.title})"
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{escape(line, quote=False)}</p>" for line in self.about)
+        return f"<p><b>{escape(self.title)}</b></p>{self.table.to_html(index=False)}{notes}"
+
+
+def read_difference(
+    one: str,
+    other: str,
+    pairs: list[tuple[str, Line, Line]],
+    cause: Callable[[str, str, str], Cause | None],
+    trace: Callable[[str, str, str], Trace],
+    about: list[str],
+) -> Difference:
+    """The difference of scored lines of two methods, in pairs with their data set.
+
+    ``cause`` and ``trace`` give those of an id, a method and a data set.
+
+    The table has a row for each question that flipped: dataset, qid, question, gold, outcome ("won", "lost"), then of
+    ``one`` and ``other`` answer, retrievals and tokens, and why the wrong one of them is wrong.
+    """
+    import pandas as pd
+
+    counts, rows = dict.fromkeys(COUNTED, 0), []
+    for dataset, a, b in pairs:
+        first, second = a["em"] >= 1, b["em"] >= 1
+        outcome = COUNTED[not first] if first == second else ("lost", "won")[second]
+        counts[outcome] += 1
+        if first == second:
+            continue
+        name, wrong = (one, a) if second else (other, b)
+        why = cause(wrong["qid"], name, dataset)
+        row = {"dataset": dataset, "qid": a["qid"], "question": a["question"], "gold": " | ".join(a["gold"])}
+        row |= {"outcome": outcome}
+        row |= {
+            f"{key} {name}": x[key] for key in ("answer", "retrievals", "tokens") for name, x in ((one, a), (other, b))
+        }
+        rows.append(row | {"cause": "" if why is None else why.kind, "why": "" if why is None else why.why})
+    columns = ["dataset", "qid", "question", "gold", "outcome"]
+    columns += [f"{key} {name}" for key in SHOWN for name in (one, other)]
+    table = pd.DataFrame(rows, columns=[*columns, "cause", "why"])
+    means = {
+        key: tuple(sum(x[key] for x in of) / len(pairs) for of in zip(*((a, b) for _, a, b in pairs), strict=True))
+        for key in ("em", "retrievals", "tokens")
+    }
+    test = paired([b["em"] for _, _, b in pairs], [a["em"] for _, a, _ in pairs], scores=True)
+    return Difference(one, other, table.sort_values("outcome", kind="stable"), counts, means, test.p, about, trace)
