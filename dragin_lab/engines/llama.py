@@ -28,8 +28,9 @@ from dragin_lab.engines.tap import choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.writing import Writing, measure_logits
 from dragin_lab.errors import ModelError
-from dragin_lab.trace.trace import Draft
+from dragin_lab.trace.trace import Draft, Prompt
 
+BESIDE = 8  # prompts that one text is scored after at once
 #: Texts whose ids the model's vocabulary has to name as the tokenizer does.
 _TEXTS = ("Who directed the film Jaws?", "Zoë paid 1,250 € in Łódź.", " two  spaces,\na line")
 
@@ -145,6 +146,20 @@ class LlamaModel(Engine):
                 one.add_token(token, [part[0].numpy() for part in measured], state=state)
             except Exception as error:  # noqa: BLE001 - of its ``Stop``, which is none of the others' matter
                 one.error = error
+
+    def score_many(self, prompts: Sequence[Prompt], ids: Sequence[int]) -> np.ndarray:
+        """As ``Engine.score_many``, ``BESIDE`` prompts at a time, each in a sequence of its own."""
+        if len(prompts) < 2 or not len(ids):
+            return super().score_many(prompts, ids)
+        given, drafts, batch = tuple(map(int, ids)), dict[int, Draft](), self.batch(min(len(prompts), BESIDE))
+        for number, prompt in enumerate(prompts):
+            batch.ask(number, Write(prompt, len(given), prefix=given))
+        while len(batch):
+            for number, draft in batch.step():
+                if isinstance(draft, Exception):
+                    raise draft
+                drafts[number] = draft
+        return self.read_scores(given, (drafts[number] for number in range(len(prompts))))
 
     def find_state(self, layer: int | str) -> str:
         """The node with a layer's hidden states; those of the last one are normed, as in transformers."""
