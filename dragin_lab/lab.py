@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.catalog.by_name import restore_method
-from dragin_lab.checks import count, instance, several, shown
+from dragin_lab.checks import count, instance, number, several, shown
 from dragin_lab.core.budget import NEVER, Threshold, find_threshold
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
@@ -34,6 +34,8 @@ from dragin_lab.run.cache import Cache, as_cache
 from dragin_lab.run.episodes import Stream, finish_stream, stream
 from dragin_lab.run.setup import Setup, as_method, check_arguments, is_engine, is_loaded, warn_of_almanac
 from dragin_lab.run.sweeps import Sweep, read_sweep, run_methods, sweep
+from dragin_lab.study.attribution import KNOWN, LEAST, Attribution
+from dragin_lab.study.leaving_out import attribute
 from dragin_lab.study.runs import Runs
 from dragin_lab.study.spans import Judged, Spans, judge
 from dragin_lab.text import without_secrets
@@ -403,6 +405,40 @@ class Lab(AbstractContextManager["Lab"]):
         method = restore_method(instance("trace", trace, Trace, "give a Trace; Trace.load reads one").method, nlp)
         change = {"step": step, "token": token, "to": to, "source": source, "query": query, "passages": passages}
         return branch(self.setup(method), method, trace, retrieve=retrieve, **change)
+
+    def attribute(
+        self,
+        trace: Trace,
+        *,
+        known: float = KNOWN,
+        least: float = LEAST,
+        attention: bool = False,
+        effect: bool = False,
+        gold: Iterable[str] = (),
+        nlp: Any = None,
+    ) -> Attribution:
+        """Which words of an answer are from which passage: what each retrieval was good for, as an ``Attribution``.
+
+        Each text of the answer is scored again under every subset of the passages in view (``study.attribution``);
+        nothing is written. The trace keeps the result, and is saved with it.
+
+        Args:
+            trace: of this lab's model; one that was saved or kept by a run will do.
+            known: the probability without passages from which on a token counts as known, 0 to 1.
+            least: nats that passages have to give a token before it counts as theirs.
+            attention: measure attention where the trace has no rows: one forward more for each text.
+            effect: the F1 of each retrieval against its having found nothing: the episode once more for each.
+            gold: titles or ids of the passages that the question needs, where they are known.
+            nlp: the trace's pipeline, where it is not the default; for ``effect``.
+
+        Raises ``SettingError`` for a trace of another model, and a model that scores no given text.
+        """
+        instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
+        bounds = {"known": number("known", known, 0, 1), "least": number("least", least, 0)}
+        method = restore_method(trace.method, nlp) if effect else None
+        setup = self.setup() if method is None else self.setup(method)
+        trace.attributed = attribute(setup, method, trace, attention=attention, effect=effect, **bounds)
+        return Attribution(trace, gold)
 
     def explore(self, question: str | Question = "", method: str = "dragin", **settings: Any) -> AskLive:
         """Type a question, watch its answer token by token, stop it by a button; ``.trace`` is there at any moment."""

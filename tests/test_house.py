@@ -69,6 +69,7 @@ UPWARD = {
     ("trace.trace", "views.trace_page"),
     ("run.sweeps", "views.results"),
     ("study.runs", "views.results"),
+    ("study.attribution", "views.attribution"),
 }
 #: What may import torch or transformers at any depth.
 TORCH = ("engines/", "retrieval/dense")

@@ -109,7 +109,8 @@ class Engine:
     def score_many(self, prompts: Sequence[Prompt], ids: Sequence[int]) -> np.ndarray:
         """Log-probabilities of the same ids after each of several prompts (teacher forcing): (m, n) float32, nats.
 
-        One prompt after the other, by any engine that writes a given ``prefix``. Raises ``ModelError`` for no ids, for what does not fit, and where the engine does not measure a given text.
+        One prompt after the other, by any engine that writes a given ``prefix``. Raises ``ModelError`` for no ids, for
+        what does not fit, and where the engine does not measure a given text.
         """
         given = tuple(map(int, ids))
         if not given:

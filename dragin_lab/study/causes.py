@@ -28,6 +28,7 @@ from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.answers import normalize_answer
 from dragin_lab.data.datasets import gold_titles
 from dragin_lab.errors import DataError
+from dragin_lab.study.attribution import holds_value
 from dragin_lab.study.truth import StatedFact, find_facts
 from dragin_lab.text import fold_letters
 from dragin_lab.trace.kept import arrivals, origins
@@ -180,7 +181,7 @@ def _find_other_subject(text: str, since: int, fact: Fact, labelled: Labelled) -
 
 def _find_source(value: str, fact: Fact, in_view: Sequence[Passage]) -> str:
     """Where a wrong value is from."""
-    holding = [passage for passage in in_view if _holds_value(passage.text, value)]
+    holding = [passage for passage in in_view if holds_value(passage.text, value)]
     if own := [passage for passage in holding if passage.id == fact.passage]:
         return f"which stands in the same passage ({own[0].title!r})"
     if holding:
@@ -208,7 +209,7 @@ def _is_misspelt(value: str, right: str, in_view: Sequence[Passage]) -> bool:
     if len(ours) != len(wanted) or ours == wanted or any(map(str.isdigit, ours)):
         return False
     alike = (difflib.SequenceMatcher(None, a, b).ratio() for a, b in zip(ours, wanted, strict=True))
-    return all(ratio >= ALIKE for ratio in alike) and not any(_holds_value(passage.text, value) for passage in in_view)
+    return all(ratio >= ALIKE for ratio in alike) and not any(holds_value(passage.text, value) for passage in in_view)
 
 
 # -- gold titles, or the gold answer alone ----------------------------------------------------------------------------
@@ -220,7 +221,7 @@ def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str]
     difference = f"{answer[:60]!r}, not {golds[0][:60]!r}"
     if any(_is_misspelt(answer, gold, view.passages_at(len(text) - 1)) for gold in golds):
         return Cause("misspelt", difference)
-    if not closed and any(_holds_value(text, gold) for gold in golds):
+    if not closed and any(holds_value(text, gold) for gold in golds):
         return Cause("wrong conclusion", f"the text says {golds[0]!r}, the answer is {answer[:60]!r}")
     passages = [passage for _, step in view.arrivals for passage in step.passages]
     found = {_plain_title(passage.title) for passage in passages}
@@ -236,7 +237,7 @@ def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str]
         return Cause("never retrieved", difference)
     if closed:
         return Cause("unknown", f"{difference}; the facts this question needs are not labelled")
-    holding = [passage for passage in passages if any(_holds_value(passage.text, gold) for gold in golds)]
+    holding = [passage for passage in passages if any(holds_value(passage.text, gold) for gold in golds)]
     if holding:
         return Cause(
             "value not copied", f"{difference}, which stands in the passage {holding[0].title!r} that was found"
@@ -262,8 +263,3 @@ def _judge_absence(view: _View, wanted: Callable[[Passage], bool], since: int, p
 def _plain_title(title: str) -> str:
     """A title without HTML's entities (HotpotQA's have some) and the quotation marks that other dumps write."""
     return re.sub('["“”„‟«»]', "", fold_letters(unescape(title))).strip()
-
-
-def _holds_value(text: str, value: str) -> bool:
-    """Whether a value stands in a text as words of its own, in normal form."""
-    return bool(inner := normalize_answer(value)) and f" {inner} " in f" {normalize_answer(text)} "

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
+    "attribution": ("attribution",),
     "comparing": ("compare",),
     "episodes": ("attention", "selections", "timeline"),
     "pages": ("Page", "page"),

@@ -6,7 +6,7 @@ import lm_tiny
 import numpy as np
 import pytest
 from lm_tiny import tiny
-from test_own_engine import Parrot
+from scripted import Parrot
 
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.engine import Engine
