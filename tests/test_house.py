@@ -70,6 +70,7 @@ UPWARD = {
     ("run.sweeps", "views.results"),
     ("study.runs", "views.results"),
     ("study.attribution", "views.attribution"),
+    ("study.runs", "views.attribution"),
 }
 #: What may import torch or transformers at any depth.
 TORCH = ("engines/", "retrieval/dense")

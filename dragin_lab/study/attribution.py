@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from html import unescape
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,18 @@ import pandas as pd
 
 from dragin_lab.core.answers import normalize_answer
 from dragin_lab.errors import SettingError
+from dragin_lab.text import fold_letters
 from dragin_lab.trace.draft import Draft
-from dragin_lab.trace.kept import before_after, cut_off
+from dragin_lab.trace.kept import before_after, cut_off, origins
 from dragin_lab.trace.records import AttributedText
 from dragin_lab.trace.trace import Passage, Step, Trace
 
 KNOWN, LEAST = 0.5, 1.0  # the bounds of the marks: a probability, and nats
+#: The columns of ``Attribution.retrievals``.
+RETRIEVALS = {
+    "step": "int64", "query": "string", "found": "boolean", "used": "boolean", "which": "Int64", "words": "int64",
+    "nats": "float64", "thrown away": "string", "came instead": "string", "lost": "boolean", "effect": "float64",
+}  # fmt: skip
 
 
 def mark_tokens(text: AttributedText, same: np.ndarray, known: float, least: float) -> np.ndarray:
@@ -49,7 +57,7 @@ class Attribution:
             raise SettingError("this trace is not attributed; lab.attribute(trace) does it, with the model's lab")
         if trace.attributed.trace != trace.fingerprint:
             raise SettingError("the trace was changed since it was attributed; call lab.attribute(trace) again")
-        self.trace, self.record, self.gold = trace, trace.attributed, frozenset(map(normalize_answer, gold))
+        self.trace, self.record, self.gold = trace, trace.attributed, frozenset(map(plain_title, gold))
 
     def _texts(self) -> Iterator[tuple[AttributedText, Draft, np.ndarray]]:
         """Each text with its draft and the marks of its n tokens."""
@@ -177,13 +185,11 @@ class Attribution:
                     "effect": effects.get(step.index),
                 }
             )  # fmt: skip
-        order = ["step", "query", "found", "used", "which", "words", "nats", "thrown away", "came instead", "lost"]
-        kinds = {"found": "boolean", "used": "boolean", "which": "Int64", "lost": "boolean", "effect": "float"}
-        return pd.DataFrame(rows, columns=[*order, "effect"]).astype(kinds)
+        return pd.DataFrame(rows, columns=list(RETRIEVALS)).astype(RETRIEVALS)
 
     def _found(self, hits: Sequence[Passage]) -> bool | None:
         if self.gold:
-            return any({normalize_answer(hit.title), normalize_answer(hit.id)} & self.gold for hit in hits)
+            return any({plain_title(hit.title), plain_title(hit.id)} & self.gold for hit in hits)
         golds = [gold for gold in self.trace.question.golds if normalize_answer(gold) not in ("", "yes", "no")]
         return any(holds_value(hit.text, gold) for hit in hits for gold in golds) if golds else None
 
@@ -199,9 +205,9 @@ class Attribution:
         return f"Attribution({used} of {len(self.retrievals)} retrievals used; words: {counted})"
 
     def _repr_html_(self) -> str:
-        from dragin_lab.views.attribution import attribution
+        from dragin_lab.views.attribution import attribution_page
 
-        return attribution(self).html
+        return attribution_page(self).html
 
 
 def find_replaced(trace: Trace, step: Step) -> tuple[str, str]:
@@ -216,6 +222,25 @@ def find_replaced(trace: Trace, step: Step) -> tuple[str, str]:
     return before or cut_off(step), after or following[0].draft.text[: following[0].kept_end("draft") or 0].strip()
 
 
+def is_attributed(trace: Trace) -> bool:
+    """Whether a trace is attributed, as it is now."""
+    return trace.attributed is not None and trace.attributed.trace == trace.fingerprint
+
+
+def find_sources(trace: Trace, start: int, stop: int) -> list[Passage] | None:
+    """The passages that the answer's words between two characters come from; None where that was not measured."""
+    origin = next((one for one in origins(trace) if one.start <= start < one.stop), None)
+    if origin is None or not is_attributed(trace):
+        return None
+    words = Attribution(trace).words
+    source = "continuation" if origin.continuation is origin.step.continuation else "draft"
+    first, last = (place - origin.start + origin.at for place in (start, stop))
+    here = (words["step"] == origin.step.index + 1) & (words["source"] == source) & (words["mark"] == "passage")
+    mine = words[here & (words["start"] < last) & (words["stop"] > first)]
+    text = next(one for one in trace.attributed.texts if (one.step, one.source) == (origin.step.index, source))  # type: ignore[union-attr]
+    return [passage_at(trace, text.passages[number - 1]) for number in mine["passage"].unique()]
+
+
 def holds_value(text: str, value: str) -> bool:
     """Whether a value stands in a text as words of its own, in normal form."""
     return bool(inner := normalize_answer(value)) and f" {inner} " in f" {normalize_answer(text)} "
@@ -224,3 +249,8 @@ def holds_value(text: str, value: str) -> bool:
 def passage_at(trace: Trace, place: tuple[int, int]) -> Passage:
     """The passage of a (step, rank)."""
     return trace.steps[place[0]].passages[place[1]]
+
+
+def plain_title(title: str) -> str:
+    """A title without HTML's entities (HotpotQA's have some) and the quotation marks that other dumps write."""
+    return re.sub('["“”„‟«»]', "", fold_letters(unescape(title))).strip()

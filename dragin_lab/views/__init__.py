@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
-    "attribution": ("attribution",),
     "comparing": ("compare",),
     "episodes": ("attention", "selections", "timeline"),
     "pages": ("Page", "page"),

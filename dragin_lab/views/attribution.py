@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from dragin_lab.study.attribution import Attribution, holds_value
+from dragin_lab.study.attribution import Attribution, holds_value, is_attributed
 from dragin_lab.trace.kept import origins
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import theme
@@ -24,8 +25,7 @@ _COLOURS = 6  # of passages, after which they begin again; the number tells them
 
 def find_marks(trace: Trace) -> pd.DataFrame:
     """``Attribution.words`` of a trace; no rows where it is not attributed, or was changed since."""
-    known = trace.attributed is not None and trace.attributed.trace == trace.fingerprint
-    return Attribution(trace).words if known else pd.DataFrame()
+    return Attribution(trace).words if is_attributed(trace) else pd.DataFrame()
 
 
 def mark_word(word: Any) -> tuple[str, str]:
@@ -55,7 +55,7 @@ def attributed_words(trace: Trace) -> list[tuple[int, str]]:
     return marks
 
 
-def attribution(source: Attribution) -> Page:
+def attribution_page(source: Attribution) -> Page:
     """An attribution as a page: the answer's words by the passage that they come from, then what each passage gave."""
     trace, record = source.trace, source.record
     marks, used = source.words["mark"].value_counts(), int(source.retrievals["used"].sum())
@@ -148,6 +148,42 @@ def plot_attribution(source: Attribution) -> go.Figure:
         figure, source.trace.question.text + more, 340, barmode="relative", xaxis={"tickangle": -60, **ticks},
         yaxis_title="nats", legend=theme.BELOW, showlegend=True,
     )  # fmt: skip
+
+
+def draw_funnel(retrievals: pd.DataFrame, by: str) -> go.Figure:
+    """Where retrievals go: asked by each method (or data set), found, used, and part of a right answer (a Sankey)."""
+    states = {
+        "found": ("found", "not found", "found? unknown"),
+        "used": ("used", "not used", ""),
+        "right": ("right answer", "wrong answer", "no gold answer"),
+    }
+    rows = pd.DataFrame({by: retrievals[by].astype(str)})
+    for name, (yes, no, unknown) in states.items():
+        rows[name] = [unknown if pd.isna(value) else yes if value else no for value in retrievals[name]]
+    stages, groups = [by, *states], list(dict.fromkeys(rows[by]))
+    nodes = [(stage, value) for stage in stages for value in dict.fromkeys(rows[stage])]
+    links = pd.concat(
+        rows.groupby([by, one, other], sort=False).size().rename("n").rename_axis(["by", "one", "other"]).reset_index()
+        .assign(source=lambda f, s=one: [nodes.index((s, value)) for value in f["one"]],
+                target=lambda f, s=other: [nodes.index((s, value)) for value in f["other"]])
+        for one, other in pairwise(stages)
+    )  # fmt: skip
+    counts = [int((rows[stage] == value).sum()) for stage, value in nodes]
+    labels = [f"{theme.clip_label(value, 40)} {n}" for (_, value), n in zip(nodes, counts, strict=True)]
+    colours = [_fade(theme.COLOURS[groups.index(name) % len(theme.COLOURS)]) for name in links["by"]]
+    said = [f"{row.n} retrievals of {theme.label(row.by)}: {row.one} → {row.other}" for row in links.itertuples()]
+    figure = go.Figure(
+        go.Sankey(
+            node={"label": labels, "color": theme.GREY, "pad": 18, "hovertemplate": "%{label}<extra></extra>"},
+            link={"source": links["source"], "target": links["target"], "value": links["n"], "color": colours,
+                  "customdata": said, "hovertemplate": "%{customdata}<extra></extra>"},
+        )
+    )  # fmt: skip
+    return theme.finish(figure, f"{len(rows)} retrievals: asked, found, used, part of a right answer", 380)
+
+
+def _fade(colour: str) -> str:
+    return f"rgba({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))}, .45)"
 
 
 _SHAPES = ("", "/", "x", "-", "\\", "+")

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from dragin_lab.checks import several
 from dragin_lab.core.settings import title_setting
 from dragin_lab.errors import SettingError
+from dragin_lab.study.attribution import is_attributed
 from dragin_lab.study.truth import Count
 from dragin_lab.study.whatif import Outcome
 from dragin_lab.trace.kept import arrivals, before_after, mean_entropy, origins, with_passages
@@ -97,7 +98,7 @@ def draw_answer(shown: Trace, prefix: str) -> str:
     ]
     marks += attributed_words(shown)
     for origin in origins(shown):
-        if origin.with_passages and shown.attributed is None:
+        if origin.with_passages and not is_attributed(shown):
             marks += [(origin.start, '<span class="new">'), (origin.stop, "</span>")]
     for at, mark in sorted(marks, key=lambda pair: (pair[0], not pair[1].endswith("</span>"))):
         out += [str(esc(text[place:at])), mark]

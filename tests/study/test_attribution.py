@@ -156,7 +156,7 @@ def test_words_are_marked_by_the_passage_that_they_come_from() -> None:
 def test_gold_passages_say_whether_one_was_found() -> None:
     lab, trace = ask(WRONG)
     assert not lab.attribute(trace).retrievals["found"][0]
-    assert lab.attribute(trace, gold=["Title"]).retrievals["found"][0]
+    assert lab.attribute(trace, gold=["title"]).retrievals["found"][0]
     assert lab.attribute(replace(trace, question=dl.Question("q", QUESTION))).retrievals["found"].isna().all()
 
 
