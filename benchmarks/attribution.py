@@ -249,8 +249,8 @@ those holds the value, it is the named one for {{ share(one.alone.right, one.alo
 holds the value too, and {{ one.verdicts.get("another", 0) }} one that does not hold it.
 
 **What was taught is not called used.** {{ share(one.taught["not used"], one.taught.n) }} of the right values that
-the model was taught are from no passage. Of the {{ one.untaught.n }} that it was not taught, {{ one.untaught.gain }} gain at
-least 1 nat from passages; {{ one.untaught.known }} are known without any, as they stand in the answer already.
+the model was taught are from no passage. Of the {{ one.untaught.n }} that it was not taught,
+{{ one.untaught.gain }} gain at least 1 nat from passages; {{ one.untaught.known }} are known without any, as they stand in the answer already.
 
 **Writing again agrees.** {{ one.again.n }} words from a passage were written again, after the same text, without that
 passage: {{ one.again.named }} change. Without another passage of the same retrieval, {{ one.again.another }} change.
