@@ -53,7 +53,7 @@ def ask(lab: dl.Lab, questions: Any, method: Any) -> tuple[list[dl.Attribution],
 def hold_to_labels(attribution: dl.Attribution, facts: Any) -> list[dict[str, Any]]:
     """A row for each right value of a labelled fact that was written with its passage in view."""
     rows = []
-    for text, draft, _ in attribution._texts():
+    for text, draft, _ in attribution.texts():
         shown = [passage_at(attribution.trace, place) for place in text.passages]
         step = None if text.step is None else text.step + 1
         mine = attribution.tokens[(attribution.tokens["source"] == text.source)]
@@ -109,7 +109,7 @@ def write_again(lm: Any, attribution: dl.Attribution, most: int) -> list[tuple[b
 def renumbered(lm: Any, attribution: dl.Attribution) -> list[bool]:
     """Whether each token has the same mark where the passages that stay are numbered anew."""
     same = []
-    for text, draft, marks in attribution._texts():
+    for text, draft, marks in attribution.texts():
         place = next(one for one in list_texts(attribution.trace) if one[2] is draft)
         in_view = find_in_view(place[3], attribution.trace.steps) if text.passages else []
         if len(in_view) < 2:
@@ -250,7 +250,8 @@ holds the value too, and {{ one.verdicts.get("another", 0) }} one that does not 
 
 **What was taught is not called used.** {{ share(one.taught["not used"], one.taught.n) }} of the right values that
 the model was taught are from no passage. Of the {{ one.untaught.n }} that it was not taught,
-{{ one.untaught.gain }} gain at least 1 nat from passages; {{ one.untaught.known }} are known without any, as they stand in the answer already.
+{{ one.untaught.gain }} gain at least 1 nat from passages; {{ one.untaught.known }} are known without any, as they stand
+in the answer already.
 
 **Writing again agrees.** {{ one.again.n }} words from a passage were written again, after the same text, without that
 passage: {{ one.again.named }} change. Without another passage of the same retrieval, {{ one.again.another }} change.

@@ -59,7 +59,7 @@ class Attribution:
             raise SettingError("the trace was changed since it was attributed; call lab.attribute(trace) again")
         self.trace, self.record, self.gold = trace, trace.attributed, frozenset(map(plain_title, gold))
 
-    def _texts(self) -> Iterator[tuple[AttributedText, Draft, np.ndarray]]:
+    def texts(self) -> Iterator[tuple[AttributedText, Draft, np.ndarray]]:
         """Each text with its draft and the marks of its n tokens."""
         for text in self.record.texts:
             step = None if text.step is None else self.trace.steps[text.step]
@@ -77,7 +77,7 @@ class Attribution:
         what that passage gave (``passage 1`` …, nats) and the attention that it was paid (``attention 1`` …).
         """
         parts = []
-        for text, draft, marks in self._texts():
+        for text, draft, marks in self.texts():
             frame = self._name_marks(text, marks).assign(
                 index=range(len(marks)), word=draft.word_of_token[: len(marks)],
                 text=list(draft.tokens[: len(marks)]),
@@ -111,7 +111,7 @@ class Attribution:
         ``nats`` is what all passages gave to the token that marks it, ``sure`` whether that token was likely with them.
         """
         parts = []
-        for text, draft, marks in self._texts():
+        for text, draft, marks in self.texts():
             gain = text.with_all - text.without  # (n,)
             spans = [(w.start, min(w.stop, len(marks))) for w in draft.word_list if w.text and w.start < len(marks)]
             best = np.array([a + int(gain[a:b].argmax()) for a, b in spans], int)  # (w,)
