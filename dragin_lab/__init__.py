@@ -24,6 +24,7 @@ _NAMES = {
     "run.cluster": "Cluster",
     "lab": "Lab",
     "run.sweeps": "Sweep",
+    "study.attribution": "Attribution",
     "study.paper_tables": "table",
     "study.runs": "Runs",
     "study.spans": "Spans",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.catalog.by_name import restore_method
-from dragin_lab.checks import count, instance, several, shown
+from dragin_lab.checks import count, flag, instance, number, several, shown
 from dragin_lab.core.budget import NEVER, Threshold, find_threshold
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
@@ -34,6 +34,9 @@ from dragin_lab.run.cache import Cache, as_cache
 from dragin_lab.run.episodes import Stream, finish_stream, stream
 from dragin_lab.run.setup import Setup, as_method, check_arguments, is_engine, is_loaded, warn_of_almanac
 from dragin_lab.run.sweeps import Sweep, read_sweep, run_methods, sweep
+from dragin_lab.study.attribution import KNOWN, LEAST, Attribution
+from dragin_lab.study.funnel import attribute_run
+from dragin_lab.study.leaving_out import attribute as measure
 from dragin_lab.study.runs import Runs
 from dragin_lab.study.spans import Judged, Spans, judge
 from dragin_lab.text import without_secrets
@@ -281,6 +284,7 @@ class Lab(AbstractContextManager["Lab"]):
         traces: bool | None = None,
         progress: bool = True,
         fields: str | Mapping[str, str] | None = None,
+        attribute: bool = False,
     ) -> Runs:
         """Answer every question with every method, and record each answer in a run directory as soon as it is known.
 
@@ -295,6 +299,8 @@ class Lab(AbstractContextManager["Lab"]):
                 those of a finished run too, which are then answered again; False keeps none.
             progress: a bar on a terminal or in a notebook, plain lines elsewhere.
             fields: the columns of rows of questions, where they are not id, question and answer: "question=q,answer=a".
+            attribute: say of each retrieval whether it was used (``Lab.attribute``): in the kept traces, of a finished
+                run too, for ``Runs.retrievals`` and ``Runs.funnel``.
 
         Returns the ``Runs``. A folder that holds a part of this very run, of fewer questions too, is completed; what
         failed is tried again. An interrupt loses the episodes under way and nothing else.
@@ -307,7 +313,12 @@ class Lab(AbstractContextManager["Lab"]):
         given = several("methods", methods, Method | str, remedy, alone=True)
         chosen = [as_method(one, {}) for one in given]
         asked, setup = as_benchmark(questions, limit, fields), self.setup(*chosen)
-        return Runs(run_methods(setup, asked, chosen, output, progress, batch_size=batch_size, traces=traces))
+        if flag("attribute", attribute) and traces is False:
+            raise SettingError("attribute=True measures the traces that a run keeps; leave traces=False out")
+        records = run_methods(setup, asked, chosen, output, progress, batch_size=batch_size, traces=traces)
+        for record in records if attribute else ():
+            attribute_run(setup, record, progress)
+        return Runs(records)
 
     def sweep(
         self,
@@ -403,6 +414,40 @@ class Lab(AbstractContextManager["Lab"]):
         method = restore_method(instance("trace", trace, Trace, "give a Trace; Trace.load reads one").method, nlp)
         change = {"step": step, "token": token, "to": to, "source": source, "query": query, "passages": passages}
         return branch(self.setup(method), method, trace, retrieve=retrieve, **change)
+
+    def attribute(
+        self,
+        trace: Trace,
+        *,
+        known: float = KNOWN,
+        least: float = LEAST,
+        attention: bool = False,
+        effect: bool = False,
+        gold: Iterable[str] = (),
+        nlp: Any = None,
+    ) -> Attribution:
+        """Which words of an answer are from which passage: what each retrieval was good for, as an ``Attribution``.
+
+        Each text of the answer is scored again under every subset of the passages in view (``study.attribution``);
+        nothing is written. The trace keeps the result, and is saved with it.
+
+        Args:
+            trace: of this lab's model; one that was saved or kept by a run will do.
+            known: the probability without passages from which on a token counts as known, 0 to 1.
+            least: nats that passages have to give a token before it counts as theirs.
+            attention: measure attention where the trace has no rows: one forward more for each text.
+            effect: the F1 of each retrieval against its having found nothing: the episode once more for each.
+            gold: titles or ids of the passages that the question needs, where they are known.
+            nlp: the trace's pipeline, where it is not the default; for ``effect``.
+
+        Raises ``SettingError`` for a trace of another model, and a model that scores no given text.
+        """
+        instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
+        bounds = {"known": number("known", known, 0, 1), "least": number("least", least, 0)}
+        method = restore_method(trace.method, nlp) if effect else None
+        setup = self.setup() if method is None else self.setup(method)
+        trace.attributed = measure(setup, method, trace, attention=attention, effect=effect, **bounds)
+        return Attribution(trace, gold)
 
     def explore(self, question: str | Question = "", method: str = "dragin", **settings: Any) -> AskLive:
         """Type a question, watch its answer token by token, stop it by a button; ``.trace`` is there at any moment."""

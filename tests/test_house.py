@@ -73,6 +73,8 @@ UPWARD = {
     ("study.differing", "views.comparing"),
     ("study.differing", "views.differing"),
     ("study.runs", "views.results"),
+    ("study.attribution", "views.attribution"),
+    ("study.runs", "views.attribution"),
 }
 #: What may import torch or transformers at any depth.
 TORCH = ("engines/", "retrieval/dense")

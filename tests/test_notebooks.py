@@ -17,6 +17,7 @@ BOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = (
     "00_tour", "01_rind_heatmap", "02_qfs_selections", "03_threshold_sweep", "04_benchmarks",
     "05_your_model_and_passages", "06_your_own_trigger", "07_when_was_it_needed", "08_a_real_model",
+    "09_was_it_used",
 )  # fmt: skip
 #: Committed with its outputs and pictures, which GitHub shows (tools/gallery.py).
 EXECUTED = "00_tour"
@@ -138,10 +139,11 @@ def test_a_threshold_stands_beside_its_variant(path: Path) -> None:
                     assert names & {"variant", None}, ast.unparse(node)
 
 
-def test_the_recorded_traces_are_answers_of_one_model_to_the_last_notebooks_question() -> None:
-    (cell,) = parameters(nbformat.read(BOOKS[-1], as_version=4))
+def test_the_recorded_traces_are_answers_of_one_model_to_a_notebooks_question() -> None:
+    real = next(path for path in BOOKS if path.stem == "08_a_real_model")
+    (cell,) = parameters(nbformat.read(real, as_version=4))
     given = {line.targets[0].id: ast.literal_eval(line.value) for line in ast.parse(cell.source).body}  # type: ignore[attr-defined]
-    traces = [Trace.load(path) for path in (BOOKS[-1].parent / given["recorded"]).iterdir()]
+    traces = [Trace.load(path) for path in (real.parent / given["recorded"]).iterdir()]
     assert given["question"] in {trace.question.text for trace in traces}
     assert {trace.method["max_new_tokens"] for trace in traces} == {given["new_tokens"]}
     assert len({trace.provenance["model"] for trace in traces}) == 1

@@ -1,4 +1,4 @@
-"""Make the tables that notebooks 03, 04 and 07 read: Almanac's model on 50 questions of each benchmark.
+"""Make the tables that notebooks 03, 04, 07 and 09 read: Almanac's model on 50 questions of each benchmark.
 
     python -m tools.runs        # half an hour; the same command goes on where it stopped
 
@@ -43,6 +43,10 @@ def made(name: str, variant: str = "reference", **changes: Any) -> Method:
 #: The tables, with their benchmarks and methods.
 TABLES: dict[str, tuple[tuple[str, ...], list[Method]]] = {
     "methods": (BENCHMARKS, [*map(made, PAPERS), made("dragin", "paper"), made("flare", "paper")]),
+    "used": (
+        ("2wikimultihopqa",),
+        [made(name, "paper", label=name) for name in ("sr-rag", "fs-rag", "flare", "dragin")],
+    ),
     "thresholds": (("hotpotqa",), [made("dragin", threshold=theta, label=f"θ {theta:g}") for theta in THETAS]),
 }
 
@@ -66,7 +70,8 @@ def main() -> None:
     scores.to_csv(CORPORA / "almanac_facts.csv.gz", index=False, compression={"method": "gzip", "mtime": 0})
     for table, (benchmarks, methods) in TABLES.items():
         for name in benchmarks:
-            lab.run(f"almanac/{name}", methods, output=RUNS / table, limit=QUESTIONS, batch_size=BATCH)
+            options = {"limit": QUESTIONS, "batch_size": BATCH, "attribute": table == "used"}
+            lab.run(f"almanac/{name}", methods, output=RUNS / table, **options)
         print(dl.Runs.load(RUNS / table).save(CORPORA / f"almanac_{table}.zip"))
 
 

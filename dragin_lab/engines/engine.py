@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -106,6 +106,27 @@ class Engine:
     def force(self, request: Write) -> Draft:
         """The draft of a request whose ``prefix`` is the whole text."""
         return self.write(request)
+
+    def score_many(self, prompts: Sequence[Prompt], ids: Sequence[int]) -> np.ndarray:
+        """Log-probabilities of the same ids after each of several prompts (teacher forcing): (m, n) float32, nats.
+
+        One prompt after the other, by any engine that writes a given ``prefix``. Raises ``ModelError`` for no ids, for
+        what does not fit, and where the engine does not measure a given text.
+        """
+        given = tuple(map(int, ids))
+        if not given:
+            raise ModelError("there are no ids to score; give the ids of some text")
+        return self.read_scores(given, [self.force(Write(prompt, len(given), prefix=given)) for prompt in prompts])
+
+    def read_scores(self, ids: tuple[int, ...], drafts: Iterable[Draft]) -> np.ndarray:
+        """The log-probabilities (m, n) of drafts that are all to be ``ids``."""
+        drafts = list(drafts)
+        if any(tuple(one.ids.tolist()) != ids or not np.isfinite(one.logprob).all() for one in drafts):
+            raise ModelError(
+                f"{self.name} gives no log-probabilities of a text that is given to it; open the model in transformers "
+                "or llama.cpp, or on a server that echoes the log-probabilities of a prompt, as vLLM does"
+            )
+        return np.array([one.logprob for one in drafts], np.float32)
 
     def batch(self, size: int) -> Batch:
         """Drafts written side by side, at most ``size`` at once."""

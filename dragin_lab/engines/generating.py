@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 import transformers as tf
 from torch import Tensor
@@ -21,6 +22,7 @@ from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 from dragin_lab.core.scores import entropy
 from dragin_lab.engines.prefixes import open_cache, split_cache
 from dragin_lab.engines.writing import Writing, measure_logits
+from dragin_lab.trace.draft import common
 
 #: Settings of a generation config that are fixed here; ``_TokenChooser`` samples.
 _FIXED: dict[str, Any] = {
@@ -210,3 +212,25 @@ def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:
         generate_text(view, ids, lm.device, cache, left + 1, attention_mask=mask.to(lm.device), **options)
     for i, (one, start) in enumerate(zip(beside, starts, strict=True)):
         one.cache = None if one.complete or cache is None else split_cache(cache, i, start, lm.model.config)
+
+
+def score_texts(lm: Any, prompts: Sequence[list[int]], ends: Sequence[int], given: list[int]) -> np.ndarray:
+    """Log-probabilities (m, n) float32 of ids ``given`` (n) after each of m prompts, one forward for each.
+
+    What all of them begin with is read once, after what is kept of it up to one of its ``ends``. Side by side they
+    would be padded to the longest, which takes a processor twice as long.
+    """
+    takes, scored = inspect.signature(lm.model.forward).parameters, []
+    shared = min(common(prompts[0][:-1], prompt[:-1]) for prompt in prompts)
+    done, cache = lm.prefixes.find(prompts[0], [end for end in ends if end <= shared])
+    if shared > done:
+        cache = read_prefix(lm, prompts[0][:shared], cache)
+    tokens = torch.tensor(given, device=lm.device)[:, None]  # (n, 1)
+    inputs: dict[str, Any] = {"logits_to_keep": len(given)} if "logits_to_keep" in takes else {}
+    for prompt in prompts:
+        if cache is not None:
+            inputs[_name_of_cache(lm.model)] = open_cache(lm.model.config, [cache])
+        ids = torch.tensor([prompt[shared:] + given[:-1]], device=lm.device)
+        logits = lm.model(ids, use_cache=cache is not None, **inputs).logits[0, -len(given) :]  # (n, V)
+        scored.append(logits.float().log_softmax(-1).gather(1, tokens.to(logits.device))[:, 0].cpu().numpy())
+    return np.stack(scored)

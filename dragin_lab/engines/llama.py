@@ -28,7 +28,9 @@ from dragin_lab.engines.tap import choose_captured, choose_heads, choose_layer, 
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.writing import Writing, measure_logits
 from dragin_lab.errors import ModelError
-from dragin_lab.trace.trace import Draft
+from dragin_lab.trace.trace import Draft, Prompt
+
+BESIDE = 8  # prompts that one text is scored after at once
 
 
 class LlamaModel(Engine):
@@ -134,6 +136,20 @@ class LlamaModel(Engine):
                 one.add_token(token, [part[0].numpy() for part in measured], state=state)
             except Exception as error:  # noqa: BLE001 - of its ``Stop``; ends this draft alone
                 one.error = error
+
+    def score_many(self, prompts: Sequence[Prompt], ids: Sequence[int]) -> np.ndarray:
+        """As ``Engine.score_many``, ``BESIDE`` prompts at a time, each in a sequence of its own."""
+        if len(prompts) < 2 or not len(ids):
+            return super().score_many(prompts, ids)
+        given, drafts, batch = tuple(map(int, ids)), dict[int, Draft](), self.batch(min(len(prompts), BESIDE))
+        for number, prompt in enumerate(prompts):
+            batch.ask(number, Write(prompt, len(given), prefix=given))
+        while len(batch):
+            for number, draft in batch.step():
+                if isinstance(draft, Exception):
+                    raise draft
+                drafts[number] = draft
+        return self.read_scores(given, (drafts[number] for number in range(len(prompts))))
 
     def find_state(self, layer: int | str) -> str:
         """The node with a layer's hidden states; the last layer's are normed, as in transformers."""

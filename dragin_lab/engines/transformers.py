@@ -23,7 +23,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines import sources
 from dragin_lab.engines.check import Check, apply_checks, run_checks
 from dragin_lab.engines.engine import Engine, OnToken, restoring
-from dragin_lab.engines.generating import read_prefix, write_texts
+from dragin_lab.engines.generating import read_prefix, score_texts, write_texts
 from dragin_lab.engines.gguf import convert_gguf, find_gguf
 from dragin_lab.engines.prefixes import PARTS, Prefixes, batch_obstacle, find_ends, is_shareable
 from dragin_lab.engines.probe import Probed, probe_ids, reduce_logits, write_probe
@@ -281,6 +281,18 @@ class LanguageModel(Engine):
         ids, offsets = self.tokenizer.encode_prompt(request.prompt, self.name)
         given = list(request.prefix)
         return self.measure_text(ids, offsets, given, attention=request.attention, hidden=request.hidden)
+
+    def score_many(self, prompts: Sequence[Prompt], ids: Sequence[int]) -> np.ndarray:
+        """As ``Engine.score_many``; what all prompts begin with is read once."""
+        encoded = [self.tokenizer.encode_prompt(prompt, self.name) for prompt in prompts]
+        longest = max((len(text) for text, _ in encoded), default=0)
+        self.refuse_overrun(longest, len(ids))
+        rotated = self.rotary_switch is not None and longest + len(ids) > self.rotary_switch
+        if not self.shareable or rotated or len(prompts) < 2 or not len(ids):
+            return super().score_many(prompts, ids)
+        ends = find_ends(prompts[0], encoded[0][1], self.parts)
+        with self.in_use():
+            return score_texts(self, [text for text, _ in encoded], ends, list(map(int, ids)))
 
     def measure_text(
         self, prompt: list[int], offsets: np.ndarray, ids: list[int], attention: bool, hidden: int | str | None = None

@@ -74,6 +74,7 @@ class Prediction(TypedDict):
     window: NotRequired[dict[Literal["beyond", "passages", "exemplars"], Counted]]
     error: NotRequired[str]
     cause: NotRequired[tuple[str, str]]  # of ``study.causes``, kind and why; only in a zip, which has no traces
+    attributed: NotRequired[list[dict[str, Any]]]  # of ``study.attribution``, what each retrieval gave; only in a zip
 
 
 class Timing(TypedDict):
@@ -139,8 +140,8 @@ class RunRecord:
 
     ``config`` is ``run.json``, ``predictions`` the lines of ``predictions.jsonl``. A line that failed (``ended`` is
     "error") or has no gold answer has None for em, f1, precision and recall. ``timings`` are by question id. A run of
-    a zip has ``causes`` by question id, where it had any, and its ``folder`` is below the zip's path.
-    A copy is equal: it has the same settings and the same answers.
+    a zip has ``causes`` and ``attributed`` retrievals by question id, where it had any, and its ``folder`` is below
+    the zip's path. A copy is equal: it has the same settings and the same answers.
     """
 
     folder: Path = field(compare=False)
@@ -148,6 +149,7 @@ class RunRecord:
     predictions: list[Line]
     timings: dict[str, Line] = field(default_factory=dict, compare=False)
     causes: dict[str, tuple[str, str]] = field(default_factory=dict, compare=False)
+    attributed: dict[str, list[dict[str, Any]]] = field(default_factory=dict, compare=False)
     parts: tuple[Path, ...] = field(default=(), compare=False)  # the folders of the parts of a run that was shared out
 
     @property
@@ -206,7 +208,8 @@ def read_files(folder: Path, files: Path | zipfile.Path) -> RunRecord:
     config = read_config(files)
     lines, timings = read_lines(files / PREDICTIONS, Prediction), read_lines(files / TIMINGS, Timing)
     causes = {qid: line.pop("cause") for qid, line in lines.items() if "cause" in line}
-    return RunRecord(folder, config, list(lines.values()), timings, causes)
+    attributed = {qid: line.pop("attributed") for qid, line in lines.items() if "attributed" in line}
+    return RunRecord(folder, config, list(lines.values()), timings, causes, attributed)
 
 
 def read_config(folder: Path | zipfile.Path) -> dict[str, Any]:

@@ -20,7 +20,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from html import unescape
 from typing import Any
 
 from dragin_lab.almanac import AlmanacError, labels
@@ -28,8 +27,8 @@ from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.answers import normalize_answer
 from dragin_lab.data.datasets import gold_titles
 from dragin_lab.errors import DataError
+from dragin_lab.study.attribution import find_replaced, find_sources, holds_value, plain_title
 from dragin_lab.study.truth import StatedFact, find_facts
-from dragin_lab.text import fold_letters
 from dragin_lab.trace.kept import arrivals, origins
 from dragin_lab.trace.trace import Passage, Trace
 
@@ -43,6 +42,9 @@ CAUSES = {
     "retrieved too late": "the passage was found after the value had been written",
     "not found": "it searched, and the passage was not among those found",
     "misspelt": "the right value, misspelt",
+    "talked out of it": "the right value had been written, and was replaced by another from a passage",
+    "used, from another passage": "the passage stood in the prompt, and the value comes from another one",
+    "found and not used": "the passage stood in the prompt, and the value comes from no passage",
     "value not copied": "the passage stood in the prompt, and another value was written",
     "wrong conclusion": "the facts are right, the answer drawn from them is not",
     "cut by length": "the text ended before an answer came",
@@ -90,6 +92,11 @@ class Judge:
         """The labels of a question; None for another question of this id, such as one of an earlier edition."""
         labelled = self.labels.get(qid)
         return labelled if labelled is not None and labelled.question.strip() == question.strip() else None
+
+    def passages_of(self, qid: str, question: str) -> tuple[str, ...]:
+        """The ids or titles of the passages that a question needs, as far as they are known."""
+        labelled = self.label(qid, question)
+        return self.titles.get(qid, ()) if labelled is None else tuple(fact.passage for fact in labelled.facts)
 
     def cause(self, line: Mapping[str, Any], trace: Trace | None = None) -> Cause:
         """Why the answer of a prediction line is wrong; what needs its ``trace`` is "unknown" without one."""
@@ -162,7 +169,11 @@ def _judge_by_facts(view: _View, labelled: Labelled) -> Cause:
     in_view = view.passages_at(place)
     if _is_misspelt(value, fact.value, in_view):
         return Cause("misspelt", difference)
-    if fact.passage in {passage.id for passage in in_view}:
+    found = fact.passage in {passage.id for passage in in_view}
+    sources = find_sources(view.trace, place, in_trace(wrong.end))
+    if cause := _judge_sources(view, sources, difference, [fact.value], found, lambda one: one.id == fact.passage):
+        return cause
+    if found:
         return Cause("value not copied", f"{difference}, {_find_source(value, fact, in_view)}")
     return _judge_absence(view, lambda passage: passage.id == fact.passage, since, place, difference)
 
@@ -180,7 +191,7 @@ def _find_other_subject(text: str, since: int, fact: Fact, labelled: Labelled) -
 
 def _find_source(value: str, fact: Fact, in_view: Sequence[Passage]) -> str:
     """Where a wrong value is from."""
-    holding = [passage for passage in in_view if _holds_value(passage.text, value)]
+    holding = [passage for passage in in_view if holds_value(passage.text, value)]
     if own := [passage for passage in holding if passage.id == fact.passage]:
         return f"which stands in the same passage ({own[0].title!r})"
     if holding:
@@ -208,7 +219,7 @@ def _is_misspelt(value: str, right: str, in_view: Sequence[Passage]) -> bool:
     if len(ours) != len(wanted) or ours == wanted or any(map(str.isdigit, ours)):
         return False
     alike = (difflib.SequenceMatcher(None, a, b).ratio() for a, b in zip(ours, wanted, strict=True))
-    return all(ratio >= ALIKE for ratio in alike) and not any(_holds_value(passage.text, value) for passage in in_view)
+    return all(ratio >= ALIKE for ratio in alike) and not any(holds_value(passage.text, value) for passage in in_view)
 
 
 # -- gold titles, or the gold answer alone ----------------------------------------------------------------------------
@@ -220,28 +231,62 @@ def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str]
     difference = f"{answer[:60]!r}, not {golds[0][:60]!r}"
     if any(_is_misspelt(answer, gold, view.passages_at(len(text) - 1)) for gold in golds):
         return Cause("misspelt", difference)
-    if not closed and any(_holds_value(text, gold) for gold in golds):
+    if not closed and any(holds_value(text, gold) for gold in golds):
         return Cause("wrong conclusion", f"the text says {golds[0]!r}, the answer is {answer[:60]!r}")
     passages = [passage for _, step in view.arrivals for passage in step.passages]
-    found = {_plain_title(passage.title) for passage in passages}
-    lacking = [title for title in titles if _plain_title(title) not in found]
+    place = text.find(answer) if answer and not closed else -1
+    sources = None if place < 0 else find_sources(view.trace, place, place + len(answer))
+    plain, in_view = set(map(plain_title, titles)), view.passages_at(max(place, 0))
+
+    def is_gold(one: Passage) -> bool:
+        return plain_title(one.title) in plain or any(holds_value(one.text, gold) for gold in golds)
+
+    if cause := _judge_sources(view, sources, difference, golds, any(map(is_gold, in_view)), is_gold):
+        return cause
+    found = {plain_title(passage.title) for passage in passages}
+    lacking = [title for title in titles if plain_title(title) not in found]
     if titles and not lacking:
         return Cause("value not copied", f"{difference}; all {len(titles)} gold passages were found")
     if titles:
         what = f"{difference}; gold passage {lacking[0]!r}"
         return _judge_absence(
-            view, lambda passage: _plain_title(passage.title) == _plain_title(lacking[0]), 0, len(text), what
+            view, lambda passage: plain_title(passage.title) == plain_title(lacking[0]), 0, len(text), what
         )
     if not view.arrivals:
         return Cause("never retrieved", difference)
     if closed:
         return Cause("unknown", f"{difference}; the facts this question needs are not labelled")
-    holding = [passage for passage in passages if any(_holds_value(passage.text, gold) for gold in golds)]
+    holding = [passage for passage in passages if any(holds_value(passage.text, gold) for gold in golds)]
     if holding:
         return Cause(
             "value not copied", f"{difference}, which stands in the passage {holding[0].title!r} that was found"
         )
     return Cause("not found", f"{difference}; no passage found holds it")
+
+
+def _judge_sources(
+    view: _View,
+    sources: Sequence[Passage] | None,
+    difference: str,
+    right: Sequence[str],
+    found: bool,
+    is_gold: Callable[[Passage], bool],
+) -> Cause | None:
+    """What an attributed trace adds: the passages that a wrong value comes from; None where that decides nothing.
+
+    ``right`` are the values that would have been right, ``found`` whether a passage ``is_gold`` was in view.
+    """
+    if sources is None:
+        return None
+    for step in view.trace.steps if sources else ():
+        before, after = find_replaced(view.trace, step) if step.query is not None else ("", "")
+        if any(holds_value(before, one) for one in right) and not any(holds_value(after, one) for one in right):
+            return Cause("talked out of it", f"{difference}, from {sources[0].title!r}; before it had {right[0]!r}")
+    if found and not sources:
+        return Cause("found and not used", f"{difference}, which comes from no passage")
+    if found and not any(map(is_gold, sources)):
+        return Cause("used, from another passage", f"{difference}, from the passage {sources[0].title!r}")
+    return None
 
 
 # -- what both ask ----------------------------------------------------------------------------------------------------
@@ -257,13 +302,3 @@ def _judge_absence(view: _View, wanted: Callable[[Passage], bool], since: int, p
         gone = f"; retrieval {number} had found it, and it was in view no more" if number is not None else ""
         return Cause("not looked up" if view.arrivals else "never retrieved", f"{difference}{gone}")
     return Cause("not found", f"{difference}; asked {queries[-1][:80]!r}")
-
-
-def _plain_title(title: str) -> str:
-    """A title without HTML's entities (HotpotQA's have some) and the quotation marks that other dumps write."""
-    return re.sub('["“”„‟«»]', "", fold_letters(unescape(title))).strip()
-
-
-def _holds_value(text: str, value: str) -> bool:
-    """Whether a value stands in a text as words of its own, in normal form."""
-    return bool(inner := normalize_answer(value)) and f" {inner} " in f" {normalize_answer(text)} "

@@ -42,6 +42,7 @@ from dragin_lab.study.conditions import (
     remark_selection,
 )
 from dragin_lab.study.differing import Difference, read_difference
+from dragin_lab.study.funnel import attributed_rows, count_funnel, list_retrievals
 from dragin_lab.study.statistics import paired_all
 from dragin_lab.study.table import means_table
 from dragin_lab.trace.trace import Trace
@@ -227,6 +228,31 @@ class Runs:
         table.attrs["notes"] = compared.about
         return table
 
+    @cached_property
+    def retrievals(self) -> pd.DataFrame:
+        """One row per retrieval of the attributed answers (pandas.DataFrame): was it needed, found, used?
+
+        dataset, qid, method, question, answer, right, and the columns of ``Attribution.retrievals``; ``found`` goes by
+        the labelled passages or gold titles where they are known, else by the gold answers. Raises ``SettingError``
+        where no answer is attributed: ``lab.run(..., attribute=True)`` does it.
+        """
+        return list_retrievals(self)
+
+    def funnel_table(self, by: str = "method") -> pd.DataFrame:
+        """How many retrievals were asked for, found, used, and part of a right answer (pandas.DataFrame).
+
+        ``found``, ``used`` and ``lost`` are shares: of those known, of all, and of those that replaced a text (which
+        held a gold answer, while what came instead does not). ``retrievals a used one`` and ``tokens a used one`` are
+        what one costs that was used. ``by`` is "method" or "dataset".
+        """
+        return count_funnel(self.retrievals, self.outcomes, choice("by", by, ("method", "dataset")))
+
+    def funnel(self, by: str = "method") -> Any:
+        """Asked, found, used, right: where retrievals go (plotly, a Sankey diagram); see ``funnel_table``."""
+        from dragin_lab.views.attribution import draw_funnel  # a door that goes up
+
+        return draw_funnel(self.retrievals, choice("by", by, ("method", "dataset")))
+
     def where(self, expression: str) -> Runs:
         """The same runs on the questions of the rows for which a pandas expression over ``questions`` is true.
 
@@ -312,7 +338,9 @@ class Runs:
         record, lines = self._by[dataset, name], self.lines(dataset, name)
         timings = {qid: line for qid, line in record.timings.items() if qid in lines}
         causes = {qid: (x.kind, x.why) for qid in lines if (x := self.cause(qid, name, dataset)) is not None}
-        return replace(record, predictions=list(lines.values()), timings=timings, causes=causes)
+        given = {qid: rows for qid in lines if (rows := attributed_rows(self, record, qid)) is not None}
+        parts: dict[str, Any] = {"timings": timings, "causes": causes, "attributed": given}
+        return replace(record, predictions=list(lines.values()), **parts)
 
     def __repr__(self) -> str:
         asked = sum(map(len, self.compared("all").asked.values()))

@@ -237,3 +237,28 @@ class Parting:
         step = "answer" if self.step is None else f"step {self.step + 1}"
         place = "" if self.token is None else f", token {self.token + 1}"
         return f"{step}{place}: {self.kind} {self.before!r} → {self.after!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class AttributedText:
+    """What the k passages in view gave to the first n tokens of a text, those that were kept."""
+
+    step: int | None  # its position in ``Trace.steps``; None of the extraction
+    source: str  # "draft", "continuation" or "extraction"
+    passages: tuple[tuple[int, int], ...]  # k, as the prompt has them: the position of the step that found it, its rank
+    with_all: np.ndarray  # (n,) float32, nats, log-probability with all of them in view
+    without: np.ndarray  # (n,) float32, nats, with none
+    nats: np.ndarray  # (n, k) float32, what each gave of the difference
+    attention: np.ndarray  # (n, k) float32, paid where the token was written, the mean over heads; NaN: not measured
+    exact: bool = True  # Shapley values; False: the cost of leaving each out, which need not add up
+
+
+@dataclass(frozen=True, eq=False)
+class Attributed:
+    """What retrievals gave to an episode (``study.attribution``), and the bounds of its marks."""
+
+    trace: str  # ``Trace.fingerprint`` of the trace that it was computed for
+    known: float  # probability without passages from which on a token counts as known
+    least: float  # nats that passages have to give before it counts as theirs
+    texts: tuple[AttributedText, ...]
+    effects: tuple[tuple[int, float], ...] = ()  # the position of a step, and F1 minus F1 had it found nothing

@@ -14,7 +14,7 @@ from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.frames import retrieval_table, token_table, trace_diff
-from dragin_lab.trace.records import Decision, Parting, Passage, Prompt, Query, Question, Step, Words
+from dragin_lab.trace.records import Attributed, Decision, Parting, Passage, Prompt, Query, Question, Step, Words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +41,7 @@ class Trace:
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     parting: Parting | None = None  # where it parts from another trace, of a branch (``Lab.branch``)
+    attributed: Attributed | None = None  # what its retrievals gave, once ``Lab.attribute`` has measured it
 
     @property
     def fingerprint(self) -> str:

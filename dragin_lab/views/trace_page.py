@@ -17,11 +17,13 @@ from markupsafe import Markup
 from dragin_lab.checks import several
 from dragin_lab.core.settings import title_setting
 from dragin_lab.errors import SettingError
+from dragin_lab.study.attribution import is_attributed
 from dragin_lab.study.truth import Count
 from dragin_lab.study.whatif import Outcome
 from dragin_lab.trace.kept import arrivals, before_after, mean_entropy, origins, with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace
 from dragin_lab.views import facts
+from dragin_lab.views.attribution import attributed_words
 from dragin_lab.views.facts import clip, clip_html, count, esc, num
 from dragin_lab.views.pages import Page, open_trace, render
 from dragin_lab.views.rows import unit_of
@@ -94,10 +96,11 @@ def draw_answer(shown: Trace, prefix: str) -> str:
     marks = [
         (at, f'<a class="tag ok" href="#{prefix}-s{s.index + 1}">◆ {s.index + 1}</a>') for at, s in arrivals(shown)
     ]
+    marks += attributed_words(shown)
     for origin in origins(shown):
-        if origin.with_passages:
+        if origin.with_passages and not is_attributed(shown):
             marks += [(origin.start, '<span class="new">'), (origin.stop, "</span>")]
-    for at, mark in sorted(marks, key=lambda pair: (pair[0], pair[1] != "</span>")):
+    for at, mark in sorted(marks, key=lambda pair: (pair[0], not pair[1].endswith("</span>"))):
         out += [str(esc(text[place:at])), mark]
         place = max(place, at)
     return "".join([*out, str(clip_html(text[place:], 20_000))]) or '<span class="soft">nothing written yet</span>'

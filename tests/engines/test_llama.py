@@ -123,6 +123,12 @@ def test_a_given_text_is_scored_as_in_transformers(lab: dl.Lab) -> None:
     text = " The director of the film is not known."
     close(lab.model.score(PROMPT, text, attention=True, hidden=2),
           almanac().score(PROMPT, text, attention=True, hidden=2), within=1e-3)  # fmt: skip
+    prompts, ids = (
+        [PROMPT, Prompt("Context:\nA film.\n" + PROMPT.text)],
+        almanac().tokenizer.encode(text, special=False),
+    )
+    ours, theirs = (lm.score_many(prompts, ids) for lm in (lab.model, almanac()))
+    np.testing.assert_allclose(ours, theirs, atol=1e-3)
 
 
 def test_drafts_of_every_kind_have_them_side_by_side(lab: dl.Lab) -> None:

@@ -197,6 +197,8 @@ def test_without_hidden_states_there_are_probabilities_and_no_entropies(asking: 
     ours, theirs = (lm.score(PROMPT, " The river is wide.") for lm in (lab.model, almanac))
     assert (ours.ids.tolist(), ours.stopped) == (theirs.ids.tolist(), "forced")
     np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-4)
+    prompts, ids = [PROMPT, Prompt("A film.\n" + PROMPT.text)], ours.ids.tolist()
+    np.testing.assert_allclose(lab.model.score_many(prompts, ids), almanac.score_many(prompts, ids), atol=1e-4)
     with pytest.raises(ModelError, match="ServerModel has no generate"), dl.capture(lab.model):
         pass
     with pytest.raises(SettingError, match=r"looks at attention, and tiny has none; .*extract_hidden_states"):

@@ -166,7 +166,7 @@ def test_another_reason_for_the_same_decision_does_not_hide_later_steps() -> Non
     assert paths == ["step 1.decision.reason", "step 2.decision.reason", "step 2.kept"]
 
 
-WHOLE = sorted({f.name for f in fields(Trace)} - {"steps", "seconds", "parting", "extraction"})
+WHOLE = sorted({f.name for f in fields(Trace)} - {"steps", "seconds", "parting", "extraction", "attributed"})
 
 
 @pytest.mark.parametrize("name", WHOLE)

@@ -1,0 +1,47 @@
+"""One text scored after several prompts is scored as after each of them."""
+
+from __future__ import annotations
+
+import lm_tiny
+import numpy as np
+import pytest
+from lm_tiny import tiny
+from scripted import Parrot
+
+from dragin_lab.core.episode import Write
+from dragin_lab.engines.engine import Engine
+from dragin_lab.errors import ModelError
+from dragin_lab.trace.trace import Draft, Prompt
+
+PROMPTS = [Prompt(lm_tiny.PROMPT + text, {"exemplars": (0, 20)}) for text in ("", " The end.", " The river. The end.")]
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2"])
+def test_what_prompts_begin_with_is_read_once_and_changes_nothing(kind: str) -> None:
+    lm = tiny(kind)
+    ids = lm.write(Write(PROMPTS[0], 9)).ids.tolist()
+    scores = lm.score_many(PROMPTS, ids)
+    assert scores.shape == (3, 9)
+    np.testing.assert_allclose(scores, Engine.score_many(lm, PROMPTS, ids), atol=1e-4)
+    np.testing.assert_allclose(scores[0], lm.write(Write(PROMPTS[0], 9)).logprob, atol=1e-4)
+
+
+def test_an_engine_of_ones_own_scores_one_by_one() -> None:
+    parrot = Parrot()
+    assert parrot.score_many([Prompt("Who?"), Prompt("When?")], parrot.says[:3]).shape == (2, 3)
+
+
+class Deaf(Parrot):
+    """Writes what it likes, whatever is given."""
+
+    name = "deaf"
+
+    def force(self, request: Write) -> Draft:
+        return self.write(Write(request.prompt, request.max_new_tokens))
+
+
+def test_an_engine_that_does_not_measure_a_given_text_is_refused_by_name() -> None:
+    with pytest.raises(ModelError, match="deaf gives no log-probabilities of a text that is given"):
+        Deaf().score_many([Prompt("Who?")], [5, 6])
+    with pytest.raises(ModelError, match="no ids to score"):
+        Deaf().score_many([Prompt("Who?")], [])

@@ -1,0 +1,285 @@
+"""Which words come from which passage: the equations, what was in view, and what a trace keeps of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from math import factorial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scripted import Parrot, ScriptedRetriever
+
+import dragin_lab as dl
+from dragin_lab.core.episode import Write
+from dragin_lab.errors import SettingError
+from dragin_lab.study.attribution import find_replaced, mark_tokens
+from dragin_lab.study.leaving_out import find_in_view, leave_out, list_subsets, shapley
+from dragin_lab.trace.records import AttributedText, Prompt
+from dragin_lab.trace.trace import Draft, Passage
+
+QUESTION = "Who made the thing?"
+WRONG, RIGHT, OTHER = "Ida Moe made it.", "Bo Ek made the thing.", "Nobody made it."
+
+
+class Reader(Parrot):
+    """Is sure of small words, and of names that stand in its prompt before the question."""
+
+    name = "reader"
+
+    def measure(self, request: Write, ids: list[int]) -> Draft:
+        draft, read = super().measure(request, ids), request.prompt.text.partition(QUESTION)[0]
+        words = [piece.strip("▁") for piece in draft.pieces]
+        sure = np.array([0.9 if not word.istitle() or word in read else 0.01 for word in words])
+        return replace(draft, logprob=np.log(sure))
+
+
+def ask(*passages: str, method: str = "sr-rag", says: str = "", template: Any = None, **settings: Any) -> Any:
+    """The lab, and the trace of a question that finds these passages."""
+    model = Reader(says or " It is by Bo Ek. So the answer is Bo Ek.")
+    lab = dl.Lab(model, exemplars=template, retriever=ScriptedRetriever(*passages))
+    return lab, lab.ask(QUESTION, method, gold="Bo Ek", top_k=max(len(passages), 1), **settings)
+
+
+def marked(attribution: dl.Attribution) -> str:
+    shown = {"known": "", "guess": "~"}
+    words = attribution.words.itertuples()
+    return " ".join(word.word + shown.get(word.mark, f"[{word.passage}]") for word in words)
+
+
+# -- the equations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 3, 4])
+def test_shapley_values_are_the_mean_over_all_orders_and_add_up(k: int) -> None:
+    value = np.random.default_rng(k).normal(size=(2**k, 5))
+    mean = np.zeros((k, 5))
+    for order in permutations(range(k)):
+        there = 0
+        for i in order:
+            mean[i] += (value[there | 1 << i] - value[there]) / factorial(k)
+            there |= 1 << i
+    np.testing.assert_allclose(shapley(value), mean, atol=1e-12)
+    np.testing.assert_allclose(shapley(value).sum(0), value[-1] - value[0], atol=1e-12)
+    assert list_subsets(k).sum(1).tolist() == [number.bit_count() for number in range(2**k)]
+
+
+def test_a_token_is_known_from_a_passage_or_a_guess() -> None:
+    p_with, without = np.log([0.9, 0.9, 0.3, 0.3, 0.9]), np.log([0.5, 0.4, 0.2, 0.01, 0.01])
+    nats = np.array([[0, 1], [0, 1], [0, 1], [3, 2], [2, 1]], float)
+    text = AttributedText(0, "draft", ((0, 0), (0, 1)), p_with, without, nats, nats)
+    assert mark_tokens(text, np.eye(2), 0.5, 1.0).tolist() == [-1, 0, 0, 1, 1]
+    alone = AttributedText(0, "draft", (), p_with, p_with, nats[:, :0], nats[:, :0])
+    assert mark_tokens(alone, np.zeros((0, 0)), 0.5, 1.0).tolist() == [-1, -1, 0, 0, -1]
+
+
+# -- what was in view -------------------------------------------------------------------------------------------------
+
+
+def test_a_passage_that_is_left_out_leaves_the_others_their_numbers() -> None:
+    _, trace = ask(WRONG, RIGHT, OTHER)
+    step = trace.steps[0]
+    in_view = find_in_view(step.passages_prompt, trace.steps)
+    assert [place for place, _ in in_view] == [(0, 0), (0, 1), (0, 2)]
+    rest = leave_out(step.passages_prompt, [in_view[0][1], in_view[2][1]])
+    assert rest.part("passages") == f"[2] {RIGHT}\n"
+    assert (rest.part("question"), rest.text[-len("Answer:") :]) == (QUESTION, "Answer:")
+    none = leave_out(step.passages_prompt, [span for _, span in in_view])
+    assert "passages" not in none.spans
+    assert "Context:\nAnswer in the same format" in none.text
+
+
+def after(question: str, passages: Any, tail: str) -> str:
+    """A layout of one's own, with the passages behind the question, the best last."""
+    return f"{question}\n{' / '.join(p.text for p in reversed(passages or ()))}\nAnswer:{tail}"
+
+
+@pytest.mark.parametrize("layout", ["dragin", "flare", "chat", after])
+def test_passages_are_found_in_every_layout(layout: Any) -> None:
+    lab, trace = ask(WRONG, RIGHT, template=dl.PromptTemplate(layout=layout))
+    (text,) = lab.attribute(trace).record.texts
+    assert sorted(text.passages) == [(0, 0), (0, 1)]
+    assert text.nats.shape[1] == 2
+
+
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+@pytest.mark.parametrize("name", ["sr-rag", "fs-rag", "flare", "dragin"])
+def test_both_variants_are_attributed(name: str, variant: str) -> None:
+    lab, trace = ask(WRONG, RIGHT, OTHER, method=name, variant=variant)
+    attribution = lab.attribute(trace)
+    used = attribution.tokens[attribution.tokens["mark"] == "passage"]
+    assert set(used["passage"]) <= {2}
+    assert attribution.retrievals["used"].any() == (len(used) > 0)
+    gain = np.log((attribution.tokens["p_with"] / attribution.tokens["p_without"]).astype(float))
+    sums = attribution.tokens.filter(regex="^passage ").sum(axis=1)
+    np.testing.assert_allclose(sums, gain, atol=1e-5)
+
+
+def test_passages_in_the_text_are_left_out_there() -> None:
+    """Search-R1: what was searched for stands in the answer, and stays there for the next search."""
+    says = " <search> the thing </search> It is by Bo Ek. So the answer is Bo Ek."
+    _, trace = ask(WRONG, RIGHT, method="search-r1", says=says, max_new_tokens=60)
+    prompt = trace.steps[-1].prompt if trace.extraction_prompt is None else trace.extraction_prompt
+    in_view = find_in_view(prompt, trace.steps)
+    assert len(in_view) == 2 * sum(step.query is not None and bool(step.passages) for step in trace.steps)
+    rest = leave_out(prompt, [span for (_, rank), span in in_view if rank == 0])
+    assert WRONG not in rest.text
+    assert f"Doc 2(Title: title) {RIGHT}" in rest.text
+
+
+def test_what_a_window_dropped_was_not_in_view() -> None:
+    model = Reader()
+    model.context_window = 60
+    lab = dl.Lab(model, exemplars=dl.PromptTemplate(), retriever=ScriptedRetriever(WRONG, RIGHT * 9, OTHER))
+    trace = lab.ask(QUESTION, "sr-rag", max_new_tokens=20)
+    assert trace.lost["passages"]
+    attribution = lab.attribute(trace)
+    assert attribution.passages["rank"].tolist() == [1]
+    assert (attribution.words["mark"] != "passage").all()
+
+
+# -- marks ------------------------------------------------------------------------------------------------------------
+
+
+def test_words_are_marked_by_the_passage_that_they_come_from() -> None:
+    lab, trace = ask(WRONG, RIGHT, OTHER)
+    attribution = lab.attribute(trace)
+    assert marked(attribution) == "It~ is by Bo[2] Ek.[2] So~ the answer is Bo[2] Ek.[2]"
+    row = attribution.retrievals.iloc[0]
+    assert (row["found"], row["used"], row["which"], row["words"]) == (True, True, 2, 4)
+    assert "2 guess" in repr(attribution)
+    assert attribution.passages["words"].tolist() == ["", "Bo Ek. Bo Ek.", ""]
+
+
+def test_gold_passages_say_whether_one_was_found() -> None:
+    lab, trace = ask(WRONG)
+    assert not lab.attribute(trace).retrievals["found"][0]
+    assert lab.attribute(trace, gold=["title"]).retrievals["found"][0]
+    assert lab.attribute(replace(trace, question=dl.Question("q", QUESTION))).retrievals["found"].isna().all()
+
+
+def test_without_a_passage_there_are_known_words_and_guesses() -> None:
+    lab, trace = ask(method="wo-rag")
+    assert marked(lab.attribute(trace)) == "It~ is by Bo~ Ek.~ So~ the answer is Bo~ Ek.~"
+    assert lab.attribute(trace).retrievals.empty
+    nothing = dl.Lab(Reader(), retriever=lambda query, k: [])
+    attribution = nothing.attribute(nothing.ask(QUESTION, "sr-rag"))
+    assert attribution.retrievals[["used", "words"]].to_numpy().tolist() == [[False, 0]]
+    assert attribution.retrievals["which"].isna().all()
+
+
+def test_one_passage_is_all_the_difference() -> None:
+    lab, trace = ask(RIGHT)
+    tokens = lab.attribute(trace).tokens
+    assert tokens["passage 1"].max() == pytest.approx(np.log(90), abs=1e-5)
+
+
+def test_more_than_five_are_left_out_one_by_one() -> None:
+    others = [f"Nothing {word}." for word in ("a", "b", "c", "d", "e")]
+    lab, trace = ask(RIGHT, *others)
+    (text,) = lab.attribute(trace).record.texts
+    assert (text.exact, text.nats.shape[1]) == (False, 6)
+    assert "Bo[1] Ek.[1]" in marked(dl.Attribution(trace))
+
+
+def test_passages_of_equal_text_share_what_they_gave() -> None:
+    lab, trace = ask(RIGHT, WRONG, RIGHT)
+    attribution = lab.attribute(trace)
+    assert attribution.tokens["passage 1"].tolist() == attribution.tokens["passage 3"].tolist()
+    assert "Bo[1]" in marked(attribution)
+    assert attribution.passages["same as"].fillna(0).tolist() == [0, 0, 1]
+
+
+def test_only_what_was_kept_is_attributed() -> None:
+    """Behind the answer's line the model begins another example."""
+    says = " It is by Bo Ek. So the answer is Bo Ek.\nQuestion: Who is Ida?"
+    lab, trace = ask(RIGHT, says=says)
+    assert trace.text.strip().endswith("So the answer is Bo Ek.")
+    assert marked(lab.attribute(trace)).endswith("Bo[1] Ek.[1]")
+
+
+@pytest.mark.parametrize("says", ["It is by Bo Ek.", "\nIt is by Bo Ek."])
+def test_the_very_ids_are_scored(says: str) -> None:
+    """A text without a space before it would merge with the prompt."""
+    lab, trace = ask(RIGHT, says=says)
+    (first, *rest) = lab.attribute(trace).record.texts
+    np.testing.assert_allclose(first.with_all, trace.steps[0].continuation.logprob[: len(first.with_all)], atol=1e-5)
+    assert [text.source for text in rest] == ["extraction"]
+
+
+# -- what a trace keeps -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slim", [False, True])
+def test_a_saved_trace_keeps_its_attribution(slim: bool, tmp_path: Path) -> None:
+    from dragin_lab.trace.file import save_trace
+
+    lab, trace = ask(WRONG, RIGHT)
+    before = lab.attribute(trace, known=0.6)
+    again = dl.Attribution(dl.Trace.load(save_trace(trace, tmp_path / "t.trace", slim=slim)))
+    assert again.record.known == 0.6
+    assert again.tokens.equals(before.tokens)
+    assert again.retrievals.equals(before.retrievals)
+
+
+def test_an_attribution_belongs_to_its_trace() -> None:
+    lab, trace = ask(WRONG, RIGHT)
+    with pytest.raises(SettingError, match=r"not attributed; lab\.attribute"):
+        dl.Attribution(trace)
+    lab.attribute(trace)
+    with pytest.raises(SettingError, match="was changed since"):
+        dl.Attribution(replace(trace, steps=[]))
+    assert lab.branch(trace, step=1, passages=[WRONG]).attributed is None
+
+
+class Other(Reader):
+    """Another model: sure of everything."""
+
+    def measure(self, request: Write, ids: list[int]) -> Draft:
+        draft = super().measure(request, ids)
+        return replace(draft, logprob=np.log(np.full(len(ids), 0.9)))
+
+
+def test_another_model_and_one_that_scores_nothing_are_refused() -> None:
+    _, trace = ask(WRONG, OTHER)
+    with pytest.raises(SettingError, match=r"'It' .* 0\.900 under this lab's model, and 0\.010"):
+        dl.Lab(Other(), retriever=ScriptedRetriever()).attribute(trace)
+
+    class Bare:
+        name, tokenizer, write = "bare", None, None
+
+    with pytest.raises(SettingError, match="bare scores no given text"):
+        dl.Lab(Bare(), retriever=ScriptedRetriever()).attribute(trace)
+    with pytest.raises(SettingError, match="known=2 is out of range"):
+        ask(WRONG)[0].attribute(trace, known=2)
+
+
+def test_attention_is_seen_beside_it() -> None:
+    lab, trace = ask(WRONG, RIGHT)
+    assert lab.attribute(trace).tokens["attention 1"].isna().all()
+    paid = lab.attribute(trace, attention=True).tokens[["attention 1", "attention 2"]]
+    assert ((paid > 0) & (paid < 1)).all(axis=None)
+
+
+def test_an_effect_is_the_score_against_having_found_nothing() -> None:
+    lab, trace = ask(WRONG, RIGHT)
+    assert lab.attribute(trace, effect=True).retrievals["effect"].tolist() == [0.0]  # it says the same
+    assert lab.attribute(trace).retrievals["effect"].isna().all()
+
+
+def test_what_a_retrieval_replaced() -> None:
+    lab, trace = ask(WRONG, method="flare", threshold=0.5)
+    step = next(step for step in trace.steps if step.draft is not None and step.continuation is not None)
+    assert find_replaced(trace, step) == ("It is by Bo Ek.", "It is by Bo Ek.")
+    row = lab.attribute(trace).retrievals.set_index("step").loc[step.index + 1]
+    assert (row["thrown away"], row["lost"]) == ("It is by Bo Ek.", False)
+
+
+def test_a_piece_that_stands_twice_is_one_passage_each() -> None:
+    first, second = (Passage(str(i), "t", "Same.") for i in range(2))
+    prompt = Prompt("[1] Same.\n[2] Same.\n[1] Same. Question?", {"passages": (0, 20), "question": (20, 40)})
+    _, trace = ask(WRONG)
+    steps = [replace(trace.steps[0], passages=(first, second))]
+    assert [place for place, _ in find_in_view(prompt, steps)] == [(0, 1), (0, 0)]
