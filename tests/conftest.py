@@ -35,12 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Properties are tried on few examples in the quick tier and on many in the slow one, always on the same."""
+    """Properties are tried on many examples in the slow tier and on few in the others, always on the same."""
     # A busy machine is no failure, so neither an example's time nor that of drawing it is.
     unhurried: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
     settings.register_profile("quick", derandomize=True, max_examples=30, **unhurried)
     settings.register_profile("slow", derandomize=True, max_examples=200, **unhurried)
-    settings.load_profile("quick" if config.getoption("--tier") == "quick" else "slow")
+    settings.load_profile("slow" if config.getoption("--tier") == "slow" else "quick")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -82,10 +82,11 @@ def test_flare_searches_once_whatever_is_asked_for() -> None:
         lab().budget(["Who?"], 0, "flare")
 
 
-@pytest.mark.parametrize("when", ["rind", "margin", "probability", "max-probability"])
-@pytest.mark.parametrize("retrievals", [0, 0.5])
+@pytest.mark.parametrize(
+    ("when", "retrievals"), [("rind", 0), ("rind", 0.5), ("margin", 0), ("probability", 0), ("max-probability", 0.5)]
+)
 def test_on_the_same_questions_zero_is_zero(when: str, retrievals: float) -> None:
-    lab, questions = dl.Lab(cache=True), almanac.questions("2wikimultihopqa")[:6]
+    lab, questions = dl.Lab(cache=True), almanac.questions("2wikimultihopqa")[:4]
     always = 1 if when == "probability" else 0  # FLARE's first search
     theta = lab.budget(questions, always + retrievals, when=when, what="question", batch_size=3)
     asked = lab.ask_many(questions, when=when, what="question", threshold=theta, batch_size=3)
