@@ -1,6 +1,6 @@
 """What knowing a model by what it computes costs: one probe over one answer of 96 tokens, in processor time.
 
-    python benchmarks/probe.py --model SmolLM2-135M-Instruct.Q4_1.gguf
+python benchmarks/probe.py --model SmolLM2-135M-Instruct.Q4_1.gguf
 """
 
 from __future__ import annotations

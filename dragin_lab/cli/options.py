@@ -178,7 +178,7 @@ def list_settings(name: str, variant: str | None, when: str | None, what: str | 
     known = variant if name in REFERENCE_METHODS and variant in VARIANTS else VARIANTS[0]
     forms = zip(tables(str(known)), (when, what), METHODS[name], strict=True)
     parts = [registry.read(form or own)[0] for (_, registry), form, own in forms]
-    return {*LOOP} | {f.name for part in parts for f in fields(part)}
+    return {*LOOP, "nlp"} | {f.name for part in parts for f in fields(part)}
 
 
 def build_methods(
