@@ -176,6 +176,10 @@ def any_threshold(method: Method, retrievals: float) -> float:
 
 def find_budget(lab: dl.Lab, asked: Benchmark, batch_size: int, method: Method, retrievals: float) -> float:
     """θ of a budget on the questions that are asked, printed with what it reached."""
+    if asked.part is not None:
+        raise click.UsageError(
+            f"threshold=budget:{retrievals:g} and --part: each part would find another θ; find it once, and give it"
+        )
     theta = lab.budget(asked, retrievals, method, batch_size=batch_size)
     on = counted(theta.questions, "question")
     echo(f"{asked.name} {method.name}: θ {theta:g}, by {theta.reached:.3g} retrievals a question, counted on {on}")

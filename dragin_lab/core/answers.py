@@ -49,10 +49,11 @@ _WRAPS = (
     re.compile(r"\\(?:boxed|fbox|mbox|emph|underline|(?:text|math)[a-z]*)" + _BRACED),
     re.compile(r"<(?P<tag>[a-zA-Z][\w:-]*)(?:\s[^<>]*)?>(.*?)</(?P=tag)\s*>", re.DOTALL),
     re.compile(r"\[([^\[\]]+)\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*\)"),
+    re.compile(r"^[“„«]([^“”„«»]+)[”“»]$"),
 )
 #: One that the end of the sentence cut.
 _UNCLOSED = re.compile(r"^\s*(?:\\boxed\s*\{|<(?:b|i|u|p|em|strong|span|code|mark|answer)\b[^<>]*>)")
-_CITATIONS = re.compile(r"(?:\s*[\[【]\^?[1-9]\d{0,2}(?:\s*[,;–-]\s*\d{1,3})*[\]】])+[\s.]*$")
+_CITATIONS = re.compile(r"(?:[\s,;]*[\[【]\^?[1-9]\d{0,2}(?:\s*[,;–-]\s*\d{1,3})*[\]】])+[\s.]*$")
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _TRUTH = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
 _TAG = r"[\w:]*(?:think|thought|reason)\w*"

@@ -241,15 +241,13 @@ class _Filling:
             if source.benchmark is not None:
                 self.by_model.setdefault(source.paper_model, []).append(source)
         for beside, own in self.by_model.items():
-            names = sorted({s.model for s in own})
-            if len(names) > 1:
+            if len(names := sorted({s.model for s in own})) > 1:
                 place = f"beside {beside or 'the paper’s'}"
                 raise SettingError(f"runs of {len(names)} models ({', '.join(names)}); give those of one {place}")
         self.base = "" if compare is None else self._find_row(compare)
         every = [self._find_source(line, on) for line in lines for on, _ in line.wants]
         self.used = {source.at: source for source in every if source is not None}
-        answers = {at: {x["qid"]: x for x in source.record.predictions} for at, source in self.used.items()}
-        self.compared = Compared(answers)
+        self.compared = Compared({s.at: {x["qid"]: x for x in s.record.predictions} for s in self.used.values()})
         self.tests = cache(lambda base: self.compared.tests(str(base.folder)))  # of a folder, which is its name here
         self.marks: dict[str, str] = {}  # remark -> its mark
 

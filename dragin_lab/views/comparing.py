@@ -160,15 +160,15 @@ def _pair_alike(likeness: np.ndarray) -> list[tuple[int, int]]:
 
 
 COLUMNS = [
-    "dataset", "qid", "question", "method", "right", "cause", "answer", "gold", "em", "f1", "retrievals", "tokens",
+    "dataset", "qid", "question", "method", "right", "answer", "gold", "em", "f1", "retrievals", "tokens",
 ]  # fmt: skip
 
 
 def question_table(runs: Runs) -> pd.DataFrame:
-    """A row for each question and method: outcome, cause of a wrong answer, what it took."""
-    rows = runs.questions
+    """A row for each question and method: outcome, and what it took. Causes need the traces: ``describe_answers``."""
+    rows = runs.outcomes
     right = rows["right"].map({True: "✓", False: "✗"}).fillna("")
-    return rows.assign(right=right, cause=rows["cause"].fillna(""))[COLUMNS]
+    return rows.assign(right=right, em=rows["em"].round(3), f1=rows["f1"].round(3))[COLUMNS]
 
 
 def describe_answers(runs: Runs, dataset: str, qid: str, names: Sequence[str]) -> str:

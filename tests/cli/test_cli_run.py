@@ -56,8 +56,8 @@ def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Pa
     ran = command(*RUN, "--dataset", "one,two", "--dataset", "three", "--output", tmp_path)
     assert ran.code == cli.DONE, ran.err
     assert ran.out.count("three: means per question") == 1
-    assert [row[:4] for row in rows(ran.out)] == [
-        ["dragin-what=question", "1.000", "1.000", "1.00"], ["wo-rag", "0.000", "0.500", "0.00"],
+    assert [row[:5] for row in rows(ran.out)] == [
+        ["dragin-what=question", "3", "1.000", "1.000", "1.00"], ["wo-rag", "3", "0.000", "0.500", "0.00"],
     ] * 3  # fmt: skip
     assert {record.folder.relative_to(tmp_path).as_posix() for record in find_runs(tmp_path)} == {
         f"{data}/{name}" for data in ("one", "two", "three") for name in ("dragin-what=question", "wo-rag")
@@ -268,7 +268,10 @@ def test_a_run_that_is_given_twice_counts_once(
         assert command("table", "runs", other).out == once
     (changed,) = (tmp_path / "copy").rglob("wo-rag*/predictions.jsonl")
     changed.write_text("".join(changed.read_text().splitlines(keepends=True)[:2]))
-    command.refused("table", "runs", "copy", says=("are both called 'wo-rag' on one; give one of the two",))
+    told_apart = command("table", "runs", "copy").out
+    assert "wo-rag (runs/one)" in told_apart
+    assert "wo-rag (copy/one) (2 of 3)" in told_apart
+    assert "1 of 3 questions are not in all methods and are left out: wo-rag (copy/one) lacks 1" in told_apart
 
 
 def test_a_budget_is_found_on_the_questions_of_the_run(

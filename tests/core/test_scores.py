@@ -131,7 +131,7 @@ def test_the_papers_read_the_phrase_in_any_capitals() -> None:
     [
         r"\boxed{Bo Ek}", r"$\boxed{\text{Bo Ek}}$", r"\boxed{\textbf{Bo Ek}}, as shown", r"\mathrm{Bo} \emph{Ek}",
         "<b>Bo Ek</b>", "<b><i>Bo Ek</i></b>", "<b>Bo Ek", "<answer> Bo Ek. </answer>", "[Bo Ek](http://a.b/c_(d))",
-        "Bo Ek [1]", "Bo Ek[1][2]", "Bo Ek. [1, 3]", "Bo Ek【2】", "<b>Bo Ek</b>\u200b [2]",
+        "Bo Ek[1][2]", "Bo Ek [1], [2]", "“Bo Ek”", "Bo Ek. [1, 3]", "Bo Ek【2】", "<b>Bo Ek</b>\u200b [2]",
     ],
 )  # fmt: skip
 def test_what_stands_around_an_answer_is_no_part_of_it_in_the_papers_variant(text: str) -> None:
