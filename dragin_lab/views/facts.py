@@ -246,6 +246,12 @@ def clip(text: str, limit: int) -> tuple[str, str]:
     return text[:limit], f"… {count(left, 'more character')}" if left > 0 else ""
 
 
+def shorten(text: str, limit: int) -> str:
+    """A text on one line, of at most ``limit`` characters, and "…" where it was longer."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
 def clip_html(text: str, limit: int) -> Markup:
     """``clip`` as HTML: the escaped text and a visible mark where it was cut."""
     head, rest = clip(text, limit)

@@ -20,9 +20,9 @@ from dragin_lab.errors import SettingError
 from dragin_lab.study.truth import Count
 from dragin_lab.study.whatif import Outcome
 from dragin_lab.trace.kept import arrivals, before_after, mean_entropy, origins, with_passages
-from dragin_lab.trace.trace import Prompt, Step, Trace
+from dragin_lab.trace.trace import Prompt, Step, Trace, Words
 from dragin_lab.views import facts
-from dragin_lab.views.facts import clip, clip_html, count, esc, num
+from dragin_lab.views.facts import clip, clip_html, count, esc, num, shorten
 from dragin_lab.views.pages import Page, open_trace, render
 from dragin_lab.views.rows import unit_of
 from dragin_lab.views.texts import Texts, read_pieces, write_trace
@@ -178,7 +178,7 @@ def sum_up(outcomes: Sequence[Outcome], *, table: bool) -> str:
     sums = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes))
     rows = [
         {
-            "question": clip(one.trace.question.text, 90)[0],
+            "question": shorten(one.trace.question.text, 90),
             "answer was": facts.judge_answer(one.trace)[1],
             "is now": facts.judge_answer(one.trace)[1] if one.whole else "not known",
             "retrievals": f"{'' if one.whole else '≥ '}{one.retrievals}",
@@ -192,6 +192,32 @@ def sum_up(outcomes: Sequence[Outcome], *, table: bool) -> str:
     ]
     drawn = f'<div class="wide">{pd.DataFrame(rows).to_html(index=False, border=0)}</div>' if table else ""
     return f'<dl class="facts">{sums}</dl>{drawn}'
+
+
+def part_row(outcome: Outcome) -> str:
+    """Where a trace parts from what was run, as a row: question, draft with ◆ then and now, query, answer."""
+    assert outcome.since is not None
+    step, turn = outcome.trace.steps[outcome.since], outcome.turns[outcome.since]
+    text = "" if step.draft is None else step.draft.text
+    then, now = first_hit(step, step.words), first_hit(step, turn.words)
+    marks = [(place, css) for place, css in ((then if then != now else None, "del"), (now, "mark")) if place]
+    shown, at = "", 0
+    for (start, stop), css in sorted(marks):
+        shown += f"{esc(text[at:start])}<{css}>◆{esc(text[start:stop])}</{css}>"
+        at = stop
+    asks = esc(turn.query.text) if turn.query is not None else '<span class="soft">–</span>'
+    was = {1.0: "✓", 0.0: "✗"}.get(outcome.trace.scores.get("em", -1.0), esc(shorten(outcome.trace.answer, 40)))
+    cells = (esc(shorten(outcome.trace.question.text, 90)), f"{shown}{esc(text[at:])}", asks, f"{was} → ?")
+    return f"<tr>{''.join(f'<td dir=auto>{cell}</td>' for cell in cells)}</tr>"
+
+
+def first_hit(step: Step, words: Words) -> tuple[int, int] | None:
+    """The half-open characters of the first word that fires, in the step's draft."""
+    if step.draft is None or not words.hit.any():
+        return None
+    start, stop = words.spans[int(words.hit.argmax())].tolist()
+    a, b = int(step.draft.offsets[start, 0]), int(step.draft.offsets[stop - 1, 1])
+    return b - len(step.draft.text[a:b].lstrip()), b
 
 
 def known_until(outcome: Outcome) -> str:
