@@ -62,6 +62,15 @@ def step_outcome(trace: Trace, step: Step) -> tuple[str, str]:
     return ("kept", "written, nothing to decide") if step.kept else ("open", "no decision recorded")
 
 
+def turn_outcome(turn: Any) -> tuple[str, str]:
+    """``step_outcome`` of a step under other settings (``whatif.Turn``), as far as its stored text tells."""
+    if turn.decision is None:
+        return "open", turn.change or "not judged"
+    if turn.decision.retrieve:
+        return "retrieved", "retrieves here"
+    return "kept", "kept as written"
+
+
 def judge_answer(trace: Trace) -> tuple[str, str]:
     """``("right" | "wrong" | "partly" | "", a line)`` on the answer, from its scores, with a sign."""
     if not trace.scores:

@@ -19,10 +19,11 @@ from dragin_lab.core.settings import title_setting
 from dragin_lab.errors import SettingError
 from dragin_lab.study.truth import Count
 from dragin_lab.study.whatif import Outcome
-from dragin_lab.trace.kept import arrivals, before_after, mean_entropy, origins, with_passages
+from dragin_lab.trace.kept import before_after, mean_entropy, with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace, Words
 from dragin_lab.views import facts
 from dragin_lab.views.facts import clip, clip_html, count, esc, num, shorten
+from dragin_lab.views.overview_page import draw_lines, find_lines
 from dragin_lab.views.pages import Page, open_trace, render
 from dragin_lab.views.rows import unit_of
 from dragin_lab.views.texts import Texts, read_pieces, write_trace
@@ -46,12 +47,14 @@ def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str
     shown = texts.trace
     prefix = f"dl{shown.fingerprint}{'' if turns is None else '-replayed'}"
     retrieving = [step.index for step in shown.steps if step.query is not None]
+    drawn = "" if turns else draw_lines(texts, find_lines(texts, {}))
     few = [step.index for step in shown.steps[:MAX_STEPS]]
     return render(
         "trace.html", trace=shown, texts=texts, prefix=prefix, turns=turns, since=since, most=MAX_STEPS,
         opened=few if len(few) <= OPEN_STEPS else (retrieving or few)[: OPEN_STEPS // 2],
-        draw=partial(draw_text, texts), answer=Markup(draw_answer(shown, prefix)), prompts=partial(prompt_parts, {}),
-        first_found=first_found(shown), compare_sentences=compare_sentences, before_after=before_after,
+        draw=partial(draw_text, texts), drawn=drawn, prompts=partial(prompt_parts, {}),
+        first_found=first_found(shown), known=since is None,
+        compare_sentences=compare_sentences, before_after=before_after,
         about_text=about_text, judge_decision=judge_decision,
     )  # fmt: skip
 
@@ -86,21 +89,6 @@ def draw_text(texts: Texts, part: str, step: Step) -> Markup:
     open_end = '<bdi class="tag dim">not decided yet</bdi>' if whole and step.kept_end(part) is None else ""
     nothing = "" if whole else '<span class="soft">nothing was written</span>'
     return Markup(f'<div class="txt" dir="auto">{"".join(out)}{ends}{open_end}{nothing}</div>')
-
-
-def draw_answer(shown: Trace, prefix: str) -> str:
-    """The answer's text with ◆ where passages came in; dotted is what was written with passages in view."""
-    text, place, out = shown.text, 0, []
-    marks = [
-        (at, f'<a class="tag ok" href="#{prefix}-s{s.index + 1}">◆ {s.index + 1}</a>') for at, s in arrivals(shown)
-    ]
-    for origin in origins(shown):
-        if origin.with_passages:
-            marks += [(origin.start, '<span class="new">'), (origin.stop, "</span>")]
-    for at, mark in sorted(marks, key=lambda pair: (pair[0], pair[1] != "</span>")):
-        out += [str(esc(text[place:at])), mark]
-        place = max(place, at)
-    return "".join([*out, str(clip_html(text[place:], 20_000))]) or '<span class="soft">nothing written yet</span>'
 
 
 # -- parts of a step --------------------------------------------------------------------------------------------------
