@@ -44,7 +44,7 @@ from dragin_lab.trace.trace import Question, Trace
 
 if TYPE_CHECKING:
     from dragin_lab.widgets.exploring import AskLive
-    from dragin_lab.widgets.tuning import Tuner
+    from dragin_lab.widgets.tuning import Board
 
 #: Models and indexes are opened one after another in a process: the libraries that load them are not thread-safe.
 _OPENING = threading.RLock()
@@ -455,8 +455,8 @@ class Lab(AbstractContextManager["Lab"]):
 
         return live(self, question, method, **settings)
 
-    def tune(self, traces: Any, labels: Any = None, *, nlp: Any = None) -> Tuner:
+    def tune(self, traces: Any, labels: Any = None, *, sweep: Any = None, nlp: Any = None) -> Board:
         """``dl.tune`` with a button that answers the chosen question with this lab and the chosen values."""
         from dragin_lab.widgets.tuning import tune
 
-        return tune(traces, labels, lab=self, nlp=nlp)
+        return tune(traces, labels, sweep=sweep, lab=self, nlp=nlp)

@@ -157,7 +157,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Replay.at", dl.Replay(trace).at, {"threshold": 1.0, "top_n": 3}),
         Entry("heatmap", views.heatmap, {"trace": trace, "step": 1, "source": "draft", "theta": 1}),
         Entry("selections", views.selections, {"trace": trace, "step": 1}),
-        Entry("timeline", views.timeline, {"trace": trace}),
+        Entry("overview", views.overview, {"trace": trace}),
         Entry("compare", views.compare, {"traces": [trace, trace], "labels": ["a", "b"]}),
         Entry("replayed", views.replayed, {"outcomes": [dl.Replay(trace).at()]}),
         Entry("attention", views.attention, {"trace": trace, "step": 1, "head": 0, "lm": None}),

@@ -75,7 +75,7 @@ def kinds(tmp_path: Path) -> list[Kind]:
 
     def read_trace(path: Path) -> object:
         trace = dl.Trace.load(path)
-        return trace.tokens, trace.retrievals, repr(trace), trace._repr_html_(), str(trace.timeline())
+        return trace.tokens, trace.retrievals, repr(trace), trace._repr_html_(), trace.overview().text
 
     worked = [{"question": "Who?", "rationale": "It is Bo.", "answer": "Bo"}] * 2
     passages = [{"id": str(i), "title": "Ann", "text": f"Ann {i} was born in Ulm."} for i in range(3)]

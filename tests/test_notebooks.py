@@ -76,7 +76,7 @@ def test_a_control_comes_after_a_figure_or_a_page(path: Path) -> None:
     last = [cell.source.splitlines()[-1] for cell in code(nbformat.read(path, 4))]
     controls = [i for i, line in enumerate(last) if re.search(r"\b(dl|lab|asking)\.(tune|explore|browse)\(", line)]
     shown = [
-        i for i, line in enumerate(last) if re.search(r"\.(heatmap|plot|timeline|selections)\(|dl\.compare\(", line)
+        i for i, line in enumerate(last) if re.search(r"\.(heatmap|plot|overview|selections)\(|dl\.compare\(", line)
     ]
     assert all(shown and shown[0] < control for control in controls)
 

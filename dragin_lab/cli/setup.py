@@ -26,7 +26,7 @@ from dragin_lab.retrieval.stored import build_corpus, check_corpus, is_stored
 CheckLine = tuple[str, bool | None]  # None: it is missing, and nothing needs it that was not asked for
 
 _NEEDED = ("torch", "transformers", "spacy", "rank_bm25", "tantivy", "safetensors", "pandas", "numpy", "plotly")
-_OPTIONAL = dict.fromkeys(("jupyterlab", "ipywidgets", "anywidget", "itables"), "notebooks")
+_OPTIONAL = dict.fromkeys(("jupyterlab", "ipywidgets"), "notebooks")
 _OPTIONAL["datasets"] = "corpora and questions from the Hugging Face Hub"
 
 

@@ -306,6 +306,7 @@ def judge_draft(trigger: Reader, draft: ReleasedDraft, pipeline: Pipeline) -> tu
     spared = np.zeros(stop - start, dtype=bool)  # (m,)
     if trigger.check_content_words:
         spared = ~contain_any(draft.texts[start:stop], pipeline.content_words(draft.sentences[fired]))
+    table.judged = table.sentence <= fired  # the sentences after the one that fires are never looked at
     table.stop[start:stop] = spared
     table.hit[start:stop] = hits & ~spared
     best = int(scores[fired].argmax()) if stop > start else None

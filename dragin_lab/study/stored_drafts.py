@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from dragin_lab.core.budget import NEVER
 from dragin_lab.core.episode import Stop, Tokenizer, Watch
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import DraginLabError
@@ -82,7 +85,8 @@ class StoredDraft:
         self.stored = stored
         #: Whether a score read the attention received so far where the trace only has what it was in the end.
         self.guessed = False
-        self._peaks: dict[tuple[Trigger, int], float] = {}
+        #: After each token the highest score of a token, and what is compared with θ (NaN: not asked yet).
+        self._scores: dict[tuple[Trigger, bool], list[list[float]]] = {}
         self._closed: dict[Stop, tuple[int, str] | None] = {}
 
     def fires(self, watch: Watch) -> int | None:
@@ -90,17 +94,19 @@ class StoredDraft:
         trigger, theta = watch.trigger, watch.trigger.theta
         assert theta is not None
         self.guessed |= self.stored.among is None and ("received" in trigger.needs or not trigger.built_in)
+        quiet = replace(trigger, threshold=NEVER)  # type: ignore[call-arg]
+        scores = self._scores.setdefault((quiet, watch.resumed), [])
         for n in range(1, len(self.stored) + 1):
-            draft = watch.read(self.stored[:n])
-            if not trigger.is_silent(draft) and self._peak(watch, n, draft) > theta:
+            if n > len(scores):
+                draft = watch.read(self.stored[:n])
+                tells = quiet.is_silent(draft)  # then no word scores more than the highest token
+                scores.append([float(trigger.check_score(draft).max(initial=-np.inf)) if tells else np.inf, np.nan])
+            highest, peak = scores[n - 1]
+            if highest > theta and np.isnan(peak):
+                scores[n - 1][1] = peak = trigger.judge(watch.read(self.stored[:n]), resumed=watch.resumed).peak
+            if highest > theta and peak > theta:
                 return n
         return None
-
-    def _peak(self, watch: Watch, n: int, draft: Draft) -> float:
-        key = (replace(watch.trigger, threshold=0.0), n)  # type: ignore[call-arg]
-        if key not in self._peaks:
-            self._peaks[key] = watch.trigger.judge(draft, resumed=watch.resumed).peak
-        return self._peaks[key]
 
     def closes(self, stop: Stop) -> tuple[int, str] | None:
         """After how many tokens a stop that heeds no threshold is reached, and its reason."""

@@ -110,12 +110,19 @@ _ABSENT = "(absent)"
 TOLERANCE = 0.01  # measured numbers that differ by no more are counted, not listed
 
 
+class Lines(str):
+    """A text of several lines that shows itself as such; else like any other."""
+
+    def __repr__(self) -> str:
+        return str(self) or "no difference"
+
+
 class _Difference(NamedTuple):
     text: str  # "path: a → b"
     listed: bool = True  # whether it is more than measured numbers within ``TOLERANCE``
 
 
-def trace_diff(a: Any, b: Any) -> str:
+def trace_diff(a: Any, b: Any) -> Lines:
     """Where two traces differ, one line per difference: "path: a → b". The empty string where they do not differ.
 
     Settings and provenance are listed in full, of the steps only the first that differs; then the answer, the scores
@@ -139,7 +146,7 @@ def trace_diff(a: Any, b: Any) -> str:
     texts = [line.text for line in lines if line.listed]
     if close := len(lines) - len(texts):
         texts.append(f"{close} arrays differ by at most {TOLERANCE}")
-    return "\n".join(texts)
+    return Lines("\n".join(texts))
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

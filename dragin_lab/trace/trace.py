@@ -155,11 +155,11 @@ class Trace:
 
         return attention(self, step, head, lm=lm)
 
-    def timeline(self) -> Any:
-        """What was kept and thrown away, step by step, and where it retrieved; see ``views.timeline``."""
-        from dragin_lab.views.episodes import timeline
+    def overview(self, marks: Any = None) -> Any:
+        """The episode in one picture: words, what was thrown away, what came instead; see ``views.overview``."""
+        from dragin_lab.views.overview_page import overview
 
-        return timeline(self)
+        return overview(self, marks)
 
     def __repr__(self) -> str:
         count, name = self.counters, self.method.get("label") or self.method.get("name", "?")

@@ -11,7 +11,8 @@ from typing import Any
 
 _NAMES = {
     "comparing": ("compare",),
-    "episodes": ("attention", "selections", "timeline"),
+    "episodes": ("attention", "selections"),
+    "overview_page": ("overview",),
     "pages": ("Page", "page"),
     "results": ("frontier", "roc", "runs_plot", "scores", "sweep"),
     "rows": ("heatmap",),
@@ -27,3 +28,7 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

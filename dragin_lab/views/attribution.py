@@ -10,7 +10,6 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from dragin_lab.study.attribution import Attribution, holds_value, is_attributed
-from dragin_lab.trace.kept import origins
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import theme
 from dragin_lab.views.facts import clip, count, esc, num, short
@@ -40,18 +39,18 @@ def mark_word(word: Any) -> tuple[str, str]:
     return opening, f'<sup aria-label="from passage {word.passage}">{word.passage}</sup></span>'
 
 
-def attributed_words(trace: Trace) -> list[tuple[int, str]]:
-    """What marks the words of a trace's answer: characters of ``Trace.text``, and the HTML that stands there."""
-    words, marks = find_marks(trace), list[tuple[int, str]]()
-    for origin in origins(trace) if len(words) else ():
-        source = "continuation" if origin.continuation is origin.step.continuation else "draft"
-        own = words[(words["step"] == origin.step.index + 1) & (words["source"] == source)]
-        for word in own.itertuples():
-            lead = len(origin.continuation.text[word.start : word.stop])
-            lead -= len(origin.continuation.text[word.start : word.stop].lstrip())
-            start, stop = (place - origin.at + origin.start for place in (word.start + lead, word.stop))
-            if origin.start <= start < stop <= origin.stop and (opening := mark_word(word))[0]:
-                marks += [(start, opening[0]), (stop, opening[1])]
+def overview_marks(trace: Trace) -> dict[tuple[int, str, int], str]:
+    """What stands on the words of a trace's overview, by (step, source, token), from 1.
+
+    The number of the passage that a word comes from, with "?" where the model was not sure of it; "~" is a guess.
+    """
+    words, marks = find_marks(trace), dict[tuple[int, str, int], str]()
+    texts = {(step.index + 1, name): text for step in trace.steps for name, text, _ in step.texts}
+    for word in words[words["step"].notna()].itertuples() if len(words) else ():
+        tokens = (texts[word.step, word.source].offsets[:, 0] == word.start).nonzero()[0]
+        sign = {"known": "", "guess": "~", "passage": f"{word.passage}{'?' * (not word.sure)}"}[word.mark]
+        if sign and len(tokens):
+            marks[int(word.step), word.source, int(tokens[-1]) + 1] = sign
     return marks
 
 

@@ -18,78 +18,19 @@ import plotly.graph_objects as go
 from dragin_lab.checks import position, shown
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import WORD, Word, character_words
-from dragin_lab.trace.kept import sentence_end, written
+from dragin_lab.trace.kept import sentence_end
 from dragin_lab.trace.trace import Draft, Prompt, Step, Trace
 from dragin_lab.views import theme
-from dragin_lab.views.facts import chosen_line, clip, count, num
+from dragin_lab.views.facts import chosen_line, count, num
 from dragin_lab.views.rows import check_trace, find_text, unit_of
 
 if TYPE_CHECKING:
     from dragin_lab.engines.load import LanguageModel
 
 
-FATES = {"kept": theme.TEAL, "thrown away": theme.AMBER, "not decided yet": theme.GREY}
 PARTS = {"question": theme.BLUE, "answer so far": theme.TEAL, "draft": theme.PURPLE}
 CANDIDATES = 250  # words that stand on an axis of selections
 ABOVE = {"orientation": "h", "y": 1, "yanchor": "bottom"}  # where a short legend stands
-
-
-def timeline(trace: Trace) -> go.Figure:
-    """The steps of an episode under each other on one axis of tokens: kept, thrown away (hatched), ◆ a retrieval.
-
-    A bar's hover text is what was written, a diamond's what was asked and found.
-    """
-    texts: list[tuple[Step | None, str, Draft]] = [*written(check_trace(trace).steps)]
-    texts += [(None, "extraction", trace.extraction)] if trace.extraction is not None else []
-    if not any(len(text) for *_, text in texts):
-        return theme.message(trace.question.text, "Nothing is written yet.")
-    bars, names, retrieved_at, place = [], list[str](), dict[int, int](), 0
-    for step, source, text in texts:
-        end = len(text.text) if step is None else step.kept_end(source)
-        # A last token without characters belongs to the text before it.
-        kept = len(text) if end is None else int(np.searchsorted(text.offsets[:, 0], end + (end >= len(text.text))))
-        names.append(source if step is None else f"step {step.index + 1}")
-        for fate, start, stop in (("kept", 0, kept), ("thrown away", kept, len(text))):
-            if start < stop:
-                fate = "not decided yet" if end is None else fate
-                body = text.text[text.offsets[start, 0] : text.offsets[stop - 1, 1]]
-                about = f"{names[-1]}, {source}, {fate}: {count(stop - start, 'token')}<br>{_wrap_text(body)}"
-                bars.append((fate, names[-1], place + start, stop - start, about))
-        if step is not None:  # passages come in behind the draft, or before all that the step wrote
-            retrieved_at.setdefault(step.index, place + len(text) * (source == "draft"))
-        place += len(text)
-    rows = pd.DataFrame(bars, columns=["fate", "name", "start", "tokens", "about"])
-    figure = go.Figure()
-    for fate, colour in FATES.items():
-        if len(own := rows[rows["fate"] == fate]):
-            hatch = theme.HATCH | {"shape": "" if fate == "kept" else "/"}
-            figure.add_bar(
-                orientation="h", base=own["start"], x=own["tokens"], y=own["name"], name=fate,
-                customdata=own["about"], marker={"color": colour, "pattern": hatch},
-            )  # fmt: skip
-    searches = [step for step in trace.steps if step.query is not None]
-    figure.add_scatter(
-        x=[retrieved_at.get(step.index, 0) for step in searches],
-        y=[f"step {step.index + 1}" for step in searches],
-        mode="markers", name="◆ retrieval", customdata=[_describe_retrieval(step) for step in searches],
-        marker={"symbol": "diamond", "size": 14, "color": theme.BLUE, "line": {"color": "#ffffff", "width": 1}},
-    )  # fmt: skip
-    order = list(dict.fromkeys(names))
-    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=order)
-    figure.update_xaxes(title_text="tokens written")
-    return theme.finish(figure, trace.question.text, 170 + 34 * len(order), barmode="overlay", legend=ABOVE)
-
-
-def _wrap_text(text: str, limit: int = 600, width: int = 90) -> str:
-    shown = "".join(clip(text.strip(), limit))
-    return "<br>".join(theme.label(shown[i : i + width]) for i in range(0, len(shown), width))
-
-
-def _describe_retrieval(step: Step) -> str:
-    why = [_wrap_text(step.decision.reason)] if step.decision is not None else []
-    asked = f"⌕ {_wrap_text(step.query.sent or '(empty query)')}" if step.query is not None else ""
-    passages = [f"{rank}. {theme.clip_label(p.title or p.id, 80)}" for rank, p in enumerate(step.passages[:5], 1)]
-    return "<br>".join([*why, asked, *(passages or ["nothing was found"])])
 
 
 def selections(trace: Trace, step: int | None = None) -> go.Figure:

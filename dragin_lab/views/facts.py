@@ -62,6 +62,15 @@ def step_outcome(trace: Trace, step: Step) -> tuple[str, str]:
     return ("kept", "written, nothing to decide") if step.kept else ("open", "no decision recorded")
 
 
+def turn_outcome(turn: Any) -> tuple[str, str]:
+    """``step_outcome`` of a step under other settings (``whatif.Turn``), as far as its stored text tells."""
+    if turn.decision is None:
+        return "open", turn.change or "not judged"
+    if turn.decision.retrieve:
+        return "retrieved", "retrieves here"
+    return "kept", "kept as written"
+
+
 def judge_answer(trace: Trace) -> tuple[str, str]:
     """``("right" | "wrong" | "partly" | "", a line)`` on the answer, from its scores, with a sign."""
     if not trace.scores:
@@ -244,6 +253,12 @@ def clip(text: str, limit: int) -> tuple[str, str]:
     """The text up to ``limit`` characters, and what to say about the rest ("" when nothing is left out)."""
     left = len(text) - limit
     return text[:limit], f"… {count(left, 'more character')}" if left > 0 else ""
+
+
+def shorten(text: str, limit: int) -> str:
+    """A text on one line, of at most ``limit`` characters, and "…" where it was longer."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def clip_html(text: str, limit: int) -> Markup:

@@ -68,12 +68,12 @@ def load_stylesheet() -> str:
     return resources.files("dragin_lab.views").joinpath("templates/style.css").read_text(encoding="utf-8")
 
 
-def page(path: str | Path, *parts: Any, inline: bool = False) -> Path:
+def page(path: str | Path, *parts: Any, inline: bool = True) -> Path:
     """Write traces, pages, figures and tables, in this order, as one file that opens offline; return its path.
 
-    Figures need plotly's script: it is written once beside the file, as ``plotly.min.js``, or with ``inline`` into it
-    (5 MB). The file is replaced whole or not at all. Raises ``SettingError`` for nothing to write and for what is no
-    part, ``ViewError`` where a file cannot be written.
+    Figures need plotly's script, which stands in the file (5 MB), so that it can be mailed; without ``inline`` it is
+    written once beside it, as ``plotly.min.js``, for all pages of a folder. The file is replaced whole or not at all.
+    Raises ``SettingError`` for nothing to write and for what is no part, ``ViewError`` where a file cannot be written.
     """
     target, inline = as_path(path, ViewError), flag("inline", inline)
     if not parts:
@@ -98,17 +98,15 @@ def page(path: str | Path, *parts: Any, inline: bool = False) -> Path:
 
 
 def show_part(part: Any) -> Markup:
-    """The HTML of a part of a page; tables are plain ones."""
+    """The HTML of a part of a page; a table stands there as in a notebook, with its marks and notes."""
     if hasattr(part, "to_plotly_json"):
         return Markup(part.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}))
     if isinstance(part, Table):
         return Markup(styled(f'<div class="dl"><div class="head wide">{part.show("html")}</div></div>'))
     frame = getattr(part, "frame", part)
     if hasattr(frame, "to_html"):
-        about = "".join(f"<p><small>{esc(line)}</small></p>" for line in getattr(part, "about", ()))
         table = frame.to_html(float_format="{:.3f}".format, na_rep="", border=0)
-        heading = f"<h3>{esc(getattr(part, 'title', ''))}</h3>"
-        return Markup(styled(f'<div class="dl"><div class="head wide">{heading}{table}{about}</div></div>'))
+        return Markup(styled(f'<div class="dl"><div class="head wide">{table}</div></div>'))
     if isinstance(part, type) or not hasattr(part, "_repr_html_"):
         raise SettingError(f"a {type(part).__name__} is no part of a page; give traces, pages, figures or tables")
     return Markup(part._repr_html_())

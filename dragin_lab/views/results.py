@@ -21,6 +21,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import summary
 from dragin_lab.run.sweeps import on_a_scale
 from dragin_lab.study.statistics import roc_area
+from dragin_lab.study.whatif import Outcome
 from dragin_lab.views import theme
 from dragin_lab.views.facts import count, num, short
 
@@ -198,6 +199,53 @@ def check_table(table: Any, needed: Sequence[str]) -> pd.DataFrame:
     if "setting" in rows and rows["setting"].nunique() > 1:
         raise SettingError(f"the table goes over {' and '.join(rows['setting'].unique())}; draw one setting at a time")
     return rows if len(rows) else pd.DataFrame(columns=list(dict.fromkeys([*rows.columns, *needed])))
+
+
+def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -> go.Figure:
+    """Exact match and retrievals a question against θ over stored traces; ``known`` has all their outcomes at each θ.
+
+    The band is what is possible where stored texts end; ``measured`` is a sweep's table, whose values stand as points.
+    Raises ``SettingError`` for a sweep over another setting.
+    """
+    thetas, outcomes = list(known), list(known.values())
+    n, scored = len(outcomes[0]), all("em" in one.trace.scores for one in outcomes[0])
+    names = ["em"] * scored + ["retrievals"]
+    titles = [NAMES[name] for name in names]
+    figure = theme.panels(titles, len(names), shared_xaxes=True, vertical_spacing=0.16)
+    whole = [sum(one.whole for one in own) for own in outcomes]
+    least = {"retrievals": [sum(one.retrievals for one in own) / n for own in outcomes]}
+    if scored:
+        low = [sum(one.trace.scores["em"] for one in own if one.whole) / n for own in outcomes]
+        high = [a + (n - known_here) / n for a, known_here in zip(low, whole, strict=True)]
+        band = {"fill": "toself", "fillcolor": theme.BLUE, "opacity": 0.18, "line_width": 0, "mode": "lines"}
+        x, y = [*thetas, *thetas[::-1]], [*high, *low[::-1]]
+        figure.add_scatter(x=x, y=y, name="possible where stored texts end", hoverinfo="skip", **band, row=1, col=1)
+        figure.update_yaxes(range=[0, 1.05], row=1, col=1)
+        least["em"] = low
+    rows = check_table(pd.DataFrame() if measured is None else measured, ("value", *names))
+    if "setting" in rows and len(rows) and rows["setting"].iloc[0] != "threshold":
+        raise SettingError(f"the sweep goes over {rows['setting'].iloc[0]}; give one over the threshold")
+    says = [
+        f"θ {theta:g}: {own} of {count(n, 'answer')} known<br>at least "
+        for theta, own in zip(thetas, whole, strict=True)
+    ]
+    for place, name in enumerate(names, 1):
+        told = [f"{text}{value:.2f} {NAMES[name]}" for text, value in zip(says, least[name], strict=True)]
+        line = {"color": theme.BLUE, "dash": "dot"}
+        shared = {"row": place, "col": 1, "showlegend": place == 1}
+        figure.add_scatter(x=thetas, y=least[name], mode="lines", line=line, name="at least", customdata=told, **shared)
+        if len(rows):
+            ran = [
+                f"θ {theta:g}: {value:.2f} {NAMES[name]}, measured"
+                for theta, value in zip(rows["value"], rows[name], strict=True)
+            ]
+            marker = {"color": theme.AMBER, "size": 9, "symbol": "square"}
+            points = {"mode": "markers", "marker": marker, "name": "measured by a sweep", "customdata": ran}
+            figure.add_scatter(x=rows["value"], y=rows[name], **points, **shared)
+    figure.update_xaxes(title_text="θ", row=len(names), col=1)
+    figure.update_yaxes(rangemode="tozero")
+    title = f"{count(n, 'trace')} at every θ, as far as the stored texts tell"
+    return theme.finish(figure, title, 100 + 150 * len(names), legend=theme.BELOW)
 
 
 # -- does a trigger fire where it is needed? ---------------------------------------------------------------------------

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dragin_lab.checks import choice, instance, position
 from dragin_lab.errors import SettingError
-from dragin_lab.study.whatif import Replay
+from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.text import printable, write_compared
 from dragin_lab.trace.trace import Draft, Step, Trace, Words
 from dragin_lab.views.facts import num, percent, short
@@ -165,11 +166,24 @@ def heatmap(trace: Trace, step: int | None = None, source: str | None = None, th
     ``step`` and ``source`` as for ``find_text``. Raises ``SettingError`` for a text that is not there, and for
     ``theta`` of a method without a threshold.
     """
-    if theta is not None:
-        trace = Replay(trace).at(threshold=theta).judged
     own, name, text = find_text(trace, step, source)
+    if theta is not None:
+        outcome = Replay(trace).at(threshold=theta)
+        trace, own = judge_step(outcome, None if own is None else own.index + 1)
     place = "extraction" if own is None else f"step {own.index + 1}, {name}"
     return draw_tokens(trace, token_rows(trace, own, name, text), f"{trace.question.text} · {place}")
+
+
+def judge_step(outcome: Outcome, step: int | None) -> tuple[Trace, Step | None]:
+    """A trace as other settings judge it, and one of its steps with its stored draft to the end.
+
+    The same draft stands there whatever θ is; what fires in it, and where it would be cut, is as these settings say.
+    """
+    judged = outcome.judged
+    if step is None:
+        return judged, None
+    own = replace(judged.steps[step - 1], draft=outcome.trace.steps[step - 1].draft)
+    return judged, own
 
 
 def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:

@@ -1,4 +1,4 @@
-"""The look of all figures: one template that reads on white, on black and in print, and never by colour alone."""
+"""The look of all figures: one template on white paper, so that it reads on any page, and never by colour alone."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ import plotly.io as pio
 from plotly.subplots import make_subplots
 
 from dragin_lab.text import printable
+from dragin_lab.views.facts import shorten
 
-#: Each has a contrast of at least 4.5 (the ink) or 3 (what is drawn) to white and to black. After Okabe and Ito.
-INK, GRID = "#767676", "rgba(128, 128, 128, .28)"
-BLUE, AMBER, TEAL, PURPLE, GREY = "#0072b2", "#d55e00", "#009173", "#b8649a", "#8a8378"
-COLOURS = (BLUE, AMBER, TEAL, PURPLE, "#8f7700", "#5b6fd6", GREY)
+#: The paper is white wherever a figure stands: no ink has a contrast of 4.5 both to white and to JupyterLab's dark.
+#: Each colour has one of at least 4.5 to it, so that a mark or a text can have it. After Okabe and Ito.
+PAPER, INK, GRID = "#ffffff", "#3b3833", "rgba(128, 128, 128, .28)"
+BLUE, AMBER, TEAL, PURPLE, GREY = "#0072b2", "#b84a00", "#00796b", "#a04a82", "#736d64"
+COLOURS = (BLUE, AMBER, TEAL, PURPLE, "#7a6500", "#4a5fc7", GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
 HATCH = {"fillmode": "overlay", "size": 7, "solidity": 0.3, "fgcolor": "#ffffff", "fgopacity": 0.85}
 BELOW = {"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom"}  # where a long legend stands
 THETA = {"color": INK, "dash": "dash", "width": 1.5}  # the line of a threshold
 
+#: Plotly's buttons cover titles and are printed; dragging zooms without them, a double click goes back.
+MODEBAR = ("zoom", "pan", "select", "lasso", "zoomin", "zoomout", "autoscale", "resetscale", "resetscale2d", "toimage",
+           "togglespikelines", "hoverclosest", "hovercompare")  # fmt: skip
+
 _AXIS = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True, "tickcolor": GRID}
 pio.templates["dragin_lab"] = go.layout.Template(
     layout={
-        "paper_bgcolor": "rgba(0, 0, 0, 0)",
-        "plot_bgcolor": "rgba(0, 0, 0, 0)",
+        "paper_bgcolor": PAPER,
+        "plot_bgcolor": PAPER,
+        "modebar": {"remove": [*MODEBAR]},
         "font": {"color": INK, "size": 13, "family": "system-ui, Segoe UI, Roboto, Helvetica Neue, sans-serif"},
         "title": {"x": 0.01, "xanchor": "left", "y": 0.99, "yanchor": "top", "yref": "container", "font": {"size": 14}},
         "colorway": COLOURS,
@@ -53,8 +60,7 @@ def label(text: object) -> str:
 
 def clip_label(text: object, limit: int) -> str:
     """A text of at most ``limit`` characters on one line, as a label."""
-    shown = " ".join(printable(text).split())
-    return label(shown if len(shown) <= limit else f"{shown[: limit - 1]}…")
+    return label(shorten(str(text), limit))
 
 
 def panels(titles: Sequence[str], rows: int = 1, cols: int = 1, **options: Any) -> go.Figure:

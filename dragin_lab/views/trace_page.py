@@ -17,14 +17,14 @@ from markupsafe import Markup
 from dragin_lab.checks import several
 from dragin_lab.core.settings import title_setting
 from dragin_lab.errors import SettingError
-from dragin_lab.study.attribution import is_attributed
 from dragin_lab.study.truth import Count
 from dragin_lab.study.whatif import Outcome
-from dragin_lab.trace.kept import arrivals, before_after, mean_entropy, origins, with_passages
-from dragin_lab.trace.trace import Prompt, Step, Trace
+from dragin_lab.trace.kept import before_after, mean_entropy, with_passages
+from dragin_lab.trace.trace import Prompt, Step, Trace, Words
 from dragin_lab.views import facts
-from dragin_lab.views.attribution import attributed_words
-from dragin_lab.views.facts import clip, clip_html, count, esc, num
+from dragin_lab.views.attribution import overview_marks
+from dragin_lab.views.facts import clip, clip_html, count, esc, num, shorten
+from dragin_lab.views.overview_page import draw_lines, find_lines
 from dragin_lab.views.pages import Page, open_trace, render
 from dragin_lab.views.rows import unit_of
 from dragin_lab.views.texts import Texts, read_pieces, write_trace
@@ -48,12 +48,14 @@ def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str
     shown = texts.trace
     prefix = f"dl{shown.fingerprint}{'' if turns is None else '-replayed'}"
     retrieving = [step.index for step in shown.steps if step.query is not None]
+    drawn = "" if turns else draw_lines(texts, find_lines(texts, overview_marks(shown)))
     few = [step.index for step in shown.steps[:MAX_STEPS]]
     return render(
         "trace.html", trace=shown, texts=texts, prefix=prefix, turns=turns, since=since, most=MAX_STEPS,
         opened=few if len(few) <= OPEN_STEPS else (retrieving or few)[: OPEN_STEPS // 2],
-        draw=partial(draw_text, texts), answer=Markup(draw_answer(shown, prefix)), prompts=partial(prompt_parts, {}),
-        first_found=first_found(shown), compare_sentences=compare_sentences, before_after=before_after,
+        draw=partial(draw_text, texts), drawn=drawn, prompts=partial(prompt_parts, {}),
+        first_found=first_found(shown), known=since is None,
+        compare_sentences=compare_sentences, before_after=before_after,
         about_text=about_text, judge_decision=judge_decision,
     )  # fmt: skip
 
@@ -88,22 +90,6 @@ def draw_text(texts: Texts, part: str, step: Step) -> Markup:
     open_end = '<bdi class="tag dim">not decided yet</bdi>' if whole and step.kept_end(part) is None else ""
     nothing = "" if whole else '<span class="soft">nothing was written</span>'
     return Markup(f'<div class="txt" dir="auto">{"".join(out)}{ends}{open_end}{nothing}</div>')
-
-
-def draw_answer(shown: Trace, prefix: str) -> str:
-    """The answer's text with ◆ where passages came in; dotted is what was written with passages in view."""
-    text, place, out = shown.text, 0, []
-    marks = [
-        (at, f'<a class="tag ok" href="#{prefix}-s{s.index + 1}">◆ {s.index + 1}</a>') for at, s in arrivals(shown)
-    ]
-    marks += attributed_words(shown)
-    for origin in origins(shown):
-        if origin.with_passages and not is_attributed(shown):
-            marks += [(origin.start, '<span class="new">'), (origin.stop, "</span>")]
-    for at, mark in sorted(marks, key=lambda pair: (pair[0], not pair[1].endswith("</span>"))):
-        out += [str(esc(text[place:at])), mark]
-        place = max(place, at)
-    return "".join([*out, str(clip_html(text[place:], 20_000))]) or '<span class="soft">nothing written yet</span>'
 
 
 # -- parts of a step --------------------------------------------------------------------------------------------------
@@ -181,7 +167,7 @@ def sum_up(outcomes: Sequence[Outcome], *, table: bool) -> str:
     sums = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes))
     rows = [
         {
-            "question": clip(one.trace.question.text, 90)[0],
+            "question": shorten(one.trace.question.text, 90),
             "answer was": facts.judge_answer(one.trace)[1],
             "is now": facts.judge_answer(one.trace)[1] if one.whole else "not known",
             "retrievals": f"{'' if one.whole else '≥ '}{one.retrievals}",
@@ -195,6 +181,32 @@ def sum_up(outcomes: Sequence[Outcome], *, table: bool) -> str:
     ]
     drawn = f'<div class="wide">{pd.DataFrame(rows).to_html(index=False, border=0)}</div>' if table else ""
     return f'<dl class="facts">{sums}</dl>{drawn}'
+
+
+def part_row(outcome: Outcome) -> str:
+    """Where a trace parts from what was run, as a row: question, draft with ◆ then and now, query, answer."""
+    assert outcome.since is not None
+    step, turn = outcome.trace.steps[outcome.since], outcome.turns[outcome.since]
+    text = "" if step.draft is None else step.draft.text
+    then, now = first_hit(step, step.words), first_hit(step, turn.words)
+    marks = [(place, css) for place, css in ((then if then != now else None, "del"), (now, "mark")) if place]
+    shown, at = "", 0
+    for (start, stop), css in sorted(marks):
+        shown += f"{esc(text[at:start])}<{css}>◆{esc(text[start:stop])}</{css}>"
+        at = stop
+    asks = esc(turn.query.text) if turn.query is not None else '<span class="soft">–</span>'
+    was = {1.0: "✓", 0.0: "✗"}.get(outcome.trace.scores.get("em", -1.0), esc(shorten(outcome.trace.answer, 40)))
+    cells = (esc(shorten(outcome.trace.question.text, 90)), f"{shown}{esc(text[at:])}", asks, f"{was} → ?")
+    return f"<tr>{''.join(f'<td dir=auto>{cell}</td>' for cell in cells)}</tr>"
+
+
+def first_hit(step: Step, words: Words) -> tuple[int, int] | None:
+    """The half-open characters of the first word that fires, in the step's draft."""
+    if step.draft is None or not words.hit.any():
+        return None
+    start, stop = words.spans[int(words.hit.argmax())].tolist()
+    a, b = int(step.draft.offsets[start, 0]), int(step.draft.offsets[stop - 1, 1])
+    return b - len(step.draft.text[a:b].lstrip()), b
 
 
 def known_until(outcome: Outcome) -> str:

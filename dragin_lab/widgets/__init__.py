@@ -9,8 +9,8 @@ from importlib.util import find_spec
 
 from dragin_lab.errors import MissingPackageError
 
-if lacking := [name for name in ("ipywidgets", "anywidget", "itables") if find_spec(name) is None]:
+if find_spec("ipywidgets") is None:
     raise MissingPackageError(
-        f"live controls need {lacking[0]}, which is not installed; run pip install 'dragin-lab[notebooks]', or use the "
+        "live controls need ipywidgets, which is not installed; run pip install 'dragin-lab[notebooks]', or use the "
         "figures and pages of dragin_lab.views, which need none"
     )

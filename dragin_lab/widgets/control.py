@@ -1,19 +1,20 @@
-"""What all controls share: a still picture before the box, a place for errors, and a thread for the model."""
+"""What all controls share: figures that cannot fall behind, a still picture before the box, a thread for the model."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
 import ipywidgets as ipw
-import plotly.graph_objects as go
 
 from dragin_lab.errors import SettingError, describe_error
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.facts import esc
 
+PLOTLY = "application/vnd.plotly.v1+json"
 #: Where the box lives, the still picture and this note are hidden; where its kernel is gone, what stands for it is.
 NOTE = """<div class="{name}-note" style="font: 12px system-ui; opacity: .75">The controls need a kernel: run this cell.
 <style>
@@ -21,12 +22,38 @@ NOTE = """<div class="{name}-note" style="font: 12px system-ui; opacity: .75">Th
 .jp-OutputArea:has(.{name}) > .jp-OutputArea-child:has(+ .jp-OutputArea-child .{name}-note),
 .jp-OutputArea-child:has(.{name}-note) + .jp-OutputArea-child:not(:has(.{name})) {{ display: none }}
 </style></div>"""
+#: A front end marks a widget whose kernel is gone; what no longer answers looks so, and does not take a click.
+GONE = """<div role="alert" class="dl-gone">⚠ The kernel is gone, so nothing here answers: run the cell again.</div>
+<style>
+.dl-gone { display: none; font-weight: 600; color: light-dark(#a8201a, #ff9a8f) }
+.jupyter-widgets-disconnected .dl-gone { display: block }
+.dl-control.jupyter-widgets-disconnected :is(button, select, input, textarea, .noUi-target) {
+  pointer-events: none; opacity: .4; text-decoration: line-through }
+[data-jp-theme-light="false"] .dl-control .js-plotly-plot { filter: invert(.93) hue-rotate(180deg) }
+.dl-control .dl-rows select { font: 12px/1.5 var(--jp-code-font-family, monospace) }
+</style>"""
+
+
+class Drawing(ipw.Output):
+    """A place for a plain figure, which the front end draws by itself. What Python assigned last is what is shown.
+
+    No state of the figure lives in the browser, so it cannot fall behind: there is one way, from Python to the page.
+    """
+
+    def show(self, figure: Any) -> None:
+        """Show a figure (plotly's, or its JSON as a dictionary) in the place of the last one; None for nothing."""
+        shown = figure if isinstance(figure, dict | None) else figure_json(figure)
+        height = shown["layout"].get("height", 0) if shown else 0
+        self.layout.min_height = f"{height}px"  # or the page would jump while it is drawn anew
+        output = {"output_type": "display_data", "metadata": {}, "data": {PLOTLY: shown}}
+        self.outputs = (output,) if shown else ()
 
 
 class Control(ipw.VBox):
     """A box of controls, a line that says what happens, and pages.
 
-    ``still`` gives what is displayed before it and remains without a kernel.
+    ``still`` gives what is displayed before it and remains without a kernel; ``refresh_still`` brings it up to date.
+    A control closes all that it made, and is closed when the cell that made it is run again.
     """
 
     def __init__(self, controls: Any, pages: Any, still: Callable[[], Any]) -> None:
@@ -34,9 +61,10 @@ class Control(ipw.VBox):
         self._worker: threading.Thread | None = None
         self.status = ipw.HTML()
         self.stop_button = button("Stop", self.stop, disabled=True)
-        super().__init__([*controls, row(self.stop_button, self.status), *pages])
-        self._name = f"dl-{uuid4().hex[:8]}"
-        self.add_class(self._name)
+        super().__init__([ipw.HTML(GONE), *controls, row(self.stop_button, self.status), *pages])
+        self._name, self._handle = f"dl-{uuid4().hex[:8]}", None
+        self.add_class(self._name).add_class("dl-control")
+        close_earlier(self)
 
     def _ipython_display_(self, **_: Any) -> None:
         from IPython.display import display
@@ -44,9 +72,21 @@ class Control(ipw.VBox):
         note = {"text/html": NOTE.format(name=self._name), "text/plain": "The controls need a kernel: run this cell."}
         bundle: Any = self._repr_mimebundle_()
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        display(self._still())
+        self._handle = display(self._still(), display_id=self._name)
         display(note, raw=True)
         display(data | {"text/plain": ""}, metadata=metadata, raw=True)  # its name says nothing where it cannot live
+
+    def refresh_still(self, figure: dict[str, Any]) -> None:
+        """Put a figure's JSON in the place of what remains without a kernel."""
+        if self._handle is not None:
+            self._handle.update({PLOTLY: figure, "text/plain": "A figure of plotly"}, raw=True)
+
+    def close(self) -> None:
+        """Stop the model, and close everything in the box."""
+        self.stop()
+        for one in list(inner_widgets(self)):
+            one.close()
+        super().close()
 
     def guard(self, call: Callable[[], None]) -> None:
         """Do what a control asks for; an error is shown beside the buttons, and nothing is lost."""
@@ -112,6 +152,12 @@ class Control(ipw.VBox):
             raise
 
 
+def figure_json(figure: Any) -> dict[str, Any]:
+    """A figure of plotly as the plain data that a front end draws."""
+    made: dict[str, Any] = json.loads(figure.to_json())
+    return made
+
+
 def button(label: str, call: Callable[[], Any], **options: Any) -> ipw.Button:
     """A button as wide as its label."""
     pressed = ipw.Button(description=label, layout={"width": "auto", "flex": "0 0 auto"}, **options)
@@ -124,28 +170,32 @@ def row(*controls: ipw.Widget) -> ipw.HBox:
     return ipw.HBox(controls, layout={"flex_flow": "row wrap"})
 
 
-class LiveFigure(go.FigureWidget):
-    """A figure that is sent to the browser as a whole.
-
-    A ``FigureWidget`` sends itself empty and its traces after it; a browser that loads its script in between misses
-    them, and the picture stays blank. So a control draws into a ``go.Figure`` first and makes this of it.
-    """
-
-    _whole = False
-
-    def __init__(self, figure: go.Figure) -> None:
-        super().__init__(figure)
-        self._whole = True
-        self.open()
-
-    def open(self) -> None:
-        if self._whole:
-            super().open()
+def inner_widgets(widget: ipw.Widget) -> Iterator[ipw.Widget]:
+    """All widgets that a widget holds, at any depth: its children, layout and style."""
+    for name in widget.keys if widget.comm is not None else ():
+        value = getattr(widget, name)
+        for one in value if isinstance(value, tuple | list) else [value]:
+            if isinstance(one, ipw.Widget):
+                yield from inner_widgets(one)
+                yield one
 
 
-def draw_into(shown: go.Figure, figure: go.Figure) -> None:
-    """Put another figure in the place of the one that is shown."""
-    with shown.batch_update():
-        shown.data = ()
-        shown.add_traces(figure.data)
-        shown.layout = figure.layout.update(autosize=True)
+#: For each cell of a notebook its latest run, and the controls that this run made.
+_MADE: dict[str, tuple[str, list[Control]]] = {}
+
+
+def close_earlier(control: Control) -> None:
+    """Close what an earlier run of the same cell made; a cell is its id, and where the front end has none its code."""
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    asked = shell.get_parent() if hasattr(shell, "get_parent") else {}
+    if asked.get("header", {}).get("msg_type") != "execute_request":
+        return  # made by a callback, or where there are no cells
+    cell, run = asked.get("metadata", {}).get("cellId") or asked["content"]["code"], asked["header"]["msg_id"]
+    before, made = _MADE.get(cell, (run, []))
+    if before != run:
+        for one in made:
+            one.close()
+        made = []
+    _MADE[cell] = run, [*made, control]

@@ -10,7 +10,6 @@ from typing import Any
 
 import ipywidgets as ipw
 import numpy as np
-import plotly.graph_objects as go
 
 from dragin_lab.catalog.by_name import method as make_method
 from dragin_lab.catalog.by_name import restore_method
@@ -26,10 +25,10 @@ from dragin_lab.study.spans import Spans
 from dragin_lab.trace.kept import written
 from dragin_lab.trace.trace import Branches, Question, Trace
 from dragin_lab.views.comparing import compare, describe_answers, question_table
-from dragin_lab.views.facts import clip, ended_line, esc, percent
+from dragin_lab.views.facts import count, ended_line, esc, percent, shorten
 from dragin_lab.views.pages import open_trace, show_part, styled
 from dragin_lab.views.rows import draw_tokens, find_text, heatmap, list_alternatives, token_rows
-from dragin_lab.widgets.control import Control, LiveFigure, button, draw_into, row
+from dragin_lab.widgets.control import Control, Drawing, button, figure_json, row
 
 EVERY = 0.1  # seconds between pictures while tokens come
 CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
@@ -46,7 +45,7 @@ class Explorer(Control):
         self.token = ipw.IntSlider(value=1, min=1, max=1, description="token", layout={"width": "480px"})
         self.last = ipw.IntSlider(value=1, min=1, max=1, description="to token", layout={"width": "480px"})
         self.about, self.step_page, self.comparison = ipw.HTML(), ipw.HTML(), ipw.HTML()
-        self.figure, drawing = go.Figure(), ipw.VBox()
+        self.drawing, self.figure = Drawing(), dict[str, Any]()
         self.instead = ipw.Dropdown(description="instead", **wide)
         self.query = ipw.Textarea(description="query", rows=2, layout={"width": "60%"})
         self.keep = ipw.SelectMultiple(description="passages", rows=4, layout={"width": "60%"})
@@ -57,7 +56,7 @@ class Explorer(Control):
         labels = ("not supported", "supported")
         controls = [
             row(self.which, self.texts),
-            drawing,
+            self.drawing,
             self.token,
             self.about,
             self.step_page,
@@ -71,13 +70,16 @@ class Explorer(Control):
             row(self.last, *(button(f"mark as {one}", partial(self.guard, partial(self.mark, one))) for one in labels)),
         ]
         super().__init__(controls, [self.comparison], self.draw_still)
-        self.which.observe(lambda _: self.open_trace(), "value")
-        self.texts.observe(lambda _: self.open_text(), "value")
-        self.token.observe(lambda _: self.show_token(), "value")
+        self.opening = False  # while choices are exchanged, none of them is one that somebody made
+        choices = ((self.which, self.open_trace), (self.texts, self.open_text), (self.token, self.show_token))
+        for choice, call in choices:
+            choice.observe(partial(self.heed, call), "value")
         self.open_trace()
-        self.figure = LiveFigure(self.figure)
-        self.listen()
-        drawing.children = (self.figure,)
+
+    def heed(self, call: Callable[[], None], _: Any) -> None:
+        """Follow a choice that somebody made."""
+        if not self.opening:
+            call()
 
     def draw_still(self) -> Any:
         """The figure of the text that is shown; the trace where there is none."""
@@ -99,11 +101,14 @@ class Explorer(Control):
         """Show a branch from the text that retrieved first, or where it parts, beside its parent."""
         trace, parent = self.trace, self.tree.parent(self.which.value)
         texts = [(step.index + 1, name) for step, name, _ in written(trace.steps)]
+        self.opening = True
         self.texts.options = [(f"step {step}, {name}", (step, name)) for step, name in texts]
         steps = {step.index + 1 for step in trace.steps if step.query is not None}
         if parent is not None and trace.parting and trace.parting.step is not None:
             steps = {trace.parting.step + 1}
         self.texts.value = next((at for at in texts if at[0] in steps), texts[0] if texts else None)
+        self.opening = False
+        self.open_text()
         pair = [] if parent is None else [self.tree[parent], trace]
         self.comparison.value = compare(pair, labels=["before", "branch"]).html if pair else ""
         if self.texts.value is None:
@@ -112,28 +117,28 @@ class Explorer(Control):
     def open_text(self) -> None:
         """Draw a text and choose its first token that fired."""
         if self.texts.value is None:
+            self.drawing.show(None)
+            self.about.value = self.step_page.value = ""
             return
         own, name, text = find_text(self.trace, *self.texts.value)
         assert own is not None
         self.rows = token_rows(self.trace, own, name, text)
-        draw_into(self.figure, draw_tokens(self.trace, self.rows, f"step {self.texts.value[0]}, {name}"))
-        self.listen()
+        title = f"{self.which.label} · step {self.texts.value[0]}, {name}"
+        self.figure = figure_json(draw_tokens(self.trace, self.rows, title))
         self.query.value, self.query.disabled = "" if own.query is None else own.query.text, own.query is None
-        passages = [(clip(f"{p.title}: {p.text}", 90)[0], p) for p in own.passages]
+        passages = [(shorten(f"{p.title}: {p.text}", 90), p) for p in own.passages]
         self.keep.options, self.keep.value = passages, own.passages
         reason = "" if own.decision is None else own.decision.reason
         titles = "".join(f"<li>{esc(title)}</li>" for title, _ in passages)
         search = f"<p>⌕ <b>{esc(own.query.text)}</b></p><ol>{titles}</ol>" if own.query is not None else ""
         self.step_page.value = f'<div class="mathjax_ignore"><p>{esc(reason)}</p>{search}</div>'
-        self.token.max = self.last.max = max(len(self.rows), 1)
         fired = self.rows.index[self.rows["opens"]]
+        self.opening = True
+        self.token.max = self.last.max = max(len(self.rows), 1)
         self.token.value = int(fired[0]) + 1 if len(fired) else 1
+        self.opening = False
         self.show_token()
-
-    def listen(self) -> None:
-        """A click on a bar chooses its token."""
-        for bars in self.figure.data[:3]:
-            bars.on_click(lambda _, points, __: setattr(self.token, "value", int(points.point_inds[0]) + 1))
+        self.refresh_still(self.figure)
 
     def show_token(self) -> None:
         """Everything that is known of the chosen token, and what could stand in its place."""
@@ -143,8 +148,9 @@ class Explorer(Control):
         about = str(esc(self.rows["about"].iloc[at])).replace("\n", "<br>")
         self.about.value = f'<div class="mathjax_ignore" role="status" style="font-family:monospace">{about}</div>'
         edge = {"type": "rect", "name": "chosen", "xref": "x", "x0": at + 0.5, "x1": at + 1.5, "yref": "paper"}
-        own = [shape for shape in self.figure.layout.shapes if shape.name != "chosen"]
-        self.figure.layout.shapes = [*own, edge | {"y0": 0, "y1": 1, "line": {"color": "#d55e00", "width": 2}}]
+        edge |= {"y0": 0, "y1": 1, "line": {"color": "#d55e00", "width": 2}}
+        layout = self.figure["layout"]
+        self.drawing.show(self.figure | {"layout": layout | {"shapes": [*layout.get("shapes", []), edge]}})
         alternatives = list_alternatives(text, at)
         self.instead.options = [(f"{name}  {percent(share)}", token) for name, share, token in alternatives]
         self.instead.value = next((token for *_, token in alternatives if token != int(text.ids[at])), None)
@@ -185,8 +191,10 @@ class Explorer(Control):
             if trace.ended in ("cancelled", "error"):
                 return self.say("Stopped; nothing was added.")
             added = tree.add(trace)
+            self.opening = True
             self.which.options = self.list_branches()
             self.which.value = next(i for i, one in enumerate(tree) if one is added)
+            self.open_trace()
             return self.say("")
 
         self.run(lambda: stream_branch(setup, method, parent, **change), keep, says="Branching …")
@@ -201,7 +209,7 @@ def explore(
     token: int | None = None,
     marks: str | Path = "marks.jsonl",
 ) -> Explorer:
-    """An episode token by token: click one, or move the slider, and see all that is known of it.
+    """An episode token by token: move the slider to one, and see all that is known of it.
 
     It opens at ``step``, its ``source`` ("draft" or "continuation") and ``token``, counted from 1, of the trace or of a
     tree's first; default where it first retrieved. With the ``lab`` that made the trace another token, query, set of
@@ -301,35 +309,58 @@ def live(lab: MakesSetups, question: str | Question, method: str, **settings: An
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
+ROWS = 500  # questions that stand in the list at once
+WIDTHS = {"right": 1, "method": 14, "answer": 26, "cause": 14, "retrievals": 3, "question": 90}
+
+
 class Browser(Control):
-    """The box. ``table`` is itables' widget; the row that is clicked is shown, beside another method's answer."""
+    """The box. ``table`` is the list; the row that is chosen is shown, beside another method's answer."""
 
     def __init__(self, runs: Runs) -> None:
-        from itables.widget import ITable
-
         self.runs, self.rows = runs, question_table(runs)
-        look: dict[str, Any] = {"maxBytes": 0, "classes": "display compact nowrap", "column_filters": "header"}
-        self.table = ITable(self.rows, select="single", showIndex=False, **look)
-        self.beside = ipw.Dropdown(description="beside", options=["(nothing)", *runs.names])
-        self.beside.value = runs.names[-1]
+        self.search = ipw.Text(description="search", placeholder="words of a question, answer, cause or method")
+        self.order = ipw.Dropdown(description="sort by", options=["(as run)", *self.rows.columns])
+        self.found = ipw.HTML()
+        wide = {"width": "auto", "max_width": "1180px"}
+        self.table = ipw.Select(rows=14, layout=wide, tooltip="✓ or ✗, method, answer, cause, retrievals, question")
+        self.beside = ipw.Dropdown(description="beside", options=["(nothing)", *runs.names], value=runs.names[-1])
         self.page = ipw.HTML()
         means = ipw.HTML(show_part(runs.table()))
-        super().__init__([means, self.table, self.beside], [self.page], lambda: self.rows)  # a plain table
+        self.table.add_class("dl-rows")
+        controls = [means, row(self.search, self.order, self.found), self.table, self.beside]
+        super().__init__(controls, [self.page], lambda: self.rows)  # a plain table
         self.stop_button.layout.display = "none"  # no model runs here
-        self.table.observe(lambda _: self.guard(self.show_answers), "selected_rows")
-        self.beside.observe(lambda _: self.guard(self.show_answers), "value")
+        for one in (self.search, self.order):
+            one.observe(lambda _: self.list_rows(), "value")
+        for one in (self.table, self.beside):
+            one.observe(lambda _: self.guard(self.show_answers), "value")
+        self.list_rows()
+
+    def list_rows(self) -> None:
+        """The rows that hold every word of the search, in the chosen order."""
+        rows = self.rows if self.order.value not in self.rows else self.rows.sort_values(self.order.value)
+        texts = rows.astype(str).agg(" ".join, axis="columns").str.casefold()
+        for word in self.search.value.casefold().split():
+            rows, texts = rows[texts.str.contains(word, regex=False)], texts[texts.str.contains(word, regex=False)]
+        shown = rows[:ROWS].round(2)
+        lines = ["  ".join(str(row[name])[:width].ljust(width) for name, width in WIDTHS.items())
+                 for _, row in shown.iterrows()]  # fmt: skip
+        self.table.options = list(zip(lines, shown.index.tolist(), strict=True))
+        self.table.value = None
+        more = f", the first {ROWS} are listed" if len(rows) > ROWS else ""
+        self.found.value = f"{len(rows):,} of {count(len(self.rows), 'answer')}{more}"
 
     def show_answers(self) -> None:
         """The answers to the chosen question, with cause and first difference."""
-        if self.table.selected_rows:
-            row = self.rows.iloc[self.table.selected_rows[0]]
+        if self.table.value is not None:
+            row = self.rows.loc[self.table.value]
             methods = list(dict.fromkeys([row["method"], self.beside.value]))
             names = [name for name in methods if name in self.runs.names]
             self.page.value = describe_answers(self.runs, row["dataset"], row["qid"], names)
 
 
 def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browser:
-    """Every question of some runs as a table to sort and search; a click shows its answer beside another method's.
+    """Every answer of some runs as a list to sort and search; the chosen one is shown beside another method's.
 
     ``runs`` are ``Runs`` or what ``Runs.load`` takes. Raises ``RunError`` for a folder without runs.
     """

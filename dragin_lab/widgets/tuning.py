@@ -1,20 +1,22 @@
-"""``tune``: controls for θ and the other settings over stored traces, replayed without the model."""
+"""``tune``: what θ does to quality, cost and words over stored traces, and the other settings, without the model."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ipywidgets as ipw
 import numpy as np
-import plotly.graph_objects as go
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.checks import instance, several
+from dragin_lab.core.method import VARIANTS, Method
 from dragin_lab.core.settings import title_setting
+from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
 from dragin_lab.run.episodes import stream
 from dragin_lab.run.setup import MakesSetups
@@ -22,104 +24,159 @@ from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.truth import find_labels
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views.facts import clip
+from dragin_lab.views.facts import count, esc, short, shorten
 from dragin_lab.views.pages import open_trace, styled
-from dragin_lab.views.rows import draw_scores, draw_tokens, find_text, heatmap, threshold_of, token_rows
-from dragin_lab.views.trace_page import replayed, sum_up
-from dragin_lab.widgets.control import Control, LiveFigure, button, draw_into, row
+from dragin_lab.views.results import draw_board
+from dragin_lab.views.rows import draw_tokens, find_text, judge_step, token_rows
+from dragin_lab.views.trace_page import part_row, replayed, sum_up
+from dragin_lab.widgets.control import Control, Drawing, button, figure_json, row
 
-STEPS = 200  # of a slider
+STEPS = 40  # values of θ that every trace is judged at
+SHOWN = 100  # traces whose words are listed
 BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}  # two pages, under one another where it is narrow
 
 
-class Tuner(Control):
-    """The box. ``controls`` are settings by name, ``outcome`` what they lead to, ``ran`` the model's own answers."""
+class Board(Control):
+    """The box. ``theta`` is the slider, ``controls`` the other settings by name, ``outcomes`` what they lead to.
 
-    def __init__(self, replays: list[Replay], lab: MakesSetups | None) -> None:
-        self.replays, self.lab, self.ran = replays, lab, list[Trace]()
-        first = replays[0]
-        self.outcome: Outcome = first.at()
+    Of one trace, the chosen one, ``outcome`` is drawn token by token; ``ran`` are the model's own answers.
+    """
+
+    def __init__(self, replays: list[Replay], lab: MakesSetups | None, measured: Any) -> None:
+        self.replays, self.lab, self.measured, self.ran = replays, lab, measured, list[Trace]()
+        first = replays[0].method
+        self.thetas = choose_thetas(replays)
+        self.theta = ipw.SelectionSlider(
+            options=[(f"{theta:g}", theta) for theta in self.thetas],
+            value=first.threshold, description="θ", layout={"width": "560px"},
+        )  # fmt: skip
+        self.controls = {name: make_control(name, replays) for name in replays[0].tunable if name != "threshold"}
+        self.target = ipw.FloatText(description="aim at", layout={"width": "160px"}, step=0.1)
+        self.code = ipw.Text(description="copy", layout={"width": "560px"})
+        self.drawing, self.words = Drawing(), ipw.HTML()
+        questions = [(shorten(one.trace.question.text, 80), at) for at, one in enumerate(replays)]
+        one = len(replays) == 1
         self.which = ipw.Dropdown(
-            description="trace",
-            options=[(clip(r.trace.question.text, 80)[0], i) for i, r in enumerate(replays)],
+            description="look into", options=[*([] if one else [("(no trace)", None)]), *questions],
             layout={"width": "auto", "max_width": "640px"},
-        )
+        )  # fmt: skip
         self.texts = ipw.Dropdown(description="step")
-        self.controls = {name: make_control(name, replays) for name in first.tunable}
-        self.page, self.beside, self.whole = ipw.HTML(layout=BESIDE), ipw.HTML(layout=BESIDE), ipw.HTML()
-        self.beside.layout.display = "none"
-        self.figure, drawing = go.Figure(), ipw.VBox()
-        every = button(f"all {len(replays)} traces", lambda: self.guard(self.replay_all))
+        self.tokens, self.page, self.beside = Drawing(), ipw.HTML(layout=BESIDE), ipw.HTML(layout=BESIDE)
         ask = button("ask the model", lambda: self.guard(self.run_model), disabled=lab is None)
-        sliders = [row(self.which, self.texts), *self.controls.values()]
-        pages = [row(self.page, self.beside), self.whole]
-        super().__init__([*sliders, drawing, row(every, ask)], pages, lambda: heatmap(first.trace))
-        self.which.observe(lambda _: self.open_trace(), "value")
-        self.texts.observe(lambda _: self.draw_step(), "value")
-        for control in self.controls.values():
-            control.observe(lambda _: self.guard(self.replay_trace), "value")
+        aim = row(self.target, ipw.Label("retrievals a question"))
+        controls = [self.theta, aim, *self.controls.values(), self.code, self.drawing, self.words]
+        controls += [row(self.which, self.texts), self.tokens, row(ask)]
+        super().__init__(controls, [row(self.page, self.beside)], self.draw_still)
+        self.judge_all()
         self.open_trace()
-        self.figure = LiveFigure(self.figure)
-        drawing.children = (self.figure,)
+        self.target.value = round(sum(one.retrievals for one in self.outcomes) / len(replays), 2)
+        self.theta.observe(lambda _: self.guard(self.show_theta), "value")
+        self.target.observe(lambda _: self.guard(lambda: self.aim_at(self.target.value)), "value")
+        self.which.observe(lambda _: self.guard(self.open_trace), "value")
+        self.texts.observe(lambda _: self.guard(self.show_trace), "value")
+        for control in self.controls.values():
+            control.observe(lambda _: self.guard(self.judge_all), "value")
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The controls' values that are not as the chosen trace was run."""
-        old = self.replays[self.which.value].method.settings
+        """The controls' values that are not as the traces were run."""
+        old = self.replays[0].method.settings
         values = {name: None if one.value == "" else one.value for name, one in self.controls.items()}
+        values["threshold"] = self.theta.value
         return {name: value for name, value in values.items() if value != old[name]}
 
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """What all traces come to at the chosen values, in their order."""
+        return self.known[self.theta.value]
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the chosen trace comes to, or the first where none is chosen."""
+        return self.replays[self.which.value or 0].at(**self.settings)
+
+    def judge_all(self) -> None:
+        """Judge every trace at every θ, which a step of the slider then only shows."""
+        others = {name: value for name, value in self.settings.items() if name != "threshold"}
+        each = [judge_thetas(replay, self.thetas, others) for replay in self.replays]
+        self.known = {theta: [own[theta] for own in each] for theta in self.thetas}
+        rows = dict[int, str]()  # outcomes that decide alike are written once
+        self.sums = {theta: list_changes(own, theta, rows) for theta, own in self.known.items()}
+        self.figure = figure_json(draw_board(self.known, self.measured))
+        self.show_theta()
+
+    def show_theta(self) -> None:
+        """The line of θ, what it comes to, and the words that part from what was run."""
+        theta = self.theta.value
+        label = {"text": f"θ {theta:g}", "textposition": "end", "yanchor": "bottom", "textangle": 0}
+        line = {
+            "type": "line",
+            "xref": "x",
+            "yref": "paper",
+            "x0": theta,
+            "x1": theta,
+            "y0": 0,
+            "y1": 1,
+            "label": label,
+        }
+        shown = self.figure | {"layout": self.figure["layout"] | {"shapes": [line]}}
+        self.drawing.show(shown)
+        self.refresh_still(shown)
+        self.words.value = self.sums[theta]
+        self.code.value = write_method(self.outcomes[0].method)
+        if self.which.value is not None:
+            self.show_trace()
+
+    def aim_at(self, retrievals: float) -> None:
+        """Move θ to where a question costs so many retrievals, as far as the stored texts or the sweep tell."""
+        costs = {theta: sum(one.retrievals for one in known) / len(known) for theta, known in self.known.items()}
+        lacking = {theta: sum(not one.whole for one in known) for theta, known in self.known.items()}
+        self.theta.value = min(self.thetas, key=lambda theta: (abs(costs[theta] - retrievals), lacking[theta]))
+        theta, least = self.theta.value, "at least " * bool(lacking[self.theta.value])
+        self.say(f"At θ {theta:g} the stored texts tell of {least}{costs[theta]:.2f} retrievals a question.")
+
+    # -- one trace -----------------------------------------------------------------------------------------------------
+
     def open_trace(self) -> None:
-        """Show the chosen trace, with the step that retrieved first."""
-        trace = self.replays[self.which.value].trace
-        steps = [step.index + 1 for step in trace.steps if step.draft is not None]
-        retrieved = [step.index + 1 for step in trace.steps if step.draft is not None and step.query is not None]
-        self.figure.data = ()
-        self.guard(self.replay_trace)
-        self.texts.options = steps
-        self.texts.value = (retrieved or steps or [None])[0]
-        self.draw_step()
+        """Look into the chosen trace, from the step that retrieved first."""
+        self.tokens.show(None)
+        self.texts.options, self.page.value, self.beside.value = [], "", ""
+        if self.which.value is not None:
+            steps = [step for step in self.replays[self.which.value].trace.steps if step.draft is not None]
+            retrieved = [step.index + 1 for step in steps if step.query is not None]
+            self.texts.options = [step.index + 1 for step in steps]
+            self.texts.value = (retrieved or [step.index + 1 for step in steps] or [None])[0]
+            self.show_trace()
 
-    def replay_trace(self) -> None:
-        """Only what is shown is replayed, and of the figure only what changes is sent."""
-        self.outcome = self.replays[self.which.value].at(**self.settings)
-        self.page.value = replayed(self.outcome).html
-        if len(self.figure.data) == 4 and (rows := self.judge_tokens()) is not None:
-            scores, shapes = draw_scores(rows, threshold_of(self.outcome.judged), True)
-            with self.figure.batch_update():
-                self.figure.update(data=[{}, {}, *scores])
-                self.figure.layout.shapes = shapes
+    def show_trace(self) -> None:
+        """The chosen step's tokens and the trace's page, at the chosen values."""
+        outcome = self.outcome
+        self.page.value = replayed(outcome).html
+        if self.texts.value is not None:
+            trace, step = judge_step(outcome, self.texts.value)
+            rows = token_rows(trace, step, *find_text(outcome.trace, self.texts.value, "draft")[1:])
+            self.tokens.show(draw_tokens(trace, rows, f"step {self.texts.value}, draft"))
 
-    def judge_tokens(self) -> Any:
-        """The tokens of the chosen step as these settings judge them, with the stored text to its end."""
-        if self.texts.value is None:
-            return None
-        judged, number = self.outcome.judged, self.texts.value
-        step = judged.steps[number - 1]
-        step.draft = self.outcome.trace.steps[number - 1].draft
-        return token_rows(judged, *find_text(judged, number, "draft"))
+    def draw_still(self) -> Any:
+        """The board as it stands."""
+        import plotly.graph_objects as go
 
-    def draw_step(self) -> None:
-        """The figure anew, for another trace or step."""
-        rows, title = self.judge_tokens(), f"step {self.texts.value}, draft"
-        draw_into(self.figure, go.Figure() if rows is None else draw_tokens(self.outcome.judged, rows, title))
-
-    def replay_all(self) -> None:
-        """A table of all traces at these settings, those that change first."""
-        sums = sum_up([replay.at(**self.settings) for replay in self.replays], table=True)
-        self.whole.value = styled(f'<div class="dl head">{sums}</div>')
+        return go.Figure(self.figure)
 
     def run_model(self) -> None:
         """Have the model answer the chosen trace's question with these settings; its answer stands beside."""
         if self.lab is None:
             raise SettingError("without a lab no model can answer; give one: dl.tune(traces, lab=lab)")
+        if self.which.value is None:
+            raise SettingError("choose a trace under 'look into', whose question is to be asked")
         replay, lab = self.replays[self.which.value], self.lab
         method = exchange_settings(replay.method, **self.settings)
 
         def show(trace: Trace) -> None:
             if trace.ended != "error":  # or an earlier answer would go
                 self.ran.append(trace)
-                self.beside.value, self.beside.layout.display = trace._repr_html_(), None
+                asked = f"<p><b>The model, asked with {esc(write_method(method))}</b></p>"
+                self.beside.value = asked + trace._repr_html_()
                 self.say("Stopped; what was written stands beside." if trace.ended == "cancelled" else "")
 
         self.run(lambda: stream(lab.setup(method), replay.trace.question, method), show, says="The model answers …")
@@ -129,15 +186,17 @@ def tune(
     traces: Trace | str | Path | Iterable[Trace | str | Path],
     labels: Iterable[Labelled] | None = None,
     *,
+    sweep: Any = None,
     lab: MakesSetups | None = None,
     nlp: Any = None,
-) -> Tuner:
-    """Controls over stored traces of one method: what would fire, be asked and change, without the model.
+) -> Board:
+    """What θ does to stored traces of one method, without the model: quality, cost, and the words that change.
 
-    ``labels`` (``almanac.labels``) give precision and recall against the ground truth. With the ``lab`` that made the
-    traces a button has its model answer with the chosen values. Without a kernel:
-    ``views.replayed(dl.Replay(trace).at(…))``. Raises ``SettingError`` for no trace, traces of several methods and a
-    method without a threshold.
+    Lines and a band say what the stored texts tell; ``sweep`` (of ``lab.sweep`` over the same questions, or its table)
+    stands there as points. ``labels`` (``almanac.labels``) give precision and recall against the ground truth. One
+    trace can be looked into token by token, and with the ``lab`` that made it a button has its model answer. Without a
+    kernel: ``views.replayed(dl.Replay(trace).at(…))``. Raises ``SettingError`` for no trace, traces of several methods
+    and a method without a threshold.
     """
     given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
     known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
@@ -149,17 +208,98 @@ def tune(
         replays.append(Replay(trace, find_labels(trace, known), tokenizer=own, nlp=nlp))
     if not replays:
         raise SettingError("there is no trace to tune; give one or a list of them")
-    kinds = {(r.method.name, r.method.variant, type(r.method.trigger), type(r.method.formulator)) for r in replays}
-    if len(kinds) > 1:
-        named = ", ".join(sorted({f"{name} ({variant})" for name, variant, *_ in kinds}))
-        raise SettingError(f"the traces are of several methods ({named}); give those of one")
-    if not replays[0].tunable:
+    settings = [replay.method.settings | {"threshold": None, "label": ""} for replay in replays]
+    if other := next((own for own, kept in zip(replays, settings, strict=True) if kept != settings[0]), None):
+        one, two = (write_method(own.method) for own in (replays[0], other))
+        raise SettingError(f"the traces are of several methods, {one} and {two}; give those of one")
+    if "threshold" not in replays[0].tunable or replays[0].method.threshold is None:
         raise SettingError(f"{replays[0].method.name} has no threshold, so there is nothing to tune")
-    return Tuner(replays, lab)
+    return Board(replays, lab, sweep)
+
+
+# -- judging ---------------------------------------------------------------------------------------------------------
+
+
+def choose_thetas(replays: list[Replay]) -> list[float]:
+    """About ``STEPS`` values of θ from its least to above the highest score that fired, and the one that was run."""
+    method = replays[0].method
+    known, own = method.trigger.declared()["threshold"], float(method.threshold)  # type: ignore[arg-type]
+    scores = [words.score[words.hit] for r in replays for one in r.trace.steps if len(words := one.words)]
+    flat = np.concatenate([[own], *scores]).astype(float)
+    flat = flat[np.isfinite(flat)]
+    low = known.ge if math.isfinite(known.ge) else min(2 * own, float(flat.min()))
+    top = known.top or max(2 * own, 1.1 * float(flat.max()))
+    step = round_up((top - low) / STEPS)
+    spread = {round(low + step * number, 9) for number in range(math.ceil((top - low) / step) + 1)}
+    return sorted({min(theta, top) for theta in spread} | {own})
+
+
+def judge_thetas(replay: Replay, thetas: Sequence[float], others: dict[str, Any]) -> dict[float, Outcome]:
+    """What a trace comes to at each θ, ``others`` the other settings.
+
+    A word fires where its score is above θ, so what is decided alike at two values is decided alike between them, and
+    only one side of a change has to be judged again. A trigger that judges by code of its own is judged at each.
+    """
+    own = type(replay.method.trigger).judge is not Trigger.judge
+    known = dict[float, Outcome]()
+
+    def at(place: int) -> Outcome:
+        if (theta := thetas[place]) not in known:
+            known[theta] = replay.at(**others, threshold=theta)
+        return known[theta]
+
+    def between(low: int, high: int) -> None:
+        if high - low < 2:
+            return
+        if not own and decided(at(low)) == decided(at(high)):
+            for place in range(low + 1, high):
+                method = exchange_settings(at(low).method, threshold=thetas[place])
+                known[thetas[place]] = replace(at(low), method=method)
+        else:
+            between(low, (low + high) // 2)
+            between((low + high) // 2, high)
+
+    at(0), at(len(thetas) - 1)
+    between(0, len(thetas) - 1)
+    return {theta: at(place) for place, theta in enumerate(thetas)}
+
+
+def decided(outcome: Outcome) -> Any:
+    """All that an outcome decides, without the θ that its reasons quote."""
+    turns = [(t.change, t.words.hit.tobytes(), t.decision and (t.decision.cut, t.decision.token, t.decision.retrieve),
+              t.query and t.query.text) for t in outcome.turns]  # fmt: skip
+    return outcome.since, turns
+
+
+def list_changes(outcomes: Sequence[Outcome], theta: float, rows: dict[int, str]) -> str:
+    """What outcomes come to, and of each that parts from its trace the words; ``rows`` keeps what was written."""
+    parted = [one for one in outcomes if one.since is not None]
+    for one in parted:
+        if id(one.turns) not in rows:
+            rows[id(one.turns)] = part_row(one)
+    same = f"{len(outcomes) - len(parted)} of {count(len(outcomes), 'trace')} stay as they are, {len(parted)} part here"
+    left = f"<p>… {count(len(parted) - SHOWN, 'more trace')}</p>" if len(parted) > SHOWN else ""
+    head = "<thead><tr><th>question</th><th>the draft where it parts</th><th>asks now</th><th>answer</th></tr></thead>"
+    table = f"<table>{head}<tbody>{''.join(rows[id(one.turns)] for one in parted[:SHOWN])}</tbody></table>{left}"
+    marks = "<mark>◆ fires now</mark> <del>◆ fired before</del>"
+    body = f"<p><b>θ {short(theta)}: {same}.</b> {marks}</p>" + sum_up(outcomes, table=False)
+    return styled(
+        f'<div class="dl"><div class="head board">{body}<div class="wide">{table if parted else ""}</div></div></div>'
+    )
+
+
+def write_method(method: Method) -> str:
+    """The call that makes a method: ``dl.method("dragin", threshold=0.5, top_n=5)``."""
+    values = {"variant": method.variant} if method.variant != VARIANTS[0] else {}
+    values |= {"threshold": method.threshold} | method.changed
+    return f"dl.method({', '.join([repr(method.name), *(f'{name}={value!r}' for name, value in values.items())])})"
+
+
+# -- controls --------------------------------------------------------------------------------------------------------
 
 
 def make_control(name: str, replays: list[Replay]) -> Any:
-    """A control for a setting: a choice, or a slider that ends at a round number above every score."""
+    """A control for a setting beside θ: a choice or a slider."""
     method = replays[0].method
     known = (method.trigger.declared() | method.formulator.declared())[name]
     value, title = method.settings[name], title_setting(name)
@@ -171,17 +311,15 @@ def make_control(name: str, replays: list[Replay]) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ipw.Text(**shared | {"value": str(value)}, disabled=True)
     if isinstance(value, int):
-        return ipw.IntSlider(min=int(max(known.ge, 0)), max=max(50, 2 * value), **shared)
-    scores = [one.words.score for r in replays for one in r.trace.steps]
-    flat = np.concatenate([[value], *scores]).astype(float)
-    flat = flat[np.isfinite(flat)]
-    low = known.ge if math.isfinite(known.ge) else -round_up(max(-2 * value, -float(flat.min())))
-    top = known.top or round_up(max(2 * value, float(flat.max())))
-    step = (top - low) / STEPS
-    return ipw.FloatSlider(min=low, max=top, step=step, readout_format=".3f", **shared)
+        return ipw.IntSlider(min=int(max(known.ge, 0)), max=max(50, 2 * value), continuous_update=False, **shared)
+    top = known.top or round_up(max(2 * value, 1.0))
+    low = known.ge if math.isfinite(known.ge) else -top
+    return ipw.FloatSlider(
+        min=low, max=top, step=(top - low) / 200, readout_format=".3f", continuous_update=False, **shared
+    )
 
 
 def round_up(value: float) -> float:
-    """The next of 1, 2, 4, 5, 8 times a power of ten at or above a value."""
+    """The next of 1, 2, 2.5, 5 times a power of ten at or above a value."""
     power = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
-    return next(m * power for m in (1, 2, 4, 5, 8, 10) if m * power >= value * (1 - 1e-9))
+    return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= value * (1 - 1e-9))

@@ -76,6 +76,8 @@ THETAS = {"rind": 1.2, "probability": 0.6}
 CARDS: dict[str, Callable[[], Any]] = {
     "trace": samples.almanac_trace,
     "trace, paper variant": lambda: samples.almanac_trace("paper"),
+    "overview": lambda: samples.almanac_trace().overview(),
+    "overview, paper variant": lambda: samples.almanac_trace("paper").overview(),
     "comparison": lambda: views.compare(labelled_methods()),
 }
 #: The figures.
@@ -83,7 +85,6 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "heatmap": lambda: views.heatmap(samples.almanac_trace("paper")),
     "heatmap, reference variant": lambda: views.heatmap(samples.almanac_trace()),
     "selections": lambda: views.selections(samples.almanac_trace("paper")),
-    "timeline": lambda: views.timeline(samples.almanac_trace()),
     "attention": lambda: views.attention(factories.make_trace()),
     "sweep": lambda: views.sweep(sweep(), paper=True),
     "frontier": lambda: views.frontier(sweep_of_methods()),

@@ -18,7 +18,7 @@ from plotly.io.base_renderers import HtmlRenderer
 pio.renderers["beside"] = HtmlRenderer(include_plotlyjs="directory")
 pio.renderers.default = "plotly_mimetype+beside+png"
 import shown, dragin_lab as dl""",
-    *(f"shown.FIGURES[{name!r}]()" for name in ("heatmap", "timeline", "attention", "sweep")),
+    *(f"shown.FIGURES[{name!r}]()" for name in ("heatmap", "selections", "attention", "sweep")),
     "dl.tune(shown.CARDS['trace']())",
     "shown.CARDS['trace']()",
     "shown.sweep()",

@@ -8,6 +8,7 @@ import math
 import factories
 import numpy as np
 import pandas as pd
+import plotly.io as pio
 import pytest
 import view_samples as samples
 from scripted import Say, ScriptedModel, ScriptedRetriever, WordTokenizer
@@ -23,7 +24,7 @@ from dragin_lab.views import theme
 from dragin_lab.views.episodes import WordMap, draw_map, find_parts, read_again, written_map
 from dragin_lab.views.rows import find_text, token_rows
 
-OF_A_TRACE = {"heatmap": views.heatmap, "timeline": views.timeline, "selections": views.selections}
+OF_A_TRACE = {"heatmap": views.heatmap, "selections": views.selections}
 
 
 def sweep_table(**more: object) -> pd.DataFrame:
@@ -84,10 +85,10 @@ def test_texts_are_texts_neither_markup_nor_formulas():
     assert "<i>" not in texts_of(draw_map(WordMap(np.ones((1, 1, 1)), [("draft", word)], [("draft", word)], [0]), "$"))
 
 
-def test_ink_and_colours_are_seen_on_white_and_on_black():
-    for colour, least in [(theme.INK, 4.5), *((colour, 3) for colour in theme.COLOURS)]:
-        assert 1.05 / (luminance(colour) + 0.05) >= least
-        assert (luminance(colour) + 0.05) / 0.05 >= least
+def test_ink_and_colours_are_seen_on_their_white_paper():
+    assert pio.templates["dragin_lab"].layout.paper_bgcolor == theme.PAPER == "#ffffff", "on a dark page too"
+    for colour in (theme.INK, *theme.COLOURS):
+        assert 1.05 / (luminance(colour) + 0.05) >= 4.5
     looks = [theme.style(i) for i in range(12)]
     assert len({(look["marker"]["symbol"], look["line"]["dash"], look["marker"]["color"]) for look in looks}) == 12
 
@@ -158,26 +159,6 @@ def test_a_step_or_text_that_is_not_there_is_refused():
     with pytest.raises(SettingError, match="no extraction"):
         trace.heatmap(source="extraction")
     assert find_text(samples.almanac_trace())[1] == "draft"
-
-
-@pytest.mark.parametrize("name", [n for n in STATES if n != "hostile" and STATES[n].continuations])
-def test_the_timeline_holds_every_token_once_and_agrees_with_the_counters(name):
-    trace = STATES[name]
-    bars = [bar for bar in trace.timeline().data if bar.type == "bar"]
-    spans = sorted((start, start + size, bar.name) for bar in bars for start, size in zip(bar.base, bar.x, strict=True))
-    assert [start for start, _, _ in spans] == [0, *(stop for _, stop, _ in spans[:-1])][: len(spans)]
-    assert (spans[-1][1] if spans else 0) == trace.counters["generated"]
-    retrieved = trace.timeline().data[-1] if spans else None
-    assert retrieved is None or len(retrieved.x) == trace.retrievals_count
-
-
-def test_the_timeline_says_what_was_asked_and_found():
-    figure = samples.almanac_trace().timeline()
-    said = " ".join(figure.data[-1].customdata)
-    assert "city director film Gewair Lantern" in said
-    assert "1. Gewair Lantern" in said
-    names = {bar.name: bar.marker.pattern.shape for bar in figure.data[:-1]}
-    assert names == {"kept": "", "thrown away": "/"}, "patterns tell them apart too"
 
 
 def test_selections_place_every_candidate_in_its_text():

@@ -87,14 +87,14 @@ def test_the_style_sheet_fetches_nothing():
 
 def test_a_page_is_one_file_with_the_script_of_its_figures_beside_it(tmp_path: Path):
     trace = samples.almanac_trace()
-    path = views.page(tmp_path / "a.html", trace, trace.timeline(), pd.DataFrame({"em": [0.5]}))
+    path = views.page(tmp_path / "a.html", trace, trace.heatmap(), pd.DataFrame({"em": [0.5]}), inline=False)
     text = path.read_text()
     assert '<script src="plotly.min.js">' in text
     assert f"<title>{esc(trace.question.text)}</title>" in text
     assert "<td>0.500</td>" in text
     assert (tmp_path / "plotly.min.js").stat().st_size > 10**6
     (tmp_path / "in").mkdir()
-    inline = views.page(tmp_path / "in" / "b.html", trace.timeline(), inline=True).read_text()
+    inline = views.page(tmp_path / "in" / "b.html", trace.heatmap()).read_text()
     assert len(inline) > 10**6
     assert [one.name for one in (tmp_path / "in").iterdir()] == ["b.html"]
     assert "<script" not in views.page(tmp_path / "c.html", trace).read_text()
@@ -134,7 +134,7 @@ def test_text_and_page_list_the_same_parts(name):
 def test_the_story_is_told_in_order_with_its_numbers():
     text = read(views.trace(samples.almanac_trace()))
     story = [samples.ASKED, "✓ right", "gold: 1466", "2 retrievals", "θ 1.2", "almanac-small", "RIND score", "Step 1"]
-    story += ["cut here", "Retrieve:", "city director film", "10 of 11 candidates", "score 21.4", "before", "Step 2"]
+    story += ["cut here", "Retrieve:", "10 of 11 candidates", "score 21.4", "before", "Step 2"]
     places = [text.index(said) for said in story]
     assert places == sorted(places)
     assert text.count("Is the sky blue?") == 1, "exemplars are written out once"
@@ -244,6 +244,18 @@ def test_words_that_may_not_fire_are_drawn_as_not_judged():
         html = views.replayed(Replay(trace).at(threshold=theta)).html
         marks = re.findall(r'<mark class="hit" tabindex.*?</mark>', html, re.S)
         assert [re.sub(r"<bdi.*?</bdi>|<[^>]*>", "", mark).strip("◆ ,") for mark in marks] == hits
+
+
+def test_what_is_not_known_at_another_threshold_is_a_question_mark():
+    trace = dl.Lab(cache=True).ask("In which town was the director of The Ashen Rooftop born?", threshold=0.5, top_n=5)
+    outcome = Replay(trace).at(threshold=0.7)
+    assert not outcome.whole
+    head = Reader(views.replayed(outcome).html).text.split("Colour:")[0]
+    assert trace.answer not in head
+    assert "thrown away" not in head
+    assert "Answer?" in re.sub(r"\s", "", head)
+    assert "◆ drafted" not in Reader(views.replayed(outcome).html).text
+    assert trace.answer in Reader(views.replayed(Replay(trace).at()).html).text.split("Colour:")[0]
 
 
 def test_gold_answers_are_found_as_whole_words():

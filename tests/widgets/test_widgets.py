@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from answering import DRAGIN as ANSWERED
 from answering import answer
@@ -18,6 +19,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Question, Trace
+from dragin_lab.views import theme
 
 pytest.importorskip("ipywidgets")
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
@@ -63,6 +65,13 @@ def press(control: Any, label: str) -> None:
     control.wait(20)
 
 
+def drawn(drawing: Any) -> dict[str, Any]:
+    """The figure that a front end draws."""
+    (shown,) = drawing.outputs
+    figure: dict[str, Any] = shown["data"]["application/vnd.plotly.v1+json"]
+    return figure
+
+
 def outputs(control: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What a notebook displays of a control."""
     import IPython.display
@@ -94,6 +103,7 @@ def test_a_still_picture_stands_first_so_that_it_remains_without_a_kernel(monkey
     trace = ran()
     for control in (dl.tune(trace), dl.explore(trace)):
         still, note, box = outputs(control, monkeypatch)
+        assert "FigureWidget" not in type(still).__name__
         assert still.to_plotly_json()["data"]
         assert "need a kernel" in note["text/plain"]
         assert control._name in note["text/html"]
@@ -118,9 +128,7 @@ def test_explore_says_all_that_is_known_of_the_chosen_token() -> None:
         assert said in control.about.value
     control.token.value = 1
     assert "◆ HIT" not in control.about.value
-    assert [shape.x0 for shape in control.figure.layout.shapes if shape.name == "chosen"] == [0.5]
-    control.figure.data[0]._dispatch_on_click(__import__("plotly").callbacks.Points([2], [3], [1.0], 0, "bars"), None)
-    assert control.token.value == 3
+    assert [shape["x0"] for shape in drawn(control.drawing)["layout"]["shapes"] if "name" in shape] == [0.5]
 
 
 def test_explore_begins_where_it_is_told_and_refuses_other_places() -> None:
@@ -141,6 +149,7 @@ def test_an_alternative_a_query_passages_and_a_decision_make_branches() -> None:
     press(control, "write on with it")
     assert (len(control.tree), control.which.value) == (2, 1)
     assert "Al Ek" in control.trace.answer
+    assert_shown(control)
     assert "step 2, token 1" in control.which.options[1][0]
     assert "before" in control.comparison.value
     for value, label, kind in (("a thing", "search for this", "query"), (None, "keep only these", "passages")):
@@ -152,10 +161,27 @@ def test_an_alternative_a_query_passages_and_a_decision_make_branches() -> None:
             control.keep.value = []
         press(control, label)
         assert control.trace.parting.kind == kind, control.status.value
+        assert_shown(control)
     control.which.value = 0
     press(control, "write on without")
     assert control.trace.parting.kind == "decision"
+    assert_shown(control)
     assert len(control.tree) == 4 + 1
+
+
+def assert_shown(control: Any) -> None:
+    """Figure, token, decision, query and passages are those of the branch that is chosen."""
+    step, source = control.texts.value
+    own = control.trace.steps[step - 1]
+    text = getattr(own, source)
+    names = [theme.label(name) for name in control.rows["name"]]
+    assert drawn(control.drawing)["layout"]["xaxis"]["ticktext"] == names
+    assert [piece.strip("▁ ") for piece in text.pieces] == control.rows["piece"].str.strip("▁ ").tolist()
+    assert f"token {control.token.value} of {len(text)}" in control.about.value
+    assert own.decision is None or own.decision.reason.split("'")[0] in control.step_page.value
+    assert control.query.value == ("" if own.query is None else own.query.text)
+    assert control.keep.value == own.passages
+    assert control.figure["layout"]["title"]["text"].startswith(theme.label(control.which.label)[:20])
 
 
 def test_a_mark_of_the_explorer_is_a_span_of_a_file(tmp_path: Path) -> None:
@@ -194,29 +220,75 @@ def test_a_busy_explorer_says_so_and_loses_nothing() -> None:
 # -- tune -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_tuner_shows_what_its_controls_lead_to() -> None:
+def test_a_board_shows_what_theta_leads_to() -> None:
     control = dl.tune([ran(), ran()])
-    assert control.outcome.whole
-    diamonds = control.figure.data[3]
-    assert len(diamonds.x) == 1
-    control.controls["threshold"].value = control.controls["threshold"].max
-    assert control.outcome.retrievals == 0
-    assert not len(control.figure.data[3].x)
-    assert "From here the stored text cannot say" in control.page.value
-    assert control.figure.layout.shapes[0].y0 == control.controls["threshold"].value
-    press(control, "all 2 traces")
-    assert control.whole.value.count("<tr") == 3
+    assert [one.whole for one in control.outcomes] == [True, True]
+    assert "2 of 2 traces stay as they are" in control.words.value
+    assert control.code.value == "dl.method('dragin', threshold=0.5, what='question')"
+    control.theta.value = control.thetas[-1]
+    assert [one.retrievals for one in control.outcomes] == [0, 0]
+    assert drawn(control.drawing)["layout"]["shapes"][0]["x0"] == control.theta.value
+    assert "2 part here" in control.words.value
+    assert "<del>◆Elm.</del>" in control.words.value
+    assert "Elm → ?" in control.words.value
     control.which.value = 1
     assert control.outcome.trace is control.replays[1].trace
+    assert "From here the stored text cannot say" in control.page.value
+    assert f"θ {control.theta.value:g}" in drawn(control.tokens)["layout"]["shapes"][0]["label"]["text"]
+    assert len(drawn(control.tokens)["layout"]["xaxis"]["ticktext"]) == len(control.outcome.trace.steps[0].draft)
 
 
-def test_a_step_of_the_slider_replays_the_shown_trace_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_decided_alike_at_two_values_is_judged_once_between_them() -> None:
+    traces = [dl.Lab(cache=True).ask("Where did the director of film The Forgotten Kingfisher die?", threshold=0.5)]
+    for known in (dl.tune(traces).known, dl.tune([ran()]).known):
+        for theta, (outcome,) in known.items():
+            again = Replay(outcome.trace).at(threshold=theta)
+            assert (outcome.since, outcome.queries) == (again.since, again.queries)
+            assert outcome.method == again.method
+            assert [t.words.hit.tolist() for t in outcome.turns] == [t.words.hit.tolist() for t in again.turns]
+
+
+def test_a_target_moves_theta_and_a_sweep_stands_as_points() -> None:
+    sweep = pd.DataFrame({"setting": "threshold", "value": [0.5, 0.9], "em": [1.0, 0.0], "retrievals": [1.0, 0.0]})
+    control = dl.tune([ran(), ran()], sweep=sweep)
+    control.target.value = 0.0
+    assert sum(one.retrievals for one in control.outcomes) == 0
+    assert "at least 0.00 retrievals" in control.status.value
+    points = [one for one in drawn(control.drawing)["data"] if one.get("mode") == "markers"]
+    assert [one["name"] for one in points] == ["measured by a sweep"]
+    with pytest.raises(SettingError, match="goes over top_n"):
+        dl.tune([ran()], sweep=sweep.assign(setting="top_n"))
+
+
+def test_a_step_of_the_slider_replays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     control = dl.tune([ran()] * 5)
-    replayed: list[Any] = []
-    at = Replay.at
-    monkeypatch.setattr(Replay, "at", lambda self, **settings: replayed.append(self) or at(self, **settings))
-    control.controls["threshold"].value = 0.7
-    assert replayed == [control.replays[0]]
+    monkeypatch.setattr(Replay, "at", lambda *_, **__: pytest.fail("a step judges a trace"))
+    for theta in control.thetas:
+        control.theta.value = theta
+        assert f"θ {theta:.3g}: " in control.words.value
+
+
+def test_a_control_closes_what_it_made_and_what_an_earlier_run_of_its_cell_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    import IPython
+    from ipywidgets.widgets.widget import _instances as living
+
+    trace = ran()
+    before = len(living)
+    for make in (dl.tune, dl.explore, lambda one: scripted(SCRIPT).explore("Who?")):
+        make(trace).close()
+        assert len(living) == before
+    asked = {"header": {"msg_type": "execute_request", "msg_id": 0}, "metadata": {"cellId": "one"}, "content": {}}
+    shell = type("Shell", (), {"get_parent": lambda self: asked})()
+    monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
+    counts = set()
+    for run in range(3):
+        asked["header"] = asked["header"] | {"msg_id": run}
+        kept = dl.tune(trace), dl.explore(trace)
+        counts.add(len(living))
+    assert len(counts) == 1
+    asked["metadata"] = {"cellId": "two"}
+    assert dl.tune(trace).comm is not None
+    assert all(one.comm is not None for one in kept), "another cell's are left alone"
 
 
 def test_the_model_answers_beside_the_replay_not_in_its_place() -> None:
@@ -224,10 +296,12 @@ def test_the_model_answers_beside_the_replay_not_in_its_place() -> None:
     trace = lab.ask("Where was Ada born?", DRAGIN)
     lab.model.script[:] = [Say("Ada was born in Oak. So the answer is Oak."), RuntimeError("the model broke")]
     control = lab.tune(trace)
+    control.which.value = 0
     before = control.page.value
     press(control, "ask the model")
     assert [one.answer for one in control.ran] == ["Oak"]
     assert "Oak" in control.beside.value
+    assert "asked with dl.method(&#39;dragin&#39;, threshold=0.5" in control.beside.value, "its θ stands with it"
     assert control.page.value == before
     press(control, "ask the model")
     assert "the model broke" in control.status.value
@@ -289,13 +363,17 @@ def test_what_cannot_be_asked_or_fails_is_said_in_place() -> None:
 
 
 def test_a_row_shows_its_answer_beside_another_methods(tmp_path: Path) -> None:
-    pytest.importorskip("itables")
     for name, how in (("dragin", ANSWERED), ("wo-rag", method("wo-rag", variant="paper"))):
         answer(tmp_path / name, 3, how=how)
     control = dl.browse(tmp_path)
     assert set(control.rows["method"]) == {"dragin", "wo-rag"}
-    control.table.selected_rows = [0]
+    control.table.index = 0
     row = control.rows.iloc[0]
     assert f"<b>{row['method']}</b>: {row['answer']}" in control.page.value
     control.beside.value = "(nothing)"
     assert control.page.value.count("<b>wo-rag</b>") == (row["method"] == "wo-rag")
+    control.search.value = "WO-RAG"
+    assert {control.rows.loc[value, "method"] for _, value in control.table.options} == {"wo-rag"}
+    assert control.found.value.startswith(f"{len(control.table.options)} of {len(control.rows)} answers")
+    control.search.value, control.order.value = "", "tokens"
+    assert [control.rows.loc[value, "tokens"] for _, value in control.table.options] == sorted(control.rows["tokens"])

@@ -1,0 +1,222 @@
+"""A trace at a glance: the answer's words at their place, what was thrown away, and what came instead under it.
+
+A line that retrieves ends in the words that were thrown away, struck out. The next ones say what was asked and found,
+and go on exactly under them: they begin with the words before the cut once more, unseen. So lines wrap like any text,
+and as at most ``CARRY`` characters stand before a cut, the place holds on a phone too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
+
+from dragin_lab.text import printable
+from dragin_lab.trace.draft import character_words
+from dragin_lab.trace.kept import with_passages
+from dragin_lab.trace.trace import Draft, Step, Trace
+from dragin_lab.views import facts
+from dragin_lab.views.attribution import overview_marks
+from dragin_lab.views.facts import count, esc, shorten
+from dragin_lab.views.pages import Page, render
+from dragin_lab.views.rows import check_trace
+from dragin_lab.views.texts import Texts
+
+CARRY, LAST = 34, 24  # characters before a cut on its line: at most, and where a line is begun for it
+STRUCK, WHOLE = 12, 90  # words of a stretch that was thrown away, and of a line; longer ones are folded
+LINES = 54  # lines of an overview; of a longer one the middle is folded
+
+#: What stands on a word, by (step, "draft" or "continuation", token), from 1: such as the passage it comes from.
+Marks = Mapping[tuple[int, str, int], str]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A word as it was written, with the space before it."""
+
+    text: str
+    kept: bool
+    level: int = 0  # its colour, 0 to 9
+    hit: bool = False
+    about: str = ""
+    mark: str = ""
+
+
+@dataclass
+class Line:
+    """A line of the overview: the words before the place at which it begins, then its own, or what was asked."""
+
+    step: int | None  # position in ``Trace.steps``; None of the extraction
+    before: str = ""
+    words: list[Written] = field(default_factory=list)
+    asked: str = ""
+    found: str = ""
+
+
+def overview(trace: Trace, marks: Marks | None = None) -> Page:
+    """The episode in one picture: the answer's words, what was thrown away and what came instead, exactly under it.
+
+    Colour is the score of a word, ◆ what fired, ⌕ what was asked and found. ``marks`` sets a sign on words of the texts
+    that were written with passages in view; None: after ``lab.attribute`` the number of the passage that they are from.
+    Long stretches in which nothing happens are folded.
+    """
+    texts = Texts(check_trace(trace))
+    lines = find_lines(texts, overview_marks(trace) if marks is None else marks)
+    title = trace.question.text
+    inner = render("overview.html", trace=trace, texts=texts, drawn=draw_lines(texts, lines))
+    return Page(title, inner, write_lines(trace, lines))
+
+
+# -- lines -----------------------------------------------------------------------------------------------------------
+
+
+def find_lines(texts: Texts, marks: Marks) -> list[Line]:
+    """The lines of an episode in order."""
+    trace, lines = texts.trace, [Line(0)]
+    for step in trace.steps:
+        waits = step.query is not None
+        if waits and step.draft is None:
+            waits = ask(lines, step)
+        for name, text, _ in step.texts:
+            if waits and name == "continuation":
+                waits = ask(lines, step)
+            if lines[-1].words and not lines[-1].words[-1].kept:  # what an earlier text ended in was thrown away
+                lines.append(Line(step.index, kept_before(lines[-1])))
+            for word in read_words(texts, step, name, text, marks):
+                place_word(lines, step.index, word)
+        if waits:
+            ask(lines, step)
+    if trace.extraction is not None:
+        lines += [Line(None, words=[Written("So the answer is", True), Written(trace.extraction.text, True)])]
+    return [line for line in lines if line.words or line.asked]
+
+
+def place_word(lines: list[Line], step: int, word: Written) -> None:
+    """Put a word at its place: behind the last one, or under what was thrown away last."""
+    line = lines[-1]
+    gone = bool(line.words) and not line.words[-1].kept
+    if word.kept and gone:
+        lines.append(line := Line(step, kept_before(line)))
+    if "\n" in word.text.strip(" ") and word.kept and line.words:
+        lines.append(line := Line(step))
+    if not word.kept and not gone and len(kept_before(line)) > CARRY:  # a line for the cut, with few words before it
+        size, room = 0, LAST
+        while size < len(line.words) and (room := room - len(line.words[-size - 1].text)) >= 0:
+            size += 1
+        moved = line.words[len(line.words) - size :]
+        del line.words[len(line.words) - size :]
+        lines.append(line := Line(step, words=moved))
+        moved[:1] = [replace(one, text=one.text.lstrip()) for one in moved[:1]]
+    if not (line.words or line.before):
+        word = replace(word, text=word.text.lstrip())
+    line.words.append(word)
+
+
+def kept_before(line: Line) -> str:
+    """The text on a line before what was thrown away."""
+    return line.before + "".join(word.text for word in line.words if word.kept)
+
+
+def ask(lines: list[Line], step: Step) -> bool:
+    """Say what was asked and found, where the text goes on; False: nothing is left to ask."""
+    assert step.query is not None
+    last = lines[-1]
+    before = kept_before(last) if not (last.words and last.words[-1].kept) else ""
+    titles = " · ".join(dict.fromkeys(passage.title or passage.id for passage in step.passages))
+    asked, found = step.query.text or "(empty query)", titles or "nothing was found"
+    lines += [Line(step.index, before, asked=shorten(asked, 90), found=shorten(found, 70)), Line(step.index, before)]
+    return False
+
+
+def read_words(texts: Texts, step: Step, name: str, text: Draft, marks: Marks) -> Iterator[Written]:
+    """The words of a text whole, each with the colour of its tokens, whether it was kept, fired, and its mark."""
+    rows, end = texts.rows.get((step.index, name)), step.kept_end(name)
+    read = with_passages(step, name)
+    columns = {} if rows is None else {name: rows[name].tolist() for name in ("level", "opens", "about")}
+    for word in character_words(text.text, text.offsets):
+        tokens = range(word.start, word.stop)
+        a, b = int(text.offsets[word.start, 0]), int(text.offsets[word.stop - 1, 1])
+        shown = text.text[a:b] if b > a else ""
+        if not shown:
+            continue
+        begins = b - len(shown.lstrip())
+        kept = end is None or begins < end or not shown.strip()
+        mark = next((sign for at in tokens if read and (sign := marks.get((step.index + 1, name, at + 1)))), "")
+        if not columns:
+            yield Written(shown, kept, mark=mark)
+            continue
+        best = max(tokens, key=columns["level"].__getitem__)
+        hit = any(columns["opens"][at] for at in tokens)
+        about = next((line for line in columns["about"][best].splitlines()[2:3] if line.startswith("word")), "")
+        yield Written(shown, kept, columns["level"][best], hit, about, mark)
+
+
+# -- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def draw_lines(texts: Texts, lines: list[Line]) -> str:
+    """The lines as HTML; where there are too many, the middle ones are said in one."""
+    if not lines:
+        return '<p class="soft">nothing written yet</p>'
+    if len(lines) <= LINES:
+        return "".join(map(draw_line, lines))
+    first, last = lines[: LINES * 2 // 3], lines[-LINES // 3 :]
+    return "".join([*map(draw_line, first), draw_fold(texts.trace, first, last), *map(draw_line, last)])
+
+
+def draw_fold(trace: Trace, first: list[Line], last: list[Line]) -> str:
+    """What the steps between two stretches of lines came to."""
+    low, high = (next(one.step for one in part if one.step is not None) for part in (reversed(first), last))
+    steps = [step for step in trace.steps if low < step.index < high]
+    tokens = sum(len(text) for step in steps for _, text, _ in step.texts)
+    gone = f"{sum(step.discarded_tokens for step in steps):,} of {count(tokens, 'token')} thrown away"
+    asked = count(sum(step.query is not None for step in steps), "retrieval")
+    return f'<div class="fold">⋯ {count(len(steps), "step")} more: {asked}, {gone}</div>' if steps else ""
+
+
+def draw_line(line: Line) -> str:
+    """One line as HTML."""
+    ghost = f'<span class="ghost" aria-hidden="true">{esc(line.before)}</span>' if line.before else ""
+    if line.asked:
+        found = f'<span class="found">→ {esc(line.found)}</span>'
+        return f'<div class="ln asks" dir="auto">{ghost}<span class="q1">⌕ {esc(line.asked)} {found}</span></div>'
+    out = []
+    for kept, part in groupby(line.words, key=lambda word: word.kept):
+        body = "".join(fold_words(list(part), WHOLE if kept else STRUCK, both=kept))
+        out.append(body if kept else f'<del class="cut">{body}</del>')
+    return f'<div class="ln txt" dir="auto">{ghost}{"".join(out)}</div>'
+
+
+def fold_words(words: list[Written], most: int, *, both: bool) -> Iterator[str]:
+    """Words as HTML; of too many the first ones, and of what was kept the last ones too."""
+    left = len(words) - most
+    if left <= 3:
+        yield from map(draw_word, words)
+        return
+    head = most // 2 if both else most
+    said = f'<span class="fold"> … {count(left, "more word")}{" … " * both}</span>'
+    yield from chain(map(draw_word, words[:head]), [said], map(draw_word, words[head + left :]))
+
+
+def draw_word(word: Written) -> str:
+    """A word as HTML: its colour, ◆ where it fired, and what stands on it."""
+    lead = word.text[: len(word.text) - len(word.text.lstrip())]
+    shown, gem = esc(word.text[len(lead) :]), '<span class="gem" aria-hidden="true">◆</span>' if word.hit else ""
+    mark = f'<sup class="from">{esc(word.mark)}</sup>' if word.mark else ""
+    css = " ".join(filter(None, [f"h{word.level}" if word.level else "", "hit" if word.hit else ""]))
+    about = f' title="{esc(word.about)}"' if word.about else ""
+    body = f"{gem}<span{f' class={chr(34)}{css}{chr(34)}' if css else ''}{about}>{shown}</span>"
+    return f"{esc(lead)}{body}{mark}"
+
+
+def write_lines(trace: Trace, lines: list[Line]) -> str:
+    """The lines as text, with what fires in ⟦ ⟧ and what was thrown away in ~[ ]~."""
+    out = [f"{trace.question.text}", f"{trace.answer or facts.no_answer(trace)}  ({facts.judge_answer(trace)[1]})", ""]
+    for line in lines:
+        text = " " * len(line.before) + (f"⌕ {line.asked} → {line.found}" if line.asked else "")
+        for kept, part in groupby(line.words, key=lambda word: word.kept):
+            body = "".join(word.text.replace(word.text.strip(), f"⟦{word.text.strip()}⟧") if word.hit else word.text
+                           for word in part)  # fmt: skip
+            text += body if kept else f" ~[{body.strip()}]~"
+        out.append(text.rstrip() if line.before else text.strip())
+    return printable("\n".join(out)) + "\n"
