@@ -229,10 +229,7 @@ class Qfs(Formulator):
         weights = weights.astype(np.float32)
         eligible = np.array([bool(text) for text in texts], dtype=bool)  # (w,)
         chosen = choose_top(weights, self.top_n, eligible)  # (w,)
-        note = gap.note
-        if eligible.any() and (chosen == eligible).all():
-            note = "; ".join(filter(None, [note, f"all {eligible.sum()} words: there are at most top_n={self.top_n}"]))
-        return Query.of(texts, weights, chosen, note)
+        return Query.of(texts, weights, chosen, gap.note)
 
 
 def _attended_words(gap: Gap) -> Iterator[tuple[list[Word], np.ndarray]]:

@@ -166,13 +166,6 @@ def test_a_line_break_is_no_part_of_the_word_after_it() -> None:
     assert found.queries == ["far."]
 
 
-def test_a_query_of_all_words_says_so() -> None:
-    said = Say(" Bo Ek was Li.", entropy={"Ek": 9.0}, received={"Ek": 1.0})
-    found = drive(method("dragin", top_n=25), said, Say(" So the answer is Li."), passages=["One."])
-    assert found.trace.steps[0].query is not None
-    assert re.fullmatch(r"all \d words: there are at most top_n=25", found.trace.steps[0].query.note)
-
-
 def test_a_chat_is_asked_in_its_own_words() -> None:
     model = ScriptedModel([Say(" So the answer is Li.")])
     lab = dl.Lab(model, retriever=ScriptedRetriever(), layout="chat")
