@@ -250,8 +250,7 @@ holds the value too, and {{ one.verdicts.get("another", 0) }} one that does not 
 
 **What was taught is not called used.** {{ share(one.taught["not used"], one.taught.n) }} of the right values that
 the model was taught are from no passage. Of the {{ one.untaught.n }} that it was not taught,
-{{ one.untaught.gain }} gain at least 1 nat from passages; {{ one.untaught.known }} are known without any, as they stand
-in the answer already.
+{{ one.untaught.gain }} gain at least 1 nat from passages; {{ one.untaught.known }} are known without any.
 
 **Writing again agrees.** {{ one.again.n }} words from a passage were written again, after the same text, without that
 passage: {{ one.again.named }} change. Without another passage of the same retrieval, {{ one.again.another }} change.
@@ -295,7 +294,7 @@ Gold: {{ answer.gold | join(" or ") }}; F1 {{ "%.2f" % answer.f1 }}.
 
 def main() -> None:
     made = common.parser(__doc__, "attribution")
-    made.add_argument("--questions", type=int, default=24, help="of Almanac")
+    made.add_argument("--questions", type=int, default=12, help="of Almanac")
     made.add_argument("--real", type=int, default=20, help="answers of SmolLM2; 0 leaves it out")
     made.add_argument("--page", action="store_true", help="write the page from the recorded figures")
     args = made.parse_args()
