@@ -13,6 +13,7 @@ import os
 import re
 import time
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,14 @@ from tools.real import language_model
 PAGE = ROOT / "docs" / "results" / "attribution.md"
 METHODS = {"sr-rag": {}, "fs-rag": {}, "flare": {}, "dragin": {"threshold": 0.5, "top_n": 5}}
 WORDS = 100  # that are written again
-#: What a reader saw in an answer of SmolLM2, by its words with their marks.
-SEEN: dict[str, str] = {}
+#: What a reader saw in an answer of SmolLM2, by the first digits of the SHA-256 of its text with the marks.
+SEEN = {
+    "f40080aeeb757b30": "the name is read from the right passage, and the question is not answered.",
+    "7393cdb70a0d902a": "read from the passage about another boxer, Jeff Malcolm; the right one, Vince Phillips, gave nothing.",
+    "94c8f1315864cd9f": "the model runs in a circle; that a word of it is from a passage means nothing.",
+    "337c5f1e0eef67e5": "both dates are read from the passage about somebody else, and the answer follows from them.",
+    "69482067eafd7b0d": "nearly all of it is a guess; the right answer is not read from a passage.",
+}
 
 
 def ask(lab: dl.Lab, questions: Any, method: Any) -> tuple[list[dl.Attribution], float, float]:
@@ -219,8 +226,10 @@ def write_page(found: dict[str, Any]) -> str:
     one, real = found["almanac"], found.get("real")
     cost = {name: c["attribution_s"] / c["episodes_s"] for name, c in one["costs"].items()}
     shown = [answer for answer in real["answers"] if answer["used"]][:5] if real else []
+    for answer in shown:
+        answer["seen"] = SEEN.get(sha256(answer["text"].encode()).hexdigest()[:16], "")
     page = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined).from_string(TEXT)
-    return page.render(one=one, real=real, cost=cost, shown=shown, share=share, seen=SEEN) + "\n"
+    return page.render(one=one, real=real, cost=cost, shown=shown, share=share) + "\n"
 
 
 TEXT = """\
@@ -250,8 +259,7 @@ holds the value too, and {{ one.verdicts.get("another", 0) }} one that does not 
 
 **What was taught is not called used.** {{ share(one.taught["not used"], one.taught.n) }} of the right values that
 the model was taught are from no passage. Of the {{ one.untaught.n }} that it was not taught,
-{{ one.untaught.gain }} gain at least 1 nat from passages; {{ one.untaught.known }} are known without any, as they stand
-in the answer already.
+{{ one.untaught.gain }} gain at least 1 nat from passages; {{ one.untaught.known }} are known without any.
 
 **Writing again agrees.** {{ one.again.n }} words from a passage were written again, after the same text, without that
 passage: {{ one.again.named }} change. Without another passage of the same retrieval, {{ one.again.another }} change.
@@ -287,7 +295,9 @@ The first five answers in which a passage gave a word: `word[2]` is from passage
 ```
 
 Gold: {{ answer.gold | join(" or ") }}; F1 {{ "%.2f" % answer.f1 }}.
-{% if answer.text in seen %} Looked at by eye: {{ seen[answer.text] }}{% endif %}
+{% if answer.seen %}
+By eye: {{ answer.seen }}
+{% endif %}
 {% endfor %}
 {% endif %}
 """
@@ -295,8 +305,8 @@ Gold: {{ answer.gold | join(" or ") }}; F1 {{ "%.2f" % answer.f1 }}.
 
 def main() -> None:
     made = common.parser(__doc__, "attribution")
-    made.add_argument("--questions", type=int, default=24, help="of Almanac")
-    made.add_argument("--real", type=int, default=20, help="answers of SmolLM2; 0 leaves it out")
+    made.add_argument("--questions", type=int, default=12, help="of Almanac")
+    made.add_argument("--real", type=int, default=8, help="answers of SmolLM2; 0 leaves it out")
     made.add_argument("--page", action="store_true", help="write the page from the recorded figures")
     args = made.parse_args()
     common.begin(args)
