@@ -123,7 +123,8 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     rows = check_table(table, (cost, quality, by))
     rows = rows[np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)] if len(rows) else rows
     figure = go.Figure()
-    for place, (name, own) in enumerate(rows.groupby(by, sort=False)):
+    looks = theme.styles(map(str, rows[by].unique()))
+    for name, own in rows.groupby(by, sort=False):
         own = own.sort_values(cost)
         bars = {
             f"error_{axis}": {
@@ -135,7 +136,7 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
         figure.add_scatter(
             x=own[cost], y=own[quality], name=theme.clip_label(name, 40), text=theme.clip_label(name, 24), **bars,
             mode="lines+markers" if len(own) > 1 else "markers+text", textposition="top center", cliponaxis=False,
-            customdata=[_describe_point(row) for row in own.to_dict("records")], **theme.style(place),
+            customdata=[_describe_point(row) for row in own.to_dict("records")], **looks[str(name)],
         )  # fmt: skip
     best = rows.sort_values([cost, quality], ascending=[True, False])
     best = best[best[quality] > best[quality].cummax().shift(fill_value=-np.inf)]
@@ -250,8 +251,9 @@ def roc(
 
     figure = theme.panels(["ROC", "precision and recall"], cols=2, horizontal_spacing=0.12)
     areas = {name: roc_area(values, labels) for name, values in scores.items()}
-    for place, name in enumerate(sorted(scores, key=lambda name: -areas[name])):
-        values, look, label = scores[name], theme.style(place), theme.label(name)
+    looks = theme.styles(scores)
+    for name in sorted(scores, key=lambda name: -areas[name]):
+        values, look, label = scores[name], looks[name], theme.label(name)
         curve = np.array(roc_curve(labels, values, drop_intermediate=False))  # (3, n) alarms, recall, at which score
         if set(np.unique(values)) <= {0.0, 1.0}:
             curve = curve[:, curve[2] == 1.0]
@@ -302,11 +304,12 @@ def scores(
         at = {"row": place // across + 1, "col": place % across + 1}
         low, top = float(min(values.min(), 0.0)), float(np.quantile(values, SHOWN))
         edges = np.linspace(low, top if top > low else low + 1.0, BINS + 1)
+        ends = [*edges[:-1], max(edges[-1], values.max())]  # the last bar goes on to the largest score
         for kind, inside, colour, shape in (("known", ~labels, theme.GREY, ""), ("missing", labels, theme.BLUE, "/")):
             shares = np.histogram(values[inside].clip(edges[0], edges[-1]), edges)[0] / inside.sum()
             figure.add_bar(
                 x=(edges[:-1] + edges[1:]) / 2, y=shares, width=edges[1] - edges[0], name=kind, legendgroup=kind,
-                showlegend=not place, customdata=[f"{num(a)} to {num(b)}" for a, b in pairwise(edges)],
+                showlegend=not place, customdata=[f"{num(a)} to {num(b)}" for a, b in pairwise(ends)],
                 marker={"color": colour, "opacity": 0.6, "pattern": theme.HATCH | {"shape": shape}},
                 hovertemplate=f"{kind}: %{{y:.1%}} score %{{customdata}}<extra></extra>", **at,
             )  # fmt: skip
