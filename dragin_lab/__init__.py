@@ -33,7 +33,8 @@ _NAMES = {
     "triggers.call": "Call",
     "views.comparing": "compare",
     "views.pages": "page",
-    "widgets.exploring": "browse explore",
+    "widgets.browsing": "browse",
+    "widgets.exploring": "explore",
     "widgets.tuning": "tune",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}

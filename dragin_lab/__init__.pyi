@@ -32,7 +32,7 @@ from dragin_lab.trace.trace import Trace as Trace
 from dragin_lab.triggers.call import Call as Call
 from dragin_lab.views.comparing import compare as compare
 from dragin_lab.views.pages import page as page
-from dragin_lab.widgets.exploring import browse as browse
+from dragin_lab.widgets.browsing import browse as browse
 from dragin_lab.widgets.exploring import explore as explore
 from dragin_lab.widgets.tuning import tune as tune
 

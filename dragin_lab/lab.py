@@ -39,7 +39,7 @@ from dragin_lab.study.funnel import attribute_run
 from dragin_lab.study.leaving_out import attribute as measure
 from dragin_lab.study.runs import Runs
 from dragin_lab.study.spans import Judged, Spans, judge
-from dragin_lab.text import without_secrets
+from dragin_lab.text import facts_html, without_secrets
 from dragin_lab.trace.trace import Question, Trace
 
 if TYPE_CHECKING:
@@ -217,6 +217,14 @@ class Lab(AbstractContextManager["Lab"]):
         shown += [f"layout={self.layout!r}"] * (self.layout is not None)
         shown += [f"seed={self.seed}"] * (self.seed != 0) + [f"cache={self.cache!r}"] * (self.cache is not None)
         return f"Lab({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        opened = {key: self._opened.get(key, self._given[key]) for key in ("model", "corpus", "retriever")}
+        named = {key: without_secrets(one) if isinstance(one, str) else one for key, one in opened.items()}
+        defaults = {"model": "Almanac's", "corpus": "Almanac's"}
+        facts = {key: repr(one) if one is not None else defaults.get(key) for key, one in named.items()}
+        facts |= {"exemplars": "" if self.prompt is None else str(len(self.prompt.exemplars)), "layout": self.layout}
+        return facts_html("Lab", facts | {"seed": self.seed, "cache": self.cache and repr(self.cache)})
 
     # -- asking --------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -63,6 +64,14 @@ def split_credentials(address: str) -> tuple[str, str]:
     credentials = before[len(kept) :]
     is_name = not kept.endswith("//") and (":" not in credentials or credentials.startswith(("/", ".", "~")))
     return ("", address) if not at or is_name else (credentials, kept + after)
+
+
+def facts_html(title: str, facts: Mapping[str, object]) -> str:
+    """What is known of an object, as a notebook shows it; what is empty is left out."""
+    there = {escape(name): escape(printable(value)) for name, value in facts.items() if value not in (None, "", ())}
+    start = 'style="text-align: start"'
+    rows = "".join(f"<tr><th {start}>{name}</th><td {start}>{value}</td></tr>" for name, value in there.items())
+    return f"<p><b>{escape(printable(title))}</b></p><table>{rows}</table>"
 
 
 def without_secrets(address: str) -> str:

@@ -66,6 +66,7 @@ LAZY = ("dragin_lab", "dragin_lab.views")  # whose public names load on first us
 UPWARD = {
     ("trace.trace", "views.rows"),
     ("trace.trace", "views.episodes"),
+    ("trace.trace", "views.overview_page"),
     ("trace.trace", "views.trace_page"),
     ("run.sweeps", "views.results"),
     ("run.sweeps", "study.differing"),

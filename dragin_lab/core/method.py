@@ -11,7 +11,7 @@ from dragin_lab.checks import shown, text
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
-from dragin_lab.text import without_secrets
+from dragin_lab.text import facts_html, without_secrets
 
 VARIANTS = ("paper", "reference")
 #: The paper's methods (Table 1), and two of the FLARE paper's (Prompts D.2, D.3): name -> (trigger, formulator).
@@ -123,6 +123,9 @@ class Method:
 
     def __str__(self) -> str:
         return self.label
+
+    def _repr_html_(self) -> str:
+        return facts_html(f"{self.name}, {self.variant} variant", {"label": self.label} | self.settings)
 
 
 def check_label(label: str, name: str) -> str:

@@ -14,7 +14,7 @@ from dragin_lab.errors import CorpusError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.sources import Sourced, open_source, place_passage
 from dragin_lab.retrieval.stored import Stored, build_corpus, hash_passages, is_stored
-from dragin_lab.text import compose, printable
+from dragin_lab.text import compose, facts_html, printable
 from dragin_lab.trace.trace import Passage
 
 
@@ -127,3 +127,7 @@ class Corpus(Sequence[Passage]):
 
     def __repr__(self) -> str:
         return f"Corpus({self.name}, {len(self):,} passages)"
+
+    def _repr_html_(self) -> str:
+        first = {passage.id: f"{passage.title}: {passage.text[:120]}" for passage in self[: min(3, len(self))]}
+        return facts_html(repr(self), first)

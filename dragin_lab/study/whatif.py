@@ -29,6 +29,7 @@ from dragin_lab.reference import measures
 from dragin_lab.reference.released import QUERY_TOKENS, ReferenceLoop, ReleasedDraft, ReleasedGap
 from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTokenizer, fits
 from dragin_lab.study.truth import Count, Truth, answer_before, read_truths
+from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Decision, Draft, Query, Step, Trace, Words
 
 if TYPE_CHECKING:
@@ -164,6 +165,11 @@ class Replay:
 
     def __repr__(self) -> str:
         return f"Replay({self.trace!r}; can change {', '.join(self.tunable) or 'nothing'})"
+
+    def _repr_html_(self) -> str:
+        can = ", ".join(self.tunable) or "nothing"
+        facts = {"question": self.trace.question.text, "answer": self.trace.answer, "method": self.method.label}
+        return facts_html("Replay of a stored trace", facts | {"can change": can})
 
     @property
     def tunable(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ import numpy as np
 from dragin_lab.checks import shown
 from dragin_lab.checks import text as as_text
 from dragin_lab.errors import SettingError
+from dragin_lab.text import facts_html
 from dragin_lab.trace.draft import FLAGS, FLOATS, INTS, SPANS, UNSAVED, Draft
 
 
@@ -159,6 +160,10 @@ class Query:
     chosen: np.ndarray = field(default_factory=FLAGS)  # (len(words),) bool
     note: str = ""  # what was chosen instead, where the formulator's usual input was missing
 
+    def _repr_html_(self) -> str:
+        chosen = " ".join(f"✓{word}" if yes else word for word, yes in zip(self.words, self.chosen, strict=True))
+        return facts_html("Query", {"asked": self.text, "sent": self.sent, "words": chosen, "note": self.note})
+
     @classmethod
     def of(cls, words: Sequence[str], weights: np.ndarray, chosen: np.ndarray, note: str = "") -> Query:
         """The query that the chosen words make; ``weights`` and ``chosen`` are (len(words),)."""
@@ -194,6 +199,12 @@ class Step:
     def __repr__(self) -> str:
         why = "not decided" if self.decision is None else self.decision.reason
         return f"Step({self.index + 1}: {why}; kept {self.kept[:60]!r})"
+
+    def _repr_html_(self) -> str:
+        texts: dict[str, Any] = {name: text.text for name, text, _ in self.texts}
+        decided = {"decision": self.decision and self.decision.reason, "query": self.query and self.query.text}
+        passages = {"passages": " · ".join(passage.title or passage.id for passage in self.passages)}
+        return facts_html(f"Step {self.index + 1}", texts | decided | passages | {"kept": self.kept})
 
     def kept_end(self, source: str) -> int | None:
         """The character where the kept part of the "draft" or the "continuation" ends; None before the decision."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, field, replace
 from hashlib import sha256
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -242,6 +243,9 @@ class Branches:
             right = {1.0: " ✓", 0.0: " ✗"}.get(trace.scores.get("em", -1.0), "")
             lines.append(f"{'  ' * (len(self.path(number)) - 1)}{number}  {place}: {trace.answer!r}{right}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
 
     def save(self, path: str | Path) -> Path:
         """Write all to one safetensors file; steps that a branch shares with its parent are written once.

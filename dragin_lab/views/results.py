@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +13,6 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from dragin_lab.checks import instance, number, several, text
-from dragin_lab.core.method import METHODS
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
 from dragin_lab.errors import SettingError
@@ -126,7 +124,8 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     """
     rows = check_table(table, (cost, quality, by))
     rows = rows[np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)] if len(rows) else rows
-    figure, places = go.Figure(), number_names(rows[by].astype(str))
+    figure = go.Figure()
+    looks = theme.styles(map(str, rows[by].unique()))
     for name, own in rows.groupby(by, sort=False):
         own = own.sort_values(cost)
         bars = {
@@ -139,8 +138,7 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
         figure.add_scatter(
             x=own[cost], y=own[quality], name=theme.clip_label(name, 40), text=theme.clip_label(name, 24), **bars,
             mode="lines+markers" if len(own) > 1 else "markers+text", textposition="top center", cliponaxis=False,
-            customdata=[_describe_point(row) for row in own.to_dict("records")],
-            **theme.style(places[str(name)]),
+            customdata=[_describe_point(row) for row in own.to_dict("records")], **looks[str(name)],
         )  # fmt: skip
     best = rows.sort_values([cost, quality], ascending=[True, False])
     best = best[best[quality] > best[quality].cummax().shift(fill_value=-np.inf)]
@@ -152,17 +150,6 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     figure.update_yaxes(title_text=NAMES.get(quality, quality))
     title = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}; bars are 95 % intervals".capitalize()
     return theme.finish(figure, title if len(rows) else "Nothing was run", 480, legend=theme.BELOW)
-
-
-def number_names(names: Iterable[str]) -> dict[str, int]:
-    """A number for the style of each name: the same whatever stands beside it, as far as there are enough styles."""
-    known, most = {name: place for place, name in enumerate(METHODS)}, len(theme.COLOURS) * len(theme.DASHES)
-    numbers: dict[str, int] = {}
-    for name in sorted({*names}, key=lambda name: (name not in known, name)):
-        first = known.get(name, int(sha256(name.encode()).hexdigest(), 16) % most)
-        free = (place % most for place in range(first, first + most) if place % most not in numbers.values())
-        numbers[name] = next(free, first)
-    return numbers
 
 
 def runs_plot(runs: Any, cost: str = "retrievals", quality: str = "em", on: str = "common") -> go.Figure:
@@ -271,9 +258,9 @@ def roc(
 
     figure = theme.panels(["ROC", "precision and recall"], cols=2, horizontal_spacing=0.12)
     areas = {name: roc_area(values, labels) for name, values in scores.items()}
-    places = number_names(scores)
+    looks = theme.styles(scores)
     for name in sorted(scores, key=lambda name: -areas[name]):
-        values, look, label = scores[name], theme.style(places[name]), theme.label(name)
+        values, look, label = scores[name], looks[name], theme.label(name)
         curve = np.array(roc_curve(labels, values, drop_intermediate=False))  # (3, n) alarms, recall, at which score
         if set(np.unique(values)) <= {0.0, 1.0}:
             curve = curve[:, curve[2] == 1.0]
@@ -324,11 +311,12 @@ def scores(
         at = {"row": place // across + 1, "col": place % across + 1}
         low, top = float(min(values.min(), 0.0)), float(np.quantile(values, SHOWN))
         edges = np.linspace(low, top if top > low else low + 1.0, BINS + 1)
+        ends = [*edges[:-1], max(edges[-1], values.max())]  # the last bar goes on to the largest score
         for kind, inside, colour, shape in (("known", ~labels, theme.GREY, ""), ("missing", labels, theme.BLUE, "/")):
             shares = np.histogram(values[inside].clip(edges[0], edges[-1]), edges)[0] / inside.sum()
             figure.add_bar(
                 x=(edges[:-1] + edges[1:]) / 2, y=shares, width=edges[1] - edges[0], name=kind, legendgroup=kind,
-                showlegend=not place, customdata=[f"{num(a)} to {num(b)}" for a, b in pairwise(edges)],
+                showlegend=not place, customdata=[f"{num(a)} to {num(b)}" for a, b in pairwise(ends)],
                 marker={"color": colour, "opacity": 0.6, "pattern": theme.HATCH | {"shape": shape}},
                 hovertemplate=f"{kind}: %{{y:.1%}} score %{{customdata}}<extra></extra>", **at,
             )  # fmt: skip

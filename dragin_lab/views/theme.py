@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -23,6 +24,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "
 DASHES = ("solid", "dash", "dot", "dashdot")
 HATCH = {"fillmode": "overlay", "size": 7, "solidity": 0.3, "fgcolor": "#ffffff", "fgopacity": 0.85}
 BELOW = {"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom"}  # where a long legend stands
+PASSED = {"color": INK, "width": 2}  # the edge of a bar above θ that does not fire
 THETA = {"color": INK, "dash": "dash", "width": 1.5}  # the line of a threshold
 
 #: Plotly's buttons cover titles and are printed; dragging zooms without them, a double click goes back.
@@ -93,6 +95,25 @@ def message(title: str, text: str) -> go.Figure:
     at = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False}
     figure = go.Figure().add_annotation(text=label(text), **at)
     return finish(figure, title, 160, xaxis_visible=False, yaxis_visible=False)
+
+
+def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The look of each series by its name: the same wherever it stands, whatever its neighbours are sorted by.
+
+    A built-in method or trigger has a place of its own; another name has one by its letters, or the next that is free.
+    """
+    from dragin_lab.core.method import METHODS
+    from dragin_lab.core.trigger import TRIGGERS
+
+    own = {name: place for place, name in enumerate(dict.fromkeys([*METHODS, *TRIGGERS]))}
+    taken, places = set(own.values()), dict[str, int]()
+    for name in sorted(set(names)):
+        place = own.get(name, zlib.crc32(name.encode()) % 56)
+        while name not in own and place in taken:
+            place += 1
+        taken.add(place)
+        places[name] = place
+    return {name: style(place) for name, place in places.items()}
 
 
 def style(number: int) -> dict[str, Any]:

@@ -40,6 +40,14 @@ class Drawing(ipw.Output):
     No state of the figure lives in the browser, so it cannot fall behind: there is one way, from Python to the page.
     """
 
+    @property
+    def figure(self) -> Any:
+        """What is shown, as a figure of plotly; empty where nothing is."""
+        import plotly.graph_objects as go
+
+        data: Any = self.outputs[0]["data"] if self.outputs else {}
+        return go.Figure(data.get(PLOTLY))
+
     def show(self, figure: Any) -> None:
         """Show a figure (plotly's, or its JSON as a dictionary) in the place of the last one; None for nothing."""
         shown = figure if isinstance(figure, dict | None) else figure_json(figure)

@@ -1,9 +1,9 @@
-"""What can be looked into: an episode token by token, with its lab what if; an answer as it is written; runs."""
+"""What can be looked into: an episode token by token, with its lab what if; an answer as it is written."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,12 @@ from dragin_lab.files import as_path
 from dragin_lab.run.branch import stream_branch
 from dragin_lab.run.episodes import TokenWritten, stream
 from dragin_lab.run.setup import MakesSetups
-from dragin_lab.study.runs import Runs
 from dragin_lab.study.spans import Spans
 from dragin_lab.trace.kept import written
 from dragin_lab.trace.trace import Branches, Question, Trace
-from dragin_lab.views.comparing import compare, describe_answers, question_table
-from dragin_lab.views.facts import count, ended_line, esc, percent, shorten
-from dragin_lab.views.pages import open_trace, show_part, styled
+from dragin_lab.views.comparing import compare
+from dragin_lab.views.facts import ended_line, esc, percent, shorten
+from dragin_lab.views.pages import open_trace, styled
 from dragin_lab.views.rows import draw_tokens, find_text, heatmap, list_alternatives, token_rows
 from dragin_lab.widgets.control import Control, Drawing, button, figure_json, row
 
@@ -45,7 +44,7 @@ class Explorer(Control):
         self.token = ipw.IntSlider(value=1, min=1, max=1, description="token", layout={"width": "480px"})
         self.last = ipw.IntSlider(value=1, min=1, max=1, description="to token", layout={"width": "480px"})
         self.about, self.step_page, self.comparison = ipw.HTML(), ipw.HTML(), ipw.HTML()
-        self.drawing, self.figure = Drawing(), dict[str, Any]()
+        self.drawing, self.base = Drawing(), dict[str, Any]()
         self.instead = ipw.Dropdown(description="instead", **wide)
         self.query = ipw.Textarea(description="query", rows=2, layout={"width": "60%"})
         self.keep = ipw.SelectMultiple(description="passages", rows=4, layout={"width": "60%"})
@@ -97,6 +96,11 @@ class Explorer(Control):
         """The branch that is shown."""
         return self.tree[self.which.value]
 
+    @property
+    def figure(self) -> Any:
+        """The figure that is shown."""
+        return self.drawing.figure
+
     def open_trace(self) -> None:
         """Show a branch from the text that retrieved first, or where it parts, beside its parent."""
         trace, parent = self.trace, self.tree.parent(self.which.value)
@@ -124,7 +128,7 @@ class Explorer(Control):
         assert own is not None
         self.rows = token_rows(self.trace, own, name, text)
         title = f"{self.which.label} · step {self.texts.value[0]}, {name}"
-        self.figure = figure_json(draw_tokens(self.trace, self.rows, title))
+        self.base = figure_json(draw_tokens(self.trace, self.rows, title))
         self.query.value, self.query.disabled = "" if own.query is None else own.query.text, own.query is None
         passages = [(shorten(f"{p.title}: {p.text}", 90), p) for p in own.passages]
         self.keep.options, self.keep.value = passages, own.passages
@@ -138,7 +142,7 @@ class Explorer(Control):
         self.token.value = int(fired[0]) + 1 if len(fired) else 1
         self.opening = False
         self.show_token()
-        self.refresh_still(self.figure)
+        self.refresh_still(self.base)
 
     def show_token(self) -> None:
         """Everything that is known of the chosen token, and what could stand in its place."""
@@ -149,8 +153,8 @@ class Explorer(Control):
         self.about.value = f'<div class="mathjax_ignore" role="status" style="font-family:monospace">{about}</div>'
         edge = {"type": "rect", "name": "chosen", "xref": "x", "x0": at + 0.5, "x1": at + 1.5, "yref": "paper"}
         edge |= {"y0": 0, "y1": 1, "line": {"color": "#d55e00", "width": 2}}
-        layout = self.figure["layout"]
-        self.drawing.show(self.figure | {"layout": layout | {"shapes": [*layout.get("shapes", []), edge]}})
+        layout = self.base["layout"]
+        self.drawing.show(self.base | {"layout": layout | {"shapes": [*layout.get("shapes", []), edge]}})
         alternatives = list_alternatives(text, at)
         self.instead.options = [(f"{name}  {percent(share)}", token) for name, share, token in alternatives]
         self.instead.value = next((token for *_, token in alternatives if token != int(text.ids[at])), None)
@@ -304,64 +308,3 @@ def live(lab: MakesSetups, question: str | Question, method: str, **settings: An
     variant = settings.pop("variant", VARIANTS[0])
     make_method(method, variant=variant, **settings)  # refuses before anything is drawn
     return AskLive(lab, Question("", question) if isinstance(question, str) else question, method, variant, settings)
-
-
-# -- runs --------------------------------------------------------------------------------------------------------------
-
-
-ROWS = 500  # questions that stand in the list at once
-WIDTHS = {"right": 1, "method": 14, "answer": 26, "cause": 14, "retrievals": 3, "question": 90}
-
-
-class Browser(Control):
-    """The box. ``table`` is the list; the row that is chosen is shown, beside another method's answer."""
-
-    def __init__(self, runs: Runs) -> None:
-        self.runs, self.rows = runs, question_table(runs)
-        self.search = ipw.Text(description="search", placeholder="words of a question, answer, cause or method")
-        self.order = ipw.Dropdown(description="sort by", options=["(as run)", *self.rows.columns])
-        self.found = ipw.HTML()
-        wide = {"width": "auto", "max_width": "1180px"}
-        self.table = ipw.Select(rows=14, layout=wide, tooltip="✓ or ✗, method, answer, cause, retrievals, question")
-        self.beside = ipw.Dropdown(description="beside", options=["(nothing)", *runs.names], value=runs.names[-1])
-        self.page = ipw.HTML()
-        means = ipw.HTML(show_part(runs.table()))
-        self.table.add_class("dl-rows")
-        controls = [means, row(self.search, self.order, self.found), self.table, self.beside]
-        super().__init__(controls, [self.page], lambda: self.rows)  # a plain table
-        self.stop_button.layout.display = "none"  # no model runs here
-        for one in (self.search, self.order):
-            one.observe(lambda _: self.list_rows(), "value")
-        for one in (self.table, self.beside):
-            one.observe(lambda _: self.guard(self.show_answers), "value")
-        self.list_rows()
-
-    def list_rows(self) -> None:
-        """The rows that hold every word of the search, in the chosen order."""
-        rows = self.rows if self.order.value not in self.rows else self.rows.sort_values(self.order.value)
-        texts = rows.astype(str).agg(" ".join, axis="columns").str.casefold()
-        for word in self.search.value.casefold().split():
-            rows, texts = rows[texts.str.contains(word, regex=False)], texts[texts.str.contains(word, regex=False)]
-        shown = rows[:ROWS].round(2)
-        lines = ["  ".join(str(row[name])[:width].ljust(width) for name, width in WIDTHS.items())
-                 for _, row in shown.iterrows()]  # fmt: skip
-        self.table.options = list(zip(lines, shown.index.tolist(), strict=True))
-        self.table.value = None
-        more = f", the first {ROWS} are listed" if len(rows) > ROWS else ""
-        self.found.value = f"{len(rows):,} of {count(len(self.rows), 'answer')}{more}"
-
-    def show_answers(self) -> None:
-        """The answers to the chosen question, with cause and first difference."""
-        if self.table.value is not None:
-            row = self.rows.loc[self.table.value]
-            methods = list(dict.fromkeys([row["method"], self.beside.value]))
-            names = [name for name in methods if name in self.runs.names]
-            self.page.value = describe_answers(self.runs, row["dataset"], row["qid"], names)
-
-
-def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browser:
-    """Every answer of some runs as a list to sort and search; the chosen one is shown beside another method's.
-
-    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Raises ``RunError`` for a folder without runs.
-    """
-    return Browser(runs if isinstance(runs, Runs) else Runs.load(runs))

@@ -86,6 +86,11 @@ class Board(Control):
         return {name: value for name, value in values.items() if value != old[name]}
 
     @property
+    def figure(self) -> Any:
+        """The board that is shown."""
+        return self.drawing.figure
+
+    @property
     def outcomes(self) -> list[Outcome]:
         """What all traces come to at the chosen values, in their order."""
         return self.known[self.theta.value]
@@ -102,7 +107,7 @@ class Board(Control):
         self.known = {theta: [own[theta] for own in each] for theta in self.thetas}
         rows = dict[int, str]()  # outcomes that decide alike are written once
         self.sums = {theta: list_changes(own, theta, rows) for theta, own in self.known.items()}
-        self.figure = figure_json(draw_board(self.known, self.measured))
+        self.base = figure_json(draw_board(self.known, self.measured))
         self.show_theta()
 
     def show_theta(self) -> None:
@@ -119,7 +124,7 @@ class Board(Control):
             "y1": 1,
             "label": label,
         }
-        shown = self.figure | {"layout": self.figure["layout"] | {"shapes": [line]}}
+        shown = self.base | {"layout": self.base["layout"] | {"shapes": [line]}}
         self.drawing.show(shown)
         self.refresh_still(shown)
         self.words.value = self.sums[theta]
@@ -159,9 +164,7 @@ class Board(Control):
 
     def draw_still(self) -> Any:
         """The board as it stands."""
-        import plotly.graph_objects as go
-
-        return go.Figure(self.figure)
+        return self.figure
 
     def run_model(self) -> None:
         """Have the model answer the chosen trace's question with these settings; its answer stands beside."""

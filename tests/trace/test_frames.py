@@ -188,3 +188,19 @@ def test_numbers_that_hardly_differ_are_one_line_with_a_count() -> None:
     assert first.startswith("step 1.words.score: ")
     assert second.startswith("answer: ")
     assert third.startswith("1 arrays differ")
+
+
+def test_what_a_notebook_shows_for_a_bare_name_is_made_for_people():
+    import dragin_lab as dl
+
+    lab = dl.Lab(cache=True)
+    trace = lab.ask("Who directed The Silent Fukain?", threshold=0.3)
+    step = next((one for one in trace.steps if one.query is not None), trace.steps[0])
+    objects = [lab, dl.Corpus.load(), dl.method("flare"), dl.Replay(trace), dl.Branches.of(trace), step]
+    for one in [*objects, *([step.query] if step.query else [])]:
+        html = one._repr_html_()
+        assert html.count("<") == html.count(">")
+        assert "object at 0x" not in html
+    assert "Almanac" in lab._repr_html_()
+    assert repr(trace.diff(trace)) == "no difference"
+    assert trace.diff(trace) == ""
