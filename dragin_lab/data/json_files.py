@@ -16,7 +16,10 @@ _JSON = json.JSONDecoder()
 
 
 def read_objects(path: Path) -> Iterator[Any]:
-    """The rows of a file, in order: SQuAD's questions (``qas``) of all paragraphs, TriviaQA's by the usual names.
+    """The rows of a file, in order.
+
+    SQuAD's are the questions (``qas``) of all paragraphs; TriviaQA's fields get the usual names, question_id for
+    QuestionId. A file of a single object has one row.
 
     Raises ``DataError`` where it holds no rows, and what ``json`` raises.
     """

@@ -1,13 +1,18 @@
-"""Tables in LaTeX: a ``table`` environment for the packages booktabs and graphicx."""
+"""The columns of a table that are shown, and LaTeX: a ``table`` environment for booktabs and graphicx."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+from dragin_lab.checks import choice, several
 
 if TYPE_CHECKING:
     import pandas as pd
 
+SHORT = ("what fits",)  # the columns of LaTeX where none are named
 #: A table that is wider than the text is made as wide as it.
 _FITTED = "\\resizebox{\\ifdim\\width>\\textwidth \\textwidth\\else\\width\\fi}{!}{%\n"
 #: What LaTeX would not print as it is. A bracket or a star after the end of a row would be read as its option.
@@ -17,6 +22,19 @@ _LATEX = str.maketrans({
     "θ": r"$\theta$", "−": "$-$", "×": r"$\times$", "–": "--", "’": "'", "…": r"\dots{}", "[": "{[}", "]": "{]}",
     "*": "{*}", "\n": " ",
 })  # fmt: skip
+
+
+def choose_columns(headings: Any, wanted: Sequence[str]) -> list[tuple[str, str, str]]:
+    """The columns (heading, measure, part) with one of the wanted names at each level that has any of them."""
+    if wanted is SHORT:
+        left = [at for at in headings if at[2] in ("mean", "ours", "paper", "") and at[1] not in ("n", "unreadable")]
+        tested = [at for at in headings if at[2].startswith("− ") and at[1] in ("EM", "F1")]
+        return [at for at in headings if at in left + tested]
+    there = [list(dict.fromkeys(name for name in headings.get_level_values(level) if name)) for level in range(3)]
+    for name in several("columns", wanted, str, "give headings, such as ('EM', 'F1')", alone=True):
+        choice("column", name, [*chain.from_iterable(there)])
+    chosen = [[name for name in names if name in wanted] for names in there]
+    return [at for at in headings if all(not of or name in of or not name for name, of in zip(at, chosen, strict=True))]
 
 
 def escape_latex(text: Any) -> str:

@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.checks import choice, several
+from dragin_lab.checks import choice
 from dragin_lab.data.exemplars import among_exemplars, say_among
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import Interval, bracket, describe_failures
 from dragin_lab.run.rundir import RunRecord, own_metrics
 from dragin_lab.study.compared import Compared
 from dragin_lab.study.conditions import At, list_differences, list_never_fired
-from dragin_lab.study.latex import to_latex
+from dragin_lab.study.latex import SHORT, choose_columns, to_latex
 from dragin_lab.study.statistics import PairedTest
 from dragin_lab.text import csv_text
 
@@ -35,7 +34,6 @@ TESTED = "test (EM: McNemar, exact; else by permutation)"
 #: What a table has of each data set: heading, entry of a prediction line, decimals.
 _SCORED = (("EM", "em", 3), ("F1", "f1", 3))
 _COUNTS = (("retrievals", "retrievals", 2), ("tokens", "tokens", 1))
-_SHORT = ("what fits",)  # the columns of LaTeX where none are named
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ class Table:
         marked = (
             replace(self, rows=_mark_best(self.columns, self.rows)) if form == "latex" and not self.number else self
         )
-        sheet, notes = marked._sheet(_SHORT if form == "latex" and columns is None else columns), marked._notes()
+        sheet, notes = marked._sheet(SHORT if form == "latex" and columns is None else columns), marked._notes()
         heading = f"{self.title} (Table {self.number} of DRAGIN, ACL 2024)" if self.number else self.title
         if form == "latex":
             own = f"tab:dragin-{self.number}" if self.number else "tab:means"
@@ -184,7 +182,7 @@ class Table:
 
         frame, odd = self._spread(Cell.texts).fillna(""), self._odd
         if columns is not None:
-            frame = frame[_choose_columns(frame.columns, columns)]
+            frame = frame[choose_columns(frame.columns, columns)]
         labels = [
             (*row.labels[:-1], row.labels[-1] + (f" ({1 + odd.index(row.note)})" if row.note else ""))
             for row in self.rows
@@ -220,19 +218,6 @@ class Table:
 
     def _repr_html_(self) -> str:
         return self.show("html")
-
-
-def _choose_columns(headings: Any, wanted: Sequence[str]) -> list[tuple[str, str, str]]:
-    """The columns (heading, measure, part) with one of the wanted names at each level that has any of them."""
-    if wanted is _SHORT:
-        left = [at for at in headings if at[2] in ("mean", "ours", "paper", "") and at[1] not in ("n", "unreadable")]
-        tested = [at for at in headings if at[2].startswith("− ") and at[1] in ("EM", "F1")]
-        return [at for at in headings if at in left + tested]
-    there = [list(dict.fromkeys(name for name in headings.get_level_values(level) if name)) for level in range(3)]
-    for name in several("columns", wanted, str, "give headings, such as ('EM', 'F1')", alone=True):
-        choice("column", name, [*chain.from_iterable(there)])
-    chosen = [[name for name in names if name in wanted] for names in there]
-    return [at for at in headings if all(not of or name in of or not name for name, of in zip(at, chosen, strict=True))]
 
 
 # -- means ------------------------------------------------------------------------------------------------------------

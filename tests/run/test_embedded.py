@@ -181,7 +181,7 @@ def test_an_interrupt_in_a_batch_keeps_the_finished_lines(monkeypatch: pytest.Mo
     failing(monkeypatch, lambda before, texts: KeyboardInterrupt() if before == 2 * len(whole) // 3 else None)
     with pytest.raises(KeyboardInterrupt) as caught:
         answered(tmp_path / "cut")
-    assert any("Run again" in note for note in caught.value.__notes__)
+    assert any("the same call goes on from there" in note for note in caught.value.__notes__)
     monkeypatch.undo()
     kept = (tmp_path / "cut" / "predictions.jsonl").read_bytes().splitlines()
     assert 0 < len(kept) < 5
