@@ -37,9 +37,9 @@ WORDS = 100  # that are written again
 #: What a reader saw in an answer of SmolLM2, by the first digits of the SHA-256 of its text with the marks.
 SEEN = {
     "f40080aeeb757b30": "the name is read from the right passage, and the question is not answered.",
-    "7393cdb70a0d902a": "read from the passage about another boxer, Jeff Malcolm; the right one gave nothing.",
+    "7393cdb70a0d902a": "read from the passage about another boxer; the right one gave nothing.",
     "94c8f1315864cd9f": "the model runs in a circle; that a word of it is from a passage means nothing.",
-    "337c5f1e0eef67e5": "both dates are read from the passage about somebody else, and the answer follows from them.",
+    "337c5f1e0eef67e5": "both dates are read from a passage about somebody else, and the answer contradicts them.",
     "69482067eafd7b0d": "nearly all of it is a guess; the right answer is not read from a passage.",
 }
 
