@@ -14,7 +14,7 @@ from dragin_lab.views.pages import show_part
 from dragin_lab.widgets.control import Control, row
 
 ROWS = 500  # questions that stand in the list at once
-WIDTHS = {"right": 1, "method": 14, "answer": 26, "cause": 14, "retrievals": 3, "question": 90}
+WIDTHS = {"right": 1, "method": 14, "answer": 26, "retrievals": 3, "question": 90}
 
 
 class Browser(Control):
@@ -22,11 +22,15 @@ class Browser(Control):
 
     def __init__(self, runs: Runs) -> None:
         self.runs, self.rows = runs, question_table(runs)
-        self.search = ipw.Text(description="search", placeholder="words of a question, answer, cause or method")
+        self.search = ipw.Text(description="search", placeholder="words of a question, answer or method")
         self.order = ipw.Dropdown(description="sort by", options=["(as run)", *self.rows.columns])
         self.found = ipw.HTML()
         wide = {"width": "auto", "max_width": "1180px"}
-        self.table = ipw.Select(rows=14, layout=wide, tooltip="✓ or ✗, method, answer, cause, retrievals, question")
+        self.table = ipw.Select(
+            rows=14,
+            layout=wide,
+            tooltip="right, method, answer, retrievals, question; the cause is shown with a chosen one",
+        )
         self.beside = ipw.Dropdown(description="beside", options=["(nothing)", *runs.names], value=runs.names[-1])
         self.page = ipw.HTML()
         means = ipw.HTML(show_part(runs.table()))

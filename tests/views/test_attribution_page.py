@@ -34,7 +34,7 @@ def test_each_word_has_the_number_of_its_passage(attribution: dl.Attribution) ->
 def test_the_page_of_the_trace_has_the_marks(attribution: dl.Attribution) -> None:
     trace, used = attribution.trace, attribution.words[attribution.words["mark"] == "passage"]
     shown = views.trace(trace).html
-    numbers = re.findall(r'<sup class="from">(\d)\??</sup>', shown)
+    numbers = re.findall(r'</span><sup class="from">(\d)\??</sup>', shown)
     assert numbers == [str(one) for one in used[used["source"] != "extraction"]["passage"]]
     trace.attributed, kept = None, trace.attributed
     assert '<sup class="from">' not in views.trace(trace).html
