@@ -46,6 +46,8 @@ def escape_latex(text: Any) -> str:
 def to_latex(sheet: pd.DataFrame, heading: str, label: str, notes: list[str]) -> str:
     """A ``table`` environment, at most as wide as the text; the best values are bold."""
     sheet = sheet.rename(index=escape_latex, columns=escape_latex)
+    if sheet.columns.nlevels == 1:  # pandas writes the headings of an index of one level as tuples
+        sheet.columns = sheet.columns.get_level_values(0)
     sheet.index.names = [escape_latex(name) for name in sheet.index.names]
     styler = sheet.style.format(lambda text: escape_latex(text.rstrip("*")))
     styler = styler.map(lambda text: "font-weight: bold" if text.endswith("*") else "")

@@ -20,6 +20,7 @@ from dragin_lab.trace.trace import Passage, Query, Step, Trace
 _ORDER = ("thoughts", "draft", "decision", "query", "passages", "continuation", "notes", "prompts")
 PARTS = {part: part.capitalize() for part in _ORDER}
 NO_MESSAGE = "ended by an error that left no message"
+NUMBERS = 12  # numbers of a list that are written out; of more, how many they are
 SIGNS = {"retrieved": "◆", "kept": "✓", "open": "…"}
 #: Settings that the line on a method says otherwise, or not at all.
 _APART = ("name", "label", "variant", "when", "what", "measure", "unit", "pipeline", "top_k", "max_new_tokens")
@@ -150,6 +151,9 @@ def setting_text(value: Any) -> str:
 
 def nested_rows(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Nested data as rows of name and value; what is nested gets its path for a name."""
+    if isinstance(value, list | tuple) and len(value) > NUMBERS and all(isinstance(one, float) for one in value):
+        yield path, f"{len(value)} numbers"
+        return
     if not (isinstance(value, dict) and value):
         yield path, setting_text(value)
         return

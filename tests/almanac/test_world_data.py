@@ -17,8 +17,10 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the world's files, which the loader reads instead."""
     monkeypatch.setattr(almanac, "WORLD", Path(shutil.copytree(almanac.WORLD, tmp_path / "world")))
     almanac._read_rows.cache_clear()
+    almanac._read_exemplars.cache_clear()
     yield tmp_path / "world"
     almanac._read_rows.cache_clear()
+    almanac._read_exemplars.cache_clear()
 
 
 def test_passages_have_ids_in_order() -> None:
@@ -68,5 +70,6 @@ def test_a_torn_file_is_named(copy: Path) -> None:
     with pytest.raises(AlmanacError, match=r"questions.jsonl.xz cannot be read .*install dragin_lab again"):
         almanac.questions("iirc")
     (copy / "manifest.json").unlink()
+    almanac._read_exemplars.cache_clear()
     with pytest.raises(AlmanacError, match=r"exemplars.jsonl.xz cannot be read"):
         almanac.exemplars("iirc")

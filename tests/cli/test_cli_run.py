@@ -293,8 +293,8 @@ def test_sweep_over_thresholds_and_query_lengths(command: Command, tmp_path: Pat
     ran = command("sweep", *paper, "--set", "threshold=1,9")
     assert ran.code == cli.DONE, ran.err
     assert [row[:4] for row in rows(ran.out)] == [
-        ["dragin-what=question-threshold=1.0", "1.000", "1.000", "1.00"],
-        ["dragin-what=question-threshold=9.0", "0.000", "0.500", "0.00"],
+        ["dragin-what=question-threshold=1.0", "3", "1.000", "1.000"],
+        ["dragin-what=question-threshold=9.0", "3", "0.000", "0.500"],
     ]
     assert command("sweep", *paper, "--set", "threshold=9,1").code == cli.DONE
     assert len(scripted.asked) == 6  # nothing was asked twice

@@ -80,9 +80,10 @@ def test_runs_of_any_benchmark_have_a_table(command: Command, tmp_path: Path) ->
         write_run(tmp_path, method, "mine", [1.0, 0.0, 1.0, float(method == "dragin")])
     ran = command("table", tmp_path, "--compare", "dragin", "--format", "latex")
     assert ran.code == cli.DONE
-    assert r"dragin & 0.750" in ran.out
-    assert r"-0.250 (p = 1)" in ran.out
+    assert r"dragin & \bfseries 0.750" in ran.out
+    assert r"$-$0.250 (p = 1)" in ran.out
     ran = command("table", tmp_path / "mine" / "sr-rag", tmp_path, "--format", "latex")
+    assert r" & EM & F1 & retrievals & tokens \\" in ran.out
     rows = [line.split(" & ")[0] for line in ran.out.splitlines() if "0." in line and " & " in line]
     assert rows == ["sr-rag", "dragin"]  # the methods in the order of the folders
     command.refused("table", tmp_path, "--as", "vicuna-13b-v1.5", says=("--as goes with a table of the paper",))

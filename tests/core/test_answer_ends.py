@@ -104,7 +104,8 @@ def test_a_layout_of_your_own_says_what_begins_an_example() -> None:
 
 
 def test_until_is_checked_and_recorded() -> None:
-    assert PromptTemplate().example_marks == ("\nQuestion:",)
+    lines = ("\nQuestion:", "\nContext:", "\nSearch results:", "\nAnswer in the same format as before.")
+    assert PromptTemplate().example_marks == lines
     assert PromptTemplate(until=()).example_marks == ()
     assert PromptTemplate(until=["\nQ:"]).described["until"] == ("\nQ:",)
     with pytest.raises(SettingError, match="empty text"):
