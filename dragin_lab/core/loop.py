@@ -416,7 +416,7 @@ class Loop(BaseLoop):
 def _explain_silence(verdict: Verdict, resumed: bool) -> str:
     """Why nothing fires."""
     if not verdict.draft.text.strip():
-        return "the model ended before it wrote anything"
+        return f"the model ended before it wrote anything{' more' * bool(verdict.draft.answer_so_far.strip())}"
     trigger, words, theta = verdict.trigger, verdict.words, float(verdict.trigger.theta or 0.0)
     if resumed and trigger.cut == "draft":
         return "the draft was written again after a retrieval, and is kept"
