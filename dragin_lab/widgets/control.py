@@ -80,7 +80,11 @@ class Control(ipw.VBox):
         note = {"text/html": NOTE.format(name=self._name), "text/plain": "The controls need a kernel: run this cell."}
         bundle: Any = self._repr_mimebundle_()
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        self._handle = display(self._still(), display_id=self._name)
+        still = self._still()
+        if hasattr(still, "to_plotly_json"):  # a figure that displays itself takes no id, and could not be exchanged
+            self._handle = display(still._repr_mimebundle_(), raw=True, display_id=self._name)
+        else:
+            self._handle = display(still, display_id=self._name)
         display(note, raw=True)
         display(data | {"text/plain": ""}, metadata=metadata, raw=True)  # its name says nothing where it cannot live
 

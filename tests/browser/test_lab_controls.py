@@ -126,7 +126,8 @@ def test_a_notebook_that_was_saved_and_reopened_shows_pictures(notebook, picture
     page.screenshot(path=picture("restarted"))
     page.reload()
     page.locator(".jp-RenderedPlotly").first.wait_for()
-    assert page.locator(".jp-RenderedPlotly").first.is_visible()
+    still = page.locator(".jp-RenderedPlotly").first
+    still.get_by_text(f"θ {theta:g}", exact=True).wait_for()  # the last figure, not the first
     notes = page.get_by_text("The controls need a kernel")
     assert notes.first.is_visible()
     assert not page.get_by_text("Error displaying widget").first.is_visible()
