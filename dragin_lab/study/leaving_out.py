@@ -90,16 +90,18 @@ def _find_free(text: str, piece: str, closed: Sequence[tuple[int, int]]) -> int:
     return start
 
 
-def leave_out(prompt: Prompt, spans: Iterable[tuple[int, int]]) -> Prompt:
+def leave_out(prompt: Prompt, left_out: Iterable[tuple[int, int]]) -> Prompt:
     """A prompt without some spans of its text, which do not overlap."""
-    out = sorted(spans)
+    out = sorted(left_out)
     cuts = [0, *(cut for span in out for cut in span), len(prompt.text)]
     text = "".join(prompt.text[a:b] for a, b in zip(cuts[::2], cuts[1::2], strict=True))
-    moved = {
-        name: tuple(place - sum(min(max(place - a, 0), b - a) for a, b in out) for place in span)
-        for name, span in prompt.spans.items()
-    }
-    return replace(prompt, text=text, spans={name: (a, b) for name, (a, b) in moved.items() if a < b})
+
+    def move(place: int) -> int:
+        return place - sum(min(max(place - a, 0), b - a) for a, b in out)
+
+    spans = {name: (move(a), move(b)) for name, (a, b) in prompt.spans.items() if move(a) < move(b)}
+    written = tuple((move(a), move(b), ids) for a, b, ids in prompt.written)
+    return replace(prompt, text=text, spans=spans, written=written)
 
 
 # -- measuring a trace ------------------------------------------------------------------------------------------------

@@ -82,7 +82,8 @@ class Control(ipw.VBox):
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         still = self._still()
         if hasattr(still, "to_plotly_json"):  # a figure that displays itself takes no id, and could not be exchanged
-            self._handle = display(still._repr_mimebundle_(), raw=True, display_id=self._name)
+            shown = still._repr_mimebundle_() | {PLOTLY: figure_json(still), "text/plain": "A figure of plotly"}
+            self._handle = display(shown, raw=True, display_id=self._name)
         else:
             self._handle = display(still, display_id=self._name)
         display(note, raw=True)

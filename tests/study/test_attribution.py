@@ -283,3 +283,14 @@ def test_a_piece_that_stands_twice_is_one_passage_each() -> None:
     _, trace = ask(WRONG)
     steps = [replace(trace.steps[0], passages=(first, second))]
     assert [place for place, _ in find_in_view(prompt, steps)] == [(0, 1), (0, 0)]
+
+
+def test_a_trace_just_written_has_the_values_of_one_that_was_saved(tmp_path: Path) -> None:
+    """Prompts of a running lab know the ids of the answer so far, which move with the text before them."""
+    lab = dl.Lab()
+    trace = lab.ask("In which town was the director of The Ashen Rooftop born?", "fs-rag", max_new_tokens=48)
+    assert any(step.passages_prompt.written for step in trace.steps)
+    loaded = dl.Trace.load(trace.save(tmp_path / "a.trace"))
+    now, then = (lab.attribute(one).tokens for one in (trace, loaded))
+    numbers = [name for name in now if name.startswith(("p_", "passage "))]
+    np.testing.assert_allclose(now[numbers].to_numpy(float), then[numbers].to_numpy(float), atol=1e-3)
