@@ -195,7 +195,7 @@ class Attribution:
 
     def plot(self) -> Any:
         """What each passage gave to each word, in nats (plotly); see ``views.attribution``."""
-        from dragin_lab.views.attribution import plot_attribution  # a door that goes up
+        from dragin_lab.views.attribution_figures import plot_attribution  # a door that goes up
 
         return plot_attribution(self)
 

@@ -249,7 +249,7 @@ class Runs:
 
     def funnel(self, by: str = "method") -> Any:
         """Asked, found, used, right: where retrievals go (plotly, a Sankey diagram); see ``funnel_table``."""
-        from dragin_lab.views.attribution import draw_funnel  # a door that goes up
+        from dragin_lab.views.attribution_figures import draw_funnel  # a door that goes up
 
         return draw_funnel(self.retrievals, choice("by", by, ("method", "dataset")))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import ipywidgets as ipw
+import pandas as pd
 
 from dragin_lab.study.runs import Runs
 from dragin_lab.views.comparing import describe_answers, question_table
@@ -47,7 +48,8 @@ class Browser(Control):
     def list_rows(self) -> None:
         """The rows that hold every word of the search, in the chosen order."""
         rows = self.rows if self.order.value not in self.rows else self.rows.sort_values(self.order.value)
-        texts = rows.astype(str).agg(" ".join, axis="columns").str.casefold()
+        words = rows.astype(str).fillna("")
+        texts = pd.Series(map(" ".join, words.to_numpy()), index=rows.index, dtype=str).str.casefold()
         for word in self.search.value.casefold().split():
             rows, texts = rows[texts.str.contains(word, regex=False)], texts[texts.str.contains(word, regex=False)]
         shown = rows[:ROWS].round(2)

@@ -83,7 +83,7 @@ def test_a_printed_page_shows_what_is_folded_and_its_colours(new_page, tmp_path,
 def test_what_the_marks_mean_is_said_once_on_a_page(new_page, tmp_path):
     page = new_page(scripts=False)
     page.goto(views.page(tmp_path / "page.html", CARDS["trace"](), CARDS["trace, paper variant"]()).as_uri())
-    assert [marks.is_visible() for marks in page.get_by_text("Hover a token for its figures.").all()] == [True, False]
+    assert [marks.is_visible() for marks in page.get_by_text("Hover a word for its figures.").all()] == [True, False]
     assert all(scale.is_visible() for scale in page.locator(".scale").all())
 
 
