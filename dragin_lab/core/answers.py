@@ -65,6 +65,7 @@ _OTHER_MARKS = {
 _FINAL = "<|channel|>final<|message|>"  # harmony: what is said in any other channel is a thought
 _OPENS = rf"<{_TAG}>|{'|'.join(map(re.escape, _OTHER_MARKS))}|<\|channel\|>(?!final)(?:\w+<\|message\|>)?"
 _CLOSES = rf"</{_TAG}>|{'|'.join(map(re.escape, _OTHER_MARKS.values()))}|{re.escape(_FINAL)}"
+_SIGNS = ("<", "[", "◁")  # that marks of thoughts begin with
 _MARK = re.compile(f"(?P<opens>{_OPENS})|{_CLOSES}")
 _OPENED = re.compile(rf"(?:{_OPENS})\s*\Z")
 #: What opens and closes thoughts, as control tokens too: <think>, <seed:think>, [THINK], harmony's channels.
@@ -83,6 +84,8 @@ def thoughts(text: str, opened: str = "") -> list[tuple[int, int]]:
     without it, one that the text closes and does not open reaches from the start.
     """
     found: list[tuple[int, int]] = []
+    if not opened and not any(sign in text for sign in _SIGNS):  # found at once, and so at each token of a long text
+        return found
     place = _end_thought(text, 0, opened) if opened else 0
     if opened:
         found.append((0, place))
@@ -141,6 +144,8 @@ def cut_prediction(text: str, *, at_start: bool = False) -> str:
 
 def fold_phrase(text: str, phrase: str = ANSWER_PHRASE) -> str:
     """The text with every ``phrase``, whatever its capitals, written as here; as long as before."""
+    if text.isascii() and phrase.lower() not in text.lower():  # found at once, and so at each token of a long text
+        return text
     return re.sub(re.escape(phrase), lambda _: phrase, text, flags=re.IGNORECASE)
 
 

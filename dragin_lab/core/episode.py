@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from dragin_lab.core.answers import FORMS, Form, fold_phrase, hide, thoughts
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.trigger import Trigger
+from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.trace.trace import Draft, Passage, Prompt
 
 T = TypeVar("T")
@@ -165,17 +165,27 @@ class Watch(Stop):
     answer: str = field(default="", compare=False)
     thought: str = field(default="", compare=False)  # the mark of the thought that the draft begins within
 
+    #: The draft that was judged last, so that words and sentences are found once.
+    _judged: list[Draft] = field(default_factory=list, init=False, compare=False, repr=False)
+
     measured = True
 
     def reached(self, draft: Draft) -> str | None:
         draft = self.read(draft)
-        if self.trigger.is_silent(draft) or not self.trigger.judge(draft, resumed=self.resumed).fires:
+        if self.trigger.is_silent(draft) or not self.judge(draft).fires:
             return None
         return f"{self.trigger.name} fired"  # two words, so that no name is another reason
 
     def read(self, draft: Draft) -> Draft:
         """What the trigger looks at."""
         return draft.read_by(self.pipeline, self.question, self.answer, thought=self.thought, ended=False)
+
+    def judge(self, draft: Draft) -> Verdict:
+        """The verdict on what was ``read`` of a draft. The same draft, longer, costs only what was added to it."""
+        draft.earlier = next(iter(self._judged), None)
+        verdict: Verdict = self.trigger.judge(draft, resumed=self.resumed)
+        draft.earlier, self._judged[:] = None, [draft]
+        return verdict
 
 
 @dataclass(frozen=True)

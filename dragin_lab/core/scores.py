@@ -52,6 +52,12 @@ def pool_values(values: np.ndarray, how: str) -> float:
     return float(_POOLS[how](np.asarray(values, dtype=np.float64)))
 
 
+def find_highest(values: np.ndarray, word: np.ndarray) -> np.ndarray:
+    """(w,) the token of each word that scores highest, the first of equals; ``word`` (n,) is each token's word."""
+    order = np.lexsort((-values, word))  # (n,) stable: by word, then from the highest down
+    return order[np.flatnonzero(np.diff(word, prepend=-1))]  # (w,)
+
+
 def pool_words(values: np.ndarray, words: Sequence[Word], how: str) -> np.ndarray:
     """Values of tokens (n,) gathered to words (w,) float64: their "max", "mean", "min" or "sum"."""
     return np.array([pool_values(values[w.start : w.stop], how) for w in words], dtype=np.float64)  # (w,)

@@ -72,6 +72,11 @@ class Pipeline:
             return []
         return self.spans(chunks[0])[:-1]
 
+    @property
+    def restarts(self) -> bool:
+        """Whether the sentences after a settled one are the same where the text begins with them."""
+        return self.lines or {"sentencizer", "abbreviations"}.issuperset(self.nlp.pipe_names)
+
     def content_words(self, text: str) -> list[str]:
         """Texts of the tokens that carry content: by part of speech, else all but stop words, punctuation and space."""
         doc = self.nlp(text)

@@ -17,7 +17,7 @@ import numpy as np
 from dragin_lab.checks import choice, number, several
 from dragin_lab.core.answers import thoughts
 from dragin_lab.core.registry import Registry
-from dragin_lab.core.scores import pool_values, pool_words
+from dragin_lab.core.scores import find_highest, pool_values, pool_words
 from dragin_lab.core.settings import MethodPart, setting
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.text import write_compared
@@ -46,8 +46,7 @@ class Verdict:
     @property
     def sentences(self) -> list[tuple[int, int]]:
         """Half-open characters of the draft's sentences."""
-        spans: list[tuple[int, int]] = self.draft.pipeline.spans(self.draft.text)
-        return spans
+        return self.draft.sentences
 
     @property
     def fires(self) -> bool:
@@ -179,9 +178,9 @@ class Trigger(MethodPart):
 
     def score_words(self, draft: Draft) -> tuple[np.ndarray, np.ndarray]:
         """(w,) float64 the words' scores, and (w,) the token of each that scores highest."""
-        values, words = self.score_tokens(draft), draft.word_list  # (n,)
-        highest = np.array([w.start + int(values[w.start : w.stop].argmax()) for w in words], dtype=int)  # (w,)
-        return values[highest] if self.pool == "max" else pool_words(values, words, self.pool), highest
+        values = self.score_tokens(draft)  # (n,)
+        highest = find_highest(values, draft.word_of_token)  # (w,)
+        return values[highest] if self.pool == "max" else pool_words(values, draft.word_list, self.pool), highest
 
     def score_unit(self, draft: Draft, counts: np.ndarray | None = None) -> float:
         """What is compared with θ where the unit is a sentence or the draft: the scores of its tokens, pooled.
@@ -236,11 +235,10 @@ class Trigger(MethodPart):
 
     def _may_fire(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
         """(w,) bool: a word may fire once it is complete: the next one has begun, or the draft has ended."""
-        words, offsets = draft.word_list, draft.offsets
-        judged = np.ones(len(words), dtype=bool)  # (w,)
+        judged = np.ones(len(draft.spans), dtype=bool)  # (w,)
         if not draft.ended:
             # Tokens without characters may yet turn out to be bytes of the word before them.
-            visible = np.flatnonzero([offsets[w.stop - 1, 1] > offsets[w.start, 0] for w in words])
+            visible = np.flatnonzero(draft.word_ends > draft.word_starts)
             judged[visible[-1] if len(visible) else 0 :] = False
         if self.judges_ended_sentences:
             judged &= draft.sentence_of_word < draft.settled
@@ -252,7 +250,7 @@ class Trigger(MethodPart):
 
     def _spared(self, draft: Draft, until: int | None) -> np.ndarray:
         """(w,) bool: a word that never fires: at ``until`` or later, in a thought, a stop word where θ is below 0."""
-        starts = np.array([int(draft.offsets[w.start, 0]) for w in draft.word_list], dtype=int)  # (w,)
+        starts = draft.word_starts  # (w,)
         spared = np.zeros(len(starts), dtype=bool) if until is None else starts >= until
         for begin, end in [] if "thoughts" in self.needs else thoughts(draft.text, draft.thought):
             spared |= (starts >= begin) & (starts < end)

@@ -31,7 +31,7 @@ FORMAT = 2
 ARCHIVE = ".zip"  # the ending of runs as one file
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
 SCORES = ("em", "f1", "precision", "recall")  # from 0 to 1
-PEAK = "peak"  # the entry of a timings line with the highest score
+PEAK, LEAST = "peak", "least"  # entries of a timings line: the highest score, and the lowest that a draft reached
 GIVE = "give a folder that 'dragin-lab run --output' wrote"
 
 
@@ -89,6 +89,7 @@ class Timing(TypedDict):
     stored_drafts: NotRequired[Counted]
     stored_tokens: NotRequired[Counted]
     peak: NotRequired[float | None]
+    least: NotRequired[float | None]
 
 
 class _Method(TypedDict):

@@ -18,6 +18,7 @@ from dragin_lab.errors import TraceFileError
 from dragin_lab.files import LOCK, as_path, clear_drafts, not_saved, remedy, write_whole
 from dragin_lab.run.rundir import (
     CONFIG,
+    LEAST,
     PEAK,
     PREDICTIONS,
     SCORES,
@@ -93,13 +94,15 @@ def timing(trace: Trace) -> Line:
     """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have to be computed.
 
     ``reused`` counts prompt tokens; ``stored_drafts`` and ``stored_tokens`` count what a cache served. ``peak`` is the
-    highest score that was compared with θ, None without one; rounding moves it from run to run.
+    highest score that was compared with θ, and ``least`` the lowest of the drafts' highest; None without one. Rounding
+    moves them from run to run.
     """
     spent = {kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps) for kind in ("draft", "attend", "search")}
     stored = {f"stored_{name}": count for name, count in trace.stored.items()}
-    peak = max((float(score) for of_draft in peaks(trace) for score in of_draft), default=None)
+    reached = [float(max(of_draft)) for of_draft in peaks(trace) if len(of_draft)]  # by each draft
+    scores = {PEAK: max(reached, default=None), LEAST: min(reached, default=None)}
     line = {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"]}
-    return line | stored | {PEAK: peak}
+    return line | stored | scores
 
 
 class RunFolder:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import choice, shown
 from dragin_lab.errors import SettingError
-from dragin_lab.run.rundir import PEAK, Line, RunRecord
+from dragin_lab.run.rundir import LEAST, PEAK, Line, RunRecord
 from dragin_lab.text import write_compared
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: A run of more questions than this in which the trigger never fired is warned of.
+#: A run of more questions than this in which the trigger never fired, or at every draft, is warned of.
 FEW = 20
 At = tuple[str, str]  # data set and method
 _NAMED = 3  # ids and methods that a message names
@@ -71,21 +71,30 @@ def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def list_never_fired(records: Mapping[At, RunRecord]) -> list[str]:
-    """A warning for each run of more than ``FEW`` questions in which no score was above the threshold."""
-    lines = []
+def list_idle_thresholds(records: Mapping[At, RunRecord]) -> list[str]:
+    """A warning for each run of more than ``FEW`` questions whose threshold lies above all scores, or below all."""
+    lines, hint = [], "Choose it by what it costs: threshold=lab.budget(questions, 1.5)"
     for (dataset, name), record in records.items():
         theta = record.config["method"].get("threshold")
         sound = [line for line in record.predictions if line["ended"] != "error"]
-        if theta is None or len(sound) <= FEW or any(line["retrievals"] for line in sound):
+        if theta is None or len(sound) <= FEW:
             continue
-        peaks = [line[PEAK] for line in record.timings.values() if line.get(PEAK) is not None]
-        peak, limit = write_compared(max(peaks, default=theta), theta)
-        highest = f"; the highest was {peak}" if peaks else ""
-        lines.append(
-            f"warning: {name} never retrieved: no score in {len(sound):,} questions ({dataset}) was above the "
-            f"threshold of {limit}{highest}. Choose it by what it costs: threshold=lab.budget(questions, 1.5)"
-        )
+        asked = f"{len(sound):,} questions ({dataset})"
+        peaks, least = ([line[name] for line in record.timings.values() if line.get(name) is not None]
+                        for name in (PEAK, LEAST))  # fmt: skip
+        if not any(line["retrievals"] for line in sound):
+            peak, limit = write_compared(max(peaks, default=theta), theta)
+            highest = f"; the highest was {peak}" if peaks else ""
+            lines.append(
+                f"warning: {name} never retrieved: no score in {asked} was above the threshold of {limit}{highest}. "
+                + hint
+            )
+        elif all(line["retrievals"] for line in sound) and len(least) >= len(sound) and min(least) > theta:
+            lowest, limit = write_compared(min(least), theta)
+            lines.append(
+                f"warning: {name} retrieved at every draft: each in {asked} had a score above the threshold of "
+                f"{limit}; the least that one reached was {lowest}. {hint}"
+            )
     return lines
 
 

@@ -21,7 +21,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.finding import find_runs
 from dragin_lab.run.rundir import SCORES, RunRecord
 from dragin_lab.study.compared import Compared
-from dragin_lab.study.conditions import check_same_golds, list_differences, list_never_fired
+from dragin_lab.study.conditions import check_same_golds, list_differences, list_idle_thresholds
 from dragin_lab.study.table import INTERVALS, TESTED, Cell, Row, Table, comparing
 
 #: The columns of the tables' CSV files that label a row.
@@ -333,7 +333,7 @@ class _Filling:
             counts_as = "; on StrategyQA they count as no, as in the released code" if yes_or_no else ""
             lines.append(f"{unreadable:,} of {len(answers):,} answers could not be read{counts_as}")
         shown = {source.at: source.record for source in used}
-        lines += self.compared.about + list_differences(shown) + list_never_fired(shown)
+        lines += self.compared.about + list_differences(shown) + list_idle_thresholds(shown)
         if number in (5, 7) and beside != {ALONE}:
             lines.append(f"the paper's values are {ALONE}'s")
         if number == 3:

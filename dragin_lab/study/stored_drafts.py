@@ -103,7 +103,7 @@ class StoredDraft:
                 scores.append([float(trigger.check_score(draft).max(initial=-np.inf)) if tells else np.inf, np.nan])
             highest, peak = scores[n - 1]
             if highest > theta and np.isnan(peak):
-                scores[n - 1][1] = peak = trigger.judge(watch.read(self.stored[:n]), resumed=watch.resumed).peak
+                scores[n - 1][1] = peak = watch.judge(watch.read(self.stored[:n])).peak
             if highest > theta and peak > theta:
                 return n
         return None

@@ -16,7 +16,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import Interval, bracket, describe_failures
 from dragin_lab.run.rundir import RunRecord, own_metrics
 from dragin_lab.study.compared import Compared
-from dragin_lab.study.conditions import At, list_differences, list_never_fired
+from dragin_lab.study.conditions import At, list_differences, list_idle_thresholds
 from dragin_lab.study.latex import SHORT, choose_columns, to_latex
 from dragin_lab.study.statistics import PairedTest
 from dragin_lab.text import csv_text
@@ -281,7 +281,7 @@ def means_table(records: Mapping[At, RunRecord], compared: Compared, base: str =
     title = ", ".join(datasets) if len(datasets) < 4 else f"{len(datasets)} data sets"
     about = _about(records, compared)
     about += [comparing(base, TESTED)] if base else []
-    about += list_differences(records) + list_never_fired(records)
+    about += list_differences(records) + list_idle_thresholds(records)
     return Table(0, f"{title}: means per question", ("method",), tuple(columns), rows, about, compared_with=base)
 
 

@@ -38,15 +38,20 @@ class Word(NamedTuple):
     stop: int
 
 
-def character_words(text: str, offsets: np.ndarray | Sequence[tuple[int, int]]) -> list[Word]:
+def character_words(
+    text: str, offsets: np.ndarray | Sequence[tuple[int, int]], known: Sequence[Word] = ()
+) -> list[Word]:
     """Words from the character spans of the tokens.
 
     ``offsets`` is (n, 2): half-open spans in ``text``. A token opens a word when a word begins at its first visible
     character; white space before a word belongs to it; tokens that are parts of one character share its span and its
-    word; a special token (empty span) is a word without text.
+    word; a special token (empty span) is a word without text. ``known`` are the first words, where they were found in
+    an earlier part of the text, and are not looked for again.
     """
-    starts = {match.start() for match in WORD.finditer(text)}
-    spans = np.asarray(offsets).tolist()
+    begin = known[-1].stop if known else 0
+    spans = np.asarray(offsets)[begin:].tolist()
+    run = text.rfind(" ", 0, spans[0][0] if spans else 0) + 1  # no word reaches over a space
+    starts = {match.start() for match in WORD.finditer(text, run)}
     first: list[int] = []  # tokens that open a word
     joins = False  # whether the next visible token belongs to the newest word whatever it begins with
     for i, (start, stop) in enumerate(spans):
@@ -60,8 +65,8 @@ def character_words(text: str, offsets: np.ndarray | Sequence[tuple[int, int]]) 
         if opens or not first:
             first.append(i)
         joins = bool(span) and visible is None
-    words = pairwise([*first, len(spans)])
-    return [Word(text[spans[i][0] : max(stop for _, stop in spans[i:j])].strip(), i, j) for i, j in words]
+    words = [(i, j, text[spans[i][0] : max(stop for _, stop in spans[i:j])]) for i, j in pairwise([*first, len(spans)])]
+    return [*known, *(Word(word.strip(), begin + i, begin + j) for i, j, word in words)]
 
 
 def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
@@ -144,6 +149,8 @@ class Draft:
     answer_so_far: str = field(default="", metadata=UNSAVED)  # the answer before this draft
     thought: str = field(default="", metadata=UNSAVED)  # the mark of the thought that the draft begins within
     ended: bool = field(default=True, metadata=UNSAVED)  # False while the draft is being written
+    #: The same draft when it was shorter: what was found in it and no further token changes is not looked for again.
+    earlier: Draft | None = field(default=None, repr=False, metadata=UNSAVED)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -258,9 +265,21 @@ class Draft:
     # -- words and sentences ------------------------------------------------------------------------------------------
 
     @cached_property
+    def _known_words(self) -> int:
+        """How many words of the draft ``earlier`` stay: those before its last visible one, which may go on."""
+        old = self.earlier
+        visible = [] if old is None else np.flatnonzero(old.word_ends > old.word_starts).tolist()
+        if old is None or not visible:
+            return 0
+        token, character = int(old.spans[visible[-1], 0]), int(old.word_starts[visible[-1]])
+        same = np.array_equal(self.offsets[:token], old.offsets[:token])
+        return visible[-1] if same and self.text[:character] == old.text[:character] else 0
+
+    @cached_property
     def word_list(self) -> list[Word]:
         """The w words with their half-open token ranges."""
-        return character_words(self.text, self.offsets)
+        known = self.earlier.word_list[: self._known_words] if self.earlier else ()
+        return character_words(self.text, self.offsets, known)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -270,15 +289,38 @@ class Draft:
     @cached_property
     def word_of_token(self) -> np.ndarray:
         """(n,) int32, the number of each token's word."""
-        lengths = [word.stop - word.start for word in self.word_list]
-        return _seal(np.repeat(np.arange(len(lengths)), lengths), np.int32)
+        return _seal(np.repeat(np.arange(len(self.spans)), np.diff(self.spans)[:, 0]), np.int32)
+
+    @cached_property
+    def word_starts(self) -> np.ndarray:
+        """(w,) int32, the character at which each word begins, with the space before it."""
+        return _seal(self.offsets[self.spans[:, 0], 0], np.int32)
+
+    @cached_property
+    def word_ends(self) -> np.ndarray:
+        """(w,) int32, the character at which each word ends."""
+        return _seal(self.offsets[self.spans[:, 1] - 1, 1], np.int32)
+
+    @cached_property
+    def _known_sentences(self) -> list[tuple[int, int]]:
+        """The sentences that were settled in the draft ``earlier``, and the beginning of the next as an empty one."""
+        old = self.earlier
+        if old is None or not self.pipeline.restarts or len(old.sentences) <= old.settled:
+            return [(0, 0)]
+        begin = old.sentences[old.settled][0]
+        same = self.text[:begin] == old.text[:begin]
+        return [*old.sentences[: old.settled], (begin, begin)] if same else [(0, 0)]
+
+    @cached_property
+    def sentences(self) -> list[tuple[int, int]]:
+        """Half-open characters of the sentences, as the pipeline splits them."""
+        *known, (begin, _) = self._known_sentences
+        return known + [(begin + a, begin + b) for a, b in self.pipeline.spans(self.text[begin:])]
 
     @cached_property
     def sentence_of_word(self) -> np.ndarray:
         """(w,) int32, the number of each word's sentence."""
-        ends = np.array([stop for _, stop in self.pipeline.spans(self.text)])
-        starts = [int(self.offsets[word.start, 0]) for word in self.word_list]
-        return _seal([int((ends <= start).sum()) for start in starts], np.int32)
+        return _seal(np.searchsorted([stop for _, stop in self.sentences], self.word_starts, "right"), np.int32)
 
     @cached_property
     def sentence_of_token(self) -> np.ndarray:
@@ -288,7 +330,8 @@ class Draft:
     @cached_property
     def stop_of_word(self) -> np.ndarray:
         """(w,) bool, whether the word says nothing by itself (DRAGIN Eq. 4)."""
-        return _seal([self.pipeline.is_stop(text) for text in self.words], np.bool_)
+        known = self.earlier.stop_of_word[: self._known_words] if self.earlier else ()
+        return _seal([*known, *(self.pipeline.is_stop(word.text) for word in self.word_list[len(known) :])], np.bool_)
 
     @cached_property
     def stop_word(self) -> np.ndarray:
@@ -298,9 +341,12 @@ class Draft:
     @cached_property
     def settled(self) -> int:
         """How many sentences at the start of the draft no further text can change."""
-        return len(self.pipeline.spans(self.text) if self.ended else self.pipeline.complete(self.text))
+        *known, (begin, _) = self._known_sentences
+        return len(self.sentences) if self.ended else len(known) + len(self.pipeline.complete(self.text[begin:]))
 
-    @property
+    @cached_property
     def spans(self) -> np.ndarray:
         """(w, 2) int32, half-open token ranges of the words."""
-        return np.array([(word.start, word.stop) for word in self.word_list], dtype=np.int32).reshape(-1, 2)
+        known = self.earlier.spans[: self._known_words] if self.earlier else np.zeros((0, 2))
+        new = [(word.start, word.stop) for word in self.word_list[len(known) :]]
+        return _seal(np.concatenate([known, np.reshape(new, (-1, 2))]), np.int32)

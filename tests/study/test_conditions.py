@@ -85,6 +85,14 @@ def test_a_trigger_that_never_fired_is_warned_of_with_its_highest_score(tmp_path
         assert "threshold=lab.budget(questions, 1.5)" in shown
 
 
+def test_a_trigger_that_fired_at_every_draft_is_warned_of_with_its_lowest_score(tmp_path: Path) -> None:
+    for name, theta in (("always", 0.0), ("at times", 1.0)):
+        answer(tmp_path / name, 21, how=replace(DRAGIN, trigger=replace(DRAGIN.trigger, threshold=theta)))
+    said = [line for line in dl.Runs.load(tmp_path).table().about if "every draft" in line]
+    assert len(said) == 1
+    assert "retrieved at every draft: each in 21 questions (questions) had a score above the threshold of 0;" in said[0]
+
+
 @pytest.mark.parametrize(
     ("method", "questions", "retrievals"), [("flare", 20, 0), ("flare", 24, 1), ("wo-rag", 24, 0), ("sr-rag", 24, 0)]
 )
