@@ -247,7 +247,7 @@ class _Filling:
         self.base = "" if compare is None else self._find_row(compare)
         every = [self._find_source(line, on) for line in lines for on, _ in line.wants]
         self.used = {source.at: source for source in every if source is not None}
-        self.compared = Compared({s.at: {x["qid"]: x for x in s.record.predictions} for s in self.used.values()})
+        self.compared = Compared({s.at: {x["id"]: x for x in s.record.predictions} for s in self.used.values()})
         self.tests = cache(lambda base: self.compared.tests(str(base.folder)))  # of a folder, which is its name here
         self.marks: dict[str, str] = {}  # remark -> its mark
 

@@ -79,3 +79,11 @@ def test_a_zip_that_holds_no_run_is_refused(tmp_path: Path) -> None:
         packed.writestr("a.txt", "no run")
     with pytest.raises(RunError, match=r"x\.zip: holds no run"):
         dl.Runs.load(tmp_path / "x.zip")
+
+
+def test_lines_that_call_their_id_qid_as_before_are_read(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    (before,) = dl.Runs.load(folder).records
+    file = folder / "predictions.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"id"', b'"qid"'))
+    assert dl.Runs.load(folder).records == [before]

@@ -58,7 +58,7 @@ def test_a_damaged_line_is_named_and_asked_again(
         ({"f1": 10**400}, "at `$.f1`"),
         ({"tokens": -5}, "Expected `int` >= 0 - at `$.tokens`"),
         ({"ended": "done"}, "at `$.ended`"),
-        ({"qid": "\ud800"}, "surrogate"),
+        ({"id": "\ud800"}, "surrogate"),
         ({"answer": ...}, "missing required field `answer`"),
         ({"window": {"beyond": -1}}, "at `$.window"),
         ({"window": {"other": 1}}, "at `key` in `$.window"),
@@ -93,7 +93,7 @@ def test_a_run_with_checksums_is_read_and_completed(folder: Path) -> None:
 
 def test_predictions_of_other_questions_are_refused(folder: Path) -> None:
     path = folder / "predictions.jsonl"
-    change_line(folder, 1, qid="q9")
+    change_line(folder, 1, id="q9")
     data = path.read_bytes()
     with pytest.raises(RunError, match="the id 'q9' is not one of this run's questions; delete its line"):
         answer(folder, COUNT)
