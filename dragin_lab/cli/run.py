@@ -204,7 +204,7 @@ def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
 
 
 def make_folder(path: str) -> Path:
-    folder = as_path(path)
+    folder = as_path(path, local=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -24,7 +24,7 @@ def save_archive(path: str | Path, records: Mapping[tuple[str, str], RunRecord])
 
     Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
     """
-    target, data = as_path(path), io.BytesIO()
+    target, data = as_path(path, local=True), io.BytesIO()
     if target.suffix != ARCHIVE:
         raise SettingError(f"{path}: runs are saved as {ARCHIVE}; .questions and .table() are DataFrames to write")
     with ZipFile(data, "w") as archive:

@@ -230,7 +230,7 @@ def find_folders(
     """
     own = () if asked.part is None else (f"part-{asked.part.number}-of-{asked.part.of}",)
     labels = [run_label(method, setup.retriever_spec) for method in methods]
-    folders = [(as_path(output) / asked.name / label).joinpath(*own) for label in labels]
+    folders = [(as_path(output, local=True) / asked.name / label).joinpath(*own) for label in labels]
     for method, folder in zip(methods, folders, strict=True):
         if (folder / CONFIG).exists():
             config = run_config(take_day(setup, folder), method, asked, traces=traces)
@@ -240,9 +240,9 @@ def find_folders(
 
 def take_day(setup: Setup, folder: str | Path | None) -> Setup:
     """The setup with the day that a run in this folder was begun on, where its prompts write one."""
-    if folder is None or not (as_path(folder) / CONFIG).exists():
+    if folder is None or not (as_path(folder, local=True) / CONFIG).exists():
         return setup
-    day = read_config(as_path(folder))["template"].get("day")
+    day = read_config(as_path(folder, local=True))["template"].get("day")
     return replace(setup, day=day) if day else setup
 
 

@@ -39,7 +39,7 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
 def _find_roots(paths: str | Path | Iterable[str | Path]) -> list[tuple[str | Path, Path]]:
     """Paths as they were given, with the folder or zip that each of them is, or is a run's file of."""
     given = several("runs", paths, str | Path, f"{GIVE}, or a list of them", alone=True)
-    roots = [as_path(path, RunError) for path in given]
+    roots = [as_path(path, RunError, local=True) for path in given]
     return [
         (path, at.parent if at.name in (CONFIG, PREDICTIONS) else at) for path, at in zip(given, roots, strict=True)
     ]

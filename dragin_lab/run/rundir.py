@@ -199,7 +199,7 @@ def read_run(folder: str | Path) -> RunRecord:
 
     Raises ``RunError`` where ``run.json`` cannot be read.
     """
-    path = as_path(folder, RunError)
+    path = as_path(folder, RunError, local=True)
     return read_files(path, path)
 
 

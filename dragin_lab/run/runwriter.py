@@ -128,7 +128,7 @@ class RunFolder:
                 f"the id {twice[0]!r} stands for {len(places)} questions, number {places[0]} and {places[1]} among "
                 "them; give every question an id of its own"
             )
-        self.folder = None if folder is None else as_path(folder, RunError)
+        self.folder = None if folder is None else as_path(folder, RunError, local=True)
         self.config = dict(config)
         self._timings: dict[str, Line] = {}
         self._traces, self._grown = traces, grown
@@ -262,7 +262,7 @@ def check_settings(
 
     Raises ``RunError`` naming every setting that differs, with both values.
     """
-    there = read_config(as_path(folder))
+    there = read_config(as_path(folder, local=True))
     before, now = (_compared_settings(one) for one in (there, json.loads(_write_config(config))))
     recorded, asked = before["dataset"], now["dataset"]
     answered = recorded["questions"]

@@ -26,7 +26,7 @@ WIDTHS = {"right": 1, "method": 14, "answer": 26, "retrievals": 3, "question": 9
 EVERY = 2.0  # seconds between two looks at folders that are followed
 NOTHING = "(nothing)"
 
-Source = Runs | str | Path | Iterable[str | Path]
+Folders = str | Path | Iterable[str | Path]
 
 
 class Browser(Control):
@@ -35,10 +35,10 @@ class Browser(Control):
     The value of ``table`` is data set, question's id and method of the chosen answer.
     """
 
-    def __init__(self, runs: Source, lab: MakesSetups | None, follow: bool) -> None:
+    def __init__(self, runs: Runs | Folders, lab: MakesSetups | None, follow: bool) -> None:
         self.runs: Runs | None = None
         self.rows = pd.DataFrame(columns=COLUMNS)
-        self.source, self.lab, self.listing = runs, lab, False
+        self.lab, self.listing = lab, False
         self.means, self.found, self.page = ipw.HTML(), ipw.HTML(), ipw.HTML()
         self.search = ipw.Text(description="search", placeholder="words of a question, answer or method")
         self.order = ipw.Dropdown(description="sort by", options=["(as run)", *COLUMNS])
@@ -59,23 +59,23 @@ class Browser(Control):
         for one in (self.search, self.order):
             one.observe(lambda _: self.list_rows(), "value")
         for one in (self.table, self.beside):
-            one.observe(lambda _: self.listing or self.guard(self.show_answers), "value")
-        if not follow:
+            one.observe(lambda _: self.guard(self.show_answers), "value")
+        if isinstance(runs, Runs) or not follow:
             self.stop_button.layout.display = "none"  # no model runs here
             self.fill(runs if isinstance(runs, Runs) else Runs.load(runs))
         else:
             self.stop_button.disabled = False
-            self._worker = threading.Thread(target=self.follow, daemon=True)
+            self._worker = threading.Thread(target=self.follow, args=[runs], daemon=True)
             self._worker.start()
 
-    def follow(self) -> None:
+    def follow(self, folders: Folders) -> None:
         """Read the folders again whenever a line has come, until it is stopped."""
         seen: object = None
         while not self._stop.is_set():
-            if (now := stamp_runs(self.source)) != seen:  # type: ignore[arg-type]
+            if (now := stamp_runs(folders)) != seen:
                 seen = now
                 try:
-                    self.fill(Runs.load(self.source))  # type: ignore[arg-type]
+                    self.fill(Runs.load(folders))
                 except DraginLabError as error:  # no run there yet, or none with an answer
                     self.found.value = f"waiting: {error}"
             self._stop.wait(EVERY)
@@ -119,7 +119,7 @@ class Browser(Control):
 
     def show_answers(self) -> None:
         """The answers to the chosen question, with cause and first difference."""
-        if self.runs is not None and (shown := self.list_shown()):
+        if self.runs is not None and not self.listing and (shown := self.list_shown()):
             self.page.value = describe_answers(self.runs, shown)
             if len(shown) < 2 and self.beside.value not in (NOTHING, shown[0][2]):
                 self.say(f"{self.beside.value} has not answered it")
@@ -135,7 +135,7 @@ class Browser(Control):
         self.explored.children = (opened,)
 
 
-def browse(runs: Source, *, lab: MakesSetups | None = None, follow: bool = False) -> Browser:
+def browse(runs: Runs | Folders, *, lab: MakesSetups | None = None, follow: bool = False) -> Browser:
     """Every answer of some runs as a list to sort and search; the chosen one is shown beside another method's.
 
     ``runs`` are ``Runs`` or what ``Runs.load`` takes. Two buttons open what is shown token by token (``dl.explore``);
