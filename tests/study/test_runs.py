@@ -222,7 +222,7 @@ def test_a_data_set_is_known_by_its_questions(tmp_path: Path) -> None:
     assert runs.datasets == ("mine",)
     assert set(runs.tests("wo-rag")["n"]) == {2}
     assert "4 of 6 questions are not in all methods" in str(runs.table())
-    assert dl.Runs.load(tmp_path).table(on="all").rows[0].cells[0].setting == "4"
+    assert dl.Runs.load(tmp_path).table(on="all").rows[0].cells[0].setting == 4
     write("sr-rag", "mine", "3" * 64, "wxyz")
     assert dl.Runs.load(tmp_path).datasets == ("mine (111111)", "mine (333333)")
 

@@ -75,3 +75,4 @@ def test_ten_thousand_answers_are_a_small_state(tmp_path: Path) -> None:
     widgets = [control, *inner_widgets(control)]
     assert sum(len(json.dumps(one.get_state(), default=str)) for one in widgets) < 300_000
     assert not control.runs._causes
+    assert control.runs.table().frame["", "n", "mean"].tolist() == [10_000]
