@@ -43,6 +43,7 @@ from dragin_lab.study.conditions import (
 )
 from dragin_lab.study.differing import Difference, read_difference
 from dragin_lab.study.funnel import attributed_rows, count_funnel, list_retrievals
+from dragin_lab.study.paper_tables import table as fill_table
 from dragin_lab.study.statistics import paired_all
 from dragin_lab.study.table import means_table
 from dragin_lab.trace.trace import Trace
@@ -138,17 +139,24 @@ class Runs:
             frame[column] = [getattr(one, part, None) for one in parts]
         return frame
 
-    def table(self, *, compare: str | None = None, on: str = "common", latex: bool = False) -> Any:
+    def table(
+        self, *, compare: str | None = None, on: str = "common", latex: bool = False, paper: int | None = None
+    ) -> Any:
         """One row per method (``Table``): exact match, F1, retrievals and tokens a question with 95 % intervals.
 
         The means are over the questions that all methods answered, or each over its own (``on="all"``); a line below
         says how many are left out. Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be
         read from the text. ``compare`` names a method that the others are tested against on the same questions
         (``statistics.paired``); not where ``where`` chose the questions by their answers. ``latex`` gives its text for
-        the package booktabs.
+        the package booktabs. ``paper`` (2 to 7) takes the paper's table of this number, with the runs beside its values
+        (``dl.table``), and ``compare`` one of its rows.
         """
-        base = "" if compare is None else choice("method", compare, self.names)
-        table = means_table(self._by, self.compared(on), "" if self._choosing else base)
+        base = "" if compare is None else compare if paper else choice("method", compare, self.names)
+        if paper is None:
+            table = means_table(self._by, self.compared(on), "" if self._choosing else base)
+        else:
+            records = [replace(of, predictions=[*self.lines(*at).values()]) for at, of in self._by.items()]
+            table = fill_table(paper, records, compare=None if self._choosing else base or None)
         table.about += remark_selection(self._chosen_by, self._choosing, self.names if base else ())
         return table.show("latex") if latex else table
 
