@@ -179,16 +179,16 @@ def test_the_lock_of_a_dead_process_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_cannot_be_written(whole: Path, tmp_path: Path) -> None:
-    with mounted(tmp_path / "mount", "64k") as mount:
+    with mounted(tmp_path / "mount", "32k") as mount:
         with pytest.raises(NotWrittenError, match="No space left on device; free some space"):
-            answer(mount / "run", 500, traces=False)
+            answer(mount / "run", 100, traces=False)
         kept = (mount / "run" / "predictions.jsonl").read_bytes().count(b"\n")
         subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
         assert len(read_run(mount / "run").predictions) == kept
         with pytest.raises(NotWrittenError, match="Read-only file system; save it in a folder that you may write to"):
-            answer(mount / "run", 500)
+            answer(mount / "run", 100)
         subprocess.run(["mount", "-o", "remount,rw,size=8m", str(mount)], check=True)
-        assert len(answer(mount / "run", 500, traces=False).asked) == 500 - kept
+        assert len(answer(mount / "run", 100, traces=False).asked) == 100 - kept
 
 
 def test_a_file_size_limit_loses_no_finished_line(whole: Path, tmp_path: Path) -> None:
