@@ -23,14 +23,7 @@ from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.archive import save_archive
 from dragin_lab.run.finding import find_runs
 from dragin_lab.run.intervals import describe_failures
-from dragin_lab.run.rundir import (
-    SCORES,
-    Line,
-    RunError,
-    RunRecord,
-    own_metrics,
-    value_of,
-)
+from dragin_lab.run.rundir import SCORES, Line, RunError, RunRecord, own_metrics, value_of
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.compared import Compared, Key, key_questions, name_runs, values_of
 from dragin_lab.study.conditions import (
