@@ -70,7 +70,7 @@ def check(kept: Sweep, anew: Sweep) -> None:
     for value, lines, others in zip(kept.values, kept.predictions, anew.predictions, strict=True):
         for line, other in zip(lines, others, strict=True):
             if json.dumps(line) != json.dumps(other):
-                raise SystemExit(f"θ {value}, {line['qid']}: other answers\n  kept: {line}\n  anew: {other}")
+                raise SystemExit(f"θ {value}, {line['id']}: other answers\n  kept: {line}\n  anew: {other}")
 
 
 def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

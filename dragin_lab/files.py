@@ -27,12 +27,13 @@ _REMEDIES = {
 }
 
 
-def as_path(given: Any, error: type[DraginLabError] = SettingError) -> Path:
+def as_path(given: Any, error: type[DraginLabError] = SettingError, *, local: bool = False) -> Path:
     """The path that a caller gave, with ``~`` expanded.
 
-    Raises ``error`` for what no file can be called, and for an address with a password, which it leaves out.
+    Raises ``error`` for what no file can be called, and for an address with a password, which it leaves out. Where a
+    ``local`` path is asked for, as for runs, only a scheme makes an address: "smollm:rind@0.5" is a name.
     """
-    credentials, text = split_credentials(str(given))
+    credentials, text = split_credentials(str(given)) if not local or "://" in str(given) else ("", str(given))
     if credentials and not os.path.lexists(str(given)):
         raise error(f"{text[:60]!r} was given with a user and a password; no file has those; give the name of a file")
     try:

@@ -62,7 +62,8 @@ def split_credentials(address: str) -> tuple[str, str]:
     before, at, after = address.rpartition("@")
     kept = _BEFORE_CREDENTIALS.match(before).group()  # type: ignore[union-attr]  # it matches an empty text too
     credentials = before[len(kept) :]
-    is_name = not kept.endswith("//") and (":" not in credentials or credentials.startswith(("/", ".", "~")))
+    user, colon, _ = credentials.partition(":")
+    is_name = not kept.endswith("//") and (not colon or "/" in user or user.startswith((".", "~")))
     return ("", address) if not at or is_name else (credentials, kept + after)
 
 

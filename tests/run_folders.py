@@ -51,7 +51,7 @@ def write_run(
         failed = right is None
         lines.append(
             {
-                "qid": f"q{at}",
+                "id": f"q{at}",
                 "question": "Who?",
                 "text": " It is.",
                 "answer": "",

@@ -78,7 +78,8 @@ UPWARD = {
     ("study.differing", "views.differing"),
     ("study.runs", "views.results"),
     ("study.attribution", "views.attribution"),
-    ("study.runs", "views.attribution"),
+    ("study.attribution", "views.attribution_figures"),
+    ("study.runs", "views.attribution_figures"),
 }
 #: What may import torch or transformers at any depth.
 TORCH = ("engines/", "retrieval/dense")

@@ -59,8 +59,8 @@ def score_facts(lab: dl.Lab) -> Iterator[pd.DataFrame]:
         for split in ("dev", "test"):
             labels = dl.almanac.labels(name, split, QUESTIONS)
             judged = asking.judge(dl.Spans.of_labels(labels, asking.template(alone)))
-            facts = [(split, one.qid, fact.degree, fact.missing) for one in labels for fact in one.facts]
-            known = pd.DataFrame(facts, columns=["split", "qid", "degree", "missing"])
+            facts = [(split, one.id, fact.degree, fact.missing) for one in labels for fact in one.facts]
+            known = pd.DataFrame(facts, columns=["split", "id", "degree", "missing"])
             yield known.join(judged.frame[judged.triggers].round(5))
 
 

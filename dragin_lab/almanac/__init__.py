@@ -53,7 +53,7 @@ def questions(benchmark: str, split: str = "test") -> list[Question]:
 def labels(benchmark: str, split: str = "test", limit: int | None = None) -> list[Labelled]:
     """The gold reasoning of a benchmark's questions with the label of each fact in it; errors as for ``questions``."""
     rows = _select_rows(benchmark, split, "labels")[: None if limit is None else count("limit", limit)]
-    return msgspec.convert(rows, list[Labelled])
+    return msgspec.convert([row | {"id": row["qid"]} for row in rows], list[Labelled])
 
 
 def exemplars(name: str) -> tuple[Exemplar, ...]:

@@ -44,7 +44,7 @@ class Fact:
 class Labelled:
     """A question with its gold reasoning and the facts in it, in order. ``knowledge`` is the label of the question."""
 
-    qid: str
+    id: str
     benchmark: str
     split: str
     type: str

@@ -173,7 +173,7 @@ def list_traces(folder: Path) -> None:
         (shlex.join(["dragin-lab", "show", str(path)]), line["question"])
         for record in find_runs(folder)
         for line in record.predictions
-        if (path := record.trace_file(line["qid"])).is_file()
+        if (path := record.trace_file(line["id"])).is_file()
     ]
     if not rows:
         raise click.UsageError(f"{folder} holds no traces; 'dragin-lab run --traces' saves them")

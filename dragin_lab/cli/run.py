@@ -126,11 +126,11 @@ def demo(limit: int, output: str, given: Given) -> None:
     asked = dl.benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
     root = make_folder(output)
     (runs,) = run_all(dl.Lab(), {asked: methods}, root, batch_size=DEMO_BATCH)
-    rows = runs.outcomes.assign(others=runs.outcomes.groupby("qid")["em"].transform("mean"))
+    rows = runs.outcomes.assign(others=runs.outcomes.groupby("id")["em"].transform("mean"))
     rows = rows[rows["method"].str.startswith("dragin") & (rows["retrievals"] > 0)]
     if len(rows):  # where it was right, best where few methods were
         shown = rows.sort_values(["em", "others"], ascending=[False, True], kind="stable").iloc[0]
-        trace = runs.trace(shown["qid"], shown["method"])
+        trace = runs.trace(shown["id"], shown["method"])
         echo(f"\nOpen {dl.page(root / 'dragin.html', trace)}: {trace!r}")
 
 
@@ -204,7 +204,7 @@ def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
 
 
 def make_folder(path: str) -> Path:
-    folder = as_path(path)
+    folder = as_path(path, local=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -243,7 +243,7 @@ def run_all(lab: dl.Lab, wanted: Mapping[Benchmark, Sequence[Method]], root: Pat
     if failed:
         first = (failed[0]["error"].splitlines() or ["?"])[0][:300]
         raise RunFailedError(
-            f"{counted(len(failed), 'answer')} failed; the first ({failed[0]['qid']}) with: {first}\n"
+            f"{counted(len(failed), 'answer')} failed; the first ({failed[0]['id']}) with: {first}\n"
             "The same command tries them again"
         )
     return tables

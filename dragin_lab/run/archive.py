@@ -24,17 +24,17 @@ def save_archive(path: str | Path, records: Mapping[tuple[str, str], RunRecord])
 
     Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
     """
-    target, data = as_path(path), io.BytesIO()
+    target, data = as_path(path, local=True), io.BytesIO()
     if target.suffix != ARCHIVE:
         raise SettingError(f"{path}: runs are saved as {ARCHIVE}; .questions and .table() are DataFrames to write")
     with ZipFile(data, "w") as archive:
         for (dataset, method), record in records.items():
             more: dict[str, dict[str, object]] = {q: {"cause": list(cause)} for q, cause in record.causes.items()}
-            for qid, rows in record.attributed.items():
-                more[qid] = more.get(qid, {}) | {"attributed": rows}
+            for id, rows in record.attributed.items():
+                more[id] = more.get(id, {}) | {"attributed": rows}
             files = {
                 CONFIG: (json.dumps(record.config, indent=1) + "\n").encode(),
-                PREDICTIONS: encode(line | more.get(line["qid"], {}) for line in record.predictions),
+                PREDICTIONS: encode(line | more.get(line["id"], {}) for line in record.predictions),
                 TIMINGS: encode(record.timings.values()),
             }
             for name, content in files.items():

@@ -174,28 +174,28 @@ def open_run(
     asking = replace(setup, prompt=template)
     if among := asked.among(template.exemplars):
         warnings.warn(f"{say_among(among)}: {', '.join(among)[:80]}", stacklevel=3)
-    qids = [q.id for q in asked.questions]
+    ids = [q.id for q in asked.questions]
     server = getattr(getattr(setup.model, "server", None), "address", None)
 
     def answer(upto: int | None) -> list[Line]:
         todo = [q for q in asked.questions[:upto] if q.id not in run.done or run.lacks_trace(q.id)]
         ended = record_episodes(asking, method, todo, traces=traces, batch_size=batch_size)
-        unfinished = bool(title) and bool(todo) and len(run.done) < len(qids)
-        shown = Progress(title, len(qids), run.done.values()) if unfinished else nullcontext()
+        unfinished = bool(title) and bool(todo) and len(run.done) < len(ids)
+        shown = Progress(title, len(ids), run.done.values()) if unfinished else nullcontext()
         with shown as progress:
             for one in _while_servers_answer(ended, len(todo), server):
                 run.add(*one)
                 if progress is not None:
                     progress.add(one.line)
         run.finish()
-        return [run.done[qid] for qid in qids if qid in run.done]
+        return [run.done[id] for id in ids if id in run.done]
 
     config = {} if folder is None else run_config(setup, method, asked, traces=traces)
-    with RunFolder(folder, config, qids, traces=traces, grown=asked.fingerprint) as run:
+    with RunFolder(folder, config, ids, traces=traces, grown=asked.fingerprint) as run:
         try:
             yield answer
         except KeyboardInterrupt as interrupt:
-            kept = f"{len(run.done):,} of {len(qids):,} answers are kept in {folder}; the same call goes on from there"
+            kept = f"{len(run.done):,} of {len(ids):,} answers are kept in {folder}; the same call goes on from there"
             kept = kept if folder is not None else "nothing is kept, as no folder was given"
             interrupt.kept = (*getattr(interrupt, "kept", ()), kept)  # type: ignore[attr-defined]  # of several runs
             explain(interrupt, "\n".join(dict.fromkeys(interrupt.kept)))  # type: ignore[attr-defined]
@@ -230,7 +230,7 @@ def find_folders(
     """
     own = () if asked.part is None else (f"part-{asked.part.number}-of-{asked.part.of}",)
     labels = [run_label(method, setup.retriever_spec) for method in methods]
-    folders = [(as_path(output) / asked.name / label).joinpath(*own) for label in labels]
+    folders = [(as_path(output, local=True) / asked.name / label).joinpath(*own) for label in labels]
     for method, folder in zip(methods, folders, strict=True):
         if (folder / CONFIG).exists():
             config = run_config(take_day(setup, folder), method, asked, traces=traces)
@@ -240,9 +240,9 @@ def find_folders(
 
 def take_day(setup: Setup, folder: str | Path | None) -> Setup:
     """The setup with the day that a run in this folder was begun on, where its prompts write one."""
-    if folder is None or not (as_path(folder) / CONFIG).exists():
+    if folder is None or not (as_path(folder, local=True) / CONFIG).exists():
         return setup
-    day = read_config(as_path(folder))["template"].get("day")
+    day = read_config(as_path(folder, local=True))["template"].get("day")
     return replace(setup, day=day) if day else setup
 
 
@@ -280,6 +280,7 @@ def run_config(setup: Setup, method: Method, asked: Benchmark, *, traces: bool |
             "fingerprint": asked.fingerprint(),
         }
         | ({} if asked.part is None else {"part": asked.part._asdict()}),
+        **({} if asked.part is None else {"ids": [q.id for q in asked.questions]}),
         "among_exemplars": asked.among(template.exemplars),
         "seed": setup.seed,
         "limit": asked.limit,

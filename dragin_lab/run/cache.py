@@ -82,7 +82,7 @@ class Cache(AbstractContextManager["Cache"]):
     """
 
     def __init__(self, folder: str | Path | None = None, *, limit: int | None = None) -> None:
-        self.folder = None if folder is None else as_path(folder)
+        self.folder = None if folder is None else as_path(folder, local=True)
         self.limit = count("limit", limit, 0) if limit is not None else LIMIT if folder is None else DISK_LIMIT
         self.counts = Counts()
         self._store: Any = _Memory(self.limit) if self.folder is None else _open_folder(self.folder, self.limit)

@@ -286,7 +286,7 @@ class Cluster(AbstractContextManager["Cluster"]):
             self._ray.kill(self._tasks.pop(task)[0])
             return None, list((share or {}).values()), self._warn_of_loss(error, loading=share is None)
         if share is not None and reference is not None:
-            del share[result.line["qid"]]
+            del share[result.line["id"]]
             return result, [], ""
         if share is None:
             self._admit(result)

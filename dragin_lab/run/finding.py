@@ -6,13 +6,15 @@ import json
 import os
 import warnings
 from collections.abc import Iterable
-from itertools import chain, zip_longest
+from contextlib import suppress
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 
 from dragin_lab.checks import several
 from dragin_lab.files import as_path
 from dragin_lab.run.archive import is_archive, read_archive
-from dragin_lab.run.rundir import CONFIG, GIVE, PREDICTIONS, RunError, RunRecord, read_run
+from dragin_lab.run.rundir import CONFIG, GIVE, PREDICTIONS, Line, RunError, RunRecord, read_run
 
 _ALIKE = ("method", "model", "retriever", "template", "seed", "limit", "sample")
 
@@ -23,9 +25,7 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
     Raises ``RunError`` for a path below which there is no run, and for a run or a zip that is damaged.
     """
     places: dict[Path, Path] = {}
-    for path in several("runs", paths, str | Path, f"{GIVE}, or a list of them", alone=True):
-        root = as_path(path, RunError)
-        root = root.parent if root.name in (CONFIG, PREDICTIONS) else root
+    for path, root in _find_roots(paths):
         below = _find_folders(root) if root.is_dir() else [root] * is_archive(root)
         if not below:
             where = "" if root.is_absolute() else f" (looked for below {Path.cwd()}; papermill takes --cwd)"
@@ -34,6 +34,25 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
             places.setdefault(place.resolve(), place)
     read = (read_archive(place) if is_archive(place) else [read_run(place)] for place in places.values())
     return join_parts(chain.from_iterable(read))
+
+
+def _find_roots(paths: str | Path | Iterable[str | Path]) -> list[tuple[str | Path, Path]]:
+    """Paths as they were given, with the folder or zip that each of them is, or is a run's file of."""
+    given = several("runs", paths, str | Path, f"{GIVE}, or a list of them", alone=True)
+    roots = [as_path(path, RunError, local=True) for path in given]
+    return [
+        (path, at.parent if at.name in (CONFIG, PREDICTIONS) else at) for path, at in zip(given, roots, strict=True)
+    ]
+
+
+def stamp_runs(paths: str | Path | Iterable[str | Path]) -> dict[Path, tuple[int, int]]:
+    """When the answers of each run at or below some folders were last written, and their bytes; {} for no run yet."""
+    stamps = {}
+    for _, root in _find_roots(paths):
+        for file in [folder / PREDICTIONS for folder in _find_folders(root)] or [root]:
+            with suppress(OSError):  # nothing is there yet
+                stamps[file] = (stat := file.stat()).st_mtime_ns, stat.st_size
+    return stamps
 
 
 def _find_folders(root: Path) -> list[Path]:
@@ -78,10 +97,19 @@ def _join(records: list[RunRecord]) -> RunRecord:
         warnings.warn(f"{folder}: {len(lacking)} of {of['of']} parts are missing: {named}", stacklevel=4)
     every = [by_part[number] for number in sorted(by_part)]
     asked = {key: value for key, value in first.config["dataset"].items() if key != "part"}
-    config = first.config | {"dataset": asked | {key: of[key] for key in ("questions", "fingerprint")}}
-    lines = [line for one in zip_longest(*(record.predictions for record in every)) for line in one if line is not None]
-    timings = {qid: line for record in every for qid, line in record.timings.items()}
+    config = {key: value for key, value in first.config.items() if key != "ids"}
+    config |= {"dataset": asked | {key: of[key] for key in ("questions", "fingerprint")}}
+    lines = [line for _, line in sorted(chain.from_iterable(map(_place_lines, every)), key=itemgetter(0))]
+    timings = {id: line for record in every for id, line in record.timings.items()}
     return RunRecord(folder, config, lines, timings, parts=tuple(record.folder for record in every))
+
+
+def _place_lines(part: RunRecord) -> list[tuple[int, Line]]:
+    """The lines of a part with their places in the whole run; parts of before say no ids, so those that they have."""
+    number, of = (int(part.config["dataset"]["part"][key]) for key in ("number", "of"))
+    ids = part.config.get("ids") or [line["id"] for line in part.predictions]
+    places = {id: number - 1 + of * at for at, id in enumerate(ids)}
+    return [(places[line["id"]], line) for line in part.predictions]
 
 
 def _as_text(record: RunRecord, key: str) -> str:

@@ -121,11 +121,6 @@ def intervals_of(columns: Sequence[tuple[str, Numbers]]) -> list[Interval]:
     return [proportion(of[1]) if share else next(found) for of, share in zip(columns, shares, strict=True)]
 
 
-def interval_of(measure: str, values: Numbers) -> Interval:
-    """``intervals_of`` a single measure."""
-    return intervals_of([(measure, values)])[0]
-
-
 def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``scored``, ``em``, ``em_low``, ``em_high`` and so on.
 

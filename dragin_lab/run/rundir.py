@@ -54,7 +54,7 @@ Seconds = Annotated[float, Meta(ge=0, lt=2**31)]
 class Prediction(TypedDict):
     """A line of ``predictions.jsonl`` (``prediction``)."""
 
-    qid: str
+    id: str
     question: str
     text: str
     answer: str
@@ -80,7 +80,7 @@ class Prediction(TypedDict):
 class Timing(TypedDict):
     """A line of ``timings.jsonl`` (``timing``)."""
 
-    qid: str
+    id: str
     seconds: Seconds
     draft: NotRequired[Seconds]
     attend: NotRequired[Seconds]
@@ -168,19 +168,19 @@ class RunRecord:
         """The lines of the episodes that failed."""
         return [line for line in self.predictions if line["ended"] == "error"]
 
-    def has_trace(self, qid: str) -> bool:
+    def has_trace(self, id: str) -> bool:
         """Whether there is a file for the trace of a question."""
-        return self.trace_file(qid).is_file()
+        return self.trace_file(id).is_file()
 
-    def trace_file(self, qid: str) -> Path:
+    def trace_file(self, id: str) -> Path:
         """Where the trace of a question is, or would be."""
-        places = [folder / TRACES / trace_name(qid) for folder in (*self.parts, self.folder)]
+        places = [folder / TRACES / trace_name(id) for folder in (*self.parts, self.folder)]
         return next((path for path in places if path.is_file()), places[-1])
 
-    def trace(self, qid: str) -> Trace:
+    def trace(self, id: str) -> Trace:
         """The trace of a question; ``TraceFileError`` where the run saved none, and for one that is damaged."""
-        trace = Trace.load(path := self.trace_file(qid))
-        if trace.question.id != qid:
+        trace = Trace.load(path := self.trace_file(id))
+        if trace.question.id != id:
             raise TraceFileError(f"{path}: is the trace of question {trace.question.id!r}; it was renamed or exchanged")
         return trace
 
@@ -189,10 +189,10 @@ class RunRecord:
         return f"RunRecord({self.folder}, {len(self.predictions)} of {asked} questions, {len(self.failed)} failed)"
 
 
-def trace_name(qid: str) -> str:
+def trace_name(id: str) -> str:
     """The name of a question's trace file: its id, with what a file's name cannot hold written as %XX."""
-    name = quote(qid, safe=" ,+=@")
-    return (name if len(name) <= 200 else f"{name[:150]}-{sha256(qid.encode()).hexdigest()[:16]}") + ".trace"
+    name = quote(id, safe=" ,+=@")
+    return (name if len(name) <= 200 else f"{name[:150]}-{sha256(id.encode()).hexdigest()[:16]}") + ".trace"
 
 
 def read_run(folder: str | Path) -> RunRecord:
@@ -200,7 +200,7 @@ def read_run(folder: str | Path) -> RunRecord:
 
     Raises ``RunError`` where ``run.json`` cannot be read.
     """
-    path = as_path(folder, RunError)
+    path = as_path(folder, RunError, local=True)
     return read_files(path, path)
 
 
@@ -208,8 +208,8 @@ def read_files(folder: Path, files: Path | zipfile.Path) -> RunRecord:
     """The run whose three files lie in ``files``."""
     config = read_config(files)
     lines, timings = read_lines(files / PREDICTIONS, Prediction), read_lines(files / TIMINGS, Timing)
-    causes = {qid: line.pop("cause") for qid, line in lines.items() if "cause" in line}
-    attributed = {qid: line.pop("attributed") for qid, line in lines.items() if "attributed" in line}
+    causes = {id: line.pop("cause") for id, line in lines.items() if "cause" in line}
+    attributed = {id: line.pop("attributed") for id, line in lines.items() if "attributed" in line}
     return RunRecord(folder, config, list(lines.values()), timings, causes, attributed)
 
 
@@ -237,6 +237,11 @@ def _check_config(path: Path | zipfile.Path, config: Any) -> None:
     msgspec.convert(config, _Config)
 
 
+def _name_id(line: Any) -> Any:
+    """A line as it is written today; its id was called ``qid`` before."""
+    return {"id": line.pop("qid")} | line if isinstance(line, dict) and "qid" in line else line
+
+
 def _judge_readable(line: Line) -> Line:
     """A line as it is written today; one that does not say whether its answer could be read is judged by the answer."""
     return line if "readable" in line else line | {"readable": bool(line["answer"].strip())}
@@ -258,10 +263,10 @@ def read_lines(path: Path | zipfile.Path, kind: Any) -> dict[str, Line]:
     bad: list[str] = []
     for number, raw in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            line = msgspec.json.decode(raw, type=kind)
+            line = msgspec.convert(_name_id(msgspec.json.decode(raw)), kind)
             line = _judge_readable(line) if kind is Prediction else line
-            if lines.setdefault(line["qid"], line) is not line:
-                raise ValueError(f"the id {line['qid']!r} was used before")
+            if lines.setdefault(line["id"], line) is not line:
+                raise ValueError(f"the id {line['id']!r} was used before")
         except (ValueError, RecursionError) as error:
             bad.append(f"{path}, line {number}: {error}")
     if bad:

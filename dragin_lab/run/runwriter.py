@@ -71,7 +71,7 @@ def prediction(trace: Trace) -> Line:
     """
     count = trace.counters
     line: Line = {
-        "qid": trace.question.id,
+        "id": trace.question.id,
         "question": trace.question.text,
         "text": trace.text,
         "answer": trace.answer,
@@ -101,7 +101,7 @@ def timing(trace: Trace) -> Line:
     stored = {f"stored_{name}": count for name, count in trace.stored.items()}
     reached = [float(max(of_draft)) for of_draft in peaks(trace) if len(of_draft)]  # by each draft
     scores = {PEAK: max(reached, default=None), LEAST: min(reached, default=None)}
-    line = {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"]}
+    line = {"id": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"]}
     return line | stored | scores
 
 
@@ -119,19 +119,19 @@ class RunFolder:
         self,
         folder: str | Path | None,
         config: Mapping[str, Any],
-        qids: Sequence[str],
+        ids: Sequence[str],
         *,
         traces: bool | None = None,
         grown: Callable[[int], str] | None = None,
     ) -> None:
-        self.qids, self.done = list(qids), dict[str, Line]()
-        if twice := [qid for qid, count in Counter(self.qids).items() if count > 1]:
-            places = [i for i, qid in enumerate(self.qids, 1) if qid == twice[0]]
+        self.ids, self.done = list(ids), dict[str, Line]()
+        if twice := [id for id, count in Counter(self.ids).items() if count > 1]:
+            places = [i for i, id in enumerate(self.ids, 1) if id == twice[0]]
             raise RunError(
                 f"the id {twice[0]!r} stands for {len(places)} questions, number {places[0]} and {places[1]} among "
                 "them; give every question an id of its own"
             )
-        self.folder = None if folder is None else as_path(folder, RunError)
+        self.folder = None if folder is None else as_path(folder, RunError, local=True)
         self.config = dict(config)
         self._timings: dict[str, Line] = {}
         self._traces, self._grown = traces, grown
@@ -174,12 +174,12 @@ class RunFolder:
             return
         there = check_settings(folder, self.config, self._grown)
         lines = read_lines(folder / PREDICTIONS, Prediction)
-        if strange := lines.keys() - set(self.qids):
+        if strange := lines.keys() - set(self.ids):
             where = folder / PREDICTIONS
             raise RunError(f"{where}: the id {min(strange)!r} is not one of this run's questions; delete its line")
-        self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
+        self.done = {id: line for id, line in lines.items() if line["ended"] != "error"}
         timings = read_lines(folder / TIMINGS, Timing)
-        self._timings = {qid: line for qid, line in timings.items() if qid in self.done}
+        self._timings = {id: line for id, line in timings.items() if id in self.done}
         self._note_circumstances(there)
         self._rewrite(CONFIG, _write_config(self.config))
         self._rewrite(PREDICTIONS, encode(self.done.values()))
@@ -203,30 +203,30 @@ class RunFolder:
 
     def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
         """Its trace is written first, then how long it took, then its line, which says that it is done."""
-        qid = line["qid"]
+        id = line["id"]
         if self.folder is not None and trace is not None:
             self._keep(self.folder, line, trace)
-        if qid in self.done:
+        if id in self.done:
             return
         if self.folder is not None:
             _append_line(self.folder / TIMINGS, encode([timing]))
             _append_line(self.folder / PREDICTIONS, encode([line]))
-        self._timings[qid], self.done[qid] = timing, line
+        self._timings[id], self.done[id] = timing, line
 
-    def lacks_trace(self, qid: str) -> bool:
+    def lacks_trace(self, id: str) -> bool:
         """Whether a question that was answered is to be answered again for its trace."""
-        return self.folder is not None and bool(self._traces) and not (self.folder / TRACES / trace_name(qid)).exists()
+        return self.folder is not None and bool(self._traces) and not (self.folder / TRACES / trace_name(id)).exists()
 
     def _keep(self, folder: Path, line: Line, trace: Trace) -> None:
         """Save a trace, as far as there is room; not that of an answer again that is not the recorded one."""
-        if changes := differences(self.done.get(line["qid"], line), line):
+        if changes := differences(self.done.get(line["id"], line), line):
             warnings.warn(
-                f"{line['qid']}: answered otherwise than before ({changes[0]}); no trace is kept", stacklevel=3
+                f"{line['id']}: answered otherwise than before ({changes[0]}); no trace is kept", stacklevel=3
             )
             return
         if not self._traces and self._room <= 0:
             return
-        path, why = folder / TRACES / trace_name(line["qid"]), f"traces take {TRACE_SPACE // 2**20} MiB"
+        path, why = folder / TRACES / trace_name(line["id"]), f"traces take {TRACE_SPACE // 2**20} MiB"
         try:
             path.parent.mkdir(exist_ok=True)
             save_trace(trace, path, slim=not self._traces)
@@ -242,7 +242,7 @@ class RunFolder:
     def finish(self) -> None:
         """Put the lines into the order of the questions, once every question has one."""
         for name, lines in ((PREDICTIONS, self.done), (TIMINGS, self._timings)):
-            self._rewrite(name, encode(lines[qid] for qid in self.qids if qid in lines))
+            self._rewrite(name, encode(lines[id] for id in self.ids if id in lines))
 
     def _rewrite(self, name: str, data: bytes) -> None:
         """Replace a file whole; not where it holds this already."""
@@ -265,7 +265,7 @@ def check_settings(
 
     Raises ``RunError`` naming every setting that differs, with both values.
     """
-    there = read_config(as_path(folder))
+    there = read_config(as_path(folder, local=True))
     before, now = (_compared_settings(one) for one in (there, json.loads(_write_config(config))))
     recorded, asked = before["dataset"], now["dataset"]
     answered = recorded["questions"]

@@ -65,11 +65,11 @@ class Sweep:
         """
         import pandas as pd
 
-        failed = [{line["qid"] for line in lines if line["ended"] == "error"} for lines in self.predictions]
+        failed = [{line["id"] for line in lines if line["ended"] == "error"} for lines in self.predictions]
         lost = set().union(*(at for at, lines in zip(failed, self.predictions, strict=True) if len(at) < len(lines)))
         rows = [
             {"setting": self.setting, "value": value}
-            | summary([line for line in lines if line["qid"] not in lost])
+            | summary([line for line in lines if line["id"] not in lost])
             | {"failed": len(at)}
             for value, lines, at in zip(self.values, self.predictions, failed, strict=True)
         ]

@@ -77,26 +77,26 @@ class Judge:
     @classmethod
     def of(cls, dataset: str, config: Mapping[str, Any], known: Iterable[Labelled] = ()) -> Judge:
         """What is known of a data set by its name: Almanac's labels, the benchmarks' gold titles, labels given."""
-        by_id = {labelled.qid: labelled for labelled in known}
+        by_id = {labelled.id: labelled for labelled in known}
         if dataset.startswith("almanac/"):
             name, split = dataset.removeprefix("almanac/"), config["dataset"].get("split") or "test"
             with suppress(AlmanacError):  # a benchmark of an earlier edition of the world
-                by_id |= {labelled.qid: labelled for labelled in labels(name.removesuffix(f"-{split}"), split)}
+                by_id |= {labelled.id: labelled for labelled in labels(name.removesuffix(f"-{split}"), split)}
             return cls(by_id)
         try:
             return cls(by_id, gold_titles(dataset))
         except DataError:  # not on this machine, or of another format
             return cls(by_id)
 
-    def label(self, qid: str, question: str) -> Labelled | None:
+    def label(self, id: str, question: str) -> Labelled | None:
         """The labels of a question; None for another question of this id, such as one of an earlier edition."""
-        labelled = self.labels.get(qid)
+        labelled = self.labels.get(id)
         return labelled if labelled is not None and labelled.question.strip() == question.strip() else None
 
-    def passages_of(self, qid: str, question: str) -> tuple[str, ...]:
+    def passages_of(self, id: str, question: str) -> tuple[str, ...]:
         """The ids or titles of the passages that a question needs, as far as they are known."""
-        labelled = self.label(qid, question)
-        return self.titles.get(qid, ()) if labelled is None else tuple(fact.passage for fact in labelled.facts)
+        labelled = self.label(id, question)
+        return self.titles.get(id, ()) if labelled is None else tuple(fact.passage for fact in labelled.facts)
 
     def cause(self, line: Mapping[str, Any], trace: Trace | None = None) -> Cause:
         """Why the answer of a prediction line is wrong; what needs its ``trace`` is "unknown" without one."""
@@ -113,10 +113,10 @@ class Judge:
         view = _View(trace)
         if view.window_note:
             return Cause("window", view.window_note)
-        if (labelled := self.label(line["qid"], line["question"])) is not None:
+        if (labelled := self.label(line["id"], line["question"])) is not None:
             cause = _judge_by_facts(view, labelled)
         else:
-            cause = _judge_by_answer(view, line, self.titles.get(line["qid"], ()))
+            cause = _judge_by_answer(view, line, self.titles.get(line["id"], ()))
         if cause.kind in ("wrong conclusion", "unknown") and line["ended"] == "length":
             return Cause("cut by length", f"after {line['tokens']} tokens: …{line['text'].strip()[-40:]!r}")
         return cause

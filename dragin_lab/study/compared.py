@@ -154,11 +154,11 @@ def key_questions(lines: Mapping[At, Mapping[str, Line]]) -> dict[At, dict[Key, 
         counts = Counter(_asked(line) for line in of_run.values())
         twice |= {(dataset, *asked) for asked, count in counts.items() if count > 1}
 
-    def key(dataset: str, qid: str, line: Line) -> Key:
+    def key(dataset: str, id: str, line: Line) -> Key:
         asked = _asked(line)
-        return (*asked, qid if (dataset, *asked) in twice else "")
+        return (*asked, id if (dataset, *asked) in twice else "")
 
-    return {at: {key(at[0], qid, line): line for qid, line in of_run.items()} for at, of_run in lines.items()}
+    return {at: {key(at[0], id, line): line for id, line in of_run.items()} for at, of_run in lines.items()}
 
 
 def _asked(line: Line) -> tuple[str, tuple[str, ...]]:

@@ -35,15 +35,15 @@ def check_same_golds(records: Mapping[At, RunRecord]) -> None:
     for (_, name), record in records.items():
         differing = []
         for line in record.predictions:
-            at = str(record.config["dataset"]["name"]), line["qid"], line["question"].strip()
+            at = str(record.config["dataset"]["name"]), line["id"], line["question"].strip()
             other, known = first.setdefault(at, (name, line))
             if known["gold"] != line["gold"]:
-                differing.append((line["qid"], other, known["gold"], line["gold"]))
+                differing.append((line["id"], other, known["gold"], line["gold"]))
         if differing:
-            qid, other, theirs, own = differing[0]
-            named = list_first([qid for qid, *_ in differing])
+            id, other, theirs, own = differing[0]
+            named = list_first([id for id, *_ in differing])
             raise SettingError(
-                f"{other!r} and {name!r} were scored against other gold answers: those of {named} differ, for {qid!r} "
+                f"{other!r} and {name!r} were scored against other gold answers: those of {named} differ, for {id!r} "
                 f"they are {theirs!r:.80} and {own!r:.80}; give runs of the same file"
             )
 

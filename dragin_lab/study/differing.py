@@ -37,17 +37,17 @@ class Difference:
     about: list[str]
     trace: Callable[[str, str, str], Trace]  # of a question's id, a method and a data set
 
-    def compare(self, qid: str, dataset: str | None = None) -> Any:
+    def compare(self, id: str, dataset: str | None = None) -> Any:
         """Both traces of a question side by side (``dl.compare``). Raises ``RunError`` where one was not kept."""
         from dragin_lab.views.comparing import compare  # a door that goes up
 
-        rows = self.table[self.table["qid"] == qid]
+        rows = self.table[self.table["id"] == id]
         sets = sorted({*rows["dataset"]}) if dataset is None else [dataset]
         if len(sets) != 1:
             what = f"is in the data sets {', '.join(sets)}; name one" if sets else "did not flip"
-            raise SettingError(f"question {qid!r} {what}; ids are in .table")
+            raise SettingError(f"question {id!r} {what}; ids are in .table")
         return compare(
-            [self.trace(qid, name, sets[0]) for name in (self.one, self.other)], labels=[self.one, self.other]
+            [self.trace(id, name, sets[0]) for name in (self.one, self.other)], labels=[self.one, self.other]
         )
 
     def plot(self, cost: str = "retrievals") -> Any:
@@ -88,7 +88,7 @@ def read_difference(
 
     ``cause`` and ``trace`` give those of an id, a method and a data set.
 
-    The table has a row for each question that flipped: dataset, qid, question, gold, outcome ("won", "lost"), then of
+    The table has a row for each question that flipped: dataset, id, question, gold, outcome ("won", "lost"), then of
     ``one`` and ``other`` answer, retrievals and tokens, and why the wrong one of them is wrong.
     """
     import pandas as pd
@@ -101,14 +101,14 @@ def read_difference(
         if first == second:
             continue
         name, wrong = (one, a) if second else (other, b)
-        why = cause(wrong["qid"], name, dataset)
-        row = {"dataset": dataset, "qid": a["qid"], "question": a["question"], "gold": " | ".join(a["gold"])}
+        why = cause(wrong["id"], name, dataset)
+        row = {"dataset": dataset, "id": a["id"], "question": a["question"], "gold": " | ".join(a["gold"])}
         row |= {"outcome": outcome}
         row |= {
             f"{key} {name}": x[key] for key in ("answer", "retrievals", "tokens") for name, x in ((one, a), (other, b))
         }
         rows.append(row | {"cause": "" if why is None else why.kind, "why": "" if why is None else why.why})
-    columns = ["dataset", "qid", "question", "gold", "outcome"]
+    columns = ["dataset", "id", "question", "gold", "outcome"]
     columns += [f"{key} {name}" for key in SHOWN for name in (one, other)]
     table = pd.DataFrame(rows, columns=[*columns, "cause", "why"])
     means = {

@@ -19,12 +19,12 @@ from dragin_lab.trace.file import SLIM, save_trace
 
 def attribute_run(setup: Setup, record: RunRecord, progress: bool = False) -> None:
     """Attribute the traces that a run kept, each once, and warn of the answers whose trace it did not keep."""
-    answered = [line["qid"] for line in record.predictions if line["ended"] != "error"]
-    kept = [qid for qid in answered if record.has_trace(qid)]
-    for qid in tqdm(kept, f"{record.folder.name}, attribution", leave=False, disable=None if progress else True):
-        trace = record.trace(qid)
+    answered = [line["id"] for line in record.predictions if line["ended"] != "error"]
+    kept = [id for id in answered if record.has_trace(id)]
+    for id in tqdm(kept, f"{record.folder.name}, attribution", leave=False, disable=None if progress else True):
+        trace = record.trace(id)
         if not is_attributed(trace):
-            path = record.folder / TRACES / trace_name(qid)
+            path = record.folder / TRACES / trace_name(id)
             slim = path.read_bytes().startswith(SLIM)
             trace.attributed = attribute(setup, None, trace, known=KNOWN, least=LEAST, attention=False, effect=False)
             save_trace(trace, path, hidden=True, slim=slim)
@@ -36,14 +36,14 @@ def attribute_run(setup: Setup, record: RunRecord, progress: bool = False) -> No
         )
 
 
-def attributed_rows(runs: Any, record: RunRecord, qid: str) -> list[dict[str, Any]] | None:
+def attributed_rows(runs: Any, record: RunRecord, id: str) -> list[dict[str, Any]] | None:
     """The retrievals of an answer as plain data; None where it is not attributed. ``runs`` are its ``Runs``."""
-    if qid in record.attributed:
-        return record.attributed[qid]
-    trace = runs.kept_trace(record, qid) if record.has_trace(qid) else None
+    if id in record.attributed:
+        return record.attributed[id]
+    trace = runs.kept_trace(record, id) if record.has_trace(id) else None
     if trace is None or not is_attributed(trace):
         return None
-    gold = runs.judge(record.config["dataset"]["name"]).passages_of(qid, trace.question.text)
+    gold = runs.judge(record.config["dataset"]["name"]).passages_of(id, trace.question.text)
     rows: list[dict[str, Any]] = json.loads(Attribution(trace, gold).retrievals.to_json(orient="records"))
     return rows
 
@@ -52,14 +52,14 @@ def list_retrievals(runs: Any) -> pd.DataFrame:
     """``Runs.retrievals``."""
     rows, attributed = [], 0
     for answer in runs.outcomes.itertuples():
-        record, _ = runs.record(answer.qid, answer.method, answer.dataset)
-        known = {name: getattr(answer, name) for name in ("dataset", "qid", "method", "question", "answer", "right")}
-        given = attributed_rows(runs, record, answer.qid)
+        record, _ = runs.record(answer.id, answer.method, answer.dataset)
+        known = {name: getattr(answer, name) for name in ("dataset", "id", "method", "question", "answer", "right")}
+        given = attributed_rows(runs, record, answer.id)
         attributed += given is not None
         rows += [known | row for row in given or ()]
     if not attributed:
         raise SettingError("no answer of these runs is attributed; lab.run(questions, methods, ..., attribute=True)")
-    columns = ["dataset", "qid", "method", "question", "answer", "right", *RETRIEVALS]
+    columns = ["dataset", "id", "method", "question", "answer", "right", *RETRIEVALS]
     frame = pd.DataFrame(rows, columns=columns).astype(RETRIEVALS | {"right": "boolean"})
     frame.attrs["attributed"] = attributed
     return frame
@@ -67,7 +67,7 @@ def list_retrievals(runs: Any) -> pd.DataFrame:
 
 def count_funnel(retrievals: pd.DataFrame, outcomes: pd.DataFrame, by: str) -> pd.DataFrame:
     """``Runs.funnel_table`` of the rows of ``list_retrievals``; ``outcomes`` has the tokens of each answer."""
-    at, rows = ["dataset", "qid", "method"], []
+    at, rows = ["dataset", "id", "method"], []
     for name, asked in retrievals.groupby(by, sort=False):
         answers, used = asked[at].drop_duplicates(), asked[asked["used"]]
         shares = {

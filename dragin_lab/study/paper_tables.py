@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import choice, count, several, text
 from dragin_lab.core.method import METHODS
@@ -24,14 +24,10 @@ from dragin_lab.study.compared import Compared
 from dragin_lab.study.conditions import check_same_golds, list_differences, list_idle_thresholds
 from dragin_lab.study.table import INTERVALS, TESTED, Cell, Row, Table, comparing
 
-#: The columns of the tables' CSV files that label a row.
-_LABELS = ("llm", "method", "threshold", "dataset", "retriever", "part", "setting", "hyperparameter")
-#: The tables about results. The others are about settings, and no run fills them.
-RESULTS = range(2, 8)
-#: The benchmark that Tables 4 to 6 are on. The paper names none for Table 6 (paper/README.md).
-ON = {4: "iirc", 5: "hotpotqa", 6: "hotpotqa"}
+if TYPE_CHECKING:
+    import pandas as pd
+
 NAMES = {"2wikimultihopqa": "2WikiMultihopQA", "hotpotqa": "HotpotQA", "strategyqa": "StrategyQA", "iirc": "IIRC"}
-_SHORT = {"2wikimultihopqa": "2WMQA", "hotpotqa": "HQA", "strategyqa": "SQA", "iirc": "IIRC"}
 #: The paper's name of a measure, and the key of a prediction line that it is the mean of.
 MEASURES = {
     "em": ("EM", "em"),
@@ -40,10 +36,9 @@ MEASURES = {
     "recall": ("Recall", "recall"),
     "accuracy": ("Accuracy", "em"),  # the exact match of yes or no
     "num": ("#Num", "retrievals"),
+    "tokens": ("#Num", "tokens"),  # a row of Table 3
 }
 BM25, DENSE = "bm25", "dense"
-#: The paper's model in Tables 5 and 7, which compare none.
-ALONE = "llama2-13b-chat"
 TOKENS = "tokens"  # the key of Table 3's row of tokens
 
 
@@ -77,9 +72,9 @@ def table(
     records = [item for item in items if isinstance(item, RunRecord)]
     records += find_runs(paths) if (paths := [item for item in items if not isinstance(item, RunRecord)]) else []
     number = count("table", number)
-    if number in paper.TITLES and number not in RESULTS and (records or compare or benchmark):
+    if number in paper.TITLES and number not in paper.RESULTS and (records or compare or benchmark):
         raise SettingError(f"Table {number} is about settings; it takes neither runs nor compare nor benchmark")
-    if benchmark is not None and number not in ON:
+    if benchmark is not None and number not in paper.ON:
         raise SettingError(f"Table {number} is not on one benchmark; leave benchmark={benchmark!r} out")
     if benchmark is not None:
         choice("benchmark", benchmark, NAMES)
@@ -89,7 +84,7 @@ def table(
     sources = [source for source in every if variant in (None, source.settings["variant"])]
     if every and not sources:
         raise SettingError(f"none of the {len(every)} runs is of the {variant} variant; leave variant out")
-    return _Filling(number, _read_rows(number, benchmark, sources), sources, compare).table()
+    return _Filling(number, benchmark, sources, compare).table()
 
 
 # -- a table before it is filled --------------------------------------------------------------------------------------
@@ -100,63 +95,52 @@ class _Line:
     """A row with the paper's values alone, and what fills its cells; in a table about settings nothing does.
 
     ``run`` is what the runs are set to (``Source.fits``), ``wants`` the benchmark and the key of prediction lines of
-    each cell, ``model`` the paper's (None where the table is about one model only). ``group`` names the rows that it is
+    each cell, ``model`` the paper's. ``group`` names the rows that it is
     compared with, ``key`` itself among them.
     """
 
     row: Row
     group: str = ""
     key: str = ""
-    model: str | None = None
+    model: str = ""
     run: dict[str, Any] = field(default_factory=dict)
     wants: list[tuple[str, str]] = field(default_factory=list)
 
 
-def _columns(number: int) -> list[tuple[str, str, str]]:
-    """The columns of values: their names, their benchmarks ("" for the table's own) and their measures."""
-    names = [name for name in paper.rows(number)[0] if name not in (*_LABELS, "best", "note")]
-    if number == 2:
-        return [(name, *name.split(".")) for name in names]  # type: ignore[misc]
-    measures = {3: "num"} | dict.fromkeys((1, 8, 9), "")
-    return [(name, name, measures[number]) if number in measures else (name, "", name) for name in names]
-
-
-def _read_rows(number: int, benchmark: str | None, sources: Sequence[Source]) -> list[_Line]:
+def _read_rows(values: pd.DataFrame, number: int, benchmark: str | None, sources: Sequence[Source]) -> list[_Line]:
     """``benchmark`` replaces that of Tables 4 to 6; Table 5 gets a row for each threshold of ours that it has not."""
-    rows, lines = paper.rows(number), []
+    rows, lines = [own for _, own in values.groupby("row")], list[_Line]()
     if number == 5:
-        known = {float(row["threshold"]) for row in rows}
         ours = {s.settings["threshold"] for s in sources if s.settings["when"] == METHODS["dragin"][0]}
-        rows += [dict.fromkeys(rows[0], "") | {"threshold": f"{theta:g}"} for theta in ours - known]
-        rows.sort(key=lambda row: float(row["threshold"]))
-    for row in rows:
-        cells = tuple(Cell(row[name], name in row.get("best", "").split()) for name, *_ in _columns(number))
-        labels = tuple(row[name] for name in row if name in _LABELS)
-        lines.append(line := _Line(Row(labels, cells, row["note"])))
-        if number in RESULTS:
-            line.key, line.run = _run_of(number, row)
-            line.group = labels[0] if len(labels) > 1 else ""
-            line.model = paper.MODELS.get(row.get("llm", ""))
-            on = line.run.pop("benchmark", benchmark or ON.get(number))
-            line.wants = [
-                (asked or on, TOKENS if line.key == TOKENS else MEASURES[measure][1])
-                for _, asked, measure in _columns(number)
-            ]
+        new = sorted(ours - {*values["threshold"].astype(float)})
+        rows += [rows[0].assign(threshold=f"{theta:g}", printed="", best=False, note="") for theta in new]
+        rows.sort(key=lambda own: float(own["threshold"].iloc[0]))
+    for own in rows:
+        cells, labels = [*own.itertuples()], tuple(own[_labels(values)].iloc[0])
+        lines.append(line := _Line(Row(labels, tuple(Cell(x.printed, x.best) for x in cells), cells[0].note)))
+        if number in paper.RESULTS:
+            line.key, line.run = _run_of(number, cells[0])
+            line.group, line.model = labels[0] if len(labels) > 1 else "", cells[0].model
+            line.wants = [(benchmark or x.on, MEASURES[x.metric][1]) for x in cells]
     return lines
 
 
-def _run_of(number: int, row: dict[str, str]) -> tuple[str, dict[str, Any]]:
+def _labels(values: pd.DataFrame) -> list[str]:
+    """The columns that label a table's rows."""
+    return [name for name in paper.LABELS if any(values[name])]
+
+
+def _run_of(number: int, row: Any) -> tuple[str, dict[str, Any]]:
     """The key of a row, and what the runs that fill it are set to."""
     when, what = METHODS["dragin"]
     if number == 5:
-        return row["threshold"], {"when": when, "what": what, "threshold": float(row["threshold"])}
+        return row.threshold, {"when": when, "what": what, "threshold": float(row.threshold)}
     if number == 7:
-        benchmark = next(name for name, short in _SHORT.items() if short == row["dataset"])
-        retriever = BM25 if row["retriever"] == "BM25" else DENSE
-        return row["retriever"].lower(), {"when": when, "what": what, "benchmark": benchmark, "retriever": retriever}
-    if row["method"] == "Avg. Tokens":  # FL-RAG keeps all it writes, so the tokens of its runs are its responses'
+        retriever = BM25 if row.retriever == "BM25" else DENSE
+        return row.retriever.lower(), {"when": when, "what": what, "retriever": retriever}
+    if row.metric == TOKENS:  # FL-RAG keeps all it writes, so the tokens of its runs are its responses'
         return TOKENS, dict(zip(("when", "what"), METHODS["fl-rag"], strict=True))
-    key = row["method"].removesuffix(" (Ours)").lower().replace(" ", "-")
+    key = row.method.removesuffix(" (Ours)").lower().replace(" ", "-")
     own_when, own_what = METHODS.get(key, (when, key))  # "full-context" is a row of Table 6 and a formulator
     return key, {"when": when if number == 6 else own_when, "what": "last-sentence" if number == 4 else own_what}
 
@@ -233,8 +217,9 @@ def _benchmark(dataset: str) -> str | None:
 class _Filling:
     """Fills a table from runs, and collects the remarks that belong below it."""
 
-    def __init__(self, number: int, lines: list[_Line], sources: Sequence[Source], compare: str | None) -> None:
-        self.number, self.lines, self.sources = number, lines, sources
+    def __init__(self, number: int, benchmark: str | None, sources: Sequence[Source], compare: str | None) -> None:
+        self.number, self.sources, self.values = number, sources, paper.values(number)
+        self.lines = lines = _read_rows(self.values, number, benchmark, sources)
         check_same_golds({s.at: s.record for s in sources})
         self.by_model: dict[str | None, list[Source]] = {}
         for source in sources:
@@ -247,7 +232,7 @@ class _Filling:
         self.base = "" if compare is None else self._find_row(compare)
         every = [self._find_source(line, on) for line in lines for on, _ in line.wants]
         self.used = {source.at: source for source in every if source is not None}
-        self.compared = Compared({s.at: {x["qid"]: x for x in s.record.predictions} for s in self.used.values()})
+        self.compared = Compared({s.at: {x["id"]: x for x in s.record.predictions} for s in self.used.values()})
         self.tests = cache(lambda base: self.compared.tests(str(base.folder)))  # of a folder, which is its name here
         self.marks: dict[str, str] = {}  # remark -> its mark
 
@@ -264,9 +249,14 @@ class _Filling:
                 f"Table {number} has no cell for the runs given, which are of {pairs} on {datasets} by {models}"
             )
         headings = {"llm": "LLM", "method": "RAG Method" if number == 2 else "Method"}
-        labels = tuple(headings.get(name, name.capitalize()) for name in paper.rows(number)[0] if name in _LABELS)
-        names = _SHORT if number == 3 else NAMES
-        columns = tuple((names.get(on, on.capitalize()), MEASURES.get(of, ("",))[0]) for _, on, of in _columns(number))
+        labels = tuple(headings.get(name, name.capitalize()) for name in _labels(self.values))
+        names = {2: NAMES, 3: paper.SHORT}.get(number, {})
+        columns = tuple(
+            (names.get(x.on, ""), MEASURES[x.metric][0])
+            if number in paper.RESULTS
+            else (NAMES.get(x.metric, x.metric.capitalize()), "")
+            for x in self.values[self.values["row"] == 0].itertuples()
+        )
         marks = {mark: remark for remark, mark in self.marks.items()}
         return Table(number, paper.TITLES[number], labels, columns, rows, self._about(labels), marks, self.base)
 
@@ -299,10 +289,10 @@ class _Filling:
         """The run for a cell. Raises ``SettingError`` where several fit.
 
         Beside a model of the paper stand its own runs, else those of a model that the paper does not have; in a table
-        about one model (``ALONE``) those of any other too, when there is just one.
+        about one model those of any other too, when there is just one.
         """
-        beside = self.by_model.get(line.model or ALONE) or self.by_model.get(None) or []
-        if not beside and line.model is None and len(self.by_model) == 1:
+        beside = self.by_model.get(line.model) or self.by_model.get(None) or []
+        if not beside and self.number in (5, 7) and len(self.by_model) == 1:
             beside = next(iter(self.by_model.values()))
         fitting = [source for source in beside if source.fits(line.run, benchmark)]
         if len(fitting) > 1:
@@ -334,8 +324,8 @@ class _Filling:
             lines.append(f"{unreadable:,} of {len(answers):,} answers could not be read{counts_as}")
         shown = {source.at: source.record for source in used}
         lines += self.compared.about + list_differences(shown) + list_idle_thresholds(shown)
-        if number in (5, 7) and beside != {ALONE}:
-            lines.append(f"the paper's values are {ALONE}'s")
+        if number in (5, 7) and beside != {paper.ALONE}:
+            lines.append(f"the paper's values are {paper.ALONE}'s")
         if number == 3:
             lines.append("ours in Avg. Tokens: the tokens that FL-RAG generated, which keeps all it writes")
         if self.base:

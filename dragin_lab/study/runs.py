@@ -23,14 +23,7 @@ from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.archive import save_archive
 from dragin_lab.run.finding import find_runs
 from dragin_lab.run.intervals import describe_failures
-from dragin_lab.run.rundir import (
-    SCORES,
-    Line,
-    RunError,
-    RunRecord,
-    own_metrics,
-    value_of,
-)
+from dragin_lab.run.rundir import SCORES, Line, RunError, RunRecord, own_metrics, value_of
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.compared import Compared, Key, key_questions, name_runs, values_of
 from dragin_lab.study.conditions import (
@@ -43,6 +36,7 @@ from dragin_lab.study.conditions import (
 )
 from dragin_lab.study.differing import Difference, read_difference
 from dragin_lab.study.funnel import attributed_rows, count_funnel, list_retrievals
+from dragin_lab.study.paper_tables import table as fill_table
 from dragin_lab.study.statistics import paired_all
 from dragin_lab.study.table import means_table
 from dragin_lab.trace.trace import Trace
@@ -69,8 +63,8 @@ class Runs:
         self._labels: list[Labelled] = several("labels", labels, Labelled, "give almanac.labels(...)")
         self._by = name_runs(self.records)  # by data set and method
         check_same_golds(self._by)
-        self._keys = key_questions({at: {x["qid"]: x for x in record.predictions} for at, record in self._by.items()})
-        self._lines = {at: {line["qid"]: line for line in lines.values()} for at, lines in self._keys.items()}
+        self._keys = key_questions({at: {x["id"]: x for x in record.predictions} for at, record in self._by.items()})
+        self._lines = {at: {line["id"]: line for line in lines.values()} for at, lines in self._keys.items()}
         self.names = tuple(dict.fromkeys(name for _, name in self._by))
         self.datasets = tuple(dict.fromkeys(dataset for dataset, _ in self._by))
         self.metrics = own_metrics(line for record in self.records for line in record.predictions)
@@ -93,7 +87,7 @@ class Runs:
         """The lines of a method by question id; none where it has not answered the data set."""
         at = text("dataset", dataset), text("name", name)
         known = self._keys.get(at, {})
-        return {x["qid"]: x for key, x in known.items() if self._chosen is None or (dataset, key) in self._chosen}
+        return {x["id"]: x for key, x in known.items() if self._chosen is None or (dataset, key) in self._chosen}
 
     def compared(self, on: str = "common") -> Compared:
         """The methods on the questions that all of them answered, or each on its own (``on="all"``)."""
@@ -106,14 +100,14 @@ class Runs:
         """``questions`` without causes and types, which need no trace."""
         rows = []
         for (dataset, name), record in self._by.items():
-            for qid, line in self.lines(dataset, name).items():
+            for id, line in self.lines(dataset, name).items():
                 rows.append(
                     {
-                        "dataset": dataset, "qid": qid, "method": name, "question": line["question"],
+                        "dataset": dataset, "id": id, "method": name, "question": line["question"],
                         "gold": " | ".join(line["gold"]), "answer": line["answer"],
                         "right": None if line["em"] is None else line["em"] >= _RIGHT,
                         **{key: line[key] for key in ("em", "f1", "retrievals", "tokens")},
-                        "seconds": record.timings.get(qid, {}).get("seconds"),
+                        "seconds": record.timings.get(id, {}).get("seconds"),
                         "ended": line["ended"], "readable": line["readable"],
                         **{metric: value_of(line, metric) for metric in self.metrics},
                     }
@@ -127,28 +121,35 @@ class Runs:
     def questions(self) -> pd.DataFrame:
         """One row per question and method (pandas.DataFrame).
 
-        dataset, qid, method, question, gold, answer, right (missing without a gold answer), em, f1, retrievals, tokens,
+        dataset, id, method, question, gold, answer, right (missing without a gold answer), em, f1, retrievals, tokens,
         seconds, ended, readable, custom metrics; then cause and why (of wrong answers, ``causes``), type (where there
         are labels). Wrong answers are looked up in their traces, which takes some milliseconds each.
         """
         frame = self.outcomes.copy()
-        causes = [self.cause(row.qid, row.method, row.dataset) for row in frame.itertuples()]
-        labels = [self.judge(row.dataset).label(row.qid, row.question) for row in frame.itertuples()]
+        causes = [self.cause(row.id, row.method, row.dataset) for row in frame.itertuples()]
+        labels = [self.judge(row.dataset).label(row.id, row.question) for row in frame.itertuples()]
         for column, parts, part in (("cause", causes, "kind"), ("why", causes, "why"), ("type", labels, "type")):
             frame[column] = [getattr(one, part, None) for one in parts]
         return frame
 
-    def table(self, *, compare: str | None = None, on: str = "common", latex: bool = False) -> Any:
+    def table(
+        self, *, compare: str | None = None, on: str = "common", latex: bool = False, paper: int | None = None
+    ) -> Any:
         """One row per method (``Table``): exact match, F1, retrievals and tokens a question with 95 % intervals.
 
         The means are over the questions that all methods answered, or each over its own (``on="all"``); a line below
         says how many are left out. Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be
         read from the text. ``compare`` names a method that the others are tested against on the same questions
         (``statistics.paired``); not where ``where`` chose the questions by their answers. ``latex`` gives its text for
-        the package booktabs.
+        the package booktabs. ``paper`` (2 to 7) takes the paper's table of this number, with the runs beside its values
+        (``dl.table``), and ``compare`` one of its rows.
         """
-        base = "" if compare is None else choice("method", compare, self.names)
-        table = means_table(self._by, self.compared(on), "" if self._choosing else base)
+        base = "" if compare is None else compare if paper else choice("method", compare, self.names)
+        if paper is None:
+            table = means_table(self._by, self.compared(on), "" if self._choosing else base)
+        else:
+            records = [replace(of, predictions=[*self.lines(*at).values()]) for at, of in self._by.items()]
+            table = fill_table(paper, records, compare=None if self._choosing else base or None)
         table.about += remark_selection(self._chosen_by, self._choosing, self.names if base else ())
         return table.show("latex") if latex else table
 
@@ -204,7 +205,12 @@ class Runs:
             none = f"{one!r} and {other!r} have no question with a gold answer in common"
             raise SettingError("; ".join(["give two methods" if one == other else none, *self._list_failures()]))
         own = {at: record for at, record in self._by.items() if at[1] in (one, other)}
-        return read_difference(one, other, pairs, self.cause, self.trace, of.about + list_differences(own))
+        ids = {(dataset, a["id"]): {one: a["id"], other: b["id"]} for dataset, a, b in pairs}
+
+        def trace(id: str, name: str, dataset: str) -> Trace:
+            return self.trace(ids[dataset, id][name], name, dataset)
+
+        return read_difference(one, other, pairs, self.cause, trace, of.about + list_differences(own))
 
     def _list_failures(self) -> list[str]:
         """How many questions failed, and why the first did."""
@@ -220,7 +226,7 @@ class Runs:
         for dataset, name in self._by:
             every = [compared.every[at] for at in self._by if at[0] == dataset and compared.every[at]]
             own = compared.every[dataset, name]
-            found = (self.cause(x["qid"], name, dataset) for k, x in own.items() if all(k in one for one in every))
+            found = (self.cause(x["id"], name, dataset) for k, x in own.items() if all(k in one for one in every))
             counts.setdefault(name, Counter()).update(cause.kind for cause in found if cause is not None)
         kinds = [kind for kind in CAUSES if any(kind in of for of in counts.values())]
         table = pd.DataFrame({name: [of[kind] for kind in kinds] for name, of in counts.items()}, index=kinds)
@@ -232,7 +238,7 @@ class Runs:
     def retrievals(self) -> pd.DataFrame:
         """One row per retrieval of the attributed answers (pandas.DataFrame): was it needed, found, used?
 
-        dataset, qid, method, question, answer, right, and the columns of ``Attribution.retrievals``; ``found`` goes by
+        dataset, id, method, question, answer, right, and the columns of ``Attribution.retrievals``; ``found`` goes by
         the labelled passages or gold titles where they are known, else by the gold answers. Raises ``SettingError``
         where no answer is attributed: ``lab.run(..., attribute=True)`` does it.
         """
@@ -266,41 +272,48 @@ class Runs:
         if rows.empty:
             raise SettingError(f"no question matches {expression}")
         runs = Runs(self.records, labels=self._labels)
-        chosen = zip(rows["dataset"], rows["method"], rows["qid"], strict=True)
-        at = {(*at, line["qid"]): (at[0], key) for at, lines in self._keys.items() for key, line in lines.items()}
+        chosen = zip(rows["dataset"], rows["method"], rows["id"], strict=True)
+        at = {(*at, line["id"]): (at[0], key) for at, lines in self._keys.items() for key, line in lines.items()}
         runs._chosen = frozenset(at[one] for one in chosen)
         judged = rows["method"] if find_names(expression) & {*ANSWER_COLUMNS, *self.metrics} else ()
         runs._chosen_by, runs._choosing = (*self._chosen_by, expression), self._choosing.union(judged)
         runs._judges, runs._causes = self._judges, self._causes
         return runs
 
-    def record(self, qid: str, method: str, dataset: str | None = None) -> tuple[RunRecord, Line]:
+    def record(self, id: str, method: str, dataset: str | None = None) -> tuple[RunRecord, Line]:
         """The run and the prediction line of a question. Raises ``SettingError`` where there is none, or several."""
         choice("method", method, self.names)
-        text("qid", qid)
+        text("id", id)
         among = self.datasets if dataset is None else [text("dataset", dataset)]
-        answered = [(name, method) for name in among if qid in self._lines.get((name, method), ())]
+        answered = [(name, method) for name in among if id in self._lines.get((name, method), ())]
         if len(answered) != 1:
             what = "is in several data sets; name one" if answered else f"was not answered by {method!r}"
-            raise SettingError(f"question {qid!r} {what}; ids are in .questions")
-        return self._by[answered[0]], self._lines[answered[0]][qid]
+            raise SettingError(f"question {id!r} {what}; ids are in .questions")
+        return self._by[answered[0]], self._lines[answered[0]][id]
+
+    def same(self, id: str, method: str, other: str, dataset: str | None = None) -> str | None:
+        """The id of a question in another method's run, which may be another one; None where it has no answer there."""
+        record, line = self.record(id, method, dataset)
+        at = next(at for at, of in self._by.items() if of is record)
+        key = next(key for key, one in self._keys[at].items() if one is line)
+        return self._keys.get((at[0], choice("method", other, self.names)), {}).get(key, {}).get("id")
 
     # -- traces and causes --------------------------------------------------------------------------------------------
 
-    def trace(self, qid: str, method: str, dataset: str | None = None) -> Trace:
+    def trace(self, id: str, method: str, dataset: str | None = None) -> Trace:
         """The trace of an answer. Raises ``RunError`` where the run kept none."""
-        record, _ = self.record(qid, method, dataset)
-        trace = self.kept_trace(record, qid)
+        record, _ = self.record(id, method, dataset)
+        trace = self.kept_trace(record, id)
         if trace is None:
-            raise RunError(f"{record.folder}: no trace of {qid!r} was kept; answer the question again, with --traces")
+            raise RunError(f"{record.folder}: no trace of {id!r} was kept; answer the question again, with --traces")
         return trace
 
-    def kept_trace(self, record: RunRecord, qid: str) -> Trace | None:
+    def kept_trace(self, record: RunRecord, id: str) -> Trace | None:
         """A trace as the run kept it; None where it kept none, or one that is damaged, which a warning names."""
         try:
-            return record.trace(qid)
+            return record.trace(id)
         except TraceFileError as error:
-            if record.has_trace(qid):
+            if record.has_trace(id):
                 warnings.warn(f"{error}: left out", stacklevel=3)
             return None
 
@@ -311,15 +324,15 @@ class Runs:
             self._judges[dataset] = Judge.of(dataset, record.config, self._labels)
         return self._judges[dataset]
 
-    def cause(self, qid: str, method: str, dataset: str | None = None) -> Cause | None:
+    def cause(self, id: str, method: str, dataset: str | None = None) -> Cause | None:
         """Why an answer is wrong (``causes``); None for a right one, and without a gold answer."""
-        record, line = self.record(qid, method, dataset)
-        at = (record.folder, qid)
+        record, line = self.record(id, method, dataset)
+        at = (record.folder, id)
         if at not in self._causes:
             wrong = line["ended"] == "error" or (line["em"] is not None and line["em"] < _RIGHT)
             judge = self.judge(record.config["dataset"]["name"])
-            known = record.causes.get(qid)
-            judged = Cause(*known) if known else judge.cause(line, self.kept_trace(record, qid)) if wrong else None
+            known = record.causes.get(id)
+            judged = Cause(*known) if known else judge.cause(line, self.kept_trace(record, id)) if wrong else None
             self._causes[at] = judged
         return self._causes[at]
 
@@ -336,9 +349,9 @@ class Runs:
     def _chosen_part(self, dataset: str, name: str) -> RunRecord:
         """The run of a method with the chosen questions alone, and their causes."""
         record, lines = self._by[dataset, name], self.lines(dataset, name)
-        timings = {qid: line for qid, line in record.timings.items() if qid in lines}
-        causes = {qid: (x.kind, x.why) for qid in lines if (x := self.cause(qid, name, dataset)) is not None}
-        given = {qid: rows for qid in lines if (rows := attributed_rows(self, record, qid)) is not None}
+        timings = {id: line for id, line in record.timings.items() if id in lines}
+        causes = {id: (x.kind, x.why) for id in lines if (x := self.cause(id, name, dataset)) is not None}
+        given = {id: rows for id in lines if (rows := attributed_rows(self, record, id)) is not None}
         parts: dict[str, Any] = {"timings": timings, "causes": causes, "attributed": given}
         return replace(record, predictions=list(lines.values()), **parts)
 

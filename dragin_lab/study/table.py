@@ -43,7 +43,7 @@ class Cell:
     printed: str = ""  # "" where the paper has none
     best: bool = False  # the best of the paper's values, or of ours in a table that has none of the paper's
     ours: Interval | None = None
-    setting: str = ""
+    setting: str | int = ""  # a text, or a count
     marks: tuple[str, ...] = ()  # keys of ``Table.marks``
     test: PairedTest | None = None  # ours against the row that all are compared with
     places: int = 3  # decimals of ours
@@ -52,7 +52,13 @@ class Cell:
         """The parts of the cell as text; None for those that it does not have."""
         marks = f" ({', '.join(self.marks)})" if self.marks else ""
         star = "*" * (self.best and not self.printed)
-        mean = f"{self.ours.mean:z.{self.places}f}{star}" if self.ours else self.setting
+        mean = (
+            f"{self.ours.mean:z.{self.places}f}{star}"
+            if self.ours
+            else f"{self.setting:,}"
+            if isinstance(self.setting, int)
+            else self.setting
+        )
         return {
             "paper": f"{self.printed}{'*' * self.best}" if self.printed else None,
             "": f"{mean}{marks}" if mean and not self.ours and own != "ours" else None,
@@ -66,7 +72,7 @@ class Cell:
         ours, test, base = self.ours, self.test, f"minus {base}"
         return {
             "paper": self.printed or None,
-            own: self.setting or (ours.mean if ours else None),
+            own: ours.mean if ours else None if self.setting == "" else self.setting,
             **{name: getattr(ours, name, None) for name in ("low", "high", "n")},
             base: getattr(test, "difference", None),
             **{f"{base} {name}": getattr(test, name, None) for name in ("low", "high", "n")},
@@ -102,7 +108,7 @@ class Table:
     @property
     def filled(self) -> int:
         """How many cells hold a value of ours."""
-        return sum(cell.ours is not None or bool(cell.setting) for row in self.rows for cell in row.cells)
+        return sum(cell.ours is not None or cell.setting != "" for row in self.rows for cell in row.cells)
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -110,7 +116,7 @@ class Table:
 
         Parts: ``paper``, ``ours`` (``mean`` in a table of your own values), ``low``, ``high``, ``n`` and, where
         methods are compared, ``minus METHOD``, its ``low``, ``high`` and ``n``, and ``p``; only those that some cell
-        has. Settings are text, results float64. ``frame.attrs["notes"]`` are the lines below the table.
+        has. Settings are text, counts Int64, results float64. ``frame.attrs["notes"]`` are the lines below the table.
         """
         import pandas as pd
 
@@ -118,7 +124,8 @@ class Table:
         for column in frame:
             numbers = pd.to_numeric(frame[column], errors="coerce")
             if numbers.notna().sum() == frame[column].notna().sum():
-                frame[column] = numbers.astype("float64")
+                counts = all(isinstance(value, int) for value in frame[column].dropna())
+                frame[column] = numbers.astype("Int64" if counts else "float64")
         frame.attrs = {"title": self.title, "notes": self._notes()}
         return frame
 
@@ -270,8 +277,8 @@ def means_table(records: Mapping[At, RunRecord], compared: Compared, base: str =
                 for _, key, places in measures
             ]
             count = sum(not line["readable"] for line in own.values())
-            there = [f"{len(own):,}", f"{count} of {len(own)}"] if own else ["0", ""]
-            n, unreadable = [Cell(setting=text) for text in there] if at in records else [Cell(), Cell()]
+            n = Cell(setting=len(own) if at in records else "")
+            unreadable = Cell(setting=f"{count:,} of {len(own):,}" if own else "")
             cells[name] += [n, *means, unreadable]
     rows = []
     for name in compared.names:

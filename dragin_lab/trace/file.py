@@ -48,7 +48,7 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = False, slim: bool
     Raises ``TraceFileError`` where the trace holds something that is not data (naming the field) or where the file
     cannot be written (naming path and remedy); an old file then stays as it was.
     """
-    path = check_regular(as_path(path, TraceFileError))
+    path = check_regular(as_path(path, TraceFileError, local=True))
     arrays: dict[str, np.ndarray] = {}
     cut = partial(_cut_draft, hidden=hidden and not slim, slim=slim)
     # ASCII only, so that even half a surrogate pair survives
@@ -76,7 +76,7 @@ def check_regular(path: Path) -> Path:
 
 def load_trace(kind: type[T], path: str | Path) -> T:
     """Read a trace, an object of ``kind``; ``TraceFileError`` names a file that is not one, or that was damaged."""
-    path = check_regular(as_path(path, TraceFileError))
+    path = check_regular(as_path(path, TraceFileError, local=True))
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise TraceFileError(f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read")

@@ -160,7 +160,7 @@ def _pair_alike(likeness: np.ndarray) -> list[tuple[int, int]]:
 
 
 COLUMNS = [
-    "dataset", "qid", "question", "method", "right", "answer", "gold", "em", "f1", "retrievals", "tokens",
+    "dataset", "id", "question", "method", "right", "answer", "gold", "em", "f1", "retrievals", "tokens",
 ]  # fmt: skip
 
 
@@ -171,16 +171,16 @@ def question_table(runs: Runs) -> pd.DataFrame:
     return rows.assign(right=right, em=rows["em"].round(3), f1=rows["f1"].round(3))[COLUMNS]
 
 
-def describe_answers(runs: Runs, dataset: str, qid: str, names: Sequence[str]) -> str:
-    """The answers of methods to one question side by side, with why they are wrong and where they first part."""
+def describe_answers(runs: Runs, answers: Sequence[tuple[str, str, str]]) -> str:
+    """Answers to one question, by data set, id and method: why they are wrong, where they first part, both traces."""
     lines, traces, compared = [], dict[str, Trace](), ""
-    for name in names:
-        record, line = runs.record(qid, name, dataset)
-        cause = runs.cause(qid, name, dataset)
+    for dataset, own, name in answers:
+        record, line = runs.record(own, name, dataset)
+        cause = runs.cause(own, name, dataset)
         lines.append(f"<b>{esc(name)}</b>: {esc(line['answer'])}" + (f" – {esc(cause.why)}" if cause else ""))
-        if (kept := runs.kept_trace(record, qid)) is not None:
+        if (kept := runs.kept_trace(record, own)) is not None:
             traces[name] = kept
-    head = "<br>".join(lines) + ("" if len(traces) == len(names) else "<br>A run kept no trace of it.")
+    head = "<br>".join(lines) + ("" if len(traces) == len(answers) else "<br>A run kept no trace of it.")
     if len(traces) > 1:
         first, second = list(traces.values())[:2]
         written = [line for line in first.diff(second).splitlines() if line.startswith(("step", "text", "answer"))]

@@ -51,7 +51,7 @@ def sweep(
             raise SettingError(
                 f"the paper's table has values of θ, and this sweep goes over {setting}; leave paper out"
             )
-        rows = check_table(published.load(5) if paper is True else paper, ()).rename(columns=lambda name: name.lower())
+        rows = check_table(_read_thresholds() if paper is True else paper, ()).rename(columns=lambda name: name.lower())
         sources["the paper's"] = check_table(rows.rename(columns=_PAPER), ("value",))
     titles = [NAMES.get(name, name) for name in measures]
     spacing = {"vertical_spacing": 0.2, "horizontal_spacing": 0.07}
@@ -69,6 +69,12 @@ def sweep(
     n = f" ({count(int(ours['n'].max()), 'question')})" if "n" in ours and len(ours) else ""
     title = f"Quality and retrievals against {setting}{n}; bands are 95 % intervals" if len(ours) else "Nothing was run"
     return theme.finish(figure, title, 100 + 250 * len(sources), showlegend=False)
+
+
+def _read_thresholds() -> pd.DataFrame:
+    """The paper's Table 5, a row for each θ."""
+    values = published.values(5).astype({"threshold": float})
+    return values.pivot(index="threshold", columns="metric", values="value").reset_index()
 
 
 def _draw_measure(rows: pd.DataFrame, name: str, setting: str, whose: str, scaled: bool) -> list[go.Scatter]:

@@ -2,47 +2,92 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
 import ipywidgets as ipw
 import pandas as pd
 
+from dragin_lab.checks import instance, several
+from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.run.finding import stamp_runs
+from dragin_lab.run.rundir import GIVE
+from dragin_lab.run.setup import MakesSetups
 from dragin_lab.study.runs import Runs
-from dragin_lab.views.comparing import describe_answers, question_table
+from dragin_lab.views.comparing import COLUMNS, describe_answers, question_table
 from dragin_lab.views.facts import count
 from dragin_lab.views.pages import show_part
-from dragin_lab.widgets.control import Control, row
+from dragin_lab.widgets.control import Control, button, row
+from dragin_lab.widgets.exploring import explore
 
 ROWS = 500  # questions that stand in the list at once
 WIDTHS = {"right": 1, "method": 14, "answer": 26, "retrievals": 3, "question": 90}
+EVERY = 2.0  # seconds between two looks at folders that are followed
+NOTHING = "(nothing)"
+
+Folders = str | Path | Iterable[str | Path]
 
 
 class Browser(Control):
-    """The box. ``table`` is the list; the row that is chosen is shown, beside another method's answer."""
+    """The box. ``table`` is the list; the answer that is chosen is shown, beside another method's.
 
-    def __init__(self, runs: Runs) -> None:
-        self.runs, self.rows = runs, question_table(runs)
+    The value of ``table`` is data set, question's id and method of the chosen answer.
+    """
+
+    def __init__(self, runs: Runs | Folders, lab: MakesSetups | None, follow: bool) -> None:
+        self.runs: Runs | None = None
+        self.rows = pd.DataFrame(columns=COLUMNS)
+        self.lab, self.listing = lab, False
+        self.means, self.found, self.page = ipw.HTML(), ipw.HTML(), ipw.HTML()
         self.search = ipw.Text(description="search", placeholder="words of a question, answer or method")
-        self.order = ipw.Dropdown(description="sort by", options=["(as run)", *self.rows.columns])
-        self.found = ipw.HTML()
-        wide = {"width": "auto", "max_width": "1180px"}
+        self.order = ipw.Dropdown(description="sort by", options=["(as run)", *COLUMNS])
         self.table = ipw.Select(
             rows=14,
-            layout=wide,
+            layout={"width": "auto", "max_width": "1180px"},
             tooltip="right, method, answer, retrievals, question; the cause is shown with a chosen one",
         )
-        self.beside = ipw.Dropdown(description="beside", options=["(nothing)", *runs.names], value=runs.names[-1])
-        self.page = ipw.HTML()
-        means = ipw.HTML(show_part(runs.table()))
+        self.beside = ipw.Dropdown(description="beside", options=[NOTHING])
+        self.explored = ipw.VBox()
         self.table.add_class("dl-rows")
-        controls = [means, row(self.search, self.order, self.found), self.table, self.beside]
-        super().__init__(controls, [self.page], lambda: self.rows)  # a plain table
-        self.stop_button.layout.display = "none"  # no model runs here
+        offers = [
+            button("explore this answer", lambda: self.guard(lambda: self.explore(0))),
+            button("explore the one beside it", lambda: self.guard(lambda: self.explore(1))),
+        ]
+        controls = [self.means, row(self.search, self.order, self.found), self.table, row(self.beside, *offers)]
+        super().__init__(controls, [self.page, self.explored], lambda: self.rows)  # a plain table
         for one in (self.search, self.order):
             one.observe(lambda _: self.list_rows(), "value")
         for one in (self.table, self.beside):
             one.observe(lambda _: self.guard(self.show_answers), "value")
+        if isinstance(runs, Runs) or not follow:
+            self.stop_button.layout.display = "none"  # no model runs here
+            self.fill(runs if isinstance(runs, Runs) else Runs.load(runs))
+        else:
+            self.stop_button.disabled = False
+            self._worker = threading.Thread(target=self.follow, args=[runs], daemon=True)
+            self._worker.start()
+
+    def follow(self, folders: Folders) -> None:
+        """Read the folders again whenever a line has come, until it is stopped."""
+        seen: object = None
+        while not self._stop.is_set():
+            if (now := stamp_runs(folders)) != seen:
+                seen = now
+                try:
+                    self.fill(Runs.load(folders))
+                except DraginLabError as error:  # no run there yet, or none with an answer
+                    self.found.value = f"waiting: {error}"
+            self._stop.wait(EVERY)
+        self.stop_button.disabled = True
+
+    def fill(self, runs: Runs) -> None:
+        """List what the runs hold; what was searched for and chosen stays."""
+        rows, means, beside = question_table(runs), show_part(runs.table()), self.beside.value
+        self.runs, self.rows, self.means.value = runs, rows, means
+        names, self.listing = [NOTHING, *runs.names], True
+        self.beside.options = names
+        self.beside.value = beside if beside in runs.names else names[-1]
         self.list_rows()
 
     def list_rows(self) -> None:
@@ -52,26 +97,55 @@ class Browser(Control):
         texts = pd.Series(map(" ".join, words.to_numpy()), index=rows.index, dtype=str).str.casefold()
         for word in self.search.value.casefold().split():
             rows, texts = rows[texts.str.contains(word, regex=False)], texts[texts.str.contains(word, regex=False)]
-        shown = rows[:ROWS].round(2)
+        shown, chosen = rows[:ROWS].round(2), self.table.value
         lines = ["  ".join(str(row[name])[:width].ljust(width) for name, width in WIDTHS.items())
                  for _, row in shown.iterrows()]  # fmt: skip
-        self.table.options = list(zip(lines, shown.index.tolist(), strict=True))
-        self.table.value = None
+        keys = list(zip(shown["dataset"], shown["id"], shown["method"], strict=True))
+        self.listing = True  # exchanged options choose the first of them
+        self.table.options = list(zip(lines, keys, strict=True))
+        self.table.value = chosen if chosen in keys else None
+        self.listing = False
         more = f", the first {ROWS} are listed" if len(rows) > ROWS else ""
         self.found.value = f"{len(rows):,} of {count(len(self.rows), 'answer')}{more}"
 
+    def list_shown(self) -> list[tuple[str, str, str]]:
+        """Data set, id and method of what is shown: the chosen answer, and another method's to the same question."""
+        if self.table.value is None or self.runs is None:
+            return []
+        dataset, own, method = self.table.value
+        other = self.beside.value
+        there = None if other in (NOTHING, method) else self.runs.same(own, method, other, dataset)
+        return [(dataset, own, method)] + ([] if there is None else [(dataset, there, other)])
+
     def show_answers(self) -> None:
         """The answers to the chosen question, with cause and first difference."""
-        if self.table.value is not None:
-            row = self.rows.loc[self.table.value]
-            methods = list(dict.fromkeys([row["method"], self.beside.value]))
-            names = [name for name in methods if name in self.runs.names]
-            self.page.value = describe_answers(self.runs, row["dataset"], row["qid"], names)
+        if self.runs is not None and not self.listing and (shown := self.list_shown()):
+            self.page.value = describe_answers(self.runs, shown)
+            if len(shown) < 2 and self.beside.value not in (NOTHING, shown[0][2]):
+                self.say(f"{self.beside.value} has not answered it")
+
+    def explore(self, place: int) -> None:
+        """Open one of the shown answers token by token (``dl.explore``)."""
+        if self.runs is None or len(shown := self.list_shown()) <= place:
+            raise SettingError("choose an answer above" if not self.table.value else "no answer is shown beside it")
+        dataset, own, method = shown[place]
+        opened = explore(self.runs.trace(own, method, dataset), self.lab)
+        for one in self.explored.children:
+            one.close()
+        self.explored.children = (opened,)
 
 
-def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browser:
+def browse(runs: Runs | Folders, *, lab: MakesSetups | None = None, follow: bool = False) -> Browser:
     """Every answer of some runs as a list to sort and search; the chosen one is shown beside another method's.
 
-    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Raises ``RunError`` for a folder without runs.
+    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Two buttons open what is shown token by token (``dl.explore``);
+    with the ``lab`` that answered, it can be written on from there. With ``follow`` the list fills while others write
+    to the folders, which may still be empty, until Stop.
+
+    Raises ``RunError`` for a folder without runs, ``SettingError`` for ``follow`` of runs that were read before.
     """
-    return Browser(runs if isinstance(runs, Runs) else Runs.load(runs))
+    instance("lab", lab, MakesSetups | None, "give the dl.Lab that answered")
+    if follow and isinstance(runs, Runs):
+        raise SettingError("these runs were read before, so nothing can come; give their folder with follow=True")
+    given = runs if isinstance(runs, Runs) else several("runs", runs, str | Path, f"{GIVE}, or a list", alone=True)
+    return Browser(given, lab, follow)

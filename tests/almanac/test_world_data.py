@@ -35,9 +35,9 @@ def test_labels_go_with_questions_and_passages(benchmark: str, split: str) -> No
     asked = {one.id: one for one in almanac.questions(benchmark, split)}
     texts = {one.id: one.text for one in almanac.passages()}
     labels = almanac.labels(benchmark, split)
-    assert {one.qid for one in labels} == set(asked)
+    assert {one.id for one in labels} == set(asked)
     for one in labels:
-        assert (one.question, one.answer in asked[one.qid].golds) == (asked[one.qid].text, True)
+        assert (one.question, one.answer in asked[one.id].golds) == (asked[one.id].text, True)
         assert all(fact.value in texts[fact.passage] for fact in one.facts)
         assert (one.knowledge == "known") == (not any(fact.missing for fact in one.facts))
         assert {fact.degree for fact in one.facts} <= {"often", "some", "seldom", "changed", "never"}

@@ -185,12 +185,18 @@ def test_texts_of_tables_1_and_8_are_those_of_the_text() -> None:
 # -- as data ----------------------------------------------------------------------------------------------------------
 
 
-def test_tables_load_as_frames() -> None:
-    frame = paper.load(5)
-    assert frame.shape == (5, 8)
-    assert frame.set_index("threshold").loc[1.4, "em"] == 0.337
-    assert str(paper.load(2)["iirc.f1"].dtype) == "float64"
-    assert paper.load(8)["hotpotqa"].tolist()[1] == "1000"  # a column of texts stays one
+def test_all_values_are_one_frame() -> None:
+    frame = paper.values()
+    for number in paper.TITLES:
+        printed = [
+            row[name] for row in paper.rows(number) for name in row if name not in (*paper.LABELS, "best", "note")
+        ]
+        assert frame[frame["table"] == number]["printed"].tolist() == printed
+    best = frame.query("table == 5 and metric == 'em' and threshold == '1.4'").iloc[0]
+    assert (best["on"], best["model"], best["value"], best["best"]) == ("hotpotqa", "llama2-13b-chat", 0.337, True)
+    assert frame[frame["value"].isna()]["table"].isin([1, 8, 9]).all()  # texts
+    fl_rag = frame.query("table == 3 and metric == 'tokens'")
+    assert set(fl_rag["method"]) == {"Avg. Tokens"}
 
 
 def test_other_tables_do_not_exist() -> None:

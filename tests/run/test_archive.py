@@ -8,7 +8,7 @@ from random import Random
 
 import pandas as pd
 import pytest
-from answering import DRAGIN, answer
+from answering import DRAGIN, AnsweringModel, answer, questions
 from run_folders import write_run
 
 import dragin_lab as dl
@@ -45,9 +45,9 @@ def test_unpacked_it_is_folders_of_runs(archive: Path, tmp_path: Path) -> None:
 
 
 def test_runs_whose_questions_share_a_long_preamble_load_again(tmp_path: Path) -> None:
-    asked = [dl.Question(str(i), f"{'Read all of it. ' * 300}Who made thing {i}?", ("Bo",)) for i in range(50)]
-    runs = dl.Lab().run(asked, dl.method("wo-rag", max_new_tokens=2), output=tmp_path / "r", progress=False)
-    assert len(dl.Runs.load(runs.save(tmp_path / "r.zip")).outcomes) == 50
+    file = write_run(tmp_path, em=[1.0] * 160) / "predictions.jsonl"
+    file.write_text(file.read_text().replace("Who?", "Read all of it. " * 500 + "Who?"))
+    assert len(dl.Runs.load(dl.Runs.load(tmp_path).save(tmp_path / "r.zip")).outcomes) == 160
 
 
 def test_no_flipped_bit_of_an_answer_and_no_cut_goes_unseen(archive: Path) -> None:
@@ -79,3 +79,20 @@ def test_a_zip_that_holds_no_run_is_refused(tmp_path: Path) -> None:
         packed.writestr("a.txt", "no run")
     with pytest.raises(RunError, match=r"x\.zip: holds no run"):
         dl.Runs.load(tmp_path / "x.zip")
+
+
+def test_lines_that_call_their_id_qid_as_before_are_read(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    (before,) = dl.Runs.load(folder).records
+    file = folder / "predictions.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"id"', b'"qid"'))
+    assert dl.Runs.load(folder).records == [before]
+
+
+@pytest.mark.parametrize("name", ["runs/smollm:rind@0.5", "smollm:rind@0.5", "dragin@0.5"])
+def test_an_output_folder_may_be_named_like_a_written_form(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dl.Lab(AnsweringModel()).run(questions(1), "wo-rag", output=name, progress=False)
+    assert dl.Runs.load(name).names == ("wo-rag",)

@@ -94,7 +94,7 @@ def test_questions_of_ones_own_are_asked_with_the_models_own_prompt(tmp_path: Pa
     path.write_text(json.dumps({"question": "Who made thing 1?", "answer": "Li 1"}) + "\n")
     assert open_benchmark(path).template is None
     record = recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), path, DRAGIN, tmp_path / "run")  # type: ignore[arg-type]
-    assert [(line["qid"], line["em"]) for line in record.predictions] == [("1", 1.0)]
+    assert [(line["id"], line["em"]) for line in record.predictions] == [("1", 1.0)]
     assert record.config["dataset"]["name"] == "mine"
     assert record.config["template"]["exemplars"] == []
 
@@ -171,6 +171,10 @@ def test_parts_of_a_run_are_joined_and_missing_ones_named(tmp_path: Path) -> Non
     assert joined.config["dataset"] == whole.config["dataset"]
     assert [runs.trace(row["id"], runs.names[0]).question.text for row in rows] == [row["question"] for row in rows]
     assert dl.Runs.load(tmp_path).datasets == ("questions",)
+    cut = tmp_path / "parts" / "questions" / whole.folder.name / "part-2-of-3" / "predictions.jsonl"
+    cut.write_bytes(b"".join(cut.read_bytes().splitlines(keepends=True)[1:]))
+    (joined,) = dl.Runs.load(tmp_path / "parts").records
+    assert joined.predictions == [line for at, line in enumerate(whole.predictions) if at != 1]
     for wrong in ("0/3", "4/3", "x", "3"):
         with pytest.raises(SettingError, match="write I/N"):
             benchmark(rows, part=wrong)

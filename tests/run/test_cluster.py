@@ -108,7 +108,7 @@ def test_a_lost_worker_is_replaced_and_its_question_asked_again(head: Nodes, who
 def test_a_question_that_ends_every_worker_is_an_error(head: Nodes, whole: bytes, tmp_path: Path) -> None:
     with Cluster(head.address, ScriptedRecipe(deadly=(3,)), actors=1) as cluster, pytest.warns(match="was lost"):
         record = answer_on(cluster, tmp_path / "run", COUNT, batch_size=2)  # many are given to it at once
-    assert [line["qid"] for line in record.failed] == ["q3"]
+    assert [line["id"] for line in record.failed] == ["q3"]
     assert record.failed[0]["error"].startswith("the worker that answered it was lost 2 times: ")
     assert len(record.predictions) == COUNT
     assert answer(tmp_path / "run", COUNT).asked == [3]

@@ -58,7 +58,7 @@ def test_a_damaged_line_is_named_and_asked_again(
         ({"f1": 10**400}, "at `$.f1`"),
         ({"tokens": -5}, "Expected `int` >= 0 - at `$.tokens`"),
         ({"ended": "done"}, "at `$.ended`"),
-        ({"qid": "\ud800"}, "surrogate"),
+        ({"id": "\ud800"}, "surrogate"),
         ({"answer": ...}, "missing required field `answer`"),
         ({"window": {"beyond": -1}}, "at `$.window"),
         ({"window": {"other": 1}}, "at `key` in `$.window"),
@@ -93,7 +93,7 @@ def test_a_run_with_checksums_is_read_and_completed(folder: Path) -> None:
 
 def test_predictions_of_other_questions_are_refused(folder: Path) -> None:
     path = folder / "predictions.jsonl"
-    change_line(folder, 1, qid="q9")
+    change_line(folder, 1, id="q9")
     data = path.read_bytes()
     with pytest.raises(RunError, match="the id 'q9' is not one of this run's questions; delete its line"):
         answer(folder, COUNT)
@@ -179,16 +179,16 @@ def test_the_lock_of_a_dead_process_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_cannot_be_written(whole: Path, tmp_path: Path) -> None:
-    with mounted(tmp_path / "mount", "64k") as mount:
+    with mounted(tmp_path / "mount", "32k") as mount:
         with pytest.raises(NotWrittenError, match="No space left on device; free some space"):
-            answer(mount / "run", 500, traces=False)
+            answer(mount / "run", 100, traces=False)
         kept = (mount / "run" / "predictions.jsonl").read_bytes().count(b"\n")
         subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
         assert len(read_run(mount / "run").predictions) == kept
         with pytest.raises(NotWrittenError, match="Read-only file system; save it in a folder that you may write to"):
-            answer(mount / "run", 500)
+            answer(mount / "run", 100)
         subprocess.run(["mount", "-o", "remount,rw,size=8m", str(mount)], check=True)
-        assert len(answer(mount / "run", 500, traces=False).asked) == 500 - kept
+        assert len(answer(mount / "run", 100, traces=False).asked) == 100 - kept
 
 
 def test_a_file_size_limit_loses_no_finished_line(whole: Path, tmp_path: Path) -> None:

@@ -148,11 +148,7 @@ def test_closing_leaves_a_valid_trace_wherever_it_happens(after: int) -> None:
 
 @pytest.mark.parametrize(
     ("error", "says"),
-    [
-        (ModelError("too long"), "too long"),
-        (OSError("gone"), "OSError: gone"),
-        (KeyboardInterrupt(), ""),
-    ],
+    [(ModelError("too long"), "too long"), (OSError("gone"), "OSError: gone"), (KeyboardInterrupt(), "")],
 )
 def test_a_draft_that_fails_keeps_what_was_done(error: BaseException, says: str) -> None:
     with pytest.raises(type(error)) as caught:

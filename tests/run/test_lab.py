@@ -76,7 +76,7 @@ def test_questions_under_other_names(files: Path) -> None:
     lab = dl.Lab(AnsweringModel(), retriever=ScriptedRetriever())
     fields = "id=nr,question=q,answer=gold"
     (record,) = lab.run("q.csv", "wo-rag", output="runs", fields=fields, progress=False).records
-    assert [(line["qid"], line["question"], line["gold"]) for line in record.predictions] == [
+    assert [(line["id"], line["question"], line["gold"]) for line in record.predictions] == [
         ("7", "Who made thing 1?", ["Li 1"])
     ]
     assert record.folder == Path("runs/q/wo-rag")
@@ -90,7 +90,7 @@ def test_the_command_line_takes_both(command: Command, files: Path) -> None:
     ran = command("run", *shared, *named, "--corpus-fields", FIELDS, "--output", "o")
     assert ran.code == cli.DONE, ran.err
     (record,) = find_runs("o")
-    assert (record.config["retriever"]["passages"], record.predictions[0]["qid"]) == (1, "7")
+    assert (record.config["retriever"]["passages"], record.predictions[0]["id"]) == (1, "7")
     ran = command("ask", "Where is Ulm?", *shared, "--corpus-fields", FIELDS)
     assert "Ulm is a city." in ran.out
 

@@ -30,7 +30,7 @@ from dragin_lab.run.runwriter import check_settings
 from dragin_lab.trace.trace import Passage, Question
 
 KEYS = [
-    "qid", "question", "text", "answer", "readable", "gold", "em", "f1", "precision", "recall", "retrievals",
+    "id", "question", "text", "answer", "readable", "gold", "em", "f1", "precision", "recall", "retrievals",
     "queries", "passages", "drafts", "tokens", "ended",
 ]  # fmt: skip
 HERE = Path(__file__).parents[1]
@@ -54,16 +54,16 @@ def copy(folder: Path, to: Path, predictions: bytes) -> Path:
 def test_a_line_a_question_in_order(whole: Path) -> None:
     found = lines(whole)
     assert [list(line) for line in found] == [KEYS] * 4
-    assert [line["qid"] for line in found] == ["q1", "q2", "q3", "q4"]
+    assert [line["id"] for line in found] == ["q1", "q2", "q3", "q4"]
     assert found[1] == {
-        "qid": "q2", "question": "Who made thing 2?", "text": " It is Li. So the answer is Li 2.", "answer": "Li 2",
+        "id": "q2", "question": "Who made thing 2?", "text": " It is Li. So the answer is Li 2.", "answer": "Li 2",
         "readable": True, "gold": ["Li 2"], "em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0, "retrievals": 1,
         "queries": ["Who made thing 2?"], "passages": [["0", "1", "2"]], "drafts": 2, "tokens": found[1]["tokens"],
         "ended": "answered",
     }  # fmt: skip
     assert found[1]["tokens"] > 8
     timings = lines(whole, "timings.jsonl")
-    assert [line["qid"] for line in timings] == ["q1", "q2", "q3", "q4"]
+    assert [line["id"] for line in timings] == ["q1", "q2", "q3", "q4"]
     assert all(line["seconds"] >= line["draft"] > 0 for line in timings)
 
 
@@ -89,7 +89,7 @@ def test_run_json_says_what_repeats_it(whole: Path, tmp_path: Path) -> None:
 def test_texts_as_questions_have_their_place_as_id(tmp_path: Path) -> None:
     asked = ["Who made thing 1?", "Who made thing 2?"]
     record = recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), asked, DRAGIN, tmp_path / "run", limit=1)  # type: ignore[arg-type]
-    assert [line["qid"] for line in record.predictions] == ["1"]
+    assert [line["id"] for line in record.predictions] == ["1"]
     assert [record.predictions[0][k] for k in ("gold", "em", "f1")] == [[], None, None]
     assert record.complete
 
@@ -272,7 +272,7 @@ def test_an_interrupt_keeps_what_was_finished(whole: Path, tmp_path: Path) -> No
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         answer(folder, 4, AnsweringModel({3: KeyboardInterrupt()}))
-    assert [line["qid"] for line in lines(folder)] == ["q1", "q2"]
+    assert [line["id"] for line in lines(folder)] == ["q1", "q2"]
     assert not read_run(folder).complete
     assert answer(folder, 4).asked == [3, 4]
     assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
@@ -283,7 +283,7 @@ def test_a_failed_question_is_recorded_and_tried_again(whole: Path, tmp_path: Pa
     lm = answer(folder, 4, AnsweringModel({2: ModelError("too long\nby far"), 4: OSError("gone")}))
     assert lm.asked == [1, 2, 3, 4]
     record = read_run(folder)
-    assert [(line["qid"], line["ended"]) for line in record.predictions] == [
+    assert [(line["id"], line["ended"]) for line in record.predictions] == [
         ("q1", "answered"), ("q2", "error"), ("q3", "answered"), ("q4", "error"),
     ]  # fmt: skip
     assert [line["error"] for line in record.failed] == ["too long\nby far", "OSError: gone"]

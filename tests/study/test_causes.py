@@ -59,7 +59,7 @@ def episode(*written: tuple[str, tuple[Passage, ...] | None], answer: str, ended
 
 def line(trace: Trace, **changes: Any) -> dict[str, Any]:
     return {
-        "qid": "q", "question": ASKED, "text": trace.text, "answer": trace.answer, "gold": list(trace.question.golds),
+        "id": "q", "question": ASKED, "text": trace.text, "answer": trace.answer, "gold": list(trace.question.golds),
         "readable": True, "tokens": 64, "retrievals": trace.retrievals_count, "ended": trace.ended, "em": 0.0,
     } | changes  # fmt: skip
 
@@ -175,8 +175,8 @@ def test_a_title_is_the_same_with_entities_and_quotation_marks() -> None:
 def test_labels_of_another_edition_are_not_taken() -> None:
     (known,) = almanac.labels("hotpotqa", limit=1)
     judge = Judge.of("almanac/hotpotqa", {"dataset": {}})
-    assert judge.label(known.qid, known.question) == known
-    assert judge.label(known.qid, "Who made it?") is None
+    assert judge.label(known.id, known.question) == known
+    assert judge.label(known.id, "Who made it?") is None
 
 
 def test_the_gold_answer_alone() -> None:

@@ -36,12 +36,6 @@ def test_other_golds_of_the_same_questions_are_refused(tmp_path: Path, join: str
         JOINS[join](tmp_path, folders)
 
 
-def test_runs_of_some_of_the_questions_are_of_the_same(tmp_path: Path) -> None:
-    write_run(tmp_path, "dragin", "mine", EM)
-    write_run(tmp_path, "flare", "mine", EM[:2], limit=2)
-    assert set(dl.Runs.load(tmp_path).tests("flare")["n"]) == {2}
-
-
 CHANGES: dict[str, dict[str, Any]] = {
     "models": {"model": {"model": "almanac", "weights_sha256": "1" * 64}},
     "passages": {"retriever": {"kind": "bm25", "corpus": "mine"}},

@@ -29,7 +29,7 @@ def runs(tmp_path: Path) -> dl.Runs:
 def test_the_questions_that_flipped_stand_in_table_and_figure(runs: dl.Runs) -> None:
     found = runs.difference("dragin", "flare")
     assert found.counts == {"both right": 1, "both wrong": 1, "won": 1, "lost": 2}
-    assert found.table[["qid", "outcome"]].to_numpy().tolist() == [["q0", "lost"], ["q3", "lost"], ["q1", "won"]]
+    assert found.table[["id", "outcome"]].to_numpy().tolist() == [["q0", "lost"], ["q3", "lost"], ["q1", "won"]]
     assert found.table["cause"].tolist() == ["no readable answer"] * 3
     assert found.p == paired(B[:5], A[:5], scores=True).p
     assert found.title.startswith("flare against dragin: 1 won, 2 lost of 5 (EM -0.200, p = 1)")
@@ -48,6 +48,17 @@ def test_the_questions_that_flipped_stand_in_table_and_figure(runs: dl.Runs) -> 
         found.compare("q2")
     with pytest.raises(SettingError, match="give two methods"):
         runs.difference("flare", "flare")
+
+
+def test_a_question_is_the_same_under_another_id(tmp_path: Path) -> None:
+    for name, order in (("dragin", (0, 1)), ("flare", (1, 0))):
+        folder = write_run(tmp_path, name, "mine", [float(at == (name == "flare")) for at in order])
+        for at, question in enumerate(order):
+            change_line(folder, at, question=f"Who made {question}?")
+    runs = dl.Runs.load(tmp_path)
+    assert runs.same("q0", "dragin", "flare") == "q1"
+    with pytest.raises(RunError, match="'q1' was kept"):
+        runs.difference("dragin", "flare").trace("q0", "flare", "mine")
 
 
 def test_a_sweep_has_its_runs_and_what_flipped(tmp_path: Path) -> None:

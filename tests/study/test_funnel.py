@@ -32,7 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dl.Runs:
 
 
 def test_a_run_says_what_each_retrieval_was_good_for(runs: dl.Runs) -> None:
-    shown = runs.retrievals[["qid", "method", "found", "used", "which", "right"]].to_numpy().tolist()
+    shown = runs.retrievals[["id", "method", "found", "used", "which", "right"]].to_numpy().tolist()
     assert shown == [["a", "sr-rag", True, True, 2, True], ["b", "sr-rag", True, True, 2, False]]
     row = runs.funnel_table().loc["sr-rag"]
     assert (row["asked"], row["found"], row["used"], row["right, of the used"]) == (2, 1, 1, 0.5)

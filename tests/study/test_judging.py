@@ -44,8 +44,7 @@ def template() -> PromptTemplate:
 
 
 @pytest.mark.parametrize(
-    ("method", "variant", "trigger"),
-    [("dragin", "paper", "rind"), ("flare", "paper", "probability")],
+    ("method", "variant", "trigger"), [("dragin", "paper", "rind"), ("flare", "paper", "probability")]
 )
 def test_scores_are_those_of_the_methods(
     lm: LanguageModel, pipeline: Pipeline, method: str, variant: str, trigger: str

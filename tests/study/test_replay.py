@@ -353,10 +353,7 @@ def test_the_view_says_what_changes_and_how_far_it_tells(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("name", "settings", "text"),
-    [
-        ("fl-rag", {"n": 2}, " ( ) Bo Ek."),
-        ("dragin", {"what": "last-sentence", "threshold": 0.0}, " ( Bo"),
-    ],
+    [("fl-rag", {"n": 2}, " ( ) Bo Ek."), ("dragin", {"what": "last-sentence", "threshold": 0.0}, " ( Bo")],
 )
 def test_a_query_without_a_word_is_not_sent_and_no_retrieval(name: str, settings: dict[str, Any], text: str) -> None:
     says = Say(text, entropy={"Bo": 1.0}, received={"Bo": 1.0})

@@ -35,7 +35,7 @@ def test_one_row_per_question_and_method(runs: dl.Runs) -> None:
     frame = runs.questions
     assert (runs.names, runs.datasets) == (("dragin", "flare"), ("mine",))
     assert list(frame["right"]) == [bool(em) for em in (*A, *B)]
-    assert frame.loc[0, ["qid", "method", "gold", "retrievals", "ended"]].tolist() == [
+    assert frame.loc[0, ["id", "method", "gold", "retrievals", "ended"]].tolist() == [
         "q0", "dragin", "Bo", 0, "answered",
     ]  # fmt: skip
     assert set(frame.columns) >= {"em", "f1", "tokens", "seconds", "readable", "cause", "why", "type"}
@@ -100,7 +100,7 @@ def test_the_table_counts_what_could_not_be_read(tmp_path: Path) -> None:
         change_line(folder, at, readable=True)
     runs = dl.Runs.load(tmp_path)
     assert runs.table().rows[0].cells[-1].setting == "1 of 4"
-    assert runs.where("method == 'dragin' and not readable").outcomes["qid"].tolist() == ["q1"]
+    assert runs.where("method == 'dragin' and not readable").outcomes["id"].tolist() == ["q1"]
     assert runs.questions.loc[1, "cause"] == "no readable answer"
 
 
@@ -141,7 +141,7 @@ def test_questions_chosen_by_their_answers_are_not_tested(runs: dl.Runs, said: s
 
 
 def test_questions_chosen_by_something_else_are_tested(runs: dl.Runs, tmp_path: Path) -> None:
-    for said in ("qid != 'q0'", "question == 'right' or tokens > 0", "retrievals > 0"):
+    for said in ("id != 'q0'", "question == 'right' or tokens > 0", "retrievals > 0"):
         found = runs.where(said).tests("flare")
         assert found["measure"].tolist() == ["em", "f1"]
         assert f"only questions chosen by: {said}" in found.attrs["notes"]
@@ -154,19 +154,19 @@ def test_questions_chosen_by_something_else_are_tested(runs: dl.Runs, tmp_path: 
 
 
 def test_where_takes_an_expression_over_the_questions_and_refuses_nonsense(runs: dl.Runs) -> None:
-    for said, qids in (
+    for said, ids in (
         ("retrievals > 1 and method == 'flare'", {"q2"}),
         ("method == 'dragin' and cause == 'no readable answer'", {"q1"}),
         ("tokens > 42", {"q3"}),
     ):
-        assert set(runs.where(said).outcomes["qid"]) == qids
+        assert set(runs.where(said).outcomes["id"]) == ids
     lost = runs.where("method == 'dragin' and not right").where("method == 'flare' and right")
-    assert set(lost.outcomes["qid"]) == {"q1"}
+    assert set(lost.outcomes["id"]) == {"q1"}
     assert lost.table().rows[0].cells[1].ours is not None
     for said, why in (
         ("retreivals > 2", "column 'retreivals' does not exist; did you mean 'retrievals'"),
         ("em < < 1", "cannot be read"),
-        ("qid", "cannot be read"),
+        ("id", "cannot be read"),
         ("right = 1", "cannot be read"),
         ("(" * 500 + "right" + ")" * 500, "cannot be read"),
         ("ended == 'error'", "no question matches"),
@@ -222,7 +222,7 @@ def test_a_data_set_is_known_by_its_questions(tmp_path: Path) -> None:
     assert runs.datasets == ("mine",)
     assert set(runs.tests("wo-rag")["n"]) == {2}
     assert "4 of 6 questions are not in all methods" in str(runs.table())
-    assert dl.Runs.load(tmp_path).table(on="all").rows[0].cells[0].setting == "4"
+    assert dl.Runs.load(tmp_path).table(on="all").rows[0].cells[0].setting == 4
     write("sr-rag", "mine", "3" * 64, "wxyz")
     assert dl.Runs.load(tmp_path).datasets == ("mine (111111)", "mine (333333)")
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from run_folders import write_run
 
+import dragin_lab as dl
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import bootstrap, proportion
 from dragin_lab.study.paper_tables import table
@@ -41,6 +42,7 @@ def test_a_cell_holds_the_papers_value_ours_and_its_interval(tmp_path: Path) -> 
     assert em.ours == proportion(RIGHT)
     assert f1.ours == bootstrap([(value + 1) / 2 for value in RIGHT])
     assert made.filled == 6  # EM and F1 beside three models
+    assert str(dl.Runs.load(tmp_path).table(paper=2)) == str(made)
 
 
 def test_every_benchmark_and_measure_has_its_column(tmp_path: Path) -> None:

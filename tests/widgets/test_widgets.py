@@ -9,8 +9,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from answering import DRAGIN as ANSWERED
-from answering import answer
 from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
@@ -356,23 +354,3 @@ def test_what_cannot_be_asked_or_fails_is_said_in_place() -> None:
     assert 'role="alert"' in control.status.value
     with pytest.raises(SettingError):
         lab.explore("Who?", "dragin", nonsense=1)
-
-
-# -- browse -----------------------------------------------------------------------------------------------
-
-
-def test_a_row_shows_its_answer_beside_another_methods(tmp_path: Path) -> None:
-    for name, how in (("dragin", ANSWERED), ("wo-rag", method("wo-rag", variant="paper"))):
-        answer(tmp_path / name, 3, how=how)
-    control = dl.browse(tmp_path)
-    assert set(control.rows["method"]) == {"dragin", "wo-rag"}
-    control.table.index = 0
-    row = control.rows.iloc[0]
-    assert f"<b>{row['method']}</b>: {row['answer']}" in control.page.value
-    control.beside.value = "(nothing)"
-    assert control.page.value.count("<b>wo-rag</b>") == (row["method"] == "wo-rag")
-    control.search.value = "WO-RAG"
-    assert {control.rows.loc[value, "method"] for _, value in control.table.options} == {"wo-rag"}
-    assert control.found.value.startswith(f"{len(control.table.options)} of {len(control.rows)} answers")
-    control.search.value, control.order.value = "", "tokens"
-    assert [control.rows.loc[value, "tokens"] for _, value in control.table.options] == sorted(control.rows["tokens"])

@@ -34,6 +34,15 @@ MODELS = {
 }
 
 
+#: The columns of the files that label a row.
+LABELS = ("llm", "method", "threshold", "dataset", "retriever", "part", "setting", "hyperparameter")
+#: The tables about results. The others are about settings.
+RESULTS = range(2, 8)
+SHORT = {"2wikimultihopqa": "2WMQA", "hotpotqa": "HQA", "strategyqa": "SQA", "iirc": "IIRC"}
+#: The data set of Tables 4 to 6, and the model of Tables 5 and 7. The paper names no data set for Table 6 (README.md).
+ON, ALONE = {4: "iirc", 5: "hotpotqa", 6: "hotpotqa"}, "llama2-13b-chat"
+
+
 def rows(number: int) -> list[dict[str, str]]:
     """The rows of a table, column -> cell as printed; ``best`` and ``note`` are ours (README.md).
 
@@ -45,13 +54,28 @@ def rows(number: int) -> list[dict[str, str]]:
     return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("# ")))
 
 
-def load(number: int) -> pd.DataFrame:
-    """A table as a DataFrame: columns of numbers as float64, all others as text. Errors as ``rows``."""
+def values(number: int | None = None) -> pd.DataFrame:
+    """Every value of a table, or of all (pandas.DataFrame), a row each, in the order of the paper. Errors as ``rows``.
+
+    table, row (its number in the table), ``LABELS`` as printed ("" where the table has none), model, on (data set),
+    metric (as the file names it), printed, value (float64, missing for a text), best, note, source.
+    """
     import pandas as pd
 
-    frame = pd.DataFrame(rows(number))
-    for name in frame.columns:
-        numbers = pd.to_numeric(frame[name], errors="coerce")
-        if numbers.notna().all():
-            frame[name] = numbers.astype("float64")
-    return frame
+    long = {short: name for name, short in SHORT.items()}
+    found = []
+    for table in TITLES if number is None else [number]:
+        for place, row in enumerate(rows(table)):
+            labels = {name: row.get(name, "") for name in LABELS}
+            model = MODELS.get(labels["llm"], ALONE if table in RESULTS else "")
+            own = {"table": table, "row": place} | labels | {"model": model, "note": row["note"]}
+            for name in [name for name in row if name not in (*LABELS, "best", "note")]:
+                on, _, metric = name.rpartition(".")
+                if table == 3:
+                    on, metric = name, "tokens" if labels["method"] == "Avg. Tokens" else "num"
+                on = on or long.get(labels["dataset"], ON.get(table, ""))
+                best = name in row.get("best", "").split()
+                cell = {"on": on, "metric": metric, "printed": row[name], "best": best}
+                found.append(own | cell | {"source": f"Table {table} of DRAGIN, ACL 2024"})
+    frame = pd.DataFrame(found)
+    return frame.assign(value=pd.to_numeric(frame["printed"], errors="coerce"))
