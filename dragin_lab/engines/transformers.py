@@ -24,7 +24,8 @@ from dragin_lab.engines import sources
 from dragin_lab.engines.check import Check, apply_checks, run_checks
 from dragin_lab.engines.engine import Engine, OnToken, restoring
 from dragin_lab.engines.generating import read_prefix, score_texts, write_texts
-from dragin_lab.engines.gguf import convert_gguf, find_gguf
+from dragin_lab.engines.gguf import convert_gguf
+from dragin_lab.engines.names import find_gguf, find_source
 from dragin_lab.engines.prefixes import PARTS, Prefixes, batch_obstacle, find_ends, is_shareable
 from dragin_lab.engines.probe import Probed, probe_ids, reduce_logits, write_probe
 from dragin_lab.engines.tap import attach_tap, choose_layer, describe_layer
@@ -154,7 +155,7 @@ class LanguageModel(Engine):
         file, digest = find_gguf(source), ""
         if file is not None:
             source, digest = convert_gguf(file, asked)
-        name, folder = sources.find_source(source)
+        name, folder = find_source(source)
         model, tokenizer = sources.load_pair(name, asked, where, given)
         loaded = cls(
             model,
