@@ -143,7 +143,8 @@ class _Recorder(StoppingCriteria):
         for i, (one, start) in enumerate(zip(self.beside, self.starts, strict=True)):
             if one.complete:
                 continue
-            token, *values, processed, state, mean, kept = (None if part is None else part[i] for part in sent)
+            own: list[Any] = [None if part is None else part[i] for part in sent]
+            token, *values, processed, state, mean, kept = own
             one.forwards += 1
             if mean is not None:
                 one.add_row(mean[start:], kept[:, start:] if one.request.attention else None)

@@ -26,7 +26,7 @@ from dragin_lab.engines.engine import Engine, OnToken, restoring
 from dragin_lab.engines.generating import read_prefix, score_texts, write_texts
 from dragin_lab.engines.gguf import convert_gguf
 from dragin_lab.engines.names import find_gguf, find_source
-from dragin_lab.engines.prefixes import PARTS, Prefixes, batch_obstacle, find_ends, is_shareable
+from dragin_lab.engines.prefixes import PARTS, SHARE, Prefixes, batch_obstacle, find_ends, is_shareable
 from dragin_lab.engines.probe import Probed, probe_ids, reduce_logits, write_probe
 from dragin_lab.engines.tap import attach_tap, choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
@@ -99,7 +99,7 @@ class LanguageModel(Engine):
         self.tap = attach_tap(self.model, layer, heads)
         self.layer, self.has_attention, self.no_attention = self.tap.layer, not self.tap.why, self.tap.why
         self.layer_chosen = None if self.layer is None else describe_layer(config, self.layer)
-        self.prefixes = Prefixes()
+        self.prefixes = Prefixes(device=self.device)
         cached = not {"past_key_values", "cache"}.isdisjoint(inspect.signature(self.model.forward).parameters)
         self.shareable = cached and is_shareable(config)
         self.parts = PARTS if self.shareable else ()
@@ -365,6 +365,7 @@ class LanguageModel(Engine):
             "layer_chosen": self.layer_chosen,
             "heads": self.tap.heads,
             "prefix_reuse": ", ".join(self.parts) or "none",
+            "prefix_memory": SHARE if self.parts else "none",
             "decoding": "sample" if self.sample else "greedy",
             "generation_config": self.model.generation_config.to_diff_dict(),
             "torch": torch.__version__,
