@@ -23,7 +23,7 @@ import dragin_lab as dl
 
 SHAPE = {"layers": 32, "heads": 32, "hidden": 4096, "ffn": 11008}
 TINY = {"layers": 2, "heads": 4, "hidden": 64, "ffn": 96}
-NEVER, BESIDE = 1e9, 16
+NEVER, BESIDE, PROMPT = 1e9, 16, 800
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
         "wo-rag": dl.method("wo-rag", variant="paper", max_new_tokens=args.tokens),
         "dragin": dl.method("dragin", variant="paper", max_new_tokens=args.tokens, threshold=NEVER),
     }
-    questions = [f"{words(40)} w{number}" for number in range(3, 3 + BESIDE)]
+    questions = [f"{words(PROMPT)} w{number}" for number in range(3, 3 + BESIDE)]
     ids = lab.ask(questions[0], methods["wo-rag"]).continuations[0].prompt_ids.tolist()
 
     def ask(method: str, n: int) -> int:
@@ -58,9 +58,9 @@ def main() -> None:
     }
     found = interleaved(ways, args.rounds, before=lm.prefixes.clear)
     each = {way: statistics.median(took) for way, took in found.seconds.items()}
-    over = {way: found.over(way).get("generate", 1.0) for way in ways}
     for way, tokens in found.made.items():
-        say(what=way, seconds=each[way], prompt=len(ids), tokens=tokens, over_generate=over[way])
+        over = found.over(way).get("generate", 1.0) * args.tokens / (tokens or args.tokens)
+        say(what=way, seconds=each[way], prompt=len(ids), tokens=tokens, over_generate_a_token=over)
     if not args.tiny:
         say(what="memory", peak_GiB=torch.cuda.max_memory_allocated() / 2**30, device=torch.cuda.get_device_name())
 
