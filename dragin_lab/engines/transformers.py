@@ -104,8 +104,7 @@ class LanguageModel(Engine):
         self.shareable = cached and is_shareable(config)
         self.parts = PARTS if self.shareable else ()
         self.no_batch = batch_obstacle(config) if cached else "it has no key-value cache"
-        self._files, self._hash = list(files), ""
-        self._stamp = ""
+        self._files, self._hash, self._stamp = list(files), "", ""
         self._met: list[tuple[str, np.ndarray, str]] = []  # what it has been: stamps, probes and hashes of weights
         if check:
             apply_checks(self, self.check())
@@ -274,8 +273,7 @@ class LanguageModel(Engine):
             return np.zeros((count if self.tap.heads is None else len(self.tap.heads), 0, 0), np.float32)
         self.refuse_overrun(len(ids), 0)
         with self.in_use():
-            attention = self.tap.read_map(torch.tensor([list(ids)], device=self.device))
-        return attention[0].cpu().numpy()  # (h, n, n)
+            return self.tap.read_map(torch.tensor([list(ids)], device=self.device))[0].cpu().numpy()  # (h, n, n)
 
     def force(self, request: Write) -> Draft:
         """As ``Engine.force``, by one forward over prompt and text."""
