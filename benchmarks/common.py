@@ -147,8 +147,10 @@ def child(script: str, *arguments: object) -> dict[str, Any]:
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
-def random_llama(*, layers: int, heads: int, hidden: int, ffn: int, vocab: int = 32_000) -> Any:
-    """A ``LanguageModel`` of that shape with random weights, and a tokenizer of as many words."""
+def random_llama(
+    *, layers: int, heads: int, hidden: int, ffn: int, vocab: int = 32_000, device: str = "cpu", dtype: Any = None
+) -> Any:
+    """A ``LanguageModel`` of that shape with random weights, made on its device, and a tokenizer of as many words."""
     import torch
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -169,7 +171,8 @@ def random_llama(*, layers: int, heads: int, hidden: int, ffn: int, vocab: int =
         pad_token_id=0,
     )
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.device(device):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype or torch.float32).eval()
     words = ["<unk>", *(f"w{i}" for i in range(1, vocab))]
     raw = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

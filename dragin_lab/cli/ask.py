@@ -45,12 +45,12 @@ def ask(question: str, gold: tuple[str, ...], save: str | None, html: str | None
 
     On a terminal the tokens appear as they are written. Ctrl-C ends it; what was done by then is shown and saved.
     """
+    check_parts(options)
     methods, _ = build_methods(options["names"], options["given"])
     if len(methods) > 1:
         labels = ", ".join(method.label for method in methods)
         raise click.UsageError(f"{labels}: this command takes one method with one value of each setting")
     check_writable(save, html)
-    check_parts(options)
     asked = check_question(question, gold or None)
     lab = open_lab(options, exemplars=options["exemplars"])
     events = lab.stream(asked, methods[0])

@@ -22,6 +22,7 @@ from dragin_lab.catalog.by_name import merge_settings, tables
 from dragin_lab.checks import choice, is_embedded, number
 from dragin_lab.core.budget import NEVER
 from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
+from dragin_lab.engines.names import check_name
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
@@ -250,12 +251,16 @@ def pick_settings(given: Given, names: Sequence[str]) -> dict[str, Any]:
 
 
 def check_parts(options: dict[str, Any]) -> None:
-    """Refuse a model, passages (by the first one) or a retriever that cannot be, before any of them is loaded."""
-    if options["retriever"] is not None:
-        read_spec(options["retriever"])
+    """Refuse a method, model, passages (by the first one) or a retriever that cannot be, before torch is imported."""
+    for name in options["names"]:
+        choice("method", name, METHODS)
+    encoder = None if options["retriever"] is None else read_spec(options["retriever"])[1]
+    if options.get("ray") not in (None, "local"):  # the workers' machines have models and passages
+        return
+    for model in (options["model"], encoder or None, *options["given"].get("tokenizer", ())):
+        check_name(model)
     source, fields_given = options["corpus"], options["corpus_fields"]
-    here = options.get("ray") in (None, "local")  # elsewhere the workers' machines have the passages
-    if is_embedded(source) or not here or source.startswith("hub:"):
+    if is_embedded(source) or source.startswith("hub:"):
         return
     if is_stored(as_path(source)):
         dl.Corpus.load(source, fields=fields_given)

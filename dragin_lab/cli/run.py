@@ -88,22 +88,27 @@ def run(preset: str | None, **options: Any) -> None:
 @method_options
 @benchmark_options
 @click.option("--output", default="runs/sweep", panel="Run", help="Folder of the run directories.")
-def sweep(names: tuple[str, ...], given: Given, **options: Any) -> None:
+def sweep(**options: Any) -> None:
     """Run methods over several values of one setting between commas, such as --set threshold=1.0,1.2,1.4.
 
     It is 'dragin-lab run', with a check that exactly one setting has several values. Where no value is given, one
     method goes over thresholds from 0.4 to 2 times its own.
     """
-    methods, swept = build_methods(names, given, budget=any_threshold)
-    theta = methods[0].threshold
-    if not (swept or "threshold" in given or theta is None) and len(methods) == 1:
-        values = tuple(round(factor * theta, 6) for factor in SWEPT)
-        given = {**given, "threshold": values}
-        methods, swept = build_methods(names, given)
-    if len(swept) != 1:
-        named = f"{', '.join(sorted(swept))} have" if swept else "none has"
-        raise click.UsageError(f"a sweep goes over one setting, and {named} several values; give --set KEY=VALUE,VALUE")
-    execute_runs(lambda _, budget: build_methods(names, given, budget=budget)[0], options | {"given": given})
+
+    def methods_for(asked: Benchmark, budget: Budget | None) -> list[Method]:
+        names, given = options["names"], options["given"]
+        methods, swept = build_methods(names, given, budget=budget)
+        theta = methods[0].threshold
+        if not (swept or "threshold" in given or theta is None) and len(methods) == 1:
+            values = tuple(round(factor * theta, 6) for factor in SWEPT)
+            methods, swept = build_methods(names, {**given, "threshold": values})
+        if len(swept) != 1:
+            named = f"{', '.join(sorted(swept))} have" if swept else "none has"
+            several = f"a sweep goes over one setting, and {named} several values"
+            raise click.UsageError(f"{several}; give --set KEY=VALUE,VALUE")
+        return methods
+
+    execute_runs(methods_for, options)
 
 
 @click.command(short_help="Compare the papers' methods on embedded questions.")

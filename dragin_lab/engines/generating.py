@@ -9,6 +9,7 @@ model gets no hook: ``generate`` runs on a view of it.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -46,6 +47,8 @@ _WARPERS: dict[
     "eta_cutoff": (tf.EtaLogitsWarper, 0.0),
 }
 _TOP_K = 50  # ``generate``'s own default
+#: Settings that bring no processor of ``generate``'s own, beside those above.
+_QUIET = {"bos_token_id", "decoder_start_token_id", "max_new_tokens", "transformers_version", "_from_model_config"}
 
 
 def list_warpers(config: Any) -> list[LogitsProcessor]:
@@ -64,13 +67,14 @@ class _TokenChooser(LogitsProcessor):
         self.warpers = list_warpers(config) if lm.sample else []
         self.least = config.min_new_tokens or 0
         self.plain = not (lm.sample or self.least or any(one.request.bias or one.request.prefix for one in beside))
-        self.processed = torch.empty(0)  # (B, 1) entropies after processors, of this step; NaN where nothing changed
+        # Looked up before the draft, as comparing scores would wait for the device at each token.
+        self.processes = bool(self.warpers or config.to_diff_dict().keys() - _FIXED.keys() - _WARPERS.keys() - _QUIET)
+        self.processed: Tensor | None = None  # (B,) entropies after processors, of this step; NaN where they are raw
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        changed = bool(self.warpers) or not torch.equal(scores, self.recorder.logits.to(scores))
-        self.processed = torch.full_like(scores[:, :1], torch.nan)
-        if not changed and self.plain:
+        if self.plain and not self.processes:
             return scores
+        kept = None if self.warpers else (scores == self.recorder.logits.to(scores)).all(-1)  # (B,)
         scores = scores.clone()
         for i, one in enumerate(self.beside):
             for ids, value in one.biases(len(one.ids)):
@@ -79,14 +83,31 @@ class _TokenChooser(LogitsProcessor):
                 scores[i, list(self.lm.eos)] = -torch.inf
         for warper in self.warpers:
             scores = warper(input_ids, scores)
-        if changed:
+        if self.processes:
             logs = scores.log_softmax(-1)
-            self.processed = entropy(logs.exp(), logs)[:, None]
+            self.processed = entropy(logs.exp(), logs)
+            self.processed = self.processed if kept is None else self.processed.masked_fill(kept, torch.nan)
         for i, one in enumerate(self.beside):
             if (token := one.choose(scores[i])) is not None:
                 scores[i] = -torch.inf
                 scores[i, token] = 0.0
         return scores
+
+
+class _Ended(Tensor):
+    """Whether all drafts have ended, also known here: ``generate``'s own question for it then waits for no device."""
+
+    known: bool
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        known = any(one.known for one in args if isinstance(one, _Ended))
+        if func is Tensor.__bool__:
+            return known
+        made = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(made, _Ended):
+            made.known = known
+        return made
 
 
 class _Recorder(StoppingCriteria):
@@ -114,30 +135,47 @@ class _Recorder(StoppingCriteria):
             output.hidden_states = None
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
-        k, tokens = self.lm.alternatives, input_ids[:, -1].to(self.logits.device)  # (B,)
-        parts = [tokens, *measure_logits(self.logits, tokens, k), self.chooser.processed]
-        parts += [] if self.rows is None else [self.rows.mean(1)]
-        # In one transfer, since each waits for the device; ids are exact below 2**24.
-        columns = [part.to(self.logits.device, torch.float32).reshape(len(tokens), -1) for part in parts]
-        table = torch.cat(columns, 1).cpu().numpy()  # (B, 2 k + 4 + keys)
-        wanted = self.rows is not None and any(one.request.attention for one in self.beside)
-        heads: Any = self.rows.half().cpu().numpy() if wanted and self.rows is not None else None
-        states = None if self.states is None else self.states.float().cpu().numpy()
-        for i, (one, start, row) in enumerate(zip(self.beside, self.starts, table, strict=True)):
+        tokens, rows = input_ids[:, -1].to(self.logits.device), self.rows  # (B,), (B, h, keys)
+        measured = measure_logits(self.logits, tokens, self.lm.alternatives)
+        heads = rows if any(one.request.attention for one in self.beside) else None
+        means = None if rows is None else rows.mean(1)
+        sent = fetch([tokens, *measured, self.chooser.processed, self.states, means], heads)
+        for i, (one, start) in enumerate(zip(self.beside, self.starts, strict=True)):
             if one.complete:
                 continue
+            own: list[Any] = [None if part is None else part[i] for part in sent]
+            token, *values, processed, state, mean, kept = own
             one.forwards += 1
-            if self.rows is not None:
-                one.add_row(row[2 * k + 4 + start :], heads[i, :, start:] if one.request.attention else None)
+            if mean is not None:
+                one.add_row(mean[start:], kept[:, start:] if one.request.attention else None)
             if not one.stopped:
-                state = None if states is None else states[i]
                 try:
-                    measured = row[1], row[2], row[3 : k + 3], row[k + 3 : 2 * k + 3]
-                    one.add_token(int(row[0]), measured, row[2 * k + 3], state)
+                    one.add_token(int(token), values, np.nan if processed is None else processed, state)
                 except Exception as error:  # noqa: BLE001 - ends this draft alone
                     one.error = error
-        done = [one.complete for one in self.beside]
-        return torch.tensor([True] * len(done) if sum(done) >= self.enough else done, device=input_ids.device)
+        ended: Any = torch.zeros_like(input_ids[:, -1], dtype=torch.bool)
+        ended = ended.as_subclass(_Ended)
+        ended.known = sum(one.complete for one in self.beside) >= self.enough
+        return ended
+
+
+def fetch(parts: Sequence[Tensor | None], heads: Tensor | None) -> list[Any]:
+    """Parts as float32 arrays and ``heads`` as float16, in one transfer, since each waits for the device.
+
+    Ids are exact below 2**24.
+    """
+    shapes = [None if part is None else tuple(part.shape) for part in (*parts, heads)]
+    groups = [[part.float() for part in parts if part is not None], [] if heads is None else [heads.half()]]
+    device = groups[0][0].device  # the tapped layer may lie on another one
+    bits = [torch.cat([part.to(device).flatten() for part in group]).view(torch.uint8) for group in groups if group]
+    sent = torch.cat(bits).cpu().numpy()
+    sizes = [0 if shape is None else 4 * math.prod(shape) for shape in shapes[:-1]]
+    pieces = np.split(sent, np.cumsum(sizes))
+    kinds = [np.float32] * len(sizes) + [np.float16]
+    return [
+        None if shape is None else piece.view(kind).reshape(shape)
+        for shape, piece, kind in zip(shapes, pieces, kinds, strict=True)
+    ]
 
 
 @cache

@@ -8,8 +8,6 @@ is not mistaken for the old.
 from __future__ import annotations
 
 import hashlib
-import os
-import re
 import shutil
 import struct
 import sys
@@ -33,37 +31,10 @@ from dragin_lab.engines.sources import (
     silence_library,
 )
 from dragin_lab.errors import ModelError
-from dragin_lab.files import as_path, user_cache
+from dragin_lab.files import user_cache
 from dragin_lab.text import printable
 
-_MAGIC = b"GGUF"
 _BEGINNING = 2**25  # bytes of a file that hold its vocabulary
-_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
-
-
-def find_gguf(source: str | os.PathLike[str]) -> Path | None:
-    """The GGUF file that a path names, or the only one in a folder without ``config.json``; None for anything else.
-
-    Raises ``ModelError`` for a ``.gguf`` file that is missing or is none, for one part of a split model, and for a
-    folder with several.
-    """
-    path = as_path(source, ModelError)
-    if path.is_dir():
-        files = [] if (path / "config.json").is_file() else sorted(path.glob("*.gguf"))
-        if len(files) > 1:
-            names = ", ".join(file.name for file in files)
-            raise ModelError(f"{path} holds {len(files)} GGUF files ({names}); give the path of one of them")
-        path = files[0] if files else path
-    if path.suffix.lower() != ".gguf":
-        return None
-    if not path.is_file():
-        raise ModelError(f"no file {str(source)!r}; give the path of a GGUF file")
-    if _PART.search(path.name):
-        raise ModelError(f"{path} is one part of a model; join its parts with llama-gguf-split --merge")
-    with path.open("rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
-            raise ModelError(f"{path} is not a GGUF file: it does not begin with GGUF; fetch it again")
-    return path
 
 
 def convert_gguf(file: Path, dtype: torch.dtype) -> tuple[Path, str]:

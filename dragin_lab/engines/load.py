@@ -13,9 +13,10 @@ from transformers import AutoConfig, BitsAndBytesConfig
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.checks import choice, is_embedded, shown
-from dragin_lab.engines.gguf import convert_tokenizer, find_gguf
+from dragin_lab.engines.gguf import convert_tokenizer
 from dragin_lab.engines.llama import LlamaModel
 from dragin_lab.engines.llama_context import load_bindings
+from dragin_lab.engines.names import find_gguf
 from dragin_lab.engines.requests import ModelServer
 from dragin_lab.engines.server_model import ServerModel
 from dragin_lab.engines.sources import choose_device, load_tokenizer, silence_library

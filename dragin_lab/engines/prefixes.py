@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from dragin_lab.trace.trace import Prompt
 
-LIMIT = 2 * 2**30  # bytes of all that is kept
+SHARE = "half of the free memory"  # for all that is kept, as provenance says
+_UNKNOWN = 4 * 2**30  # bytes that count as free where the system does not say
+_MEMORY = Path("/proc/meminfo")
 PARTS = ("exemplars", "passages")  # named spans of a prompt, after which its cache is kept
 
 
@@ -77,14 +80,26 @@ def list_layers(cache: Any) -> dict[int, tuple[Tensor, Tensor]]:
     return {i: (layer.keys, layer.values) for i, layer in enumerate(cache.layers) if layer.keys is not None}
 
 
-class Prefixes:
-    """The caches of beginnings of prompts, at most ``limit`` bytes; the least recently used is dropped first.
+def free_memory(device: torch.device) -> int:
+    """Bytes that a device has free, with what torch holds and does not use; on a CPU those Linux calls available."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + unused)
+    if not _MEMORY.is_file():
+        return _UNKNOWN
+    lines = dict(line.split(":") for line in _MEMORY.read_text(encoding="utf-8").splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024
 
-    The latest stays even if it alone takes more. Hold the model's lock while using it.
+
+class Prefixes:
+    """The caches of beginnings of prompts; the least recently used is dropped first.
+
+    They take at most ``limit`` bytes; without one, half of what is free on ``device`` and of what they have. The latest
+    stays even if it alone takes more. Hold the model's lock while using it.
     """
 
-    def __init__(self, limit: int = LIMIT) -> None:
-        self.limit = limit
+    def __init__(self, limit: int | None = None, device: Any = "cpu") -> None:
+        self.limit, self.device = limit, torch.device(device)
         self._caches: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
@@ -106,7 +121,9 @@ class Prefixes:
         """Keep the cache of these ids."""
         self._caches[tuple(ids)] = cache
         self._caches.move_to_end(tuple(ids))
-        while len(self) > 1 and self.nbytes > self.limit:
+        taken = self.nbytes
+        limit = (free_memory(self.device) + taken) // 2 if self.limit is None else self.limit
+        while len(self) > 1 and self.nbytes > limit:
             self._caches.popitem(last=False)
 
     def clear(self) -> None:

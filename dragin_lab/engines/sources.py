@@ -5,17 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import socket
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import torch
-from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
@@ -29,9 +25,9 @@ from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
 from dragin_lab.checks import shown
+from dragin_lab.engines.names import find_source, refuse_adapter, refuse_unreachable
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import ModelError
-from dragin_lab.files import as_path
 
 #: What transformers raises for unsuitable files.
 LOADING = (
@@ -61,16 +57,6 @@ def choose_device(device: str | None) -> torch.device:
 # -- loading ----------------------------------------------------------------------------------------------------------
 
 
-def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
-    """A path or hub id, and the folder where it is one. Raises ``ModelError`` for a path of something else."""
-    path, name = as_path(source, ModelError), str(source)
-    if path.is_dir():
-        return str(path), path
-    if path.exists() or name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name:
-        raise ModelError(f"no folder {name!r}; give the folder of a saved model, a GGUF file, or a Hugging Face id")
-    return name, None
-
-
 def load_pair(name: str, dtype: torch.dtype, device: torch.device, given: Mapping[str, Any]) -> tuple[Any, HFTokenizer]:
     """Model (in eval mode, on its device unless a ``device_map`` or quantization places it) and tokenizer of a source.
 
@@ -90,36 +76,6 @@ def load_pair(name: str, dtype: torch.dtype, device: torch.device, given: Mappin
         model = load_weights(AutoModelForCausalLM, name, **{"dtype": dtype, "config": config, **given})
     placed = {"device_map", "quantization_config"} & given.keys()
     return (model if placed else model.to(device)).eval(), HFTokenizer(tokenizer)
-
-
-def refuse_unreachable(name: str) -> None:
-    """Raise ``ModelError`` for a Hub id that is not here while the Hub does not answer: it would be tried for long."""
-    if constants.HF_HUB_OFFLINE or getproxies() or isinstance(try_to_load_from_cache(name, "config.json"), str):
-        return
-    address, answered = urlsplit(constants.ENDPOINT), threading.Event()
-
-    def knock() -> None:
-        with suppress(OSError):
-            socket.create_connection((address.hostname or "", address.port or 443), timeout=3.0).close()
-            answered.set()
-
-    knocking = threading.Thread(target=knock, daemon=True)  # looking a name up knows no timeout
-    knocking.start()
-    knocking.join(3.0)
-    if not answered.is_set():
-        raise ModelError(
-            f"{name!r} is no folder here and not in the local cache, and {address.hostname} does not answer; check the "
-            "name, or fetch the model where there is a network"
-        )
-
-
-def refuse_adapter(name: str) -> None:
-    """Raise ``ModelError`` for a folder with an adapter (peft), which holds no model."""
-    if Path(name, "adapter_config.json").is_file():
-        raise ModelError(
-            f"{name} holds an adapter (peft), not a model; load both with peft, and give what merge_and_unload() "
-            "returns, or the folder that it is saved in"
-        )
 
 
 def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:

@@ -24,8 +24,9 @@ from dragin_lab.engines import sources
 from dragin_lab.engines.check import Check, apply_checks, run_checks
 from dragin_lab.engines.engine import Engine, OnToken, restoring
 from dragin_lab.engines.generating import read_prefix, score_texts, write_texts
-from dragin_lab.engines.gguf import convert_gguf, find_gguf
-from dragin_lab.engines.prefixes import PARTS, Prefixes, batch_obstacle, find_ends, is_shareable
+from dragin_lab.engines.gguf import convert_gguf
+from dragin_lab.engines.names import find_gguf, find_source
+from dragin_lab.engines.prefixes import PARTS, SHARE, Prefixes, batch_obstacle, find_ends, is_shareable
 from dragin_lab.engines.probe import Probed, probe_ids, reduce_logits, write_probe
 from dragin_lab.engines.tap import attach_tap, choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
@@ -98,13 +99,12 @@ class LanguageModel(Engine):
         self.tap = attach_tap(self.model, layer, heads)
         self.layer, self.has_attention, self.no_attention = self.tap.layer, not self.tap.why, self.tap.why
         self.layer_chosen = None if self.layer is None else describe_layer(config, self.layer)
-        self.prefixes = Prefixes()
+        self.prefixes = Prefixes(device=self.device)
         cached = not {"past_key_values", "cache"}.isdisjoint(inspect.signature(self.model.forward).parameters)
         self.shareable = cached and is_shareable(config)
         self.parts = PARTS if self.shareable else ()
         self.no_batch = batch_obstacle(config) if cached else "it has no key-value cache"
-        self._files, self._hash = list(files), ""
-        self._stamp = ""
+        self._files, self._hash, self._stamp = list(files), "", ""
         self._met: list[tuple[str, np.ndarray, str]] = []  # what it has been: stamps, probes and hashes of weights
         if check:
             apply_checks(self, self.check())
@@ -154,7 +154,7 @@ class LanguageModel(Engine):
         file, digest = find_gguf(source), ""
         if file is not None:
             source, digest = convert_gguf(file, asked)
-        name, folder = sources.find_source(source)
+        name, folder = find_source(source)
         model, tokenizer = sources.load_pair(name, asked, where, given)
         loaded = cls(
             model,
@@ -273,8 +273,7 @@ class LanguageModel(Engine):
             return np.zeros((count if self.tap.heads is None else len(self.tap.heads), 0, 0), np.float32)
         self.refuse_overrun(len(ids), 0)
         with self.in_use():
-            attention = self.tap.read_map(torch.tensor([list(ids)], device=self.device))
-        return attention[0].cpu().numpy()  # (h, n, n)
+            return self.tap.read_map(torch.tensor([list(ids)], device=self.device))[0].cpu().numpy()  # (h, n, n)
 
     def force(self, request: Write) -> Draft:
         """As ``Engine.force``, by one forward over prompt and text."""
@@ -364,6 +363,7 @@ class LanguageModel(Engine):
             "layer_chosen": self.layer_chosen,
             "heads": self.tap.heads,
             "prefix_reuse": ", ".join(self.parts) or "none",
+            "prefix_memory": SHARE if self.parts else "none",
             "decoding": "sample" if self.sample else "greedy",
             "generation_config": self.model.generation_config.to_diff_dict(),
             "torch": torch.__version__,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from functools import lru_cache
+from functools import cache
 
 from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
@@ -34,12 +34,6 @@ _EAST_ASIAN = re.compile(
     "[\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]|[\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f]+"
 )
-#: Combining marks: all have codes below 0x1f000 but variation selectors, which carry no text.
-_MARKS = {code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")}
-_RUNS = zip(
-    sorted(m for m in _MARKS if m - 1 not in _MARKS), sorted(m for m in _MARKS if m + 1 not in _MARKS), strict=True
-)
-_WORD = re.compile(rf"[^\W_]+(?:[{''.join(f'{chr(a)}-{chr(b)}' for a, b in _RUNS)}]+[^\W_]*)*")
 #: Spaces for what is no letter and no digit.
 _ASCII = {code: " " for code in range(128) if not chr(code).isalnum()}
 
@@ -54,12 +48,22 @@ ANALYZER = (
 )
 
 
+@cache
+def _words() -> re.Pattern[str]:
+    """Letters and digits with their combining marks."""
+    # All have codes below 0x1f000 but variation selectors, which carry no text.
+    marks = {code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")}
+    firsts, lasts = (sorted(m for m in marks if m + beside not in marks) for beside in (-1, 1))
+    runs = "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(firsts, lasts, strict=True))
+    return re.compile(rf"[^\W_]+(?:[{runs}]+[^\W_]*)*")
+
+
 def prepare_text(text: str) -> str:
     """The words of a text with spaces between them, without possessives and the plural of acronyms."""
     if not text.isascii():
         text = _EAST_ASIAN.sub(r" \g<0> ", fold_letters(text))
     text = _ACRONYMS.sub("", _POSSESSIVES.sub("", text))
-    return text.translate(_ASCII) if text.isascii() else " ".join(_WORD.findall(text))
+    return text.translate(_ASCII) if text.isascii() else " ".join(_words().findall(text))
 
 
 def terms(text: str) -> list[str]:
@@ -71,7 +75,7 @@ def terms(text: str) -> list[str]:
     return list(ANALYZER.analyze(prepare_text(text)))
 
 
-@lru_cache(maxsize=1)
+@cache
 def fingerprint() -> str:
     """SHA-256 (hex) of the name and of the terms that the installed libraries give for a text in many scripts."""
     return hashlib.sha256("\n".join([NAME, *terms(_SAMPLE)]).encode()).hexdigest()

@@ -6,9 +6,11 @@ tantivy rounds those above 40 terms to one byte, as Lucene does, so close scores
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -130,6 +132,7 @@ class Tantivy(_Lexical):
     """A ``Retriever`` over a built corpus's own index, mapped from disk; scores are tantivy's own, float32."""
 
     kind = library = "tantivy"
+    threads = os.cpu_count() or 1
 
     def __init__(self, corpus: Corpus) -> None:
         passages = instance("corpus", corpus, Corpus, _CORPUS).passages
@@ -139,6 +142,13 @@ class Tantivy(_Lexical):
             )
         self.corpus = corpus
         self._stored = passages
+
+    def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """``search`` for each query, at most ``threads`` at once: tantivy lets other threads of Python run."""
+        if min(len(queries), self.threads) < 2:
+            return super().search_many(queries, k)
+        with ThreadPoolExecutor(min(len(queries), self.threads)) as pool:
+            return list(pool.map(lambda query: self.search(query, k), queries))
 
     def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
         if not counts:

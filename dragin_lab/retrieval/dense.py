@@ -243,12 +243,12 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
 
     from dragin_lab.almanac import embedded_model_path
     from dragin_lab.engines import sources
-    from dragin_lab.engines.load import choose_device
+    from dragin_lab.engines.names import find_source, refuse_adapter
 
-    library, where = _import("sentence_transformers"), str(choose_device(device))
+    library, where = _import("sentence_transformers"), str(sources.choose_device(device))
     # The embedded model's hidden states make a poor encoder, which needs no download.
-    source, folder = sources.find_source(embedded_model_path() if model == EMBEDDED else model)
-    sources.refuse_adapter(source)
+    source, folder = find_source(embedded_model_path() if model == EMBEDDED else model)
+    refuse_adapter(source)
     name = EMBEDDED if model == EMBEDDED else folder.resolve().name if folder else source
     whole = sources.hub_has(source, "modules.json") if folder is None else (folder / "modules.json").is_file()
     try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from command import Command
+from command import Command, environment
 from ray_nodes import free_port
 
 from dragin_lab.cli import app
@@ -113,6 +115,17 @@ def test_wrong_usage_is_two_lines_and_status_2(command: Command, line: str, says
     if "--ray" in line:
         pytest.importorskip("ray")
     check_refused(command, line.replace("{port}", str(free_port())), says)
+
+
+def test_wrong_names_are_refused_without_torch() -> None:
+    ask, run = ("--model ./no", "--retriever dense:./no"), ("--method no", "--dataset no")
+    wrong = [f"ask W {names}" for names in ask] + [f"sweep {names}" for names in run]
+    listing = (
+        "import sys; from dragin_lab.cli import app;"
+        f"print({{app.status(line.split()) for line in {wrong}}}, 'torch' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", listing], env=environment(), capture_output=True, check=True)
+    assert ran.stdout.decode().split() == ["{2}", "False"]
 
 
 @pytest.mark.parametrize("password", ["s3cret", "s3c,ret", "s3c:ret", "s3c=ret", "s3c'ret", "s3c\\ret", "s3c ret"])

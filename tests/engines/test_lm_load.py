@@ -24,7 +24,7 @@ from tokenizers.processors import TemplateProcessing
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.engines import load, prefixes, sources, tap
+from dragin_lab.engines import load, names, prefixes, tap
 from dragin_lab.engines import transformers as engine
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.tap import choose_layer, describe_layer
@@ -302,9 +302,9 @@ def test_the_last_layer_is_the_last_that_sees_the_whole_text(kinds: list[str], s
 
 
 def test_a_name_that_is_nowhere_is_refused_at_once_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(sources.constants, "ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(sources, "getproxies", dict)
+    monkeypatch.setattr(names.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(names.constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(names, "getproxies", dict)
     for load_by_name in (LanguageModel.load, load.load_tokenizer):
         with pytest.raises(ModelError, match=r"'no/such-model' is no folder here .* 127\.0\.0\.1 does not answer"):
             load_by_name("no/such-model")

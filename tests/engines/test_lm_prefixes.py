@@ -8,6 +8,7 @@ import torch
 from transformers import DynamicCache
 
 from dragin_lab.core.episode import Write
+from dragin_lab.engines import prefixes
 from dragin_lab.engines.prefixes import Prefixes, find_ends
 from dragin_lab.trace.trace import Prompt
 
@@ -50,13 +51,15 @@ def test_the_least_recently_used_goes_and_what_others_begin_with_goes_last() -> 
     assert kept.find([1, 1, 2, 2, 5], (2, 4))[0] == 2
 
 
-def test_memory_is_bounded() -> None:
+@pytest.mark.parametrize("by_what_is_free", [False, True])
+def test_memory_is_bounded(by_what_is_free: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     each = Prefixes()
     each.keep([1] * 10, cache([1] * 10))
-    kept = Prefixes(limit=3 * each.nbytes)
+    kept, most = Prefixes(limit=None if by_what_is_free else 3 * each.nbytes), 3 * each.nbytes
+    monkeypatch.setattr(prefixes, "free_memory", lambda device: 2 * most - kept.nbytes)
     for i in range(20):
         kept.keep([i] * 10, cache([i] * 10))
-        assert kept.nbytes <= kept.limit
+        assert kept.nbytes <= most
     assert len(kept) == 3
     kept.keep([50] * 100, cache([50] * 100))  # more than allowed by itself: the next draft still goes on behind it
     assert len(kept) == 1

@@ -220,6 +220,8 @@ def test_equal_scores_are_in_corpus_order_however_many_there_are(tmp_path: Path)
     assert [p.id for p in tantivy.search("same", 5)] == ["best", "0", "1", "2", "3"]
     assert len(tantivy.search("same", 1000)) == 301
     assert tantivy.search("the of", 3) == tantivy.search("unheard", 3) == []
+    tantivy.threads = 2
+    assert tantivy.search_many(["same", "the", "same"], 5) == [tantivy.search("same", 5), [], tantivy.search("same", 5)]
 
 
 SCRIPTS = [
