@@ -27,6 +27,7 @@ from dragin_lab.views.facts import count, num, short
 NAMES = {"em": "exact match", "f1": "F1", "retrievals": "retrievals a question", "tokens": "tokens a question"}
 BINS = 32
 SHOWN = 0.98  # the share of the scores that a histogram shows; larger ones stand in the last bar
+POINTS = 120  # of a curve of many scores
 NOT_BOTH = "There are not both missing and known facts here, so there is nothing to tell apart."
 _PAPER = {"threshold": "value", "num": "retrievals", "#num": "retrievals"}  # what the paper's tables call our columns
 
@@ -262,6 +263,7 @@ def roc(
     for name in sorted(scores, key=lambda name: -areas[name]):
         values, look, label = scores[name], looks[name], theme.label(name)
         curve = np.array(roc_curve(labels, values, drop_intermediate=False))  # (3, n) alarms, recall, at which score
+        curve = curve[:, np.linspace(0, curve.shape[1] - 1, min(curve.shape[1], POINTS)).round().astype(int)]
         if set(np.unique(values)) <= {0.0, 1.0}:
             curve = curve[:, curve[2] == 1.0]
         mode = "lines" if curve.shape[1] > 1 else "markers"

@@ -37,7 +37,7 @@ class Browser(Control):
         means = ipw.HTML(show_part(runs.table()))
         self.table.add_class("dl-rows")
         controls = [means, row(self.search, self.order, self.found), self.table, self.beside]
-        super().__init__(controls, [self.page], lambda: self.rows)  # a plain table
+        super().__init__(controls, [self.page], lambda: self.rows[[*WIDTHS]])  # a plain table
         self.stop_button.layout.display = "none"  # no model runs here
         for one in (self.search, self.order):
             one.observe(lambda _: self.list_rows(), "value")
