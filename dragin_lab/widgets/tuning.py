@@ -287,7 +287,7 @@ def list_changes(outcomes: Sequence[Outcome], theta: float, rows: dict[int, str]
     marks = "<mark>◆ fires now</mark> <del>◆ fired before</del>"
     body = f"<p><b>θ {short(theta)}: {same}.</b> {marks}</p>" + sum_up(outcomes, table=False)
     return styled(
-        f'<div class="dl"><div class="head board">{body}<div class="wide">{table if parted else ""}</div></div></div>'
+        f'<div class="dl"><div class="head board">{body}<div class="wide" tabindex="0">{table if parted else ""}</div></div></div>'
     )
 
 
