@@ -62,6 +62,7 @@ def test_every_figure_has_a_picture_and_nothing_is_of_one_run_or_machine(path: P
     assert not [one for one in outputs if one.output_type == "error" or one.get("name") == "stderr"]
     datas = [one.data for one in outputs if "data" in one]
     assert all("image/png" in data for data in datas if "application/vnd.plotly.v1+json" in data)
+    assert all("tabular" in data["text/latex"] for data in datas if data.get("text/plain", "").startswith("Table("))
     assert not [data for data in datas if WIDGET in data or "<script" in data.get("text/html", "")]
 
 

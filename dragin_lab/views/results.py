@@ -64,7 +64,8 @@ def sweep(
         for row, name in enumerate(measures, 1):
             drawn = _draw_measure(rows, name, setting, whose, scaled) if name in rows else []
             figure.add_traces(drawn, rows=row, cols=col)
-            figure.update_xaxes(**place_ticks(rows["value"].tolist(), scaled), title_text=setting, row=row, col=col)
+            figure.update_xaxes(**place_ticks(rows["value"].tolist(), scaled), row=row, col=col)
+        figure.update_xaxes(title_text=setting, row=len(measures), col=col)
     figure.update_yaxes(rangemode="tozero")
     n = f" ({count(int(ours['n'].max()), 'question')})" if "n" in ours and len(ours) else ""
     title = f"Quality and retrievals against {setting}{n}; bands are 95 % intervals" if len(ours) else "Nothing was run"
