@@ -54,8 +54,7 @@ def sweep(
             )
         rows = check_table(published.load(5) if paper is True else paper, ()).rename(columns=lambda name: name.lower())
         sources["the paper's"] = check_table(rows.rename(columns=_PAPER), ("value",))
-    whose_row = [f", {whose}" if len(sources) > 1 else "" for whose in sources]
-    titles = [NAMES.get(name, name) + whose for name in measures for whose in whose_row]
+    titles = [NAMES.get(name, name) if whose == "ours" else whose for name in measures for whose in sources]
     spacing = {"vertical_spacing": 0.3 / len(measures), "horizontal_spacing": 0.07}
     figure = theme.panels(titles, len(measures), len(sources), shared_yaxes="rows", **spacing)
     for col, (whose, rows) in enumerate(sources.items(), 1):
