@@ -45,7 +45,7 @@ help:
 	@echo "make docs    set up, then write the pictures and the table that README.md and docs/ show"
 	@echo "make docs-site   set up, then build the documentation's pages into site/, offline"
 	@echo "make dist    set up, then build the wheel and the source archive into dist/ and check them"
-	@echo "make gallery set up, then execute the notebooks: the tour in place, and the pages of docs/gallery (minutes)"
+	@echo "make gallery set up, then execute the notebooks in their places, as GitHub and the documentation show them (minutes)"
 	@echo "make clean   remove what the others made"
 
 $(MADE):
@@ -146,7 +146,6 @@ dist: $(FULL)
 	$(BIN)/twine check --strict dist/*
 
 gallery: $(FULL)
-	$(BIN)/python -m tools.gallery --tour
 	$(BIN)/python -m tools.gallery
 
 clean:

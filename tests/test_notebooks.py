@@ -1,4 +1,4 @@
-"""The committed notebooks: clean, of one form, and with everything one may want to change in a cell of its own."""
+"""The committed notebooks: of one form, with outputs that belong to their code, and settings in a cell of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import nbformat
 import papermill
 import pytest
 
+import dragin_lab as dl
+from dragin_lab.core.method import PAPERS
+from dragin_lab.retrieval import analysis
 from dragin_lab.trace.trace import Trace
+from tools import record, runs
+from tools.gallery import MOST, ONE_RUN, WIDGET, marks
 
 BOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = (
@@ -19,8 +24,6 @@ NAMES = (
     "05_your_model_and_passages", "06_your_own_trigger", "07_when_was_it_needed", "08_a_real_model",
     "09_was_it_used",
 )  # fmt: skip
-#: Committed with its outputs and pictures, which GitHub shows (tools/gallery.py).
-EXECUTED = "00_tour"
 CELL_LINES, BOOK_LINES, IMPORTS = 12, 45, 2
 each = pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
 
@@ -38,16 +41,29 @@ def test_they_are_all_there() -> None:
 
 
 @each
-def test_nothing_that_was_run_is_in_it(path: Path) -> None:
+def test_what_stands_below_a_cell_was_made_by_the_code_above_it(path: Path) -> None:
+    """`make gallery` writes the outputs, and into each cell a mark of the code that made them."""
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
-    assert "widgets" not in notebook.metadata
-    for cell in code(notebook) if path.stem != EXECUTED else ():
-        assert cell.outputs == []
-        assert cell.execution_count is None
-    ids = [cell.id for cell in notebook.cells]
-    assert len(set(ids)) == len(ids)
-    assert all(cell.source.strip() for cell in notebook.cells)
+    stale = [cell.source for cell, mark in marks(notebook) if cell.metadata.get("made_by") != mark]
+    assert not stale, f"run make gallery: {stale[0]!r} was made by other code"
+    numbers = [cell.execution_count for cell in code(notebook)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    for cell in code(notebook):
+        assert cell.outputs or not isinstance(ast.parse(cell.source).body[-1], ast.Expr), cell.source
+
+
+@each
+def test_every_figure_has_a_picture_and_nothing_is_of_one_run_or_machine(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.encode()) <= MOST
+    assert not ONE_RUN.search(text)
+    outputs = [output for cell in code(nbformat.read(path, as_version=4)) for output in cell.outputs]
+    assert not [one for one in outputs if one.output_type == "error" or one.get("name") == "stderr"]
+    datas = [one.data for one in outputs if "data" in one]
+    assert all("image/png" in data for data in datas if "application/vnd.plotly.v1+json" in data)
+    assert all("tabular" in data["text/latex"] for data in datas if data.get("text/plain", "").startswith("Table("))
+    assert not [data for data in datas if WIDGET in data or "<script" in data.get("text/html", "")]
 
 
 @each
@@ -79,14 +95,6 @@ def test_a_control_comes_after_a_figure_or_a_page(path: Path) -> None:
         i for i, line in enumerate(last) if re.search(r"\.(heatmap|plot|overview|selections)\(|dl\.compare\(", line)
     ]
     assert all(shown and shown[0] < control for control in controls)
-
-
-def test_the_executed_one_has_a_picture_of_every_figure() -> None:
-    outputs = [output for cell in code(nbformat.read(BOOKS[0], 4)) for output in cell.outputs]
-    drawn = [output.data for output in outputs if "application/vnd.plotly.v1+json" in output.get("data", ())]
-    assert len(drawn) > 2
-    assert all("image/png" in data for data in drawn)
-    assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
 
 
 @each
@@ -139,14 +147,25 @@ def test_a_threshold_stands_beside_its_variant(path: Path) -> None:
                     assert names & {"variant", None}, ast.unparse(node)
 
 
-def test_the_recorded_traces_are_answers_of_one_model_to_a_notebooks_question() -> None:
+def test_the_recorded_traces_are_of_todays_format_and_of_the_engine_that_the_text_names() -> None:
     real = next(path for path in BOOKS if path.stem == "08_a_real_model")
     (cell,) = parameters(nbformat.read(real, as_version=4))
     given = {line.targets[0].id: ast.literal_eval(line.value) for line in ast.parse(cell.source).body}  # type: ignore[attr-defined]
-    traces = [Trace.load(path) for path in (real.parent / given["recorded"]).iterdir()]
-    assert given["question"] in {trace.question.text for trace in traces}
-    assert {trace.method["max_new_tokens"] for trace in traces} == {given["new_tokens"]}
-    assert len({trace.provenance["model"] for trace in traces}) == 1
+    paths = sorted((real.parent / given["recorded"]).iterdir())
+    assert {path.stem for path in paths} == set(record.RECORDED)
+    for path in paths:
+        trace, (question, _, settings) = Trace.load(path), record.RECORDED[path.stem]  # of another format: an error
+        assert trace.question.text == question
+        assert {name: trace.method[name] for name in (record.BASE | settings)} == record.BASE | settings
+        known = trace.provenance
+        assert known["retriever"]["analysis"] == analysis.NAME
+        assert ("llama_cpp_python" in known, "torch" in known) == (
+            path.stem == "mended-served",
+            path.stem != "mended-served",
+        )
+        assert known["model"] == record.MODEL.name
+        assert list(known["template"]["until"]) == record.UNTIL == given["until"]
+        assert trace.method["max_new_tokens"] == given["new_tokens"]
 
 
 def test_the_tour_leads_to_every_other_notebook() -> None:
@@ -166,4 +185,17 @@ def test_its_links_lead_somewhere(path: Path) -> None:
 
 @each
 def test_nothing_of_the_network_is_in_it(path: Path) -> None:
-    assert "http" not in path.read_text(encoding="utf-8")
+    assert not re.search(r"https?://", path.read_text(encoding="utf-8"))
+
+
+def test_the_finished_runs_are_of_all_methods_and_say_their_variant() -> None:
+    names = [method.name for method in runs.TABLES["methods"][1]]
+    assert set(names) == set(PAPERS)
+    assert (names.count("flare"), names.count("dragin")) == (2, 2)
+    for table, (benchmarks, methods) in runs.TABLES.items():
+        packed = dl.Runs.load(runs.CORPORA / f"almanac_{table}.zip")
+        assert set(packed.names) == {method.label for method in methods}
+        assert set(packed.datasets) == {f"almanac/{name}" for name in benchmarks}
+    assert all(
+        name.endswith((" paper", " reference")) for name in dl.Runs.load(runs.CORPORA / "almanac_methods.zip").names
+    )

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: where things are, the settings of Almanac's model, arguments, templates."""
+"""What the scripts of this folder share: where things are, the settings of Almanac's model, arguments."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import argparse
 import time
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -29,12 +27,3 @@ def parser(about: str | None) -> argparse.ArgumentParser:
 def say(text: str) -> None:
     """Print a line with the time of day."""
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-
-
-def fill_template(name: str, **values: Any) -> str:
-    """A template of this folder, filled in."""
-    environment = Environment(
-        loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )  # fmt: skip
-    return environment.get_template(name).render(values).rstrip() + "\n"

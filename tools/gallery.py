@@ -1,112 +1,113 @@
-"""Make docs/gallery: the notebooks, executed as they are committed, as pages with their outputs. Some minutes.
+"""Execute the notebooks in their places, with everything that GitHub and the documentation's pages show. Some minutes.
 
-    python -m tools.gallery                        all of them
-    python -m tools.gallery --only 03 06           some of them
-    python -m tools.gallery --page mine.ipynb      a page of a notebook that was executed already, as it is
-    python -m tools.gallery --tour                 notebooks/00_tour.ipynb with its outputs and pictures, for GitHub
+    python -m tools.gallery          all of them
+    python -m tools.gallery 03 06    some of them
 
-``--tour`` needs Chromium or Chrome, which plotly's kaleido draws with.
+Figures stand there as data, which JupyterLab draws, and as pictures, for which plotly's kaleido needs Chromium or
+Chrome. A cell that fails or warns ends it, and so does an output that names a folder of this machine.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
 import os
+import re
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the kernels inherit it
 
 import nbformat
-from plotly.offline import get_plotlyjs
+from nbclient import NotebookClient
+from PIL import Image
 
 from dragin_lab.files import write_whole
-from tools.base import DOCS, ROOT, parser, say
-from tools.gallery_page import WIDGET, index, page, says, title_of
+from tools.base import ROOT, parser, say
 from tools.pictures import browser
 
 NOTEBOOKS = ROOT / "notebooks"
-OUTPUT = DOCS / "gallery"
-TOUR = NOTEBOOKS / "00_tour.ipynb"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+#: The name that a control has for one run only, which would change the file at each.
+ONE_RUN = re.compile(r"\bdl-[0-9a-f]{8}\b")
+#: How long an answer took, on its page.
+TOOK = re.compile(r" · \d+\.\d\d s\b|<small>\d+\.\d\d s</small>")
+COLOURS = 96  # of a picture: two inks, their edges, and the colours of a figure
+MOST = 500_000  # bytes of a notebook
 
 
-def execute(notebook: Path, renderer: str = "plotly_mimetype") -> Any:
-    """The notebook with its outputs, run in a fresh kernel; ``renderer`` is how plotly writes figures.
-
-    Progress and notes on stderr are left out, and a warning, which a reader would miss, ends it.
-    """
-    import papermill
-
-    os.environ["PLOTLY_RENDERER"] = renderer
-    with tempfile.TemporaryDirectory() as scratch:
-        copy = Path(scratch) / notebook.name
-        papermill.execute_notebook(notebook, copy, cwd=NOTEBOOKS, kernel_name="python3", progress_bar=False)
-        book = nbformat.read(copy, as_version=4)
-    for cell in book.cells:
-        noted = "".join(output.text for output in cell.get("outputs", ()) if output.get("name") == "stderr")
-        if "Warning" in noted:
-            sys.exit(f"{notebook.name}: a cell warns, which a page does not show: {noted.strip()[-300:]}")
-        if "outputs" in cell:
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
-    return book
-
-
-def write_tour() -> None:
-    """The tour with its outputs in place: figures as data for JupyterLab, and as pictures for GitHub."""
-    os.environ.setdefault("BROWSER_PATH", browser())
-    plain, book = nbformat.read(TOUR, as_version=4), execute(TOUR, "plotly_mimetype+png")
-    for cell, made in zip(plain.cells, book.cells, strict=True):
+def marks(notebook: Any) -> Iterator[tuple[Any, str]]:
+    """Each code cell, with what its outputs were made by: a hash of its code and of all code above it."""
+    above = hashlib.sha256()
+    for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.execution_count = made.execution_count
-            cell.outputs = [output for output in made.outputs if WIDGET not in output.get("data", ())]  # needs a kernel
-    nbformat.write(plain, TOUR)
-    say(f"{TOUR.name}: {TOUR.stat().st_size / 1e6:.2f} MB")
+            above.update(cell.source.encode() + b"\0")
+            yield cell, above.hexdigest()[:16]
 
 
-def write_page(folder: Path, name: str, html: str) -> None:
-    if str(ROOT) in html:
-        sys.exit(f"{name}: an output names a folder of this machine ({ROOT}); print less of the path")
-    target = folder / f"{name}.html"
-    write_whole(target, html.encode())
-    say(f"{target.name}: {target.stat().st_size / 1e6:.2f} MB")
+def shown(output: Any, name: str) -> bool:
+    """Whether a reader wants this output: no progress, and no control, which needs a kernel."""
+    if output.get("name") == "stderr":
+        if "Warning" in output.text:
+            sys.exit(f"{name}: a cell warns, which a reader would not see: {output.text.strip()[-300:]}")
+        return False
+    return WIDGET not in output.get("data", ())
 
 
-def gallery(folder: Path, only: Sequence[str]) -> None:
-    """The pages of the notebooks whose names begin with one of ``only`` (all where there is none), and the index."""
-    books = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
-    plain = [nbformat.read(book, as_version=4) for book in books]
-    turns = [None, *((f"{book.stem}.html", title_of(nb)) for book, nb in zip(books, plain, strict=True)), None]
-    for at, book in enumerate(books):
-        if not only or book.stem.startswith(tuple(only)):
-            say(f"{book.name}: runs")
-            made = "An executed copy, made by tools/gallery.py."
-            write_page(folder, book.stem, page(execute(book), book.stem, made, turns[at], turns[at + 2]))
-    about = (
-        "Executed copies of the notebooks in `notebooks/`, on the embedded model and Almanac, its fictional world. "
-        "Nothing here was typed: every figure came out of a cell. The pages open offline."
-    )
-    cards = [(book.stem, title_of(nb), says(nb)) for book, nb in zip(books, plain, strict=True)]
-    write_page(folder, "index", index(cards, about))
+def joined(outputs: Iterable[Any]) -> Iterator[Any]:
+    """The outputs, with what was printed in one piece: where it was cut depends on the run."""
+    last = None
+    for output in outputs:
+        if last is not None and "text" in output and "text" in last:
+            last.text += output.text
+        else:
+            last = output
+            yield output
+
+
+def tidy(data: Any) -> None:
+    """Leave out of an output what would be another at each run, and half of a picture's bytes."""
+    if ONE_RUN.search(data.get("text/html", "")):
+        del data["text/html"]  # the note of a control, which stands there as text too
+    for kind in {"text/html", "text/plain"} & set(data):
+        data[kind] = TOOK.sub("", data[kind])
+    if "image/png" in data:
+        small = io.BytesIO()
+        Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB").quantize(COLOURS).save(small, "PNG")
+        data["image/png"] = base64.b64encode(small.getvalue()).decode()
+
+
+def execute(path: Path) -> None:
+    """Run a notebook in a fresh kernel and write it back with its outputs and the marks of the code above them."""
+    book = nbformat.read(path, as_version=4)
+    how = {"record_timing": False, "store_widget_state": False, "timeout": 1200, "kernel_name": "python3"}
+    NotebookClient(book, resources={"metadata": {"path": str(NOTEBOOKS)}}, **how).execute()
+    for cell, mark in marks(book):
+        cell.outputs = list(joined(output for output in cell.outputs if shown(output, path.name)))
+        for output in cell.outputs:
+            tidy(output.get("data", {}))
+        cell.metadata["made_by"] = mark
+    book.metadata.language_info = {"name": "python"}
+    text = nbformat.writes(book) + "\n"
+    if str(ROOT) in text:
+        sys.exit(f"{path.name}: an output names a folder of this machine ({ROOT}); print less of the path")
+    if (size := len(text.encode())) > MOST:
+        sys.exit(f"{path.name}: {size:,} bytes, of at most {MOST:,}; show less of its data")
+    write_whole(path, text.encode())
+    say(f"{path.name}: {size / 1e3:.0f} kB")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     command = parser(__doc__)
-    command.add_argument("--output", type=Path, default=OUTPUT, help="folder of the pages (default: docs/gallery)")
-    command.add_argument("--only", nargs="+", default=[], help="beginnings of names, such as 03")
-    command.add_argument("--page", nargs="+", type=Path, default=[], help="executed notebooks to write as pages")
-    command.add_argument("--tour", action="store_true", help="execute the tour in its place")
-    given = command.parse_args(arguments)
-    if given.tour:
-        write_tour()
-        return
-    given.output.mkdir(parents=True, exist_ok=True)
-    write_whole(given.output / "plotly.min.js", get_plotlyjs().encode())
-    for book in given.page:
-        write_page(given.output, book.stem, page(nbformat.read(book, as_version=4), book.stem, "An executed notebook."))
-    if not given.page:
-        gallery(given.output, given.only)
+    command.add_argument("only", nargs="*", help="beginnings of names, such as 03")
+    only = tuple(command.parse_args(arguments).only)
+    os.environ |= {"PLOTLY_RENDERER": "plotly_mimetype+png", "BROWSER_PATH": browser()}
+    for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
+        if not only or path.name.startswith(only):
+            execute(path)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 ``reference/python.md`` gets every public name and ``reference/command-line.md`` every command, in place of the line
 ``<!-- written from the code -->``, so that neither can forget one. MkDocs checks the links it makes from Markdown only;
-``on_post_build`` reads the pages as a browser does, raw HTML and the gallery included.
+``on_post_build`` reads the pages as a browser does, raw HTML included. The notebooks are pages too (mkdocs-jupyter).
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from inspect import cleandoc
@@ -16,7 +17,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import rich_click as click
-from plotly.offline import get_plotlyjs
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File
 
 import dragin_lab
 from dragin_lab import views
@@ -25,6 +27,7 @@ from dragin_lab.cli.app import cli
 #: MkDocs counts its warnings, and ``--strict`` fails on one.
 log = logging.getLogger("mkdocs.hooks.site")
 
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 HERE = "<!-- written from the code -->"
 #: What stands under which heading: rooms of the package.
 HEADINGS = {
@@ -43,20 +46,30 @@ HEADINGS = {
 }
 
 
+@event_priority(100)  # before mkdocs-jupyter looks for notebooks
+def on_files(files: Any, config: Any) -> None:
+    """MkDocs' hook: the notebooks, which lie beside docs/, are pages of the site."""
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        files.append(
+            File(f"notebooks/{path.name}", str(NOTEBOOKS.parent), config["site_dir"], use_directory_urls=False)
+        )
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """MkDocs' hook: a notebook leads to others by the names of their files."""
+    return re.sub(r'href="(\w+)\.ipynb"', r'href="\1.html"', html)
+
+
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """MkDocs' hook: a page's Markdown before it becomes HTML."""
     made = {"reference/python.md": _names, "reference/command-line.md": _commands}.get(page.file.src_uri)
+    markdown = markdown.replace("](../notebooks/", "](notebooks/")  # where they lie in the repository, and here
     return markdown if made is None else markdown.replace(HERE, "\n".join(made()))
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """MkDocs' hook: warn of each address in a built page that leads to no file of the site, or to no id of a page.
-
-    The script that the gallery's figures are drawn by is written beside them first, as it is in no repository.
-    """
+    """MkDocs' hook: warn of each address in a built page that leads to no file of the site, or to no id of a page."""
     site = Path(config["site_dir"])
-    if (site / "gallery").is_dir():
-        (site / "gallery" / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
     pages = {path: _Addresses(path) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
         for address in page.addresses:

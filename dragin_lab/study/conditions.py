@@ -51,7 +51,9 @@ def check_same_golds(records: Mapping[At, RunRecord]) -> None:
 def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
     """Lines on models, passages and exemplars that are not the same in all runs of a data set."""
     lines = []
-    for dataset in dict.fromkeys(dataset for dataset, _ in records):
+    datasets = dict.fromkeys(dataset for dataset, _ in records)
+    for dataset in datasets:
+        where = f" on {dataset}" if len(datasets) > 1 else ""
         for kind, read in {
             "models": identify_model,
             "passages": _identify_passages,
@@ -67,7 +69,7 @@ def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
                 + (f" ({sha256(identity.encode()).hexdigest()[:6]})" if called.count(text) > 1 else "")
                 for identity, (text, names) in groups.items()
             ]
-            lines += [f"{kind} differ: " + "; ".join(said)] if len(groups) > 1 else []
+            lines += [f"{kind} differ{where}: " + "; ".join(said)] if len(groups) > 1 else []
     return list(dict.fromkeys(lines))
 
 

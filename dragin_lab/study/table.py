@@ -226,6 +226,9 @@ class Table:
     def _repr_html_(self) -> str:
         return self.show("html")
 
+    def _repr_latex_(self) -> str:
+        return self.show("latex")  # what nbconvert writes, and JupyterLab only where there is no HTML
+
 
 # -- means ------------------------------------------------------------------------------------------------------------
 

@@ -201,14 +201,15 @@ def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
     maps |= {f"head {number}": paid for number, paid in zip(words.heads, kept, strict=True)}
     chosen = 0 if head is None else 1 + words.heads.index(head)
     hover_texts = [[f"{theme.label(r.text)} → {theme.label(c.text)} ({part})" for part, c in columns] for _, r in rows]
-    figure, buttons = go.Figure(), []
-    for at, (name, paid) in enumerate(maps.items()):
-        figure.add_heatmap(
-            z=paid, visible=at == chosen, name=name, customdata=hover_texts, coloraxis="coloraxis", hoverongaps=False,
-            hovertemplate="%{customdata}: %{z:.3f}<extra></extra>",
-        )  # fmt: skip
-        visible = [other == name for other in maps]
-        buttons.append({"label": name, "method": "update", "args": [{"visible": visible}]})
+    name, paid = list(maps.items())[chosen]
+    figure = go.Figure().add_heatmap(
+        z=paid, name=name, customdata=hover_texts, coloraxis="coloraxis", hoverongaps=False,
+        hovertemplate="%{customdata}: %{z:.3f}<extra></extra>",
+    )  # fmt: skip
+    buttons = [
+        {"label": name, "method": "restyle", "args": [{"z": [paid.round(3).tolist()], "name": [name]}]}
+        for name, paid in maps.items()
+    ]
     draw_edges([part for part, _ in columns], figure.add_vline, theme.INK)
     draw_edges([part for part, _ in rows], figure.add_hline, theme.INK)
     across, down = ([theme.clip_label(word.text, 18) for _, word in axis] for axis in (columns, rows))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from html import unescape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -100,13 +102,15 @@ def page(path: str | Path, *parts: Any, inline: bool = True) -> Path:
 def show_part(part: Any) -> Markup:
     """The HTML of a part of a page; a table stands there as in a notebook, with its marks and notes."""
     if hasattr(part, "to_plotly_json"):
-        return Markup(part.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}))
+        drawn = part.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
+        named = re.sub("<.*?>", " ", part.layout.title.text or "a figure")  # plotly gives its drawing no name
+        return Markup(f'<figure aria-label="{esc(unescape(named))}">{drawn}</figure>')
     if isinstance(part, Table):
-        return Markup(styled(f'<div class="dl"><div class="head wide">{part.show("html")}</div></div>'))
+        return Markup(styled(f'<div class="dl"><div class="head wide" tabindex="0">{part.show("html")}</div></div>'))
     frame = getattr(part, "frame", part)
     if hasattr(frame, "to_html"):
         table = frame.to_html(float_format="{:.3f}".format, na_rep="", border=0)
-        return Markup(styled(f'<div class="dl"><div class="head wide">{table}</div></div>'))
+        return Markup(styled(f'<div class="dl"><div class="head wide" tabindex="0">{table}</div></div>'))
     if isinstance(part, type) or not hasattr(part, "_repr_html_"):
         raise SettingError(f"a {type(part).__name__} is no part of a page; give traces, pages, figures or tables")
     return Markup(part._repr_html_())

@@ -27,6 +27,7 @@ from dragin_lab.views.facts import count, num, short
 NAMES = {"em": "exact match", "f1": "F1", "retrievals": "retrievals a question", "tokens": "tokens a question"}
 BINS = 32
 SHOWN = 0.98  # the share of the scores that a histogram shows; larger ones stand in the last bar
+POINTS = 120  # of a curve of many scores
 NOT_BOTH = "There are not both missing and known facts here, so there is nothing to tell apart."
 _PAPER = {"threshold": "value", "num": "retrievals", "#num": "retrievals"}  # what the paper's tables call our columns
 
@@ -34,11 +35,11 @@ _PAPER = {"threshold": "value", "num": "retrievals", "#num": "retrievals"}  # wh
 def sweep(
     table: pd.DataFrame, paper: pd.DataFrame | bool | None = None, measures: Sequence[str] = ("em", "f1", "retrievals")
 ) -> go.Figure:
-    """Measures against the value of a setting, a panel each with its 95 % interval; ticks are the values tried.
+    """Measures against the value of a setting, under one another, with 95 % intervals; ticks are the values tried.
 
     ``table`` is a sweep's: a row for each value, with ``value`` and the measures (``em_low`` and ``em_high`` where
-    there are intervals). ``paper`` (True: the paper's Table 5) stands under it, on an axis of its own, because a θ of
-    one model means something else for another; a column of panels has one scale. Raises ``SettingError`` for missing
+    there are intervals). ``paper`` (True: the paper's Table 5) stands beside it, on an axis of its own, because a θ of
+    one model means something else for another; a row of panels has one scale. Raises ``SettingError`` for missing
     columns, and for ``paper`` beside another setting than its own.
     """
     if not (measures := several("measures", measures, str, "give names of columns, such as ('em', 'f1')")):
@@ -53,22 +54,21 @@ def sweep(
             )
         rows = check_table(_read_thresholds() if paper is True else paper, ()).rename(columns=lambda name: name.lower())
         sources["the paper's"] = check_table(rows.rename(columns=_PAPER), ("value",))
-    titles = [NAMES.get(name, name) for name in measures]
-    spacing = {"vertical_spacing": 0.2, "horizontal_spacing": 0.07}
-    figure = theme.panels(titles, len(sources), len(measures), shared_yaxes="columns", **spacing)
-    for row, (whose, rows) in enumerate(sources.items(), 1):
+    titles = [NAMES.get(name, name) if whose == "ours" else whose for name in measures for whose in sources]
+    spacing = {"vertical_spacing": 0.3 / len(measures), "horizontal_spacing": 0.07}
+    figure = theme.panels(titles, len(measures), len(sources), shared_yaxes="rows", **spacing)
+    for col, (whose, rows) in enumerate(sources.items(), 1):
         if scaled := on_a_scale(rows["value"]):
             rows = rows.sort_values("value")
-        for col, name in enumerate(measures, 1):
+        for row, name in enumerate(measures, 1):
             drawn = _draw_measure(rows, name, setting, whose, scaled) if name in rows else []
             figure.add_traces(drawn, rows=row, cols=col)
-            figure.update_xaxes(**place_ticks(rows["value"].tolist(), scaled), title_text=setting, row=row, col=col)
-        if len(sources) > 1:
-            figure.update_yaxes(title_text=whose, row=row, col=1)
+            figure.update_xaxes(**place_ticks(rows["value"].tolist(), scaled), row=row, col=col)
+        figure.update_xaxes(title_text=setting, row=len(measures), col=col)
     figure.update_yaxes(rangemode="tozero")
     n = f" ({count(int(ours['n'].max()), 'question')})" if "n" in ours and len(ours) else ""
     title = f"Quality and retrievals against {setting}{n}; bands are 95 % intervals" if len(ours) else "Nothing was run"
-    return theme.finish(figure, title, 100 + 250 * len(sources), showlegend=False)
+    return theme.finish(figure, title, 100 + 210 * len(measures), showlegend=False)
 
 
 def _read_thresholds() -> pd.DataFrame:
@@ -262,12 +262,13 @@ def roc(
         return theme.message("ROC", NOT_BOTH)
     from sklearn.metrics import roc_curve  # which takes a second to import
 
-    figure = theme.panels(["ROC", "precision and recall"], cols=2, horizontal_spacing=0.12)
+    figure = theme.panels(["ROC", "precision and recall"], 2, vertical_spacing=0.16)
     areas = {name: roc_area(values, labels) for name, values in scores.items()}
     looks = theme.styles(scores)
     for name in sorted(scores, key=lambda name: -areas[name]):
         values, look, label = scores[name], looks[name], theme.label(name)
         curve = np.array(roc_curve(labels, values, drop_intermediate=False))  # (3, n) alarms, recall, at which score
+        curve = curve[:, np.linspace(0, curve.shape[1] - 1, min(curve.shape[1], POINTS)).round().astype(int)]
         if set(np.unique(values)) <= {0.0, 1.0}:
             curve = curve[:, curve[2] == 1.0]
         mode = "lines" if curve.shape[1] > 1 else "markers"
@@ -286,15 +287,15 @@ def roc(
             ]
             shared = {"name": f"{label} {areas[name]:.2f}", "legendgroup": name, "customdata": hover_texts} | how
             figure.add_scatter(x=alarms, y=recall, **shared, row=1, col=1)
-            figure.add_scatter(x=recall, y=precision, **shared | {"showlegend": False}, row=1, col=2)
+            figure.add_scatter(x=recall, y=precision, **shared | {"showlegend": False}, row=2, col=1)
     chance = {"mode": "lines", "line": {"dash": "dot", "color": theme.INK}, "hoverinfo": "skip", "showlegend": False}
     figure.add_scatter(x=[0, 1], y=[0, 1], **chance, row=1, col=1)
-    figure.add_scatter(x=[0, 1], y=[labels.mean()] * 2, **chance, row=1, col=2)
-    for col, (x, y) in enumerate((("known facts that fire", "missing facts that fire"), ("recall", "precision")), 1):
-        figure.update_xaxes(title_text=x, range=[-0.02, 1.02], tickformat=".0%", row=1, col=col)
-        figure.update_yaxes(title_text=y, range=[-0.02, 1.05], tickformat=".0%", row=1, col=col)
+    figure.add_scatter(x=[0, 1], y=[labels.mean()] * 2, **chance, row=2, col=1)
+    for row, (x, y) in enumerate((("known facts that fire", "missing facts that fire"), ("recall", "precision")), 1):
+        figure.update_xaxes(title_text=x, range=[-0.02, 1.02], tickformat=".0%", row=row, col=1)
+        figure.update_yaxes(title_text=y, range=[-0.02, 1.05], tickformat=".0%", row=row, col=1)
     title = f"Does a trigger fire where it is needed? {lacking:,} facts missing, {known:,} known"
-    return theme.finish(figure, title, 480, legend=theme.BELOW)
+    return theme.finish(figure, title, 860, legend=theme.BELOW)
 
 
 def scores(
@@ -310,11 +311,9 @@ def scores(
     labels, columns, thetas = read_scores(table, missing, triggers, thresholds)
     if not (len(columns) and labels.any() and not labels.all()):
         return theme.message("Scores", NOT_BOTH)
-    across = min(3, len(columns))
-    down = math.ceil(len(columns) / across)
-    figure = theme.panels(list(columns), down, across, vertical_spacing=0.35 / down, horizontal_spacing=0.06)
+    figure = theme.panels(list(columns), len(columns), vertical_spacing=0.35 / len(columns))
     for place, (name, values) in enumerate(columns.items()):
-        at = {"row": place // across + 1, "col": place % across + 1}
+        at = {"row": place + 1, "col": 1}
         low, top = float(min(values.min(), 0.0)), float(np.quantile(values, SHOWN))
         edges = np.linspace(low, top if top > low else low + 1.0, BINS + 1)
         ends = [*edges[:-1], max(edges[-1], values.max())]  # the last bar goes on to the largest score
@@ -331,7 +330,7 @@ def scores(
     figure.update_yaxes(tickformat=".0%", ticklabelstandoff=4)
     figure.update_xaxes(ticklabelstandoff=6)
     title = f"Scores of {int((~labels).sum()):,} known and {int(labels.sum()):,} missing facts"
-    return theme.finish(figure, title, 130 + 190 * down, barmode="overlay", legend=theme.BELOW)
+    return theme.finish(figure, title, 130 + 150 * len(columns), barmode="overlay", legend=theme.BELOW)
 
 
 def read_scores(

@@ -179,7 +179,7 @@ def sum_up(outcomes: Sequence[Outcome], *, table: bool) -> str:
         }
         for one in sorted(outcomes, key=lambda one: (one.since is None, one.since or 0))
     ]
-    drawn = f'<div class="wide">{pd.DataFrame(rows).to_html(index=False, border=0)}</div>' if table else ""
+    drawn = f'<div class="wide" tabindex="0">{pd.DataFrame(rows).to_html(index=False, border=0)}</div>' if table else ""
     return f'<dl class="facts">{sums}</dl>{drawn}'
 
 

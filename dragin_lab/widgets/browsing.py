@@ -55,7 +55,7 @@ class Browser(Control):
             button("explore the one beside it", lambda: self.guard(lambda: self.explore(1))),
         ]
         controls = [self.means, row(self.search, self.order, self.found), self.table, row(self.beside, *offers)]
-        super().__init__(controls, [self.page, self.explored], lambda: self.rows)  # a plain table
+        super().__init__(controls, [self.page, self.explored], lambda: self.rows[[*WIDTHS]])  # a plain table
         for one in (self.search, self.order):
             one.observe(lambda _: self.list_rows(), "value")
         for one in (self.table, self.beside):

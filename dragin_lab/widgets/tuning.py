@@ -286,9 +286,8 @@ def list_changes(outcomes: Sequence[Outcome], theta: float, rows: dict[int, str]
     table = f"<table>{head}<tbody>{''.join(rows[id(one.turns)] for one in parted[:SHOWN])}</tbody></table>{left}"
     marks = "<mark>◆ fires now</mark> <del>◆ fired before</del>"
     body = f"<p><b>θ {short(theta)}: {same}.</b> {marks}</p>" + sum_up(outcomes, table=False)
-    return styled(
-        f'<div class="dl"><div class="head board">{body}<div class="wide">{table if parted else ""}</div></div></div>'
-    )
+    drawn = f'<div class="wide" tabindex="0">{table}</div>' if parted else ""
+    return styled(f'<div class="dl"><div class="head board">{body}{drawn}</div></div>')
 
 
 def write_method(method: Method) -> str:

@@ -205,9 +205,10 @@ def test_the_map_holds_the_attention_that_words_pay():
             else:
                 assert words.paid[:, i, j] == pytest.approx(expected, abs=1e-4)
     figure = trace.attention()
-    assert len(figure.data) == 1 + len(words.heads)
-    assert [data.visible for data in figure.data] == [True] + [False] * len(words.heads)
-    assert trace.attention(head=words.heads[-1]).data[-1].visible
+    for place, button in enumerate(figure.layout.updatemenus[0].buttons):
+        paid = words.paid.mean(axis=0) if not place else words.paid[place - 1]
+        assert np.array(button.args[0]["z"][0], float) == pytest.approx(paid, abs=1e-3, nan_ok=True)
+    assert trace.attention(head=words.heads[-1]).data[0].name == f"head {words.heads[-1]}"
     with pytest.raises(SettingError, match="was not captured"):
         trace.attention(head=99)
 
