@@ -124,10 +124,8 @@ def main() -> None:
                 found = see(copied, ["tests", f"--ignore={own[0]}"], asked.workers)
             (copied / path).write_bytes(raw)
             seen += bool(found)
-            print(
-                f"{number:3} {'seen' if found else 'NOT SEEN':8} {path}:{line} {old!r:.60} -> {new!r:.60}: {found or '-'}",
-                flush=True,
-            )
+            change = f"{old!r:.60} -> {new!r:.60}"
+            print(f"{number:3} {path}:{line} {change}: {found or 'NOT SEEN'}", flush=True)
     print(f"{seen} of {len(ways)} seen")
 
 
