@@ -16,6 +16,8 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
 # One worker per core and one thread per worker, set before torch is imported.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
+# What the slow tier draws from, printed with its command: `make test-slow SEED=...` draws the same again.
+SEED ?= $(shell date +%Y%m%d)
 # Packages whose newest release, within the range of pyproject.toml, is tried beside those that are pinned.
 NEWEST := transformers plotly ipywidgets pandas
 # The time that a cell may take guards against what hangs; a busy machine takes many times as long as a quiet one.
@@ -77,7 +79,7 @@ test: $(FULL)
 	$(PYTEST) $(BOOKS) notebooks tests
 
 test-slow: $(FULL)
-	$(PYTEST) --tier slow tests
+	$(PYTEST) --tier slow --hypothesis-seed=$(SEED) tests
 
 test-all: $(FULL)
 	$(PYTEST) --tier all $(BOOKS) notebooks tests

@@ -1,7 +1,7 @@
 """Do the tests see it? Lines of the package broken at random, one at a time, in a copy; the quick tests of its room
 first, then the others.
 
-``python benchmarks/mutations.py [--count 60] [--seed 63] [--first 0] [--workers 2] [--room-only]``
+``python benchmarks/mutations.py [--count 60] [--seed 63] [--first 0] [--workers 0] [--room-only]``
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def draw(count: int, seed: int) -> list[Way]:
 
 def see(copied: Path, tests: list[str], workers: int) -> str:
     """The first test that fails, or nothing."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-n", str(workers), *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", "-n", str(workers), *tests]
     environment = os.environ | {"PYTHONPATH": str(copied), "OMP_NUM_THREADS": "1"}
     try:
         ran = subprocess.run(
@@ -106,7 +106,7 @@ def see(copied: Path, tests: list[str], workers: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("count", 60), ("seed", 63), ("first", 0), ("workers", 2)):
+    for name, default in (("count", 60), ("seed", 63), ("first", 0), ("workers", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--room-only", action="store_true", help="not the tests of other rooms")
     asked = parser.parse_args()
