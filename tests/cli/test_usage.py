@@ -83,22 +83,6 @@ def test_wrong_usage_is_two_lines_and_status_2(command: Command, line: str, says
 RECORD = {"_id": "a", "question": "Who?", "answer": "Li"}
 
 
-@pytest.mark.parametrize(
-    ("line", "name", "content", "says"),
-    [
-        ("ask Who? --corpus", "c.tsv", "title\tbody\nx\ty\n", ("row 1", "has no text", "--corpus-fields")),
-        ("ask Who? --model", "config.json", "{}", ("no folder",)),
-        ("show", "bad.trace", "not a trace", ("not a trace",)),
-        ("run --dataset", "empty.json", "", ("empty.json", "cannot be read (Expecting value)")),
-        ("run --dataset", "twice.json", json.dumps([RECORD] * 2), ("the id 'a' was used before",)),
-        ("run --dataset", "c.csv", "nr,q\n7,Who?\n", ("row 1: has no question", "nr, q", "--fields")),
-    ],
-)
-def test_a_bad_file_is_named(command: Command, line: str, name: str, content: str, says: tuple[str, ...]) -> None:
-    Path(name).write_text(content)
-    check_refused(command, f"{line} ./{name}", (name, *says))
-
-
 def test_two_data_sets_of_one_name(command: Command) -> None:
     for folder in ("a", "b"):
         Path(folder).mkdir()

@@ -104,17 +104,6 @@ def test_weights_that_are_missing_or_of_another_shape(folder: Path) -> None:
     refused(folder, "cannot be loaded|another shape")
 
 
-def test_configs_that_are_no_causal_model(folder: Path) -> None:
-    config = folder / "config.json"
-    facts = json.loads(config.read_text())
-    for text in (json.dumps(facts | {"model_type": "t5"}), json.dumps(facts | {"model_type": "of-tomorrow"}), "{"):
-        config.write_text(text)
-        refused(folder, "cannot be loaded as causal language model")
-    for name in ("num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size", "num_hidden_layers"):
-        config.write_text(json.dumps(facts | {name: 0}))
-        refused(folder, "cannot be|weights are not in its files|has no|layers?")
-
-
 #: The second layer's weights stay on disk and come when they are needed; the first and the last are in memory.
 SPREAD = {
     "model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk", "model.layers.2": "disk",

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from given import some
+from given import DrawnModel, DrawnRetriever, some
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import Parrot, ScriptedRetriever
+from scripted import Say
 
 import dragin_lab as dl
 
@@ -43,7 +43,8 @@ class At:
 
 
 def lab(cache: bool) -> dl.Lab:
-    return dl.Lab(Parrot(), retriever=ScriptedRetriever(), cache=cache or None)
+    says = Say(" It is by Bo Ek. So the answer is Bo Ek.", entropy={"Bo": 9.0}, received={"Bo": 0.5})
+    return dl.Lab(DrawnModel([says], {}, "▁"), retriever=DrawnRetriever("A film.", "A town."), cache=cache or None)
 
 
 RIGHT = {name: lab(False).ask(QUESTION, name) for name in ("sr-rag", "dragin")}
