@@ -15,7 +15,7 @@ import dragin_lab as dl
 from dragin_lab.catalog.by_name import exchange_settings
 
 
-@some(8)
+@some(3)
 @given(case=any_method(), draw=st.data(), slim=st.booleans())
 def test_certain_is_certain(case: Case, draw: st.DataObject, slim: bool) -> None:
     question = case.questions[0]

@@ -56,7 +56,7 @@ def lines(name: str, cache: bool) -> int:
     return ran.count
 
 
-@some(25)
+@some(8)
 @given(st.sampled_from(sorted(RIGHT)), st.booleans(), st.floats(0, 1))
 def test_an_interrupt_leaves_the_lab_as_it_was(name: str, cache: bool, share: float) -> None:
     asking, interrupted = lab(cache), False

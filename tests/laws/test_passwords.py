@@ -98,7 +98,7 @@ def test_the_password_of_a_retriever_stays_with_it(address: str, tmp_path: Path)
     assert "pass-w0rd" not in said + raised.value.trace.error  # type: ignore[attr-defined]
 
 
-@settings(some(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(some(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.sampled_from(COMMANDS), mark=st.text("/@,:='\\ ", max_size=1), scheme=st.sampled_from(["http://", ""]))
 def test_no_command_shows_a_password(
     command: Command, tmp_path: Path, words: tuple[str, ...], mark: str, scheme: str

@@ -15,7 +15,7 @@ VALUES: dict[str, list[Any]] = {"threshold": [0.0, 0.1, 0.9], "max_new_tokens": 
 TOLD = ("text", "answer", "readable", "ended", "queries", "drafts", "tokens")
 
 
-@some(4)
+@some(2)
 @given(case=any_method(), draw=st.data())
 def test_a_sweep_is_its_single_runs(case: Case, draw: st.DataObject) -> None:
     known = {key: values for key, values in VALUES.items() if case.method.settings.get(key) is not None}

@@ -24,7 +24,7 @@ def unchanged(trace: dl.Trace) -> list[dict[str, Any]]:
     return changes + [{"step": step.index + 1, "passages": step.passages} for step in asked]
 
 
-@some(6)
+@some(2)
 @given(case=any_method(), draw=st.data())
 def test_a_branch_to_what_was_is_the_trace(case: Case, draw: st.DataObject) -> None:
     trace = case.lab.ask(case.questions[0], case.method)
