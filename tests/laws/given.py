@@ -102,7 +102,9 @@ says = st.builds(Say, texts, entropy=measured(8.0), received=measured(1.0), doub
 models = st.builds(
     DrawnModel, st.lists(says, min_size=1, max_size=4), measured(9.0), marker=st.sampled_from(["▁", "Ġ"])
 )
-retrievers = st.lists(texts, min_size=1, max_size=4, unique=True).map(lambda found: DrawnRetriever(*found))
+retrievers = st.lists(texts.filter(str.strip), min_size=1, max_size=4, unique=True).map(
+    lambda found: DrawnRetriever(*found)
+)
 
 
 # -- methods ----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import dragin_lab as dl
 from dragin_lab.catalog.by_name import exchange_settings
+from dragin_lab.trace.file import save_trace
 
 
 @some(3)
@@ -21,7 +22,7 @@ def test_certain_is_certain(case: Case, draw: st.DataObject, slim: bool) -> None
     question = case.questions[0]
     trace = case.lab.ask(question, case.method)
     with tempfile.TemporaryDirectory() as folder:
-        stored = dl.Trace.load(trace.save(Path(folder) / "a.trace", slim=slim))
+        stored = dl.Trace.load(save_trace(trace, Path(folder) / "a.trace", slim=slim))
     replay = dl.Replay(stored, nlp=case.nlp, tokenizer=draw.draw(st.sampled_from([None, case.lab.model.tokenizer])))
     able = {key: SETTINGS[key] for key in replay.tunable if key in SETTINGS}
     assume(able)
