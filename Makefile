@@ -22,6 +22,8 @@ NEWEST_PYTHON ?= $(firstword $(shell command -v python3.14 python3.13 | xargs -I
 	$(wildcard $(HOME)/.pyenv/versions/3.13*/bin/python3.13) $(PYTHON))
 NEWEST := .venv/newest
 NEWEST_TESTS := $(addprefix tests/engines/test_lm_,capture.py decode.py chat.py waits.py) tests/widgets tests/views/test_figures.py
+# What the slow tier draws from, printed with its command: `make test-slow SEED=...` draws the same again.
+SEED ?= $(shell date +%Y%m%d)
 # The time that a cell may take guards against what hangs; a busy machine takes many times as long as a quiet one.
 BOOKS := --nbmake --nbmake-timeout=1200
 LLAMA_TESTS := tests/engines/test_llama.py tests/real/test_real_llama.py
@@ -81,7 +83,7 @@ test: $(FULL)
 	$(PYTEST) $(BOOKS) notebooks tests
 
 test-slow: $(FULL)
-	$(PYTEST) --tier slow tests
+	$(PYTEST) --tier slow --hypothesis-seed=$(SEED) tests
 
 test-all: $(FULL)
 	$(PYTEST) --tier all $(BOOKS) notebooks tests

@@ -35,11 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Properties are tried on many examples in the slow tier and on few in the others, always on the same."""
+    """Properties are tried on many examples in the slow tier, by the seed that make prints, else on the same few."""
     # A busy machine is no failure, so neither an example's time nor that of drawing it is.
     unhurried: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
     settings.register_profile("quick", derandomize=True, max_examples=30, **unhurried)
-    settings.register_profile("slow", derandomize=True, max_examples=200, **unhurried)
+    settings.register_profile("slow", max_examples=200, print_blob=True, **unhurried)
     settings.load_profile("slow" if config.getoption("--tier") == "slow" else "quick")
 
 

@@ -101,10 +101,7 @@ def test_the_demo_runs_in_an_environment_of_its_own_and_the_tour_in_binders(
     done = subprocess.run([command, "demo", "--limit", "2"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "dragin" in done.stdout
-    assert sorted(p.name for p in (tmp_path / "runs" / "demo").iterdir()) == [
-        "almanac",
-        "dragin.html",
-    ]
+    assert sorted(p.name for p in (tmp_path / "runs" / "demo").iterdir()) == ["almanac", "dragin.html"]
     install(python, "-r", "binder/requirements.txt", "papermill", cwd=source)  # the rest: torch is there already
     out = tmp_path / "out.ipynb"
     papermill = ("-m", "papermill", "--no-progress-bar", "--kernel", "python3")

@@ -19,46 +19,6 @@ from dragin_lab.cli.outputs import echo
 from dragin_lab.run.episodes import Retrieved, TokenWritten
 from dragin_lab.trace.trace import Question, Trace
 
-ADDRESSES = ("http://ann:12/s3cret@127.0.0.1:9/wiki", "ann:s3cret@more@127.0.0.1:9/wiki")
-
-
-@pytest.mark.parametrize("address", ADDRESSES)
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("data", "fetch", "hotpotqa", "--url"),
-        ("ask", "Who?", "--model"),
-        ("ask", "Who?", "--corpus"),
-        ("ask", "Who?", "--exemplars"),
-        ("ask", "Who?", "--corpus", "almanac", "--retriever"),
-        ("run", "--dataset"),
-        ("run", "--dataset", "almanac/hotpotqa", "--ray"),
-        ("run", "--dataset", "almanac/hotpotqa", "--with"),
-        ("run", "--dataset", "almanac/hotpotqa", "--output"),
-        ("run", "--with"),
-        ("corpus", "build", "--output", "new"),
-        ("show",),
-        ("table",),
-    ],
-)
-def test_no_message_shows_a_password(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], address: str
-) -> None:
-    monkeypatch.setenv("DRAGIN_LAB_DATA", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    ran = command(*words, address)
-    assert ran.code
-    assert "127.0.0.1:9" in ran.err
-    assert "s3cret" not in ran.err + ran.out
-
-
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_no_message_of_the_dense_retriever_shows_a_password(command: Command, address: str) -> None:
-    ran = command("ask", "Who?", "--retriever", f"dense:{address}")
-    assert ran.code
-    assert "s3cret" not in ran.err + ran.out
-
-
 # -- what was written to be shown on somebody's terminal --------------------------------------------------------------
 
 #: The title of the window, colours in seven and eight bits, a bell, what came before struck out, reversed text.

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.core.registry import read_form
 from dragin_lab.errors import SettingError, TriggerError
 
 QUESTION = "In which town was the director of The Ashen Rooftop born?"
@@ -44,12 +43,6 @@ def make_scaled(scale: Any, name: str = "scaled") -> Any:
         return draft.entropy * np.asarray(scale)
 
     return scaled()
-
-
-@pytest.mark.parametrize(("one", "other"), [(1.0, 2.0), ([1.0], [2.0]), (np.zeros(3), np.ones(3)), ("1", "2")])
-def test_what_a_definition_closes_over_tells_it_from_another(one: Any, other: Any) -> None:
-    assert make_scaled(one).fingerprint == make_scaled(one).fingerprint
-    assert make_scaled(one).fingerprint != make_scaled(other).fingerprint
 
 
 def test_helpers_partials_and_globals_count_and_comments_do_not() -> None:
@@ -112,12 +105,6 @@ def test_a_formulator_class_is_checked_as_a_function_is(gives: Any) -> None:
 def test_without_brackets_the_error_says_how_to_write_it() -> None:
     with pytest.raises(SettingError, match=r"write @dl.when\('margin'\)"):
         dl.when(lambda draft: draft.entropy)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("form", ["margin(beta=2)+f(x=2)", "margin(**{'beta': 1})", "margin(1)", "margin(beta=x)"])
-def test_a_form_that_is_not_one_call_with_names_is_refused(form: str) -> None:
-    with pytest.raises(SettingError, match="cannot be read"):
-        read_form(form)
 
 
 @pytest.mark.parametrize("most", [1, 5, 20, 21])

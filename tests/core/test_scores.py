@@ -11,13 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dragin_lab.core.answers import (
-    cut_prediction,
-    extract_answer,
-    is_readable,
-    read_answer,
-    score_answer,
-)
+from dragin_lab.core.answers import cut_prediction, extract_answer, is_readable, read_answer, score_answer
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
 

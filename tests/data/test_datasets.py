@@ -79,18 +79,9 @@ def test_a_folder_stands_for_the_file_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("[{]", "after row 0: cannot be read .Expecting"),
-        ("[" + json.dumps(HOTPOT), "line 1: is not JSON"),
         ({}, "row 1: has no question"),
-        ({"data": "x"}, "holds 'x', which is no list of rows"),
-        ([{"paragraphs": [{"context": "Ada."}]}], "the paragraph .* has no list of questions, qas"),
-        ([{"id": 1}], "row 1: has no question; its fields are id"),
         ([HOTPOT, {"_id": "h1", "question": "Who?"}], "record 2: Object missing required field `answer`"),
         ([HOTPOT, HOTPOT], r"record 2: the id 'h1' was used before, at .*record 1"),
-        ([HOTPOT | {"question": " "}], "that is not blank - at `question`"),
-        ([STRATEGY | {"answer": "yes"}], "Expected `bool`, got `str` - at `answer`"),
-        (iirc({"type": "spam"}), "question 1: Invalid value 'spam' - at `answer.type`"),
-        (iirc({"type": "span", "answer_spans": [{}]}), "Object missing required field `text`"),
         (iirc({"type": "value", "answer_value": True}), r"Expected `int \| float \| str`, got `bool`"),
         (iirc({"type": "none"}), "no question that can be answered"),
         ([TWOWIKI], "id_aliases.json: cannot be read"),
@@ -126,20 +117,6 @@ def test_json_files_of_other_makers_are_questions_of_your_own(tmp_path: Path, va
     read = load(path := write(tmp_path, "x.json", value))
     assert [(q.id, q.text, q.golds) for q in read] == [("a", "Who?", ("Ada",)), ("b", "When?", ())]
     assert datasets.benchmark(path) == "plain"
-
-
-def test_names_that_do_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DRAGIN_LAB_DATA", str(tmp_path))
-    for source, split, says in (
-        ("HotpotQ", None, "neither a file, a folder nor a benchmark; did you mean 'hotpotqa'"),
-        ("xyz", None, "neither a file, a folder nor a benchmark; the benchmarks are 2wiki"),
-        ("hotpotqa", None, "set DRAGIN_LAB_DATA"),
-        ("almanac/iirc", "dve", "no split 'dve'"),
-        (tmp_path, None, "holds none of"),
-        (write(tmp_path / "one", "h.json", [HOTPOT]), "test", "one split only"),
-    ):
-        with pytest.raises(DataError, match=says):
-            load(source, split=split)
 
 
 def test_template_has_the_instruction_and_the_answer_rule() -> None:
@@ -226,61 +203,28 @@ def test_aliases_of_an_answer_are_answers() -> None:
 @pytest.mark.parametrize(
     ("row", "id", "golds"),
     [
-        (
-            {"id": "test_0", "question": "Who?", "golden_answers": ["Ada", "A."], "metadata": {}},
-            "test_0",
-            ("Ada", "A."),
-        ),
-        ({"id": "dev_0", "question": "Who?", "golden_answers": [False]}, "dev_0", ("no",)),
-        ({"id": 42, "subj": "x", "question": "Who?", "possible_answers": '["Ada", "A."]'}, "42", ("Ada", "A.")),
-        ({"id": "2hop__1", "question": "Who?", "answer": "Ada", "answer_aliases": ["A."]}, "2hop__1", ("Ada", "A.")),
-        ({"_id": "5a8b", "question": "Who?", "answer": "Ada", "type": "bridge", "context": []}, "5a8b", ("Ada",)),
-        (
-            {
-                "question": "Who?",
-                "question_id": "t1",
-                "answer": {"value": "Ada", "aliases": ["A.", "Ada"], "type": "x"},
-            },
-            "t1",
-            ("Ada", "A."),
-        ),
-        (
-            {"question": "Who?", "answer": {"Value": "Ada", "Aliases": ["A."], "HumanAnswers": ["Ad"]}},
-            "1",
-            ("Ada", "A.", "Ad"),
-        ),
-        (
-            {"id": "s1", "question": "Who?", "answers": {"text": ["Ada", "A."], "answer_start": [3, 9]}},
-            "s1",
-            ("Ada", "A."),
-        ),
-        ({"question": "Who?", "answers": [{"text": "Ada", "answer_start": 3}]}, "1", ("Ada",)),
-        (
-            {
-                "question": "Who?",
-                "answers": "{'text': array(['Ada', 'A.'], dtype=object), 'answer_start': array([3, 9])}",
-            },
-            "1",
-            ("Ada", "A."),
-        ),
-        (
-            {"id": "k", "input": "Who?", "output": [{"answer": "Ada"}, {"provenance": []}, {"answer": ""}]},
-            "k",
-            ("Ada",),
-        ),
-        ({"question": "Who?", "answer": "Bo", "contexts": ["x"], "ground_truth": "Ada"}, "1", ("Ada",)),
+        ({"id": "t_0", "golden_answers": ["Ada", "A."], "metadata": {}}, "t_0", ("Ada", "A.")),
+        ({"id": "dev_0", "golden_answers": [False]}, "dev_0", ("no",)),
+        ({"id": 42, "subj": "x", "possible_answers": '["Ada", "A."]'}, "42", ("Ada", "A.")),
+        ({"id": "2hop__1", "answer": "Ada", "answer_aliases": ["A."]}, "2hop__1", ("Ada", "A.")),
+        ({"_id": "5a8b", "answer": "Ada", "type": "bridge", "context": []}, "5a8b", ("Ada",)),
+        ({"question_id": "t1", "answer": {"value": "Ada", "aliases": ["A.", "Ada"]}}, "t1", ("Ada", "A.")),
+        ({"answer": {"Value": "Ada", "Aliases": ["A."], "HumanAnswers": ["Ad"]}}, "1", ("Ada", "A.", "Ad")),
+        ({"id": "s1", "answers": {"text": ["Ada", "A."], "answer_start": [3, 9]}}, "s1", ("Ada", "A.")),
+        ({"answers": [{"text": "Ada", "answer_start": 3}]}, "1", ("Ada",)),
+        ({"answers": "{'text': array(['Ada', 'A.'], dtype=object), 'answer_start': array([3])}"}, "1", ("Ada", "A.")),
+        ({"id": "k", "output": [{"answer": "Ada"}, {"provenance": []}, {"answer": ""}]}, "k", ("Ada",)),
+        ({"answer": "Bo", "contexts": ["x"], "ground_truth": "Ada"}, "1", ("Ada",)),
         ({"user_input": "Who?", "response": "Bo", "retrieved_contexts": [], "reference": "Ada"}, "1", ("Ada",)),
-        ({"id": "f", "question": "Who?", "golden_answers": ["Ada"], "output": {"pred": "Bo"}}, "f", ("Ada",)),
-        ({"question": "Who?", "answer": "Ada", "aliases": ["A."]}, "1", ("Ada", "A.")),
-        ({"question": "Who?", "answer": "Ada", "answers": ["A.", "Ada"]}, "1", ("A.", "Ada")),
-        *(
-            ({"question": "Who?", "answer": number}, "1", (text,))
-            for number, text in ((3.5, "3.5"), (3.0, "3"), (-2, "-2"))
-        ),
+        ({"id": "f", "golden_answers": ["Ada"], "output": {"pred": "Bo"}}, "f", ("Ada",)),
+        ({"answer": "Ada", "aliases": ["A."]}, "1", ("Ada", "A.")),
+        ({"answer": "Ada", "answers": ["A.", "Ada"]}, "1", ("A.", "Ada")),
+        *(({"answer": number}, "1", (text,)) for number, text in ((3.5, "3.5"), (3.0, "3"), (-2, "-2"))),
     ],
 )
 def test_the_forms_of_other_data_sets_need_no_fields(row: dict[str, Any], id: str, golds: tuple[str, ...]) -> None:
-    (question,) = load([row])
+    named = {} if "user_input" in row else {"input" if "output" in row and id == "k" else "question": "Who?"}
+    (question,) = load([named | row])
     assert (question.id, question.text, question.golds) == (id, "Who?", golds)
 
 
@@ -303,13 +247,7 @@ def test_a_models_answer_never_takes_the_place_of_a_missing_gold(empty: Any) -> 
 
 @pytest.mark.parametrize(
     "mark",
-    [
-        {"answerable": False},
-        {"answerable": "False"},
-        {"is_impossible": True},
-        {"is_impossible": 1},
-        {"answers": {"text": []}},
-    ],
+    [{"answerable": False}, {"answerable": "False"}, {"is_impossible": 1}, {"answers": {"text": []}}],
 )
 def test_a_question_without_an_answer_by_its_makers_is_not_scored(mark: dict[str, Any]) -> None:
     gold = {} if "answers" in mark else {"answer": "Oslo", "answer_aliases": ["Christiania"]}
@@ -336,32 +274,17 @@ WHO = Question("1", "who won", ("Bo Ek", "Ek, Bo"))
 @pytest.mark.parametrize(
     ("name", "text", "encoding", "says"),
     [
-        ("nq-test.csv", "who won\t['Bo Ek', 'Ek, Bo']\nwho lost\t['Cy Orr']\n", "utf-8", "delimiter=tab,header=no"),
-        (
-            "q.csv",
-            "question;answers\nwho won;\"['Bo Ek', 'Ek, Bo']\"\nwho lost;Cy Orr\n",
-            "utf-8",
-            "delimiter=semicolon;",
-        ),
-        (
-            "q.tsv",
-            "answers,question\n\"['Bo Ek', 'Ek, Bo']\",who won\nCy Orr,who lost\n",
-            "utf-16",
-            "comma,encoding=utf-16",
-        ),
-        (
-            "q.csv",
-            "question,answers,by\nwho won,\"['Bo Ek', 'Ek, Bo']\",Zo\xeb\nwho lost,Cy Orr,\n",
-            "cp1252",
-            "encoding=cp1252",
-        ),
+        ("nq-test.csv", "who won\t{}\nwho lost\t['Cy Orr']\n", "utf-8", "delimiter=tab,header=no"),
+        ("q.csv", 'question;answers\nwho won;"{}"\nwho lost;Cy Orr\n', "utf-8", "delimiter=semicolon;"),
+        ("q.tsv", 'answers,question\n"{}",who won\nCy Orr,who lost\n', "utf-16", "comma,encoding=utf-16"),
+        ("q.csv", 'question,answers,by\nwho won,"{}",Zo\xeb\nwho lost,Cy Orr,\n', "cp1252", "encoding=cp1252"),
     ],
 )
 def test_how_a_table_is_written_is_seen_and_said(
     tmp_path: Path, name: str, text: str, encoding: str, says: str
 ) -> None:
     path = tmp_path / name
-    path.write_bytes(text.encode(encoding))
+    path.write_bytes(text.format("['Bo Ek', 'Ek, Bo']").encode(encoding))
     with pytest.warns(UserWarning, match=f"{name}: read with .*{says}"):
         assert load(path) == [WHO, Question("2", "who lost", ("Cy Orr",))]
 
@@ -399,22 +322,15 @@ def test_a_question_has_one_id_in_both_forms_of_an_accent() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["{"], r"own\.jsonl, after row 0: cannot be read \(Expecting property name"),
         (["", ""], "holds no question"),
-        (["[1]"], "row 1: is list .*; every row is a dictionary or JSON object"),
-        ([{"question": "Who?", "answer": float("inf")}], "the answer is float 'inf'; it must be a text"),
         ([{"question": "Who?", "answer": {"spans": ["a"]}}], "the answer is a mapping with the fields spans; give a"),
         ([{"question": "Who?", "answer": "a", "is_impossible": "perhaps"}], "is_impossible is 'perhaps'; give"),
         ([{"question": "Who?", "golden_answers": "a", "ground_truth": "b"}], "both 'golden_answers' and 'gr"),
         ([{"question": "Who?", "answers": []}], "the answer is empty; give at least one"),
-        ([{"question": "Who?", "answer": "[]"}], "the answer is empty; give at least one"),
         ([{"question": "Who?", "answer": '["a", null]'}], "the answer is NoneType"),
-        ([{"question": "Who?", "answers": ["a", None]}], "the answer is NoneType"),
         ([{"question": "Who?", "answer": "a", "answers": ["b"]}], "both 'answer' and 'answers'"),
-        ([{"id": 1.5, "question": "Who?", "answer": "a"}], "the id is float '1.5'"),
         ([{"id": "2", "question": "Who?", "answer": "a"}, "", {"question": "Who?", "answer": "a"}],
          r"row 2: the id '2' was used before, at .*row 1; give every question its own"),
-        (["[" * 100_000], "after row 0: cannot be read"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_custom_questions(tmp_path: Path, rows: list[Any], message: str) -> None:
@@ -429,25 +345,6 @@ def test_half_a_character_is_refused_with_its_line(tmp_path: Path, field: str) -
     for source in (lines(tmp_path, *rows), rows):
         with pytest.raises(DataError, match=r"row 2: \w+='\w+\??\\ud83d' holds half a character"):
             load(source)
-
-
-def test_questions_of_every_usual_source(tmp_path: Path) -> None:
-    pandas, hub = pytest.importorskip("pandas"), pytest.importorskip("datasets")
-    rows = [{"nr": 1, "q": "Who?", "gold": ["Ada", "Ada L."]}, {"nr": 2, "q": "When?", "gold": ["1850"]}]
-    frame, names = pandas.DataFrame(rows), "id=nr,question=q,answer=gold"
-    frame.to_parquet(tmp_path / "q.parquet")
-    hub.Dataset.from_list(rows).save_to_disk(str(tmp_path / "saved"))
-    wanted = [Question("1", "Who?", ("Ada", "Ada L.")), Question("2", "When?", ("1850",))]
-    for source in (tmp_path / "q.parquet", tmp_path / "saved", frame, hub.Dataset.from_list(rows), rows):
-        assert load(source, fields=names) == wanted, source
-        assert datasets.benchmark(source) == "plain"
-    frame.assign(gold=["Ada|Ada L.", 1850]).to_csv(tmp_path / "q.csv", index=False)
-    assert load(tmp_path / "q.csv", fields=f"{names},separator=|") == wanted
-    assert load(frame.rename(columns={"q": "question", "gold": "answers"}), limit=1) == wanted[:1]
-    with pytest.raises(DataError, match=r"q\.csv, row 1: has no question; its fields are nr, q, gold"):
-        load(tmp_path / "q.csv")
-    with pytest.raises(DataError, match="'golds' cannot be set so; write id=COLUMN,question=COLUMN"):
-        load(frame, fields="golds=gold")
 
 
 def test_a_sample_is_the_same_everywhere_and_grows(tmp_path: Path) -> None:

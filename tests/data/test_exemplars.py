@@ -23,36 +23,6 @@ def test_yaml_and_json(tmp_path: Path, text: str) -> None:
     assert load_exemplars(path) == (Exemplar("Is ice cold?", "Ice is frozen.", "yes"),)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "holds no list"),
-        (b"question: a", "holds no list"),
-        (b"- [", "is not YAML"),
-        (b"- 2020-13-45", "is not YAML"),
-        (b"- caf\xe9", "is not YAML in UTF-8"),
-        (
-            GOOD.encode() + b"- question: a\n  rationale: b\n  answer: yes\n",
-            "exemplar 2: Expected `str`, got `bool` - at `answer` (quote",
-        ),
-        (
-            GOOD.encode() + b"- question: a\n  rationale: ' '\n",
-            "exemplar 2: Expected `str` that is not blank - at `rationale`",
-        ),
-        (b"- only a line\n", "exemplar 1: Expected `object`, got `str`"),
-    ],
-)
-def test_what_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
-    path = tmp_path / "e.yaml"
-    path.write_bytes(content)
-    with pytest.raises(SettingError) as caught:
-        load_exemplars(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}: ")
-    assert says in message
-    assert "\n" not in message
-
-
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="No such file"):
         load_exemplars(tmp_path / "no.yaml")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -95,18 +94,6 @@ def test_paths_that_are_no_model(tmp_path: Path, folder: Path) -> None:
     assert load.load_tokenizer(folder).ends == {2}  # peft keeps one beside the adapter
 
 
-def test_weights_that_cannot_be_read_or_hold_more_than_weights(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    whole = file.read_bytes()
-    for content in (whole[: len(whole) // 2], b"not weights at all", b""):
-        file.write_bytes(content)
-        refused(folder, "cannot be (read|loaded)")
-    file.unlink()
-    for content in (pickle.dumps(print), pickle.dumps({"a": 1})[:-2], b"not weights at all", b""):
-        (folder / "pytorch_model.bin").write_bytes(content)
-        refused(folder, "cannot be (read|loaded)")
-
-
 def test_weights_that_are_missing_or_of_another_shape(folder: Path) -> None:
     file = folder / "model.safetensors"
     weights = load_file(file)
@@ -115,39 +102,6 @@ def test_weights_that_are_missing_or_of_another_shape(folder: Path) -> None:
     weights["model.norm.weight"] = weights["model.norm.weight"][:5].clone()
     save_file(weights, file, {"format": "pt"})
     refused(folder, "cannot be loaded|another shape")
-
-
-def test_configs_that_are_no_causal_model(folder: Path) -> None:
-    config = folder / "config.json"
-    facts = json.loads(config.read_text())
-    for text in (json.dumps(facts | {"model_type": "t5"}), json.dumps(facts | {"model_type": "of-tomorrow"}), "{"):
-        config.write_text(text)
-        refused(folder, "cannot be loaded as causal language model")
-    for name in ("num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size", "num_hidden_layers"):
-        config.write_text(json.dumps(facts | {name: 0}))
-        refused(folder, "cannot be|weights are not in its files|has no|layers?")
-
-
-def test_a_folder_without_tokenizer(folder: Path) -> None:
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink()
-    refused(folder, "cannot be loaded|no fast encoding")
-
-
-def test_settings_that_do_not_exist() -> None:
-    refused(SMALL, "layers 0 to 2", layer=3)
-    refused(SMALL, "layers 0 to 2", layer="first")
-    refused(SMALL, "heads 0 to 3", heads=[4])
-    refused(SMALL, "heads 0 to 3", heads=[])
-    refused(SMALL, "not a dtype", dtype="float3")
-    refused(SMALL, "device='toaster' cannot be used", device="toaster")
-    with pytest.raises(SettingError, match="alternatives=0"):
-        LanguageModel.load(SMALL, alternatives=0)
-    refused(SMALL, "unexpected keyword argument 'toaster'", toaster=1)
-    for dtype in (torch.bfloat16, "torch.bfloat16", "bfloat16"):
-        assert LanguageModel.load(SMALL, dtype=dtype, check=False).model.dtype == torch.bfloat16
-    if not torch.cuda.is_available():
-        refused(SMALL, "device='cuda' cannot be used", device="cuda")
 
 
 #: The second layer's weights stay on disk and come when they are needed; the first and the last are in memory.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeVar
 
 import spacy
 from answering import ONE, Batch
+from hypothesis import settings
 from hypothesis import strategies as st
 from scripted import Say, ScriptedModel, ScriptedRetriever, WordTokenizer
 
@@ -73,8 +74,10 @@ class DrawnModel(ScriptedModel):
         return self.identify(says=[repr(say) for say in self.says], looks=self.looks)
 
     def write(self, request: Any, seed: int | None = None, *, watch: Any = None) -> Any:
+        say = choose(self.says, request.prompt.text)
+        forced = self.tokenizer.cut(say.text)[: len(request.prefix)]  # of what it says itself
         with ONE:
-            self.script = [choose(self.says, request.prompt.text)]
+            self.script = [replace(say, text=say.text[forced[-1][2] :] if forced else say.text)]
             return super().write(request, seed, watch=watch)
 
     def batch(self, size: int) -> Batch:
@@ -99,7 +102,9 @@ says = st.builds(Say, texts, entropy=measured(8.0), received=measured(1.0), doub
 models = st.builds(
     DrawnModel, st.lists(says, min_size=1, max_size=4), measured(9.0), marker=st.sampled_from(["▁", "Ġ"])
 )
-retrievers = st.lists(texts, min_size=1, max_size=4, unique=True).map(lambda found: DrawnRetriever(*found))
+retrievers = st.lists(texts.filter(str.strip), min_size=1, max_size=4, unique=True).map(
+    lambda found: DrawnRetriever(*found)
+)
 
 
 # -- methods ----------------------------------------------------------------------------------------------------------
@@ -166,3 +171,32 @@ def cases(name: str, variant: str) -> st.SearchStrategy[Case]:
     """Cases of one method."""
     labs = st.builds(lambda model, found: dl.Lab(model, retriever=found), models, retrievers)
     return st.builds(Case, labs, several_questions, methods(name, variant))
+
+
+def some(quick: int) -> settings:
+    """So many examples in the quick tier, and as many times more in the slow one as the profiles have it."""
+    return settings(max_examples=max(1, quick * settings.default.max_examples // 30))  # type: ignore[attr-defined]
+
+
+def any_method(*left_out: str) -> st.SearchStrategy[Case]:
+    """Cases of any method in any variant."""
+    known = [one for one in METHODS if one[0] not in left_out]
+    return st.sampled_from(known).flatmap(lambda one: cases(*one))
+
+
+# -- texts of others --------------------------------------------------------------------------------------------------
+
+#: Ten scripts, what a table, a page, a prompt or a list gives a meaning to, and characters of more than one code point.
+_SIGNS = (
+    "abz 09 éß Ωσ Жя שא عل हि กำ あ漢 한 🎬 👩‍🚀 e\u0301 \u2028 \u00a0 , ; \t \" ' | = # \\ / [ ] { } ( ) < > & % \n -"
+)
+_MEANT = (
+    "So the answer is Li.", "\nQuestion: Who?", "\nContext:\n[1] A film.", "[2] ", "</s>", "</div>", "<script>", "<!--",
+    "&lt;", "{{ x }}", "{% if", "$x$", "</style>", "\"><b onload='x'>", "NA", "null", "1e5", "007", "=1+1", "...",
+)  # fmt: skip
+foreign = st.lists(
+    st.sampled_from([*_SIGNS.split(" "), " "]) | st.sampled_from(_MEANT) | st.text("abcdé", max_size=5),
+    min_size=1,
+    max_size=8,
+).map("".join)
+foreign_texts = foreign.map(lambda text: text.strip()).filter(bool)

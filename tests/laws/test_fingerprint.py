@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -98,27 +100,48 @@ def test_one_changed_number_is_seen(some: list[float], draw: st.DataObject) -> N
         assert fingerprint(make(some)) != fingerprint(make(changed))
 
 
-def test_it_is_the_same_in_another_process(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MODULE)
-    script = (
-        "import mine, dragin_lab as dl\n"
-        f"for kind in {KINDS!r}:\n"
-        "    value = mine.FOUND.get(kind, mine)\n"
-        "    @dl.when('mine', threshold=0.5)\n"
-        "    def trigger(draft):\n"
-        "        return mine.score(draft) * (value is None)\n"
-        "    print(kind, dl.method(when='mine').trigger.fingerprint)\n"
-    )
-    (tmp_path / "script.py").write_text(script)
+SCRIPT = f"""
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.modules.pop("mine", None)
+import mine, dragin_lab as dl
+for kind in {KINDS!r}:
+    value = mine.FOUND.get(kind, mine)
+    @dl.when("mine", threshold=0.5)
+    def trigger(draft):
+        return mine.score(draft) * (value is None)
+    print(kind, dl.method(when="mine").trigger.fingerprint)
+sys.path.pop(0)
+from scripted import Parrot, ScriptedRetriever
+dl.Lab(Parrot(), retriever=ScriptedRetriever()).ask("Who made it?", "dragin").save(sys.argv[1] + "/one.trace")
+"""
 
-    def run(seed: str) -> list[str]:
-        paths = os.pathsep.join([str(Path(dl.__file__).parents[1]), str(tmp_path)])
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": paths}
-        command = [sys.executable, str(tmp_path / "script.py")]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
 
-    first = run("1")
+def test_it_and_a_trace_are_the_same_in_another_process_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under another locale, time zone, encoding and hash seed."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+
+    def folder(name: str, text: str) -> str:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.py").write_text(text)
+        return str(tmp_path / name)
+
+    def here(path: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["", path])
+        runpy.run_path(str(tmp_path / "script.py"), run_name="__main__")
+        return capsys.readouterr().out.split()
+
+    elsewhere = {"LC_ALL": "C", "TZ": "Asia/Kathmandu", "PYTHONHASHSEED": "2", "PYTHONUTF8": "0"}
+    paths = os.pathsep.join([str(Path(dl.__file__).parents[1]), str(Path(__file__).parents[1])])
+    command = [sys.executable, str(tmp_path / "script.py"), folder("there", MODULE)]
+    environment = os.environ | elsewhere | {"PYTHONPATH": paths}
+    there = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+    first = here(folder("here", MODULE))
     assert len(set(first[1::2])) == len(KINDS)
-    assert run("2") == first
-    (tmp_path / "mine.py").write_text(MODULE.replace("* len", "+ len"))
-    assert not set(run("1")[1::2]) & set(first[1::2])
+    assert there == first
+    assert not set(here(folder("changed", MODULE.replace("* len", "+ len")))[1::2]) & set(first[1::2])
+    one, other = (dl.Trace.load(tmp_path / name / "one.trace") for name in ("here", "there"))
+    assert one.diff(other) == ""
+    assert one.fingerprint == other.fingerprint

@@ -127,29 +127,30 @@ torch.set_num_threads(int(sys.argv[2]))
 import dragin_lab as dl
 lab = dl.Lab(cache=sys.argv[1] + "/cache")
 trace = lab.ask("Who directed The Silent Fukain?", "sr-rag", max_new_tokens=12)
-folder, limit = sys.argv[1] + "/run", int(sys.argv[3])
+folder, limit = sys.argv[1] + "/run", int(sys.argv[2])
 lab.replace(cache=False).run(["Who?", "Where?"], "wo-rag", output=folder, limit=limit, progress=False)
-if sys.argv[3] == "2":
+if limit == 2:
     old = dl.Trace.load(sys.argv[1] + "/a.trace")
     assert lab.branch(old, step=1, query=old.steps[0].query.text).text == old.text
 else:
     trace.save(sys.argv[1] + "/a.trace")
+lab.close()
 print(json.dumps([trace.provenance["probe"], trace.text, trace.stored["drafts"]]))
 """
 
 
-def test_an_unchanged_model_is_the_same_in_another_process_on_other_threads_and_other_kernels(tmp_path: Path) -> None:
+def test_an_unchanged_model_is_the_same_in_another_process_on_other_threads_and_other_kernels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run resumes, a trace branches and a cache hits."""
-
-    def run(threads: int, limit: int, **environment: str) -> list[Any]:
-        command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(threads), str(limit)]
-        paths = {"PYTHONPATH": str(Path(dl.__file__).parents[1]), "OMP_NUM_THREADS": str(threads)}
-        given = os.environ | paths | environment
-        done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-2000:]
-        return json.loads(done.stdout.splitlines()[-1])
-
-    first, second = run(1, 1), run(2, 2, ATEN_CPU_CAPABILITY="default")
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path), "1"])
+    exec(SCRIPT, {"__name__": "__main__"})
+    first = json.loads(capsys.readouterr().out.splitlines()[-1])
+    paths = {"PYTHONPATH": str(Path(dl.__file__).parents[1]), "OMP_NUM_THREADS": "2", "ATEN_CPU_CAPABILITY": "default"}
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), "2"]
+    done = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    second = json.loads(done.stdout.splitlines()[-1])
     assert probe_distance(first[0], second[0]) <= probe_tolerance("float32") / 10
     assert first[2] == 0 < second[2]
     assert second[1] == first[1]

@@ -6,13 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import Command
 from run_folders import read_config, write_run
 from sources import some_passages, write_json_lines
 
 from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import run_label
-from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.errors import MissingPackageError
 from dragin_lab.retrieval import choose
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.choose import open_retriever, read_spec
@@ -23,20 +22,6 @@ from dragin_lab.run.runwriter import check_settings
 @pytest.fixture
 def passages(tmp_path: Path) -> str:
     return str(write_json_lines(tmp_path / "p.jsonl", some_passages(20)))
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "does not exist; one of bm25, tantivy, dense:MODEL"),
-        ("BM26", "does not exist"),
-        ("dense", "say which MODEL, as in dense:MODEL"),
-        ("bm25:x", "bm25 takes nothing after it"),
-    ],
-)
-def test_what_names_no_retriever_is_refused(text: str, says: str) -> None:
-    with pytest.raises(SettingError, match=says):
-        read_spec(text)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +62,3 @@ def test_who_chose_the_retriever_is_no_other_run(tmp_path: Path) -> None:
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
-
-
-def test_the_commands_refuse_a_retriever_that_does_not_exist(command: Command) -> None:
-    command.refused("ask", "Who?", "--retriever", "dense", says=("say which MODEL",))
-    command.refused("run", "--retriever", "nothing:x", says=("does not exist",))

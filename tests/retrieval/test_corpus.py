@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sources import write_table
 
 from dragin_lab import almanac
@@ -218,23 +216,6 @@ def test_a_field_may_be_longer_than_csv_readers_usually_take(tmp_path: Path) -> 
     assert Corpus.load(path).get("2").text == text
 
 
-def test_every_value_of_a_table_stays_a_text(tmp_path: Path) -> None:
-    path = written(tmp_path / "c.csv", "id,text,title\n007,1.50,NA\n1e3,null,\nTrue,NaN,-\n")
-    assert plain(Corpus.load(path)) == [("007", "1.50", "NA"), ("1e3", "null", ""), ("True", "NaN", "-")]
-
-
-letter = st.characters(exclude_categories=["Cs"], exclude_characters="\0\r")
-field = st.text(letter, max_size=20)
-filled = field.filter(lambda s: bool(s.strip()))
-
-
-@given(rows=st.lists(st.tuples(filled, filled, field), min_size=1, max_size=6, unique_by=lambda r: r[0]))
-def test_tables_read_what_a_csv_writer_wrote(rows: list[tuple[str, str, str]], tmp_path_factory) -> None:
-    folder, passages = tmp_path_factory.mktemp("tables"), [Passage(id, title, text) for id, text, title in rows]
-    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
-        assert plain(Corpus.load(write_table(folder / "c.tsv", passages, quoting))) == rows
-
-
 def test_a_quotation_mark_that_swallows_a_row_is_told(tmp_path: Path) -> None:
     path = written(tmp_path / "c.tsv", HEADER + '1\t"begins\tA\n2\tends"\tB\n3\tthree\tC\n')
     with pytest.warns(UserWarning, match="row 1: a field goes over several lines and holds tabs"):
@@ -267,24 +248,6 @@ def test_refuses_broken_tables(tmp_path: Path) -> None:
         "encoding=cp1252",
     )
     broken(gzip.compress((HEADER + good).encode()), "can't decode")
-
-
-def test_refuses_broken_json_lines(tmp_path: Path) -> None:
-    def broken(text: str, *parts: str) -> None:
-        refusal(written(tmp_path / "bad.jsonl", text), *parts)
-
-    good = '{"id": "1", "text": "one"}\n'
-    broken("\n", "no passages")
-    broken(good + '{"id": "2", "text": "t', "after row 1: cannot be read", "one JSON object a line")
-    broken(good + "[" * 100_000, "after row 1: cannot be read")
-    broken(good + '["2", "two"]', "row 2: is list")
-    broken(good + '{"id": "2", "body": "two"}', "row 2", "no text", "id, body", "--fields")
-    broken(good + '{"id": 2.5, "text": "two"}', "row 2", "the id is float '2.5'")
-    broken(good + '{"id": "2", "text": null}', "row 2", "has no text")
-    broken(good + '{"id": "2", "text": "a", "title": {}}', "row 2", "the title is dict")
-    broken(good + '{"id": "2", "text": " \\n"}', "row 2", "empty")
-    broken(good + '{"text": "again"}\n{"id": 2, "text": "and"}', "row 3", "'2'", "row 2")
-    broken(good + '{"id": "2", "text": "a\\ud800"}', "row 2", "half a character")
 
 
 def test_refuses_broken_gzip(tmp_path: Path) -> None:

@@ -14,11 +14,7 @@ from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Trace
 
 #: Each with a θ at which it fires within four questions, and one that no score is above.
-TRIED = {
-    "max-probability": (2.0, 999.0),
-    "entropy": (3.0, 99.0),
-    "margin": (0.9, 1.0),
-}
+TRIED = {"max-probability": (2.0, 999.0), "entropy": (3.0, 99.0), "margin": (0.9, 1.0)}
 QUESTIONS = demo_questions()[:4]
 
 

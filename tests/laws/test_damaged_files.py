@@ -1,4 +1,4 @@
-"""Damaged files of every kind that users hand on: read, or refused by the package's own errors."""
+"""A damaged file of any kind that users hand on is read, or refused by the package's own errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passwords in addresses: no message, name or record shows one, whatever characters it holds."""
+"""No output, name, message or record holds a password that stands in an address, whatever characters it has."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 from answering import AnsweringModel
+from command import Command
+from given import some
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import run_label
@@ -16,12 +20,22 @@ from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.cluster import Recipe
 from dragin_lab.text import hide_typed_secrets, split_credentials, without_secrets
 
-PASSWORDS = [f"s3cret{mark}more" for mark in ("", "/", "@", "//", "#", "?", ":")] + ["12/s3cret"]
-ADDRESSES = [f"{scheme}ann:{password}@host:9200/wiki" for scheme in ("http://", "") for password in PASSWORDS]
+passwords = st.builds("{}s3cret{}more".format, st.sampled_from(["", "12/"]), st.text("/@#?:", max_size=2))
+addresses = st.builds("{}ann:{}@host:9200/wiki".format, st.sampled_from(["http://", ""]), passwords)
+SHOWN = ("ann:", "s3c", "ret@", "'ret")
+
+#: Commands that an address or a typing error ends with.
+COMMANDS = [
+    (), ("table", "a", "b"), ("ask", "Who?", "--nothing"), ("ask", "Who?", "--layout"), ("run", "--limit"),
+    ("run", "--method"), ("run", "--preset"), ("run", "--set", "threshold="), ("--debug", "run", "--layer"),
+    ("data", "fetch", "hotpotqa", "--url"), ("ask", "Who?", "--model"), ("ask", "Who?", "--corpus"),
+    ("ask", "Who?", "--exemplars"), ("ask", "Who?", "--retriever"), ("ask", "Who?", "--retriever", "dense:"),
+    ("run", "--dataset"), ("run", "--ray"), ("run", "--with"), ("run", "--output"), ("corpus", "build", "--output"),
+    ("show",), ("table",),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["", "dense:", "hub:"])
-@pytest.mark.parametrize("address", ADDRESSES)
+@given(kind=st.sampled_from(["", "dense:", "hub:"]), address=addresses)
 def test_credentials_end_at_the_last_at_sign(kind: str, address: str) -> None:
     scheme, _, rest = address.rpartition("ann:")
     assert split_credentials(kind + address) == (f"ann:{rest.rpartition('@')[0]}", f"{kind}{scheme}host:9200/wiki")
@@ -32,7 +46,7 @@ def test_a_name_with_an_at_sign_is_no_address(name: str) -> None:
     assert split_credentials(name) == ("", name)
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
+@given(address=addresses)
 def test_neither_a_lab_nor_a_recipe_nor_a_refusal_shows_a_password(address: str) -> None:
     shown = [without_secrets(address), run_label(method("dragin"), f"dense:{address}")]
     for kind in ("dense:", ""):
@@ -45,7 +59,7 @@ def test_neither_a_lab_nor_a_recipe_nor_a_refusal_shows_a_password(address: str)
     assert [line for line in shown if "s3cret" in line or "more" in line or "ann:" in line] == []
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
+@given(address=addresses)
 def test_a_message_repeats_no_part_of_a_typed_address_that_holds_a_password(address: str) -> None:
     for word in (address, f"--limit={address}"):
         message = f"'{address}' is none of 'a', \"{address[:-12]}\", and {address} is 'host:9200/wiki'"
@@ -82,3 +96,19 @@ def test_the_password_of_a_retriever_stays_with_it(address: str, tmp_path: Path)
         lab.ask("Who made thing 1?", "sr-rag")
     said = "".join(traceback.format_exception_only(raised.value)) + repr(raised.value.__cause__)
     assert "pass-w0rd" not in said + raised.value.trace.error  # type: ignore[attr-defined]
+
+
+@settings(some(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=st.sampled_from(COMMANDS), mark=st.text("/@,:='\\ ", max_size=1), scheme=st.sampled_from(["http://", ""]))
+def test_no_command_shows_a_password(
+    command: Command, tmp_path: Path, words: tuple[str, ...], mark: str, scheme: str
+) -> None:
+    address = f"{scheme}ann:s3c{mark}ret@127.0.0.1:9/wiki"
+    glued = words[-1:] and words[-1].endswith(("=", ":"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        for name in ("DRAGIN_LAB_DATA", "XDG_CACHE_HOME"):
+            patch.setenv(name, str(tmp_path))
+        ran = command(*words[:-1], words[-1] + address) if glued else command(*words, address)
+    assert ran.code
+    assert [part for part in SHOWN if part in ran.err + ran.out] == []

@@ -1,0 +1,84 @@
+"""What a passage, a title, a question or an answer holds changes no stop of an episode, and no tag of its page."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+from given import foreign_texts, some
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import Parrot
+
+import dragin_lab as dl
+from dragin_lab import views
+
+VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+
+
+class Outline(HTMLParser):
+    """The tags of a page with the names of their attributes, and its text; every tag must be closed in its turn."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[tuple[str, str]] = set()
+        self.text, self.open = "", list[str]()
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags |= {(tag, name) for name, _ in [("", None), *attrs]}
+        self.open += [tag] * (tag not in VOID)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert tag in VOID or self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data[:80]}")
+
+
+class One:
+    """Finds one passage."""
+
+    def __init__(self, title: str, text: str) -> None:
+        self.found = [dl.Passage("1", title, text, 1.0)]
+
+    def search(self, query: str, k: int) -> list[dl.Passage]:
+        return self.found
+
+
+def ask(method: str, question: str, title: str, text: str, gold: str) -> dl.Trace:
+    asked = dl.Question("1", question, (gold,))
+    return dl.Lab(Parrot(), retriever=One(title, text)).ask(asked, method)
+
+
+def stops(trace: dl.Trace) -> Any:
+    """What was written, and where and why it ended."""
+    return trace.text, trace.answer, trace.ended, [(one.text, one.stopped) for one in trace.continuations]
+
+
+METHODS = st.sampled_from(["sr-rag", "fl-rag", "fs-rag", "flare", "dragin"])
+
+
+@some(20)
+@given(METHODS, foreign_texts, foreign_texts, foreign_texts)
+def test_what_was_found_stops_nothing(method: str, title: str, text: str, gold: str) -> None:
+    question = "Who made the thing?"
+    assert stops(ask(method, question, title, text, gold)) == stops(ask(method, question, "A", "A film.", "Li"))
+
+
+@some(20)
+@given(METHODS, foreign_texts, foreign_texts, foreign_texts, foreign_texts)
+def test_a_page_has_its_own_tags_and_shows_the_texts(
+    method: str, question: str, title: str, text: str, gold: str
+) -> None:
+    trace = ask(method, question, title, text, gold)
+    page = Outline(trace._repr_html_())
+    known = {"script", "iframe", "object", "embed", "form"}
+    assert not {(tag, name) for tag, name in page.tags if tag in known or name.startswith("on")}
+    assert "".join(trace.question.text.split())[:60] in "".join(page.text.split())
+    assert "".join(views.trace_text(trace).split())
