@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-import threading
 import warnings
 import zlib
 from collections import OrderedDict
@@ -170,26 +169,24 @@ class Cache(AbstractContextManager["Cache"]):
 
 
 class _Memory(OrderedDict[str, bytes]):
-    """As much of ``diskcache.Cache`` as is used, in memory."""
+    """As much of ``diskcache.Cache`` as is used, in memory. Without a lock, which an interrupt could leave held."""
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.bytes, self.lock = limit, 0, threading.Lock()
+        self.limit = limit
 
     def get(self, key: str, default: Any = None) -> Any:
-        with self.lock:
-            if key in self:
-                self.move_to_end(key)
-            return super().get(key, default)
+        with suppress(KeyError):
+            self.move_to_end(key)
+        return super().get(key, default)
 
     def set(self, key: str, data: bytes) -> None:
-        with self.lock:
-            self.bytes += len(data) - len(self.pop(key, b""))
-            self[key] = data
-            while self.bytes > self.limit:
-                self.bytes -= len(self.popitem(last=False)[1])
+        self[key] = data
+        with suppress(KeyError):  # another thread may take the last one
+            while self.volume() > self.limit:
+                self.popitem(last=False)
 
     def volume(self) -> int:
-        return self.bytes
+        return sum(map(len, list(self.values())))
 
 
 class _Plain(diskcache.Disk):
