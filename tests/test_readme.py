@@ -29,7 +29,7 @@ def test_the_python_runs_in_ten_lines_and_each_cell_shows_something(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cells = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(cells) == 3
+    assert len(cells) == 4
     assert len([line for cell in cells for line in cell.splitlines() if line]) <= 10
     names: dict = {}
     for cell in cells:
@@ -43,7 +43,7 @@ def test_the_python_runs_in_ten_lines_and_each_cell_shows_something(
     assert set(names["runs"].names) == {"wo-rag", "flare", "dragin"}
 
 
-def test_what_the_second_picture_is_said_to_show_is_in_its_trace() -> None:
+def test_what_the_picture_of_smollm2_is_said_to_show_is_in_its_trace() -> None:
     trace = mended_trace()
     step = trace.steps[0]
     fired = step.words.text[int(step.words.hit.argmax())].strip()

@@ -29,7 +29,7 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--
 FLAGS += ("--disable-background-networking", "--disable-component-update", "--force-device-scale-factor=1.5")
 WIDTH = 1060
 #: The pictures and their heights.
-HEIGHTS = {"trace": 1130, "real": 838, "heatmap": 720, "methods": 900}
+HEIGHTS = {"trace": 1130, "real": 838, "used": 462, "heatmap": 720, "methods": 900}
 #: DRAGIN in the pictures, as in README.md's ten lines: the equations, with a query that selects among its candidates.
 DRAGIN = {"variant": "paper", "threshold": 0.5, "top_n": 5}
 #: Compared with DRAGIN side by side.
@@ -126,6 +126,7 @@ def main() -> None:
         return
     traces = telling_traces()
     pages = {"trace": [traces[-1]], "heatmap": [traces[-1].heatmap()], "methods": [views.compare(traces)]}
+    pages["used"] = [dl.Lab().attribute(traces[-1])]
     shoot_all(pages)
 
 

@@ -56,10 +56,11 @@ def attribution_page(source: Attribution) -> Page:
     marks, used = source.words["mark"].value_counts(), int(source.retrievals["used"].sum())
     shares = [f"{marks.get(name, 0)} {what}" for name, what in _COUNTED.items()]
     inexact = [text for text in record.texts if not text.exact]
+    least = f"{short(record.least)} nat{'s' * (record.least != 1)}"
     rows = [
         ("retrievals", f"{used} of {len(source.retrievals)} used"),
         ("words", ", ".join(shares)),
-        ("bounds", f"known from p {short(record.known)} on, a passage's from a gain of {short(record.least)} nats on"),
+        ("bounds", f"known from p {short(record.known)} on, a passage's from a gain of {least} on"),
     ]
     rows += [("not exact", f"in {count(len(inexact), 'text')} each passage was left out once: too many")] * bool(
         inexact
