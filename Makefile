@@ -38,7 +38,7 @@ help:
 	@echo "make test-all    both of these"
 	@echo "make test-newest  set up, then run tests of models, figures and controls with the newest Python and releases that are here"
 	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
-	@echo "make ci      all of these, the notebooks once"
+	@echo "make ci      all of these but what takes minutes by itself, the notebooks once"
 	@echo "make try-llama   build llama.cpp for its tests, where that can be done"
 	@echo "make ci-tests    those of its tests that need no llama.cpp"
 	@echo "make real    set up, build llama.cpp, then fetch real models (190 MB) and run the tests on them"
@@ -102,6 +102,7 @@ test-newest: $(MADE) $(NEWEST)/.made
 
 test-browser: $(FULL)
 	$(PYTEST) tests/browser
+	$(PYTEST) --tier slow tests/browser
 
 # Not installed, only fetched: SmolLM2-135M, en_core_web_sm, MiniLM and lm-polygraph's estimators (tools/real.py).
 real: $(FULL) $(LLAMA)

@@ -57,7 +57,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def tiers(item: pytest.Item) -> set[str]:
     """The tiers that a test runs in."""
-    slow, real, hypothesis = (item.get_closest_marker(name) is not None for name in ("slow", "real", "hypothesis"))
+    names = ("slow", "real", "hypothesis", "deep")
+    slow, real, hypothesis, deep = (item.get_closest_marker(name) is not None for name in names)
+    if deep:
+        return {"slow"}
     if real:
         return {"real"} if slow else {"real", "all"}
     return {"all", "slow" if slow else "quick"} | ({"slow"} if hypothesis else set())

@@ -86,8 +86,8 @@ def test_it_holds_every_file_of_the_package(wheel: Path) -> None:
     assert not [name for name in held if name.startswith(("tests/", "tools/", "benchmarks/", "notebooks/", "corpora/"))]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)  # installs torch
+@pytest.mark.deep
 def test_the_demo_runs_in_an_environment_of_its_own_and_the_tour_in_binders(
     wheel: Path, source: Path, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_controls_are_used_by_mouse_and_by_keyboard(notebook, picture):
         assert sideways(page) <= 0
 
 
+@pytest.mark.deep
 def test_on_a_busy_machine_figure_page_and_python_say_the_same_threshold(lab, browser):
     pages, board = Pages(browser), "tuner = dl.tune([trace, trace])\ntuner"
     notebook = Notebook.open(

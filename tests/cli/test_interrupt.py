@@ -37,7 +37,7 @@ main()
 def loaded() -> list[str]:
     """The modules that are looked for until the command line stands, in order."""
     listing = (
-        "import signal, sys, dragin_lab.cli; old = set(sys.modules); import dragin_lab.cli.app;"
+        "import atexit, signal, sys, dragin_lab.cli; old = set(sys.modules); import dragin_lab.cli.app;"
         "print(*(name for name, it in sys.modules.items() if name not in old and getattr(it, '__spec__', None)))"
     )
     ran = subprocess.run([sys.executable, "-c", listing], env=environment(), capture_output=True, check=True)

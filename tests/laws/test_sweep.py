@@ -26,7 +26,7 @@ def test_a_sweep_is_its_single_runs(case: Case, draw: st.DataObject) -> None:
     assert list(swept.values) == known[setting]
     for value, lines, row in zip(swept.values, swept.predictions, swept.table.itertuples(), strict=True):
         alone = exchange_settings(case.method, **{setting: value})
-        assert [line["qid"] for line in lines] == [question.id for question in case.questions]
+        assert [line["id"] for line in lines] == [question.id for question in case.questions]
         assert row.n + row.failed == len(lines)
         for question, line in zip(case.questions, lines, strict=True):
             trace = case.lab.ask(question, alone)

@@ -105,6 +105,7 @@ def test_a_lost_worker_is_replaced_and_its_question_asked_again(head: Nodes, who
     assert predictions(tmp_path / "run") == whole
 
 
+@pytest.mark.deep
 def test_a_question_that_ends_every_worker_is_an_error(head: Nodes, whole: bytes, tmp_path: Path) -> None:
     with Cluster(head.address, ScriptedRecipe(deadly=(3,)), actors=1) as cluster, pytest.warns(match="was lost"):
         record = answer_on(cluster, tmp_path / "run", COUNT, batch_size=2)  # many are given to it at once
@@ -116,6 +117,7 @@ def test_a_question_that_ends_every_worker_is_an_error(head: Nodes, whole: bytes
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.deep
 def test_a_head_that_dies_in_the_middle(whole: bytes, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with started(cpus=1) as nodes:
@@ -131,6 +133,7 @@ def test_a_head_that_dies_in_the_middle(whole: bytes, tmp_path: Path) -> None:
     assert predictions(folder) == whole
 
 
+@pytest.mark.deep
 def test_a_driver_that_is_killed_takes_its_workers_with_it(head: Nodes, whole: bytes, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = head.run(head.address, folder, COUNT, 0.2)
@@ -201,6 +204,7 @@ def test_a_worker_that_fails_is_one_error(head: Nodes) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:a worker was lost")
+@pytest.mark.deep
 def test_workers_that_end_while_they_load_are_not_replaced_for_ever(head: Nodes) -> None:
     with (
         pytest.raises(ClusterError, match="2 workers in a row were lost before they were ready: its worker process"),

@@ -235,7 +235,7 @@ def test_what_was_finished_out_of_order_is_put_in_order(whole: Path, tmp_path: P
     assert (folder / "predictions.jsonl").read_bytes() == data
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path) -> None:
     count = 12
     folder, other = tmp_path / "killed", tmp_path / "whole"

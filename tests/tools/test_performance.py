@@ -65,7 +65,7 @@ def test_the_machine_is_described_without_its_name() -> None:
     assert platform.node() not in said or len(platform.node()) < 3
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_an_episode_reads_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = ran("episode", tmp_path, monkeypatch, "--questions", 1, "--settings", "tuned", "--max-new-tokens", 24)
     for one in found["episodes"]:
@@ -78,7 +78,7 @@ def test_an_episode_reads_nothing_twice(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(found["budgets"]) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_batch_and_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = ran("batch", tmp_path, monkeypatch, "--questions", 2, "--batch-size", 2, "--rounds", 1)
     assert [(one["variant"], one["differences"]) for one in found["batch"]] == [("paper", []), ("reference", [])]
@@ -87,7 +87,7 @@ def test_a_batch_and_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(found["budgets"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_corpus_beside_bare_tantivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (made,) = ran("corpus", tmp_path, monkeypatch, "--passages", 3000, "--queries", 8)["corpora"]
     assert all(made[what]["peak_MiB"] > 0 for what in ("ours", "bare"))
