@@ -338,9 +338,9 @@ def read_scores(
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, float]]:
     """Which facts are missing (m,) bool, the scores (m,) of each trigger, and the thresholds. Errors as ``roc``."""
     rows = instance("table", table, pd.DataFrame, "give a DataFrame: a row for each fact, scores as columns")
+    missing = instance("missing", missing, str, "give the name of the column that says which facts are missing")
     numeric = [str(name) for name in rows.select_dtypes("number") if name != missing]
     names = numeric if triggers is None else several("triggers", triggers, str, "give names of columns", alone=True)
-    missing = instance("missing", missing, str, "give the name of the column that says which facts are missing")
     if absent := [name for name in (missing, *names) if name not in rows]:
         raise SettingError(
             f"the table has no column {absent[0]!r}; it has {', '.join(map(str, rows.columns)) or 'none'}"
