@@ -115,7 +115,7 @@ real: $(FULL) $(LLAMA)
 ci: $(FULL)
 	$(BIN)/python -m tools.real
 	$(MAKE) --jobs 2 try-llama ci-tests
-	$(PYTEST) --tier all $(LLAMA_TESTS)
+	$(PYTEST) $(LLAMA_TESTS)
 	$(MAKE) test-newest
 
 try-llama: $(FULL)
