@@ -18,7 +18,7 @@ from dragin_lab.trace.trace import Prompt
 
 SHARE = "half of the free memory"  # for all that is kept, as provenance says
 _UNKNOWN = 4 * 2**30  # bytes that count as free where the system does not say
-_MEMORY = Path("/proc/meminfo")
+_MEMORY, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")  # of the machine; of a container (cgroup v2)
 PARTS = ("exemplars", "passages")  # named spans of a prompt, after which its cache is kept
 
 
@@ -81,14 +81,21 @@ def list_layers(cache: Any) -> dict[int, tuple[Tensor, Tensor]]:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that a device has free, with what torch holds and does not use; on a CPU those Linux calls available."""
+    """Bytes that a device has free, with what torch holds and does not use; on a CPU those Linux calls available.
+
+    A container has no more than its own limit leaves, whatever its machine has.
+    """
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0] + unused)
     if not _MEMORY.is_file():
         return _UNKNOWN
     lines = dict(line.split(":") for line in _MEMORY.read_text(encoding="utf-8").splitlines())
-    return int(lines["MemAvailable"].split()[0]) * 1024
+    available = int(lines["MemAvailable"].split()[0]) * 1024
+    limit, used = _GROUP / "memory.max", _GROUP / "memory.current"
+    if limit.is_file() and (most := limit.read_text(encoding="utf-8").strip()) != "max":
+        available = min(available, max(int(most) - int(used.read_text(encoding="utf-8")), 0))
+    return available
 
 
 class Prefixes:

@@ -94,8 +94,8 @@ def list_idle_thresholds(records: Mapping[At, RunRecord]) -> list[str]:
         elif all(line["retrievals"] for line in sound) and len(least) >= len(sound) and min(least) > theta:
             lowest, limit = write_compared(min(least), theta)
             lines.append(
-                f"warning: {name} retrieved at every draft: each in {asked} had a score above the threshold of "
-                f"{limit}; the least that one reached was {lowest}. {hint}"
+                f"warning: {name} retrieved at every draft of {asked}: in each a score was above the threshold of "
+                f"{limit}, at least {lowest}. {hint}"
             )
     return lines
 

@@ -52,13 +52,8 @@ class Cell:
         """The parts of the cell as text; None for those that it does not have."""
         marks = f" ({', '.join(self.marks)})" if self.marks else ""
         star = "*" * (self.best and not self.printed)
-        mean = (
-            f"{self.ours.mean:z.{self.places}f}{star}"
-            if self.ours
-            else f"{self.setting:,}"
-            if isinstance(self.setting, int)
-            else self.setting
-        )
+        setting = f"{self.setting:,}" if isinstance(self.setting, int) else self.setting
+        mean = f"{self.ours.mean:z.{self.places}f}{star}" if self.ours else setting
         return {
             "paper": f"{self.printed}{'*' * self.best}" if self.printed else None,
             "": f"{mean}{marks}" if mean and not self.ours and own != "ours" else None,

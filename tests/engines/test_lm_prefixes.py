@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import lm_tiny
 import pytest
 import torch
@@ -89,3 +91,14 @@ def test_what_was_read_before_changes_nothing(kind: str) -> None:
         assert [one.reused for one in filled] == reused
     assert [one.reused for one in fresh] == [0] * 6
     assert lm.provenance()["prefix_reuse"] == "exemplars, passages"
+
+
+def test_a_container_has_no_more_than_its_limit_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "_GROUP", tmp_path)
+    cpu, machine = torch.device("cpu"), prefixes.free_memory(torch.device("cpu"))
+    (tmp_path / "memory.current").write_text("3000\n")
+    for limit, free in (("5000\n", 2000), ("1000\n", 0)):
+        (tmp_path / "memory.max").write_text(limit)
+        assert prefixes.free_memory(cpu) == free
+    (tmp_path / "memory.max").write_text("max\n")
+    assert prefixes.free_memory(cpu) > machine // 2
