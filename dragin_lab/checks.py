@@ -127,3 +127,5 @@ def convert_record(place: str, record: Any, kind: type[T], error: type[DraginLab
     except msgspec.ValidationError as refused:
         reason = str(refused).replace("`$.", "`").replace("matching regex '\\\\S'", "that is not blank")
         raise error(f"{place}: {reason}{remedy}") from None
+    except UnicodeEncodeError as half:
+        raise error(f"{place}: half a character at {half.start} of {shown(half.object)}{remedy}") from None
