@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import io
 import os
 import re
@@ -26,6 +27,7 @@ from nbclient import NotebookClient
 from PIL import Image
 
 from dragin_lab.files import write_whole
+from dragin_lab.widgets.control import PLOTLY
 from tools.base import ROOT, parser, say
 from tools.pictures import browser
 
@@ -35,6 +37,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 ONE_RUN = re.compile(r"\bdl-[0-9a-f]{8}\b")
 #: How long an answer took, on its page.
 TOOK = re.compile(r" · \d+\.\d\d s\b|<small>\d+\.\d\d s</small>")
+TAG = re.compile(r"(<[^>]*>)+")
 COLOURS = 96  # of a picture: two inks, their edges, and the colours of a figure
 MOST = 500_000  # bytes of a notebook
 
@@ -68,8 +71,9 @@ def joined(outputs: Iterable[Any]) -> Iterator[Any]:
             yield output
 
 
-def tidy(data: Any) -> None:
-    """Leave out of an output what would be another at each run, and half of a picture's bytes."""
+def tidy(output: Any) -> None:
+    """Leave out of an output what would be another at each run, and half of a picture's bytes; a picture gets a name."""
+    data = output.get("data", {})
     if ONE_RUN.search(data.get("text/html", "")):
         del data["text/html"]  # the note of a control, which stands there as text too
     for kind in {"text/html", "text/plain"} & set(data):
@@ -78,6 +82,9 @@ def tidy(data: Any) -> None:
         small = io.BytesIO()
         Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB").quantize(COLOURS).save(small, "PNG")
         data["image/png"] = base64.b64encode(small.getvalue()).decode()
+        title = data.get(PLOTLY, {}).get("layout", {}).get("title", {}).get("text", "")
+        if title:  # what nbconvert, and so the site, gives to a reader that sees no picture
+            output.metadata["image/png"] = {"alt": html.unescape(TAG.sub(" ", title))}
 
 
 def execute(path: Path) -> None:
@@ -88,7 +95,7 @@ def execute(path: Path) -> None:
     for cell, mark in marks(book):
         cell.outputs = list(joined(output for output in cell.outputs if shown(output, path.name)))
         for output in cell.outputs:
-            tidy(output.get("data", {}))
+            tidy(output)
         cell.metadata["made_by"] = mark
     book.metadata.language_info = {"name": "python"}
     text = nbformat.writes(book) + "\n"

@@ -122,6 +122,33 @@ def choose_apart(values: Sequence[float], order: Sequence[int], least: float) ->
     return chosen
 
 
+def place_names(x: pd.Series, y: pd.Series, names: pd.Series) -> dict[Any, str | None]:
+    """For each point (shares of the figure's width and height) the side where its name meets no other, or None.
+
+    A name is .012 of the width a letter and .06 of the height.
+    """
+    sides: dict[Any, str | None] = {}
+    taken = [(a, b, 0.015, 0.03) for a, b in zip(x, y, strict=True)]  # centre, half the width, half the height
+    for place in x.index:
+        half = 0.006 * min(len(names[place]), 24)
+        for side, right, up in (
+            ("top center", 0, 1),
+            ("middle right", 1, 0),
+            ("middle left", -1, 0),
+            ("bottom center", 0, -1),
+        ):
+            box = (x[place] + right * (half + 0.016), y[place] + up * 0.065, half, 0.03)
+            if box[0] + half < 1.1 and all(
+                abs(box[0] - a) > half + wide or abs(box[1] - b) > 0.03 + high for a, b, wide, high in taken
+            ):
+                taken.append(box)
+                sides[place] = side
+                break
+        else:
+            sides[place] = None
+    return sides
+
+
 def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em", by: str = "method") -> go.Figure:
     """Quality against cost with 95 % intervals, a point or a line for each ``by``; the dotted line is the best of all.
 
@@ -132,8 +159,10 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     rows = rows[np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)] if len(rows) else rows
     figure = go.Figure()
     looks = theme.styles(map(str, rows[by].unique()))
+    most = float(rows[cost].max() if len(rows) else 0) or 1.0
+    sides = place_names(rows[cost] / most, rows[quality] / (np.ptp(rows[quality]) or 1.0), rows[by].map(str))
     for name, own in rows.groupby(by, sort=False):
-        own = own.sort_values(cost)
+        own, side = own.sort_values(cost), sides[own.index[0]]
         bars = {
             f"error_{axis}": {
                 "array": own[f"{of}_high"] - own[of], "arrayminus": own[of] - own[f"{of}_low"], "thickness": 1,
@@ -143,15 +172,14 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
         }  # fmt: skip
         figure.add_scatter(
             x=own[cost], y=own[quality], name=theme.clip_label(name, 40), text=theme.clip_label(name, 24), **bars,
-            mode="lines+markers" if len(own) > 1 else "markers+text", textposition="top center", cliponaxis=False,
-            customdata=[_describe_point(row) for row in own.to_dict("records")], **looks[str(name)],
+            mode="lines+markers" if len(own) > 1 else "markers+text" if side else "markers", textposition=side,
+            cliponaxis=False, customdata=[_describe_point(row) for row in own.to_dict("records")], **looks[str(name)],
         )  # fmt: skip
     best = rows.sort_values([cost, quality], ascending=[True, False])
     best = best[best[quality] > best[quality].cummax().shift(fill_value=-np.inf)]
     line = {"dash": "dot", "shape": "hv", "color": theme.INK}
     shown = {"mode": "lines", "line": line, "name": "best at its cost", "hoverinfo": "skip"}
     figure.add_scatter(x=best[cost], y=best[quality], **shown)
-    most = float(rows[cost].max() if len(rows) else 0) or 1.0
     figure.update_xaxes(title_text=NAMES.get(cost, cost), range=[-0.06 * most, 1.1 * most])
     figure.update_yaxes(title_text=NAMES.get(quality, quality))
     title = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}; bars are 95 % intervals".capitalize()

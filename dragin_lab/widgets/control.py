@@ -27,10 +27,10 @@ GONE = """<div role="alert" class="dl-gone">⚠ The kernel is gone, so nothing h
 <style>
 .dl-gone { display: none; font-weight: 600; color: light-dark(#a8201a, #ff9a8f) }
 .jupyter-widgets-disconnected .dl-gone { display: block }
-.dl-control.jupyter-widgets-disconnected :is(button, select, input, textarea, .noUi-target) {
+.dl-host.jupyter-widgets-disconnected :is(button, select, input, textarea, .noUi-target) {
   pointer-events: none; opacity: .4; text-decoration: line-through }
-[data-jp-theme-light="false"] .dl-control .js-plotly-plot { filter: invert(.93) hue-rotate(180deg) }
-.dl-control .dl-rows select { font: 12px/1.5 var(--jp-code-font-family, monospace) }
+[data-jp-theme-light="false"] .dl-host .js-plotly-plot { filter: invert(.93) hue-rotate(180deg) }
+.dl-host .dl-rows select { font: 12px/1.5 var(--jp-code-font-family, monospace) }
 </style>"""
 
 
@@ -71,7 +71,7 @@ class Control(ipw.VBox):
         self.stop_button = button("Stop", self.stop, disabled=True)
         super().__init__([ipw.HTML(GONE), *controls, row(self.stop_button, self.status), *pages])
         self._name, self._handle = f"dl-{uuid4().hex[:8]}", None
-        self.add_class(self._name).add_class("dl-control")
+        self.add_class(self._name).add_class("dl-host")
         close_earlier(self)
 
     def _ipython_display_(self, **_: Any) -> None:

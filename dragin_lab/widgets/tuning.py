@@ -113,18 +113,13 @@ class Board(Control):
     def show_theta(self) -> None:
         """The line of θ, what it comes to, and the words that part from what was run."""
         theta = self.theta.value
-        label = {"text": f"θ {theta:g}", "textposition": "end", "yanchor": "bottom", "textangle": 0}
-        line = {
-            "type": "line",
-            "xref": "x",
-            "yref": "paper",
-            "x0": theta,
-            "x1": theta,
-            "y0": 0,
-            "y1": 1,
-            "label": label,
-        }
-        shown = self.base | {"layout": self.base["layout"] | {"shapes": [line]}}
+        side = "left" if theta <= self.thetas[len(self.thetas) // 2] else "right"
+        line = {"type": "line", "xref": "x", "yref": "paper", "x0": theta, "x1": theta, "y0": 0, "y1": 1}
+        above = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 24, "showarrow": False}
+        name = {"text": f"θ {theta:g}", "x": theta, "xanchor": side} | above  # above the first panel's title
+        layout = self.base["layout"]
+        named = {"shapes": [line], "annotations": [*layout.get("annotations", []), name]}
+        shown = self.base | {"layout": layout | named}
         self.drawing.show(shown)
         self.refresh_still(shown)
         self.words.value = self.sums[theta]
