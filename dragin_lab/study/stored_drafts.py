@@ -17,6 +17,11 @@ from dragin_lab.trace.trace import Draft, Trace
 MARKERS = ("▁", "Ġ")
 
 
+def _count_spaces(text: str) -> int:
+    """With how many spaces, or a vocabulary's marks for one, it begins."""
+    return len(text) - len(text.lstrip(" " + "".join(MARKERS)))
+
+
 class NotStoredError(DraginLabError):
     """Something that a trace does not hold, so that only the model or its tokenizer can tell."""
 
@@ -45,7 +50,9 @@ class StoredTokenizer:
         every = list(self._tokens.values())
         self.marker = next((m for m in MARKERS if any(token.startswith(m) for token in every)), "")
         #: Whether decoding drops the space before the first token, as SentencePiece's decoder does.
-        self._strips = bool(opened) and not any(c.text.startswith(" ") for c in opened)
+        self._strips = bool(opened) and not any(
+            _count_spaces("".join(c.pieces)) <= _count_spaces(c.text) for c in opened
+        )
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Raw vocabulary strings; raises ``NotStoredError`` for an id that the trace has not generated."""
