@@ -72,7 +72,7 @@ def joined(outputs: Iterable[Any]) -> Iterator[Any]:
 
 
 def tidy(output: Any) -> None:
-    """Leave out of an output what would be another at each run, and half of a picture's bytes; a picture gets a name."""
+    """Leave out of an output what would be another at each run, and half of a picture's bytes; name pictures."""
     data = output.get("data", {})
     if ONE_RUN.search(data.get("text/html", "")):
         del data["text/html"]  # the note of a control, which stands there as text too

@@ -122,33 +122,6 @@ def choose_apart(values: Sequence[float], order: Sequence[int], least: float) ->
     return chosen
 
 
-def place_names(x: pd.Series, y: pd.Series, names: pd.Series) -> dict[Any, str | None]:
-    """For each point (shares of the figure's width and height) the side where its name meets no other, or None.
-
-    A name is .012 of the width a letter and .06 of the height.
-    """
-    sides: dict[Any, str | None] = {}
-    taken = [(a, b, 0.015, 0.03) for a, b in zip(x, y, strict=True)]  # centre, half the width, half the height
-    for place in x.index:
-        half = 0.006 * min(len(names[place]), 24)
-        for side, right, up in (
-            ("top center", 0, 1),
-            ("middle right", 1, 0),
-            ("middle left", -1, 0),
-            ("bottom center", 0, -1),
-        ):
-            box = (x[place] + right * (half + 0.016), y[place] + up * 0.065, half, 0.03)
-            if box[0] + half < 1.1 and all(
-                abs(box[0] - a) > half + wide or abs(box[1] - b) > 0.03 + high for a, b, wide, high in taken
-            ):
-                taken.append(box)
-                sides[place] = side
-                break
-        else:
-            sides[place] = None
-    return sides
-
-
 def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em", by: str = "method") -> go.Figure:
     """Quality against cost with 95 % intervals, a point or a line for each ``by``; the dotted line is the best of all.
 
@@ -160,7 +133,7 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     figure = go.Figure()
     looks = theme.styles(map(str, rows[by].unique()))
     most = float(rows[cost].max() if len(rows) else 0) or 1.0
-    sides = place_names(rows[cost] / most, rows[quality] / (np.ptp(rows[quality]) or 1.0), rows[by].map(str))
+    sides = theme.place_names(rows[cost] / most, rows[quality] / (np.ptp(rows[quality]) or 1.0), rows[by].map(str))
     for name, own in rows.groupby(by, sort=False):
         own, side = own.sort_values(cost), sides[own.index[0]]
         bars = {

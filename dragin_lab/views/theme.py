@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 import plotly.io as pio
 from plotly.subplots import make_subplots
@@ -123,3 +124,30 @@ def style(number: int) -> dict[str, Any]:
         "line": {"color": colour, "dash": DASHES[number // len(COLOURS) % len(DASHES)]},
         "marker": {"color": colour, "symbol": SYMBOLS[number % len(SYMBOLS)], "size": 9},
     }
+
+
+def place_names(x: pd.Series, y: pd.Series, names: pd.Series) -> dict[Any, str | None]:
+    """For each point (shares of the figure's width and height) the side where its name meets no other, or None.
+
+    A name is .012 of the width a letter and .06 of the height.
+    """
+    sides: dict[Any, str | None] = {}
+    taken = [(a, b, 0.015, 0.03) for a, b in zip(x, y, strict=True)]  # centre, half the width, half the height
+    for place in x.index:
+        half = 0.006 * min(len(names[place]), 24)
+        for side, right, up in (
+            ("top center", 0, 1),
+            ("middle right", 1, 0),
+            ("middle left", -1, 0),
+            ("bottom center", 0, -1),
+        ):
+            box = (x[place] + right * (half + 0.016), y[place] + up * 0.065, half, 0.03)
+            if box[0] + half < 1.1 and all(
+                abs(box[0] - a) > half + wide or abs(box[1] - b) > 0.03 + high for a, b, wide, high in taken
+            ):
+                taken.append(box)
+                sides[place] = side
+                break
+        else:
+            sides[place] = None
+    return sides
