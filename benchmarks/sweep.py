@@ -33,11 +33,10 @@ MIDDLE = 1.2
 
 
 def measure(
-    variant: str, scale: float, top_n: int, lm: LanguageModel, retriever: Any, asked: Benchmark, rounds: int
+    variant: str, thetas: list[float], top_n: int, lm: LanguageModel, retriever: Any, asked: Benchmark, rounds: int
 ) -> dict[str, Any]:
     """Seconds of each way over interleaved rounds, and what was generated and served."""
-    thetas = [round(scale * theta, 3) for theta in TABLE_5]
-    middle = thetas[TABLE_5.index(MIDDLE)]
+    middle = thetas[len(thetas) // 2]
     method = dl.method("dragin", variant=variant, top_n=top_n)
 
     def sweep(values: list[float], cache: bool) -> Sweep:
@@ -92,6 +91,7 @@ def main(given: Sequence[str] | None = None) -> None:
     options.add_argument("--questions", type=int, default=20)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--variants", default="reference,paper")
+    options.add_argument("--thresholds", help="such as .1,.2,.3,.4,.5; default: Table 5's, twice")
     options.add_argument("--dataset", default="almanac/2wikimultihopqa")
     options.add_argument("--model", help="a folder or an id; default: the embedded model")
     args = options.parse_args(given)
@@ -104,8 +104,9 @@ def main(given: Sequence[str] | None = None) -> None:
     results = []
     for variant in args.variants.split(","):
         chosen = CHOSEN[variant]["dragin"]
-        for scale in (chosen["threshold"] / MIDDLE, 1.0):
-            results.append(measure(variant, scale, chosen["top_n"], lm, retriever, asked, args.rounds))
+        table_5 = [[round(scale * one, 3) for one in TABLE_5] for scale in (chosen["threshold"] / MIDDLE, 1.0)]
+        for thetas in [[float(one) for one in args.thresholds.split(",")]] if args.thresholds else table_5:
+            results.append(measure(variant, thetas, chosen["top_n"], lm, retriever, asked, args.rounds))
     found = {"sweeps": results, "budgets": budgets(results), "machine": machine()}
     write(args.out, found)
 
