@@ -1,5 +1,5 @@
-"""Do the tests see it? Lines of the package broken at random, one at a time, in a copy; the quick tests of its room
-first, then the others.
+"""Do the tests see it? Lines of the package broken at random, one at a time, in a copy; the quick tests that name the
+file first, then those of its room, then the others.
 
 ``python benchmarks/mutations.py [--count 60] [--seed 63] [--first 0] [--workers 0] [--room-only]``
 """
@@ -90,6 +90,13 @@ def draw(count: int, seed: int) -> list[Way]:
     return [chosen.choice(by_line[at]) for at in chosen.sample(sorted(by_line), count)]
 
 
+def name_tests(copied: Path, path: Path) -> list[str]:
+    """The test files that import a file of the package by its name."""
+    name = ".".join(path.with_suffix("").parts)
+    found = (one for one in (copied / "tests").rglob("test_*.py") if f"{name} " in one.read_text(encoding="utf-8"))
+    return sorted(str(one.relative_to(copied)) for one in found if "browser" not in one.parts)
+
+
 def see(copied: Path, tests: list[str], workers: int) -> str:
     """The first test that fails, or nothing."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", "-n", str(workers), *tests]
@@ -119,7 +126,8 @@ def main() -> None:
             (copied / path).write_bytes(raw[:a] + new.encode() + raw[b:])
             room = TESTS.get(path.parts[1], path.parts[1])
             own = [f"tests/{room}"] if (copied / "tests" / room).is_dir() else ["tests/laws"]
-            found = see(copied, own, asked.workers)
+            found = see(copied, near, asked.workers) if (near := name_tests(copied, path)) else ""
+            found = found or see(copied, own, asked.workers)
             if not found and not asked.room_only:
                 found = see(copied, ["tests", f"--ignore={own[0]}"], asked.workers)
             (copied / path).write_bytes(raw)
