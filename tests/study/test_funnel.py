@@ -17,6 +17,7 @@ from test_causes import RIGHT as FIRST
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
 from dragin_lab.study.causes import Judge
+from dragin_lab.study.funnel import count_funnel
 from dragin_lab.trace.records import Attributed, AttributedText
 from dragin_lab.trace.trace import Passage, Trace
 
@@ -46,6 +47,12 @@ def test_the_funnel_is_drawn_from_its_table(runs: dl.Runs) -> None:
     assert list(links.value) == [2, 2, 1, 1]
     assert links.customdata[-1] == "1 retrievals of sr-rag: used → wrong answer"
     assert runs.funnel(by="dataset").data[0].node.label[0] == "questions 2"
+
+
+def test_the_methods_of_a_funnel_keep_their_order(runs: dl.Runs) -> None:
+    asked = pd.concat([runs.retrievals.assign(method=name) for name in ("z", "a")])
+    outcomes = asked[["dataset", "id", "method"]].assign(tokens=1)
+    assert list(count_funnel(asked, outcomes, "method").index) == ["z", "a"]
 
 
 def test_runs_without_their_traces_keep_it(runs: dl.Runs, tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def test_spans_of_one_text_come_together_and_a_file_gives_them_back(tmp_path: Pa
 @pytest.mark.parametrize(
     ("row", "says"),
     [
+        ({"prompt": "Who?", "text": "Bo", "start": 0, "end": 2}, "row 1: has no label;"),
         ({"prompt": "Who?", "text": "Bo"}, "row 1: has no start; a row has prompt, text, start, end, label; or"),
         (OWN | {"end": 99}, "start=6, end=99: the text has characters 0 to 12"),
         (OWN | {"start": "x"}, "start='x'"),
