@@ -125,8 +125,8 @@ class RunFolder:
         grown: Callable[[int], str] | None = None,
     ) -> None:
         self.ids, self.done = list(ids), dict[str, Line]()
-        if twice := [id for id, count in Counter(self.ids).items() if count > 1]:
-            places = [i for i, id in enumerate(self.ids, 1) if id == twice[0]]
+        if twice := [qid for qid, count in Counter(self.ids).items() if count > 1]:
+            places = [i for i, qid in enumerate(self.ids, 1) if qid == twice[0]]
             raise RunError(
                 f"the id {twice[0]!r} stands for {len(places)} questions, number {places[0]} and {places[1]} among "
                 "them; give every question an id of its own"
@@ -177,9 +177,9 @@ class RunFolder:
         if strange := lines.keys() - set(self.ids):
             where = folder / PREDICTIONS
             raise RunError(f"{where}: the id {min(strange)!r} is not one of this run's questions; delete its line")
-        self.done = {id: line for id, line in lines.items() if line["ended"] != "error"}
+        self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
         timings = read_lines(folder / TIMINGS, Timing)
-        self._timings = {id: line for id, line in timings.items() if id in self.done}
+        self._timings = {qid: line for qid, line in timings.items() if qid in self.done}
         self._note_circumstances(there)
         self._rewrite(CONFIG, _write_config(self.config))
         self._rewrite(PREDICTIONS, encode(self.done.values()))
@@ -240,9 +240,8 @@ class RunFolder:
             warnings.warn(f"{folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
 
     def finish(self) -> None:
-        """Put the lines into the order of the questions, once every question has one."""
         for name, lines in ((PREDICTIONS, self.done), (TIMINGS, self._timings)):
-            self._rewrite(name, encode(lines[id] for id in self.ids if id in lines))
+            self._rewrite(name, encode(lines[qid] for qid in self.ids if qid in lines))
 
     def _rewrite(self, name: str, data: bytes) -> None:
         """Replace a file whole; not where it holds this already."""
