@@ -29,7 +29,7 @@ from dragin_lab.cli.options import (
     set_option,
     use_one_thread,
 )
-from dragin_lab.cli.outputs import RunFailedError, counted, echo, terminal_width
+from dragin_lab.cli.outputs import RunFailedError, echo, terminal_width
 from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.data.paper import TITLES
 from dragin_lab.data.presets import find_preset
@@ -40,6 +40,7 @@ from dragin_lab.run.cluster import ClusterError, Recipe, prepare_ray
 from dragin_lab.run.rundir import RunError, RunStoppedError, read_run
 from dragin_lab.run.runwriter import NotWrittenError
 from dragin_lab.study.table import FORMATS
+from dragin_lab.views.facts import count
 
 #: Questions of the demo side by side: a forward of many costs a small model little more than one of one.
 DEMO_BATCH = 20
@@ -186,7 +187,7 @@ def find_budget(lab: dl.Lab, asked: Benchmark, batch_size: int, method: Method, 
             f"threshold=budget:{retrievals:g} and --part: each part would find another θ; find it once, and give it"
         )
     theta = lab.budget(asked, retrievals, method, batch_size=batch_size)
-    on = counted(theta.questions, "question")
+    on = count(theta.questions, "question")
     echo(f"{asked.name} {method.name}: θ {theta:g}, by {theta.reached:.3g} retrievals a question, counted on {on}")
     return theta
 
@@ -227,9 +228,9 @@ def run_all(lab: dl.Lab, wanted: Mapping[Benchmark, Sequence[Method]], root: Pat
     for part in [lab.model, *([lab.retriever] if any(method.retrieves for method, _ in pairs) else [])]:
         echo(f"{part!r}")
     templates = [lab.template(method, asked.template) for method, asked in pairs]
-    for line in dict.fromkeys(f"{counted(len(t.exemplars), 'exemplar')}: {t.chosen}" for t in templates if t.chosen):
+    for line in dict.fromkeys(f"{count(len(t.exemplars), 'exemplar')}: {t.chosen}" for t in templates if t.chosen):
         echo(line)
-    echo(f"{counted(len(pairs), 'run')} below {root}")
+    echo(f"{count(len(pairs), 'run')} below {root}")
     try:
         for asked, methods in wanted.items():
             lab.run(asked, methods, output=root, **how)
@@ -248,7 +249,7 @@ def run_all(lab: dl.Lab, wanted: Mapping[Benchmark, Sequence[Method]], root: Pat
     if failed:
         first = (failed[0]["error"].splitlines() or ["?"])[0][:300]
         raise RunFailedError(
-            f"{counted(len(failed), 'answer')} failed; the first ({failed[0]['id']}) with: {first}\n"
+            f"{count(len(failed), 'answer')} failed; the first ({failed[0]['id']}) with: {first}\n"
             "The same command tries them again"
         )
     return tables
@@ -274,7 +275,6 @@ def _read_runs(folders: Sequence[Path]) -> dl.Runs | None:
 @click.option("--as", "as_model", help="The paper's model to compare with, where it is not told by the runs' model.")
 @click.option("--compare", metavar="ROW", help="Test the other rows against this one, such as dragin, in pairs.")
 @click.option("--variant", help="Take the runs of this variant, where both fit a cell.")
-@click.option("--dataset", "benchmark", help="Of Tables 4 to 6: in place of iirc for 4, and of hotpotqa for 5 and 6.")
 @click.option(
     "--format",
     "form",
@@ -294,8 +294,8 @@ def table(runs: tuple[str, ...], form: str, compare: str | None, columns: str | 
     if runs and runs[0].lstrip("-").isdecimal():
         made = dl.table(int(runs[0]), runs[1:], compare=compare, **options)
     elif used := [name for name, value in options.items() if value is not None]:
-        option = {"as_model": "--as", "benchmark": "--dataset"}.get(used[0], "--variant")
-        raise click.UsageError(f"{option} goes with a table of the paper; give its number")
+        named = "--as" if used[0] == "as_model" else "--variant"
+        raise click.UsageError(f"{named} goes with a table of the paper; give its number")
     elif not runs:
         raise click.UsageError(f"give run directories, or the number of a table of the paper, 1 to {max(TITLES)}")
     else:
