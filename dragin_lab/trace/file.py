@@ -182,5 +182,4 @@ def pack_record(record: Any) -> dict[str, np.ndarray]:
 
 
 def unpack_record(kind: type[T], arrays: Mapping[str, np.ndarray]) -> T:
-    """The record that ``pack_record`` made arrays of."""
     return _decode_record(kind, arrays["json"].tobytes().decode(), arrays)

@@ -155,7 +155,6 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Difference]:
-    """Every difference between two values of the same field."""
     if is_dataclass(a) and type(a) is type(b):
         names = [name for name in saved_fields(a) if name not in _IGNORED]
         for name in sorted(names, key=lambda name: name not in _LEADING):

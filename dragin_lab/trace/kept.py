@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -100,9 +99,3 @@ def before_after(trace: Trace, step: Step, source: str) -> tuple[str, str]:
         first = step.words.sentence[0] if len(step.words) else None
         before, after = cut_off(last), step.draft.text[: sentence_end(step, first, 0)].strip()
     return (before, after) if before and after else ("", "")
-
-
-def mean_entropy(text: Draft, stop: int) -> float:
-    """Mean entropy in nats of the tokens that start before a character; NaN where there are none."""
-    values = text.entropy[text.offsets[:, 0] < stop]
-    return float(values.mean()) if values.size else math.nan

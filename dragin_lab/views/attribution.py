@@ -66,8 +66,8 @@ def attribution_page(source: Attribution) -> Page:
         inexact
     )
     inner = render(
-        "attribution.html", trace=trace, rows=rows, answer=Markup("".join(_draw_words(source))),
-        known=short(record.known), retrievals=list(_list_retrievals(source)),
+        "attribution.html", trace=trace, known=True, rows=rows, answer=Markup("".join(_draw_words(source))),
+        bound=short(record.known), retrievals=list(_list_retrievals(source)),
     )  # fmt: skip
     return Page(trace.question.text, inner, write_attribution(source))
 

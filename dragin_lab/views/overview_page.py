@@ -63,7 +63,7 @@ def overview(trace: Trace, marks: Marks | None = None) -> Page:
     texts = Texts(check_trace(trace))
     lines = find_lines(texts, overview_marks(trace) if marks is None else marks)
     title = trace.question.text
-    inner = render("overview.html", trace=trace, texts=texts, drawn=draw_lines(texts, lines))
+    inner = render("overview.html", trace=trace, known=True, texts=texts, drawn=draw_lines(texts, lines))
     return Page(title, inner, write_lines(trace, lines))
 
 
@@ -175,7 +175,6 @@ def draw_fold(trace: Trace, first: list[Line], last: list[Line]) -> str:
 
 
 def draw_line(line: Line) -> str:
-    """One line as HTML."""
     ghost = f'<span class="ghost" aria-hidden="true">{esc(line.before)}</span>' if line.before else ""
     if line.asked:
         found = f'<span class="found">→ {esc(line.found)}</span>'

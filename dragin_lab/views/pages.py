@@ -46,7 +46,6 @@ def styled(inner: str, before: str = "") -> str:
 
 @cache
 def load_templates() -> Environment:
-    """The pages' templates."""
     templates = Environment(
         loader=PackageLoader("dragin_lab.views"),
         autoescape=True,
@@ -66,7 +65,6 @@ def render(template: str, **context: Any) -> str:
 
 @cache
 def load_stylesheet() -> str:
-    """The pages' one style sheet."""
     return resources.files("dragin_lab.views").joinpath("templates/style.css").read_text(encoding="utf-8")
 
 
