@@ -25,6 +25,8 @@ RETRIEVALS = {
     "step": "int64", "query": "string", "found": "boolean", "used": "boolean", "which": "Int64", "words": "int64",
     "nats": "float64", "thrown away": "string", "came instead": "string", "lost": "boolean", "effect": "float64",
 }  # fmt: skip
+#: The columns of ``Attribution.tokens`` before those of each passage.
+_TOKEN = ("step", "source", "index", "word", "text", "p_with", "p_without", "mark", "passage", "retrieval")
 
 
 def mark_tokens(text: AttributedText, same: np.ndarray, known: float, least: float) -> np.ndarray:
@@ -88,20 +90,7 @@ class Attribution:
                 frame = frame.join(pd.DataFrame(values, columns=columns))
             parts.append(frame)
         most = max((len(text.passages) for text in self.record.texts), default=0)
-        numbers = [f"{name} {i + 1}" for name in ("passage", "attention") for i in range(most)]
-        order = [
-            "step",
-            "source",
-            "index",
-            "word",
-            "text",
-            "p_with",
-            "p_without",
-            "mark",
-            "passage",
-            "retrieval",
-            *numbers,
-        ]
+        order = [*_TOKEN, *(f"{name} {i + 1}" for name in ("passage", "attention") for i in range(most))]
         return pd.concat(parts or [pd.DataFrame(columns=order)], ignore_index=True).reindex(columns=order)
 
     @cached_property

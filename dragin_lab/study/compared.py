@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dragin_lab.checks import choice
-from dragin_lab.run.intervals import Interval, intervals_of
+from dragin_lab.run.intervals import MEASURES, Interval, intervals_of
 from dragin_lab.run.rundir import SCORES, Line, RunRecord, own_metrics, value_of
 from dragin_lab.study.conditions import At, identify_model, list_first
 from dragin_lab.study.statistics import PairedTest, paired_all
 
 #: A question: its words, its gold answers, and its id where a data set asks it more than once.
 Key = tuple[str, tuple[str, ...], str]
+Of = TypeVar("Of")
 ON = ("common", "all")
-MEASURES = ("em", "f1", "retrievals", "tokens")
 
 
 class Compared:
@@ -76,27 +77,19 @@ class Compared:
     @cached_property
     def intervals(self) -> dict[tuple[At, str], Interval]:
         """The mean of each measure of a run with its 95 % interval, where it has values; all are drawn together."""
-        values = {(at, measure): [*self._values(at, measure).values()] for at in self.every for measure in self._all}
+        values = {(at, key): [*values_of(self.lines(at), key).values()] for at in self.every for key in self._all}
         there = {place: column for place, column in values.items() if column}
         found = intervals_of([(measure, column) for (_, measure), column in there.items()])
         return dict(zip(there, found, strict=True))
 
     def tests(self, base: str) -> dict[tuple[At, str], PairedTest]:
         """Every other method against ``base`` in each data set, on the questions that both answered."""
-        wanted = {}
-        for at in self.every:
-            for measure in self._all if at[1] != base else ():
-                own, others = self._values(at, measure), self._values((at[0], base), measure)
-                if both := [key for key in own if key in others]:
-                    wanted[at, measure] = [own[k] for k in both], [others[k] for k in both], measure in SCORES
-        return dict(zip(wanted, paired_all([*wanted.values()]), strict=True))
+        pairs = {at: (at[0], base) for at in self.every if at[1] != base}
+        return compare_pairs({at: self.lines(at) for at in self.every}, pairs, self._all)
 
     @property
     def _all(self) -> tuple[str, ...]:
         return (*MEASURES, *self.metrics)
-
-    def _values(self, at: At, measure: str) -> dict[Key, float]:
-        return values_of(self.lines(at), measure)
 
     # -- what is compared, in words -----------------------------------------------------------------------------------
 
@@ -148,7 +141,6 @@ class Compared:
 
 
 def key_questions(lines: Mapping[At, Mapping[str, Line]]) -> dict[At, dict[Key, Line]]:
-    """Prediction lines by what was asked."""
     twice: set[tuple[str, str, tuple[str, ...]]] = set()
     for (dataset, _), of_run in lines.items():
         counts = Counter(_asked(line) for line in of_run.values())
@@ -165,8 +157,19 @@ def _asked(line: Line) -> tuple[str, tuple[str, ...]]:
     return line["question"].strip(), tuple(line["gold"])
 
 
+def compare_pairs(
+    lines: Mapping[Of, Mapping[Any, Line]], against: Mapping[Of, Of], measures: Iterable[str]
+) -> dict[tuple[Of, str], PairedTest]:
+    """Each of ``against`` tested against what it names, by measure, on the questions where both have a value."""
+    pairs = {}
+    for (one, base), measure in product(against.items(), measures):
+        own, others = (values_of(lines.get(of, {}), measure) for of in (one, base))
+        if both := [key for key in own if key in others]:
+            pairs[one, measure] = [own[key] for key in both], [others[key] for key in both], measure in SCORES
+    return dict(zip(pairs, paired_all([*pairs.values()]), strict=True))
+
+
 def values_of(lines: Mapping[Any, Line], measure: str) -> dict[Any, float]:
-    """The values of a measure, where lines have one."""
     values = {key: value_of(line, measure) for key, line in lines.items()}
     return {key: value for key, value in values.items() if value is not None}
 

@@ -40,10 +40,10 @@ def check_same_golds(records: Mapping[At, RunRecord]) -> None:
             if known["gold"] != line["gold"]:
                 differing.append((line["id"], other, known["gold"], line["gold"]))
         if differing:
-            id, other, theirs, own = differing[0]
-            named = list_first([id for id, *_ in differing])
+            qid, other, theirs, own = differing[0]
+            named = list_first([qid for qid, *_ in differing])
             raise SettingError(
-                f"{other!r} and {name!r} were scored against other gold answers: those of {named} differ, for {id!r} "
+                f"{other!r} and {name!r} were scored against other gold answers: those of {named} differ, for {qid!r} "
                 f"they are {theirs!r:.80} and {own!r:.80}; give runs of the same file"
             )
 
@@ -101,7 +101,6 @@ def list_idle_thresholds(records: Mapping[At, RunRecord]) -> list[str]:
 
 
 def list_first(names: Sequence[str]) -> str:
-    """The first few of some names, and how many more there are."""
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
@@ -147,7 +146,6 @@ def remark_selection(expressions: Sequence[str], choosing: Iterable[str], tested
 
 
 def find_names(expression: str) -> set[str]:
-    """The names that an expression over columns uses."""
     try:
         nodes = ast.walk(ast.parse(expression.strip(), mode="eval"))
     except SyntaxError:  # pandas accepts names between backticks

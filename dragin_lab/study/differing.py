@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.errors import SettingError
@@ -102,18 +103,14 @@ def read_difference(
             continue
         name, wrong = (one, a) if second else (other, b)
         why = cause(wrong["id"], name, dataset)
-        row = {"dataset": dataset, "id": a["id"], "question": a["question"], "gold": " | ".join(a["gold"])}
-        row |= {"outcome": outcome}
-        row |= {
-            f"{key} {name}": x[key] for key in ("answer", "retrievals", "tokens") for name, x in ((one, a), (other, b))
-        }
+        row = {"dataset": dataset, "id": a["id"], "question": a["question"]}
+        row |= {"gold": " | ".join(a["gold"]), "outcome": outcome}
+        row |= {f"{key} {name}": line[key] for key in SHOWN for name, line in ((one, a), (other, b))}
         rows.append(row | {"cause": "" if why is None else why.kind, "why": "" if why is None else why.why})
     columns = ["dataset", "id", "question", "gold", "outcome"]
     columns += [f"{key} {name}" for key in SHOWN for name in (one, other)]
     table = pd.DataFrame(rows, columns=[*columns, "cause", "why"])
-    means = {
-        key: tuple(sum(x[key] for x in of) / len(pairs) for of in zip(*((a, b) for _, a, b in pairs), strict=True))
-        for key in ("em", "retrievals", "tokens")
-    }
+    lines = [*zip(*((a, b) for _, a, b in pairs), strict=True)]  # of each method
+    means: Any = {key: tuple(fmean(line[key] for line in own) for own in lines) for key in ("em", *SHOWN[1:])}
     test = paired([b["em"] for _, _, b in pairs], [a["em"] for _, a, _ in pairs], scores=True)
     return Difference(one, other, table.sort_values("outcome", kind="stable"), counts, means, test.p, about, trace)

@@ -102,7 +102,6 @@ class Table:
 
     @property
     def filled(self) -> int:
-        """How many cells hold a value of ours."""
         return sum(cell.ours is not None or cell.setting != "" for row in self.rows for cell in row.cells)
 
     @property
@@ -203,7 +202,6 @@ class Table:
         return list(dict.fromkeys(row.note for row in self.rows if row.note))
 
     def _notes(self) -> list[str]:
-        """The lines below the table."""
         tested = any(cell.test for row in self.rows for cell in row.cells)
         notes = [line for line in self.about if tested or not line.startswith(f"− {self.compared_with}: ")]
         if any(cell.best for row in self.rows for cell in row.cells):
@@ -237,12 +235,11 @@ def comparing(base: str, test: str) -> str:
 
 
 def _mark_best(columns: Sequence[tuple[str, str]], rows: Sequence[Row]) -> list[Row]:
-    """Rows of means in which the best of each score is marked."""
     scores = [label for label, *_ in _SCORED]
     best = {
         at: max(means)
         for at, (_, measure) in enumerate(columns)
-        if measure in scores and len(means := {x.ours.mean for row in rows if (x := row.cells[at]).ours}) > 1
+        if measure in scores and len(means := {cell.ours.mean for row in rows if (cell := row.cells[at]).ours}) > 1
     }
     return [
         replace(row, cells=tuple(
@@ -328,6 +325,5 @@ def _about(records: Mapping[At, RunRecord], compared: Compared) -> list[str]:
 
 
 def _span(counts: Sequence[int]) -> str:
-    """The smallest and the largest count, as text."""
     low, high = min(counts), max(counts)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"

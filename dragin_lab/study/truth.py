@@ -166,5 +166,4 @@ def _read_truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
 
 
 def answer_before(trace: Trace, place: int) -> str:
-    """The answer as it stood before a step."""
     return trace.steps[place - 1].answer if place else ""
