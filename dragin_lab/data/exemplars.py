@@ -112,7 +112,7 @@ def among_exemplars(questions: Iterable[tuple[str, str]], exemplars: Iterable[st
         return "".join(one for one in plain if unicodedata.category(one)[0] in "LMN")
 
     asked = {letters(text) for text in exemplars} - {""}
-    return [id for id, text in questions if letters(text) in asked]
+    return [qid for qid, text in questions if letters(text) in asked]
 
 
 def say_among(ids: Sequence[object]) -> str:

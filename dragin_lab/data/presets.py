@@ -39,7 +39,6 @@ class Preset:
 
 @lru_cache(maxsize=1)
 def presets() -> tuple[Preset, ...]:
-    """All presets, in the order of the file."""
     with Path(__file__).with_name("presets.csv").open(encoding="utf-8", newline="") as file:
         return tuple(_read_row(row) for row in csv.DictReader(file))
 

@@ -209,7 +209,6 @@ def pick_value(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is one of pandas' for what is missing."""
     return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value))
 
 

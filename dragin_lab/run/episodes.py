@@ -149,8 +149,6 @@ class Decided:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """Passages were fetched."""
-
     step: int
     query: str
     passages: tuple[Passage, ...]
@@ -165,8 +163,6 @@ class StepDone:
 
 @dataclass(frozen=True)
 class Ended:
-    """The episode has ended."""
-
     trace: Trace
 
 
