@@ -43,15 +43,14 @@ def trace(source: Trace | str | Path) -> Page:
 def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str:
     """The inside of the page. ``turns`` say what other settings would do in each step, ``since`` where they part."""
     shown = texts.trace
-    prefix = f"dl{shown.fingerprint}{'' if turns is None else '-replayed'}"
     retrieving = [step.index for step in shown.steps if step.query is not None]
     drawn = "" if turns else draw_lines(texts, find_lines(texts, overview_marks(shown)))
     few = [step.index for step in shown.steps[:MAX_STEPS]]
     return render(
-        "trace.html", trace=shown, texts=texts, prefix=prefix, turns=turns, since=since, most=MAX_STEPS,
+        "trace.html", trace=shown, texts=texts, turns=turns, since=since, most=MAX_STEPS,
         opened=few if len(few) <= OPEN_STEPS else (retrieving or few)[: OPEN_STEPS // 2],
         draw=partial(draw_text, texts), drawn=drawn, prompts=partial(prompt_parts, {}),
-        first_found=first_found(shown), known=since is None,
+        known=since is None,
         judge_decision=judge_decision,
     )  # fmt: skip
 
@@ -89,13 +88,6 @@ def draw_text(texts: Texts, part: str, step: Step) -> Markup:
 
 
 # -- parts of a step --------------------------------------------------------------------------------------------------
-
-
-def first_found(shown: Trace) -> dict[tuple[int, str], int]:
-    """For each passage that an earlier step had found, the number of that step."""
-    seen: dict[str, int] = {}
-    found = [(step.index, passage.id) for step in shown.steps for passage in step.passages]
-    return {(index, own): first for index, own in found if (first := seen.setdefault(own, index + 1)) <= index}
 
 
 def judge_decision(counted: Any) -> str:

@@ -184,18 +184,6 @@ def test_a_disk_that_is_full(
     assert "No space left on device\nThe same command continues from there" in ran.err
 
 
-@pytest.mark.usefixtures("scripted")
-def test_show_lists_the_traces_of_a_run(command: Command, tmp_path: Path) -> None:
-    command.refused("show", tmp_path, says=("no run",))
-    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "n", "--no-traces").code == cli.DONE
-    command.refused("show", tmp_path, says=("holds no traces; 'dragin-lab run --traces' saves them",))
-    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "t").code == cli.DONE
-    listed = [line for line in command("show", tmp_path / "t").out.splitlines() if line.startswith("dragin-lab show")]
-    assert len(listed) == 6
-    assert questions(1)[0].text in listed[0]
-    assert questions(1)[0].text in command(*shlex.split(listed[0].partition("  #")[0])[1:]).out
-
-
 OWN = """
 import dragin_lab as dl
 
