@@ -138,9 +138,6 @@ def print_trace(trace: dl.Trace) -> None:
     click.echo(trace_text(trace, width=width, color=is_coloured(sys.stdout)))
 
 
-# -- stored traces ----------------------------------------------------------------------------------------------------
-
-
 @click.command(short_help="Print a stored trace, or write it as a page.")
 @click.argument("trace")
 @click.option("--html", help="Write the trace as a page to this file instead of printing it.")

@@ -102,9 +102,6 @@ def use_one_thread(ctx: Any = None, param: Any = None, model: str | None = None)
     return model
 
 
-# -- options ----------------------------------------------------------------------------------------------------------
-
-
 def option(panel: str, names: str, help: str, **how: Any) -> Decorator:
     """An option in its part of the help; ``names`` are its own and, where that is another, its parameter's."""
     return click.option(*names.split(), panel=panel, help=help, **how)
@@ -169,9 +166,6 @@ benchmark_options = join_options(
 )
 
 
-# -- methods ----------------------------------------------------------------------------------------------------------
-
-
 def list_settings(name: str, variant: str | None, when: str | None, what: str | None) -> set[str]:
     """The settings of the method ``name``, where its parts may be others in their written form."""
     known = variant if name in REFERENCE_METHODS and variant in VARIANTS else VARIANTS[0]
@@ -232,9 +226,6 @@ def _check_alike(key: str, values: tuple[Any, ...], methods: Mapping[Method, Non
     if key in ("threshold", "top_n", "n") and len(meanings) > 1 and not all(map(_is_budget, values)):
         named = " and ".join(sorted(meanings))
         raise click.UsageError(f"{option}: {named} do not measure alike; run the methods one by one")
-
-
-# -- the lab ----------------------------------------------------------------------------------------------------------
 
 
 def pick_settings(given: Given, names: Sequence[str]) -> dict[str, Any]:

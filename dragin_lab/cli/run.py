@@ -126,9 +126,6 @@ def demo(limit: int, output: str, given: Given) -> None:
         echo(f"\nOpen {dl.page(root / 'dragin.html', trace)}: {trace!r}")
 
 
-# -- running ----------------------------------------------------------------------------------------------------------
-
-
 def execute_runs(methods_for: Callable[[Benchmark, Budget | None], Sequence[Method]], options: dict[str, Any]) -> None:
     """Run the methods for each data set of the options, and print the tables."""
     given, address = options["given"], options["ray"]
@@ -247,9 +244,6 @@ def _read_runs(folders: Sequence[Path]) -> dl.Runs | None:
             continue
     records = [record for record in records if record.predictions]
     return dl.Runs(records) if records else None
-
-
-# -- tables -----------------------------------------------------------------------------------------------------------
 
 
 @click.command(short_help="Print runs as a table, alone or beside the paper's own.")

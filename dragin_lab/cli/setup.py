@@ -64,9 +64,6 @@ def fetch(name: str, output: str | None, url: str | None, again: bool) -> None:
         echo(f"its {passages:,} passages: {built}", err=True)
 
 
-# -- corpora ----------------------------------------------------------------------------------------------------------
-
-
 @click.group(short_help="Build and check corpora of passages.")
 def corpus() -> None:
     """Corpora of passages, up to all of Wikipedia: build one from files, check that it is whole.

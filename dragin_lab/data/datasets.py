@@ -148,9 +148,6 @@ def template_of(exemplars: Iterable[Exemplar] | str | Path) -> PromptTemplate:
     return template(kind if kind in BENCHMARKS else PLAIN, exemplars)
 
 
-# -- files --------------------------------------------------------------------------------------------------------
-
-
 def data_folder() -> Path:
     """The folder of the benchmarks' folders: ``DRAGIN_LAB_DATA``, by default ``data``."""
     return Path(os.environ.get("DRAGIN_LAB_DATA") or "data").expanduser()

@@ -121,9 +121,6 @@ def say_among(ids: Sequence[object]) -> str:
     return f"{len(ids)} {are} among the worked examples, with the answer"
 
 
-# -- the prompt of a model for a method -------------------------------------------------------------------------------
-
-
 def default_template(lm: Any, method: Method | None = None) -> PromptTemplate:
     """The default prompt of a model: the embedded model has its own exemplars, any other only those a method needs.
 

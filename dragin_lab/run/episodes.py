@@ -25,9 +25,6 @@ from dragin_lab.trace.trace import Decision, Draft, Passage, Question, Step, Tra
 Results = list[Any] | Exception  # of a retriever: passages, or counts
 
 
-# -- an episode under way ---------------------------------------------------------------------------------------------
-
-
 class Running:
     """An episode under way. ``request`` is what it waits for; None before its begin and after its end.
 

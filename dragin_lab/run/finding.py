@@ -67,9 +67,6 @@ def _find_folders(root: Path) -> list[Path]:
     return sorted(found)
 
 
-# -- parts -------------------------------------------------------------------------------------------------------------
-
-
 def join_parts(records: Iterable[RunRecord]) -> list[RunRecord]:
     """Parts of one run (``Benchmark.part``) as that run, its questions in their order; other runs as they are.
 

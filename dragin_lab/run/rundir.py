@@ -132,9 +132,6 @@ def value_of(line: Mapping[str, Any], name: str) -> Any:
     return line[name] if name in line else line.get("metrics", {}).get(name)
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RunRecord:
     """A run directory as it was read.

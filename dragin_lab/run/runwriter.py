@@ -184,8 +184,6 @@ class RunFolder:
         latest = {key: self.config[key] for key in ("dataset", "limit", "sample") if key in self.config}
         self.config = there | latest  # what chose the questions that the run has by now
 
-    # -- as episodes end ----------------------------------------------------------------------------------------------
-
     def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
         """Its trace is written first, then how long it took, then its line, which says that it is done."""
         id = line["id"]

@@ -165,9 +165,6 @@ def warn_of_almanac(model: Any, retriever: Any) -> None:
         )
 
 
-# -- what is recorded of it -------------------------------------------------------------------------------------------
-
-
 @cache
 def describe_library() -> dict[str, str]:
     """The version of this package, and the SHA-256 (hex) of its source, which an unreleased change has too."""

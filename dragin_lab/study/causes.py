@@ -285,9 +285,6 @@ def _judge_sources(
     return None
 
 
-# -- what both ask ----------------------------------------------------------------------------------------------------
-
-
 def _judge_absence(view: _View, wanted: Callable[[Passage], bool], since: int, place: int, difference: str) -> Cause:
     """Why a passage did not stand in the prompt at ``place``; the fact before ends at ``since``."""
     number = next((n for n, (_, step) in enumerate(view.arrivals, 1) if any(map(wanted, step.passages))), None)

@@ -72,8 +72,6 @@ class Compared:
             for name, lines in own.items()
         }
 
-    # -- numbers ------------------------------------------------------------------------------------------------------
-
     @cached_property
     def intervals(self) -> dict[tuple[At, str], Interval]:
         """The mean of each measure of a run with its 95 % interval, where it has values; all are drawn together."""

@@ -23,9 +23,6 @@ At = tuple[str, str]  # data set and method
 _NAMED = 3  # ids and methods that a message names
 
 
-# -- what must be the same --------------------------------------------------------------------------------------------
-
-
 def check_same_golds(records: Mapping[At, RunRecord]) -> None:
     """Refuse runs that were scored against other gold answers on the same questions of a file.
 

@@ -138,9 +138,6 @@ def _run_of(number: int, row: Any) -> tuple[str, dict[str, Any]]:
     return key, {"when": when if number == 6 else own_when, "what": "last-sentence" if number == 4 else own_what}
 
 
-# -- runs --------------------------------------------------------------------------------------------------------------
-
-
 class Source:
     """A run that a table's cells may be filled from.
 

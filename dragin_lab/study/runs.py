@@ -187,12 +187,7 @@ class Runs:
             none = f"{one!r} and {other!r} have no question with a gold answer in common"
             raise SettingError("; ".join(["give two methods" if one == other else none, *self._list_failures()]))
         own = {at: record for at, record in self._by.items() if at[1] in (one, other)}
-        ids = {(dataset, a["id"]): {one: a["id"], other: b["id"]} for dataset, a, b in pairs}
-
-        def trace(id: str, name: str, dataset: str) -> Trace:
-            return self.trace(ids[dataset, id][name], name, dataset)
-
-        return read_difference(one, other, pairs, self.cause, trace, of.about + list_differences(own))
+        return read_difference(self, one, other, pairs, of.about + list_differences(own))
 
     def _list_failures(self) -> list[str]:
         return describe_failures([line for record in self.records for line in record.predictions])
@@ -316,8 +311,6 @@ class Runs:
             judged = Cause(*known) if known else judge.cause(line, self.kept_trace(record, id)) if wrong else None
             self._causes[at] = judged
         return self._causes[at]
-
-    # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
         """Write the runs as one .zip that ``Runs.load`` reads; returns its path.

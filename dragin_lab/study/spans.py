@@ -123,9 +123,6 @@ class Spans:
         return str(self.frame.to_html(max_rows=10, index=False))
 
 
-# -- judging ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, repr=False)
 class Judged:
     """Every trigger's score of every span.

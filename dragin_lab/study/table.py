@@ -217,9 +217,6 @@ class Table:
         return self.show("latex")  # what nbconvert writes, and JupyterLab only where there is no HTML
 
 
-# -- means ------------------------------------------------------------------------------------------------------------
-
-
 def comparing(base: str, test: str) -> str:
     """The line below a table whose rows are tested against one."""
     return (

@@ -15,8 +15,6 @@ from dragin_lab.trace.records import Step, Words
 if TYPE_CHECKING:
     import pandas as pd
 
-# -- tokens -----------------------------------------------------------------------------------------------------------
-
 
 def token_table(steps: Sequence[Step], extraction: Draft | None) -> pd.DataFrame:
     """One row per token of everything that the model wrote, in order.
@@ -74,9 +72,6 @@ def _token_rows(continuation: Draft, step: int | None, source: str, words: Words
         "kept": kept,
     }
     return pd.DataFrame(columns).join(measured.reset_index(drop=True))[list(_COLUMNS)].astype(_COLUMNS)
-
-
-# -- retrievals -------------------------------------------------------------------------------------------------------
 
 
 def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:

@@ -67,9 +67,6 @@ def overview(trace: Trace, marks: Marks | None = None) -> Page:
     return Page(title, inner, write_lines(trace, lines))
 
 
-# -- lines -----------------------------------------------------------------------------------------------------------
-
-
 def find_lines(texts: Texts, marks: Marks) -> list[Line]:
     """The lines of an episode in order."""
     trace, lines = texts.trace, [Line(0)]
@@ -149,9 +146,6 @@ def read_words(texts: Texts, step: Step, name: str, text: Draft, marks: Marks) -
         hit = any(columns["opens"][at] for at in tokens)
         about = next((line for line in columns["about"][best].splitlines()[2:3] if line.startswith("word")), "")
         yield Written(shown, kept, columns["level"][best], hit, about, mark)
-
-
-# -- drawing ---------------------------------------------------------------------------------------------------------
 
 
 def draw_lines(texts: Texts, lines: list[Line]) -> str:

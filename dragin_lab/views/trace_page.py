@@ -87,9 +87,6 @@ def draw_text(texts: Texts, part: str, step: Step) -> Markup:
     return Markup(f'<div class="txt" dir="auto">{"".join(out)}{ends}{open_end}{nothing}</div>')
 
 
-# -- parts of a step --------------------------------------------------------------------------------------------------
-
-
 def judge_decision(counted: Any) -> str:
     """The ground truth on a decision, in a sentence; "" where there is none."""
     remarks = ["a fact is missing here, so this retrieval was needed"] if counted.right else []

@@ -195,9 +195,6 @@ def explore(
     return Explorer(tree, lab)
 
 
-# -- ask and watch -----------------------------------------------------------------------------------------------------
-
-
 class AskLive(Control):
     """The box. ``trace`` is that of the latest episode, valid at any moment."""
 

@@ -126,8 +126,6 @@ class Board(Control):
         theta, least = self.theta.value, "at least " * bool(lacking[self.theta.value])
         self.say(f"At θ {theta:g} the stored texts tell of {least}{costs[theta]:.2f} retrievals a question.")
 
-    # -- one trace -----------------------------------------------------------------------------------------------------
-
     def open_trace(self) -> None:
         """Look into the chosen trace, from the step that retrieved first."""
         self.tokens.show(None)
@@ -203,9 +201,6 @@ def tune(
     if "threshold" not in replays[0].tunable or replays[0].method.threshold is None:
         raise SettingError(f"{replays[0].method.name} has no threshold, so there is nothing to tune")
     return Board(replays, lab, sweep)
-
-
-# -- judging ---------------------------------------------------------------------------------------------------------
 
 
 def choose_thetas(replays: list[Replay]) -> list[float]:
