@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from pathlib import PurePath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from dragin_lab.checks import choice
 from dragin_lab.run.intervals import MEASURES, Interval, intervals_of
@@ -219,32 +221,19 @@ _TELLING: tuple[Callable[[RunRecord], str], ...] = (
 
 def _name_datasets(records: Sequence[RunRecord]) -> list[str]:
     """What the data set of each run is called; runs of the same questions are of one, whatever their file is called."""
-    groups: list[_Group] = []
-    for place, record in enumerate(records):
-        of = record.config["dataset"]
-        group = _Group(str(of["name"]), {str(of.get("fingerprint"))}, set(map(_asked, record.predictions)), [place])
-        for known in [known for known in groups if known.is_like(group)]:
-            groups.remove(known)
-            group = _Group(known.name, known.marks | group.marks, known.asked | group.asked, known.runs + group.runs)
-        groups.append(group)
-    groups.sort(key=lambda group: min(group.runs))
-    names = Counter(group.name for group in groups)
-    called = [""] * len(records)
-    for group in groups:
-        mark = str(records[min(group.runs)].config["dataset"].get("fingerprint"))[:6]
-        for place in group.runs:
-            called[place] = group.name if names[group.name] == 1 else f"{group.name} ({mark})"
-    return called
+    from scipy.sparse.csgraph import connected_components
 
+    names = [str(record.config["dataset"]["name"]) for record in records]
+    marks = [str(record.config["dataset"].get("fingerprint")) for record in records]
+    asked = [set(map(_asked, record.predictions)) for record in records]
 
-class _Group(NamedTuple):
-    """Runs of one data set: its name, its fingerprints, its questions, the places of the runs."""
+    def alike(one: int, other: int) -> bool:
+        shared = not asked[one].isdisjoint(asked[other]) or not (asked[one] and asked[other])
+        return marks[one] == marks[other] or (names[one] == names[other] and shared)
 
-    name: str
-    marks: set[str]
-    asked: set[Any]
-    runs: list[int]
-
-    def is_like(self, other: _Group) -> bool:
-        shares = bool(self.asked & other.asked) or not (self.asked and other.asked)
-        return bool(self.marks & other.marks) or (self.name == other.name and shares)
+    places = range(len(records))
+    graph = np.array([[alike(one, other) for other in places] for one in places])
+    groups = connected_components(graph)[1].tolist()
+    first = [groups.index(group) for group in groups]  # the first run of each one's data set
+    called = Counter(names[at] for at in {*first})
+    return [names[at] if called[names[at]] == 1 else f"{names[at]} ({marks[at][:6]})" for at in first]
