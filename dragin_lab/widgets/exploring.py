@@ -89,10 +89,6 @@ class Explorer(Control):
     def trace(self) -> Trace:
         return self.tree[self.which.value]
 
-    @property
-    def figure(self) -> Any:
-        return self.drawing.figure
-
     def open_trace(self) -> None:
         """Show a branch from the text that retrieved first, or where it parts, beside its parent."""
         trace, parent = self.trace, self.tree.parent(self.which.value)

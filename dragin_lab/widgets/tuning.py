@@ -42,7 +42,7 @@ class Board(Control):
     """
 
     def __init__(self, replays: list[Replay], lab: MakesSetups | None, measured: Any) -> None:
-        self.replays, self.lab, self.measured, self.ran = replays, lab, measured, list[Trace]()
+        self.replays, self.lab, self.ran = replays, lab, list[Trace]()
         first = replays[0].method
         self.thetas = choose_thetas(replays)
         self.theta = ipw.SelectionSlider(
@@ -64,18 +64,19 @@ class Board(Control):
         aim = row(self.target, ipw.Label("retrievals a question"))
         controls = [self.theta, aim, self.code, self.drawing, self.words]
         controls += [row(self.which, self.texts), self.tokens, row(ask)]
-        super().__init__(controls, [row(self.page, self.beside)], self.draw_still)
-        self.judge_all()
+        super().__init__(controls, [row(self.page, self.beside)], lambda: self.drawing.figure)
+        each = [judge_thetas(replay, self.thetas) for replay in replays]  # which a step of the slider then only shows
+        self.known = {theta: [own[theta] for own in each] for theta in self.thetas}
+        rows = dict[int, str]()  # outcomes that decide alike are written once
+        self.sums = {theta: list_changes(own, theta, rows) for theta, own in self.known.items()}
+        self.base = figure_json(draw_board(self.known, measured))
+        self.show_theta()
         self.open_trace()
         self.target.value = round(sum(one.retrievals for one in self.outcomes) / len(replays), 2)
         self.theta.observe(lambda _: self.guard(self.show_theta), "value")
         self.target.observe(lambda _: self.guard(lambda: self.aim_at(self.target.value)), "value")
         self.which.observe(lambda _: self.guard(self.open_trace), "value")
         self.texts.observe(lambda _: self.guard(self.show_trace), "value")
-
-    @property
-    def figure(self) -> Any:
-        return self.drawing.figure
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -87,30 +88,12 @@ class Board(Control):
         """What the chosen trace comes to, or the first where none is chosen."""
         return self.replays[self.which.value or 0].at(threshold=self.theta.value)
 
-    def judge_all(self) -> None:
-        """Judge every trace at every θ, which a step of the slider then only shows."""
-        each = [judge_thetas(replay, self.thetas) for replay in self.replays]
-        self.known = {theta: [own[theta] for own in each] for theta in self.thetas}
-        rows = dict[int, str]()  # outcomes that decide alike are written once
-        self.sums = {theta: list_changes(own, theta, rows) for theta, own in self.known.items()}
-        self.base = figure_json(draw_board(self.known, self.measured))
-        self.show_theta()
-
     def show_theta(self) -> None:
         """The line of θ, what it comes to, and the words that part from what was run."""
         theta = self.theta.value
         label = {"text": f"θ {theta:g}", "textposition": "end", "yanchor": "bottom", "textangle": 0}
-        line = {
-            "type": "line",
-            "xref": "x",
-            "yref": "paper",
-            "x0": theta,
-            "x1": theta,
-            "y0": 0,
-            "y1": 1,
-            "label": label,
-        }
-        shown = self.base | {"layout": self.base["layout"] | {"shapes": [line]}}
+        line = {"type": "line", "xref": "x", "x0": theta, "x1": theta, "yref": "paper", "y0": 0, "y1": 1}
+        shown = self.base | {"layout": self.base["layout"] | {"shapes": [line | {"label": label}]}}
         self.drawing.show(shown)
         self.refresh_still(shown)
         self.words.value = self.sums[theta]
@@ -145,9 +128,6 @@ class Board(Control):
             trace, step = judge_step(outcome, self.texts.value)
             rows = token_rows(trace, step, *find_text(outcome.trace, self.texts.value, "draft")[1:])
             self.tokens.show(draw_tokens(trace, rows, f"step {self.texts.value}, draft"))
-
-    def draw_still(self) -> Any:
-        return self.figure
 
     def run_model(self) -> None:
         """Have the model answer the chosen trace's question at this θ; its answer stands beside."""

@@ -169,7 +169,7 @@ def assert_shown(control: Any) -> None:
     assert own.decision is None or own.decision.reason.split("'")[0] in control.step_page.value
     assert control.query.value == ("" if own.query is None else own.query.text)
     assert control.keep.value == own.passages
-    assert control.figure.layout.title.text.startswith(theme.label(control.which.label)[:20])
+    assert control.drawing.figure.layout.title.text.startswith(theme.label(control.which.label)[:20])
 
 
 def test_a_busy_explorer_says_so_and_loses_nothing() -> None:
