@@ -297,7 +297,6 @@ def commands(offline: Path) -> list[list[str]]:
         ["table", "good", "--compare", "wo-rag", "--format", "text"],
         ["table", "2", "--variant", "reference", "--as", "llama2-13b-chat"],
         ["show", "good.trace", "--html", "trace.html"],
-        ["show", "good", "--html", "x.html"],
         ["corpus", "build", "passages.jsonl", "--output", "built", "--fields", "id=id,text=text"],
         ["corpus", "check", "built"],
         ["doctor", *model],
