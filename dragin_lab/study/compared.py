@@ -18,7 +18,7 @@ import numpy as np
 from dragin_lab.checks import choice
 from dragin_lab.run.intervals import MEASURES, Interval, intervals_of
 from dragin_lab.run.rundir import SCORES, Line, RunRecord, own_metrics, value_of
-from dragin_lab.study.conditions import At, identify_model, list_first
+from dragin_lab.study.conditions import At, identify_model, identify_passages, list_first
 from dragin_lab.study.statistics import PairedTest, paired_all
 
 #: A question: its words, its gold answers, and its id where a data set asks it more than once.
@@ -204,15 +204,10 @@ def _name_weights(record: RunRecord) -> str:
     return f"{_name_model(record)} {str(record.config['model'].get('weights_sha256'))[:6]}"
 
 
-def _name_passages(record: RunRecord) -> str:
-    used = record.config.get("retriever") or {}
-    return " ".join(str(used[key]) for key in ("kind", "model", "corpus") if used.get(key)) or "no passages"
-
-
 _TELLING: tuple[Callable[[RunRecord], str], ...] = (
     _name_model,
     _name_weights,
-    _name_passages,
+    lambda record: (identify_passages(record.config) or ("no passages", ""))[0],
     lambda record: f"seed {record.config['seed']}",
     lambda record: str(record.folder.parent),
     lambda record: str(record.folder),

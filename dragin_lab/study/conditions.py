@@ -53,7 +53,7 @@ def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
         where = f" on {dataset}" if len(datasets) > 1 else ""
         for kind, read in {
             "models": identify_model,
-            "passages": _identify_passages,
+            "passages": identify_passages,
             "exemplars": _identify_exemplars,
         }.items():
             groups: dict[str, tuple[str, list[str]]] = {}  # by identity: how it is called, and by which methods
@@ -107,7 +107,7 @@ def identify_model(config: Mapping[str, Any]) -> tuple[str, str]:
     return str(model.get("model")), json.dumps(identity)
 
 
-def _identify_passages(config: Mapping[str, Any]) -> tuple[str, str] | None:
+def identify_passages(config: Mapping[str, Any]) -> tuple[str, str] | None:
     """None for a method that never searches."""
     if (used := config.get("retriever")) is None:
         return None
