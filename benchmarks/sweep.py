@@ -50,7 +50,7 @@ def measure(
     timed = interleaved(ways, rounds, before=lm.prefixes.clear, warm=False)
     found: dict[str, Sweep] = timed.made
     check(found["kept"], found["anew"])
-    tokens = {way: sum(line["tokens"] for lines in found[way].predictions for line in lines) for way in ways}
+    tokens = {way: sum(line["tokens"] for run in found[way].records for line in run.predictions) for way in ways}
     return {
         "method": "dragin",
         "variant": variant,

@@ -60,7 +60,6 @@ for command in (ask, run, sweep, demo, show, table, data, corpus, doctor):
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line and exit with its status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character still shows the rest

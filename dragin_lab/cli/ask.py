@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 from click.exceptions import Exit
 
 import dragin_lab as dl
-from dragin_lab.cli.options import (
-    build_methods,
-    check_parts,
-    lab_options,
-    method_options,
-    model_option,
-    open_lab,
-    option,
-)
+from dragin_lab.cli import options as shared
 from dragin_lab.cli.outputs import RunFailedError, echo, is_coloured
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.files import as_path
@@ -34,25 +24,25 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Answer a question and show where the method retrieved.")
 @click.argument("question")
-@method_options
-@lab_options
-@model_option
-@option("Output", "--gold", "A right answer, to score against; may be repeated.", multiple=True)
-@option("Output", "--save", "Write the trace to this file; 'dragin-lab show' reads it.")
-@option("Output", "--html", "Write the trace as a page to this file.")
+@shared.method_options
+@shared.lab_options
+@shared.model_option
+@shared.option("Output", "--gold", "A right answer, to score against; may be repeated.", multiple=True)
+@shared.option("Output", "--save", "Write the trace to this file; 'dragin-lab show' reads it.")
+@shared.option("Output", "--html", "Write the trace as a page to this file.")
 def ask(question: str, gold: tuple[str, ...], save: str | None, html: str | None, **options: Any) -> None:
     """Answer QUESTION and show where the method retrieved, what it searched for, and the passages.
 
     On a terminal the tokens appear as they are written. Ctrl-C ends it; what was done by then is shown and saved.
     """
-    check_parts(options)
-    methods, _ = build_methods(options["names"], options["given"])
+    shared.check_parts(options)
+    methods, _ = shared.build_methods(options["names"], options["given"])
     if len(methods) > 1:
         labels = ", ".join(method.label for method in methods)
         raise click.UsageError(f"{labels}: this command takes one method with one value of each setting")
     check_writable(save, html)
     asked = check_question(question, gold or None)
-    lab = open_lab(options, exemplars=options["exemplars"])
+    lab = shared.open_lab(options, exemplars=options["exemplars"])
     events = lab.stream(asked, methods[0])
     trace, delivered = events.trace, True
     try:
@@ -148,33 +138,13 @@ def print_trace(trace: dl.Trace) -> None:
     click.echo(trace_text(trace, width=width, color=is_coloured(sys.stdout)))
 
 
-# -- stored traces ----------------------------------------------------------------------------------------------------
-
-
 @click.command(short_help="Print a stored trace, or write it as a page.")
 @click.argument("trace")
 @click.option("--html", help="Write the trace as a page to this file instead of printing it.")
 def show(trace: str, html: str | None) -> None:
-    """Print a stored TRACE, or write it as a page that opens offline. Of a run's folder, list the traces."""
-    if (path := as_path(trace)).is_dir():
-        list_traces(path)
-    elif html is None:
-        print_trace(dl.Trace.load(path))
+    """Print a stored TRACE, such as runs/bench/…/traces/1.trace, or write it as a page that opens offline."""
+    if html is None:
+        print_trace(dl.Trace.load(trace))
     else:
         check_writable(html, shown=trace)
-        echo(f"page written to {dl.page(html, dl.Trace.load(path))}", err=True)
-
-
-def list_traces(folder: Path) -> None:
-    """The commands that show the traces below a folder, each with its question."""
-    from dragin_lab.run.finding import find_runs
-
-    rows = [
-        (shlex.join(["dragin-lab", "show", str(path)]), line["question"])
-        for record in find_runs(folder)
-        for line in record.predictions
-        if (path := record.trace_file(line["id"])).is_file()
-    ]
-    if not rows:
-        raise click.UsageError(f"{folder} holds no traces; 'dragin-lab run --traces' saves them")
-    echo("\n".join(f"{command}  # {question}" for command, question in rows))
+        echo(f"page written to {dl.page(html, dl.Trace.load(trace))}", err=True)

@@ -19,7 +19,7 @@ import rich_click as click
 
 import dragin_lab as dl
 from dragin_lab.catalog.by_name import merge_settings, tables
-from dragin_lab.checks import choice, is_embedded, number
+from dragin_lab.checks import choice, number
 from dragin_lab.core.budget import NEVER
 from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
 from dragin_lab.engines.names import check_name
@@ -27,8 +27,6 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.retrieval.choose import read_spec
-from dragin_lab.retrieval.sources import open_source
-from dragin_lab.retrieval.stored import is_stored
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Budget = Callable[[Method, float], float]  # gives θ at which a method retrieves so often a question
@@ -104,9 +102,6 @@ def use_one_thread(ctx: Any = None, param: Any = None, model: str | None = None)
     return model
 
 
-# -- options ----------------------------------------------------------------------------------------------------------
-
-
 def option(panel: str, names: str, help: str, **how: Any) -> Decorator:
     """An option in its part of the help; ``names`` are its own and, where that is another, its parameter's."""
     return click.option(*names.split(), panel=panel, help=help, **how)
@@ -171,9 +166,6 @@ benchmark_options = join_options(
 )
 
 
-# -- methods ----------------------------------------------------------------------------------------------------------
-
-
 def list_settings(name: str, variant: str | None, when: str | None, what: str | None) -> set[str]:
     """The settings of the method ``name``, where its parts may be others in their written form."""
     known = variant if name in REFERENCE_METHODS and variant in VARIANTS else VARIANTS[0]
@@ -236,9 +228,6 @@ def _check_alike(key: str, values: tuple[Any, ...], methods: Mapping[Method, Non
         raise click.UsageError(f"{option}: {named} do not measure alike; run the methods one by one")
 
 
-# -- the lab ----------------------------------------------------------------------------------------------------------
-
-
 def pick_settings(given: Given, names: Sequence[str]) -> dict[str, Any]:
     """Those of ``names`` that ``--set`` gives, which take one value each."""
     picked: dict[str, Any] = {}
@@ -251,36 +240,25 @@ def pick_settings(given: Given, names: Sequence[str]) -> dict[str, Any]:
 
 
 def check_parts(options: dict[str, Any]) -> None:
-    """Refuse a method, model, passages (by the first one) or a retriever that cannot be, before torch is imported."""
+    """Refuse a method, a model or a retriever that cannot be, before torch is imported; ``Lab`` reads the passages."""
     for name in options["names"]:
         choice("method", name, METHODS)
     encoder = None if options["retriever"] is None else read_spec(options["retriever"])[1]
-    if options.get("ray") not in (None, "local"):  # the workers' machines have models and passages
-        return
-    for model in (options["model"], encoder or None, *options["given"].get("tokenizer", ())):
-        check_name(model)
-    source, fields_given = options["corpus"], options["corpus_fields"]
-    if is_embedded(source) or source.startswith("hub:"):
-        return
-    if is_stored(as_path(source)):
-        dl.Corpus.load(source, fields=fields_given)
-    else:
-        next(open_source(source, fields_given)[1], None)
+    if options.get("ray") in (None, "local"):  # else the workers' machines have the models
+        for model in (options["model"], encoder or None, *options["given"].get("tokenizer", ())):
+            check_name(model)
 
 
-def load_model(options: dict[str, Any], check: bool = True) -> Any:
-    from dragin_lab.engines.load import open_model, read_quantization
-
+def read_loading(options: dict[str, Any]) -> dict[str, Any]:
+    """What ``--set`` says of loading the model, as arguments of ``Lab``."""
     loading = pick_settings(options["given"], LOADING)
     if (bits := loading.pop("quantization", None)) is not None:
+        from dragin_lab.engines.load import read_quantization  # brings torch
+
         loading["quantization_config"] = read_quantization(bits)
-    if isinstance(loading.get("heads"), int):
-        loading["heads"] = [loading["heads"]]
-    return open_model(options["model"], check=check, **loading)
+    return loading | ({"heads": [heads]} if isinstance(heads := loading.get("heads"), int) else {})
 
 
 def open_lab(options: dict[str, Any], **settings: Any) -> dl.Lab:
-    """The lab that the options describe; what is wrong with ``settings`` is said before a model is loaded."""
-    passages = {key: options[key] for key in ("corpus", "retriever")} | {"fields": options["corpus_fields"]}
-    lab = dl.Lab(seed=options["seed"], layout=options["layout"], **passages, **settings)
-    return lab.replace(model=load_model(options))
+    own = {key: options[key] for key in ("model", "corpus", "retriever", "seed", "layout")}
+    return dl.Lab(**own, fields=options["corpus_fields"], **read_loading(options), **settings)

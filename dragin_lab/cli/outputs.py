@@ -35,11 +35,6 @@ def is_coloured(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
-def counted(count: int, thing: str) -> str:
-    """``1 question``, ``2 questions``."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
 def terminal_width() -> int:
     """Columns of the terminal; enough for any table where the output goes elsewhere."""
     shown = sys.stdout.isatty() or "COLUMNS" in os.environ

@@ -13,23 +13,9 @@ import rich_click as click
 
 import dragin_lab as dl
 from dragin_lab.catalog.by_name import exchange_settings
-from dragin_lab.cli.options import (
-    LOADING,
-    POOL,
-    Budget,
-    Given,
-    benchmark_options,
-    build_methods,
-    check_count,
-    check_parts,
-    method_options,
-    open_lab,
-    option,
-    pick_settings,
-    set_option,
-    use_one_thread,
-)
-from dragin_lab.cli.outputs import RunFailedError, counted, echo, terminal_width
+from dragin_lab.cli import options as shared
+from dragin_lab.cli.options import Budget, Given
+from dragin_lab.cli.outputs import RunFailedError, echo, terminal_width
 from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.data.paper import TITLES
 from dragin_lab.data.presets import find_preset
@@ -40,6 +26,7 @@ from dragin_lab.run.cluster import ClusterError, Recipe, prepare_ray
 from dragin_lab.run.rundir import RunError, RunStoppedError, read_run
 from dragin_lab.run.runwriter import NotWrittenError
 from dragin_lab.study.table import FORMATS
+from dragin_lab.views.facts import count
 
 #: Questions of the demo side by side: a forward of many costs a small model little more than one of one.
 DEMO_BATCH = 20
@@ -50,14 +37,14 @@ SWEPT = (0.4, 0.8, 1.0, 1.2, 2.0)
 
 
 @click.command(short_help="Run methods over benchmarks, and print the table.")
-@method_options
-@option(
+@shared.method_options
+@shared.option(
     "Method",
     "--preset",
     "Published settings where no option says otherwise: paper, released (the released configurations) or flare. For "
     "another model than --model: MODEL:SOURCE.",
 )
-@benchmark_options
+@shared.benchmark_options
 @click.option("--output", default="runs/bench", panel="Run", help="Folder of the run directories.")
 def run(preset: str | None, **options: Any) -> None:
     """Run methods over benchmarks, each combination of settings in a folder of its own below --output. Several methods
@@ -79,14 +66,14 @@ def run(preset: str | None, **options: Any) -> None:
             rule = asked.template.described["answer_rule"]
             return find_preset(model or options["model"], rule, source=source, method=name).settings
 
-        return build_methods(options["names"], options["given"], published, budget)[0]
+        return shared.build_methods(options["names"], options["given"], published, budget)[0]
 
     execute_runs(methods_for, options)
 
 
 @click.command(short_help="Run a method over several values of a setting.")
-@method_options
-@benchmark_options
+@shared.method_options
+@shared.benchmark_options
 @click.option("--output", default="runs/sweep", panel="Run", help="Folder of the run directories.")
 def sweep(**options: Any) -> None:
     """Run methods over several values of one setting between commas, such as --set threshold=1.0,1.2,1.4.
@@ -97,11 +84,11 @@ def sweep(**options: Any) -> None:
 
     def methods_for(asked: Benchmark, budget: Budget | None) -> list[Method]:
         names, given = options["names"], options["given"]
-        methods, swept = build_methods(names, given, budget=budget)
+        methods, swept = shared.build_methods(names, given, budget=budget)
         theta = methods[0].threshold
         if not (swept or "threshold" in given or theta is None) and len(methods) == 1:
             values = tuple(round(factor * theta, 6) for factor in SWEPT)
-            methods, swept = build_methods(names, {**given, "threshold": values})
+            methods, swept = shared.build_methods(names, {**given, "threshold": values})
         if len(swept) != 1:
             named = f"{', '.join(sorted(swept))} have" if swept else "none has"
             several = f"a sweep goes over one setting, and {named} several values"
@@ -112,16 +99,16 @@ def sweep(**options: Any) -> None:
 
 
 @click.command(short_help="Compare the papers' methods on embedded questions.")
-@click.option("--limit", callback=check_count, default=10, help="How many questions.")
+@click.option("--limit", callback=shared.check_count, default=10, help="How many questions.")
 @click.option("--output", default="runs/demo", help="Folder of the runs and a page.")
-@set_option
+@shared.set_option
 def demo(limit: int, output: str, given: Given) -> None:
     """Answer embedded questions with every method of the DRAGIN and FLARE papers, and compare.
 
     It is 'dragin-lab run' on Almanac's development questions; besides, one trace is written as a page.
     """
-    use_one_thread()
-    methods, _ = build_methods(PAPERS, given)
+    shared.use_one_thread()
+    methods, _ = shared.build_methods(PAPERS, given)
     if "max_new_tokens" not in given:
         methods = [exchange_settings(m, max_new_tokens=max(DEMO_TOKENS, m.max_new_tokens)) for m in methods]
     if "top_n" not in given:
@@ -139,13 +126,10 @@ def demo(limit: int, output: str, given: Given) -> None:
         echo(f"\nOpen {dl.page(root / 'dragin.html', trace)}: {trace!r}")
 
 
-# -- running ----------------------------------------------------------------------------------------------------------
-
-
 def execute_runs(methods_for: Callable[[Benchmark, Budget | None], Sequence[Method]], options: dict[str, Any]) -> None:
     """Run the methods for each data set of the options, and print the tables."""
     given, address = options["given"], options["ray"]
-    pool, loading = pick_settings(given, POOL), pick_settings(given, LOADING)
+    pool, loading = shared.pick_settings(given, shared.POOL), shared.pick_settings(given, shared.LOADING)
     if address is None and pool:
         raise click.UsageError(f"--set {min(pool)}: says how a cluster is used; give --ray too")
     if address is not None:
@@ -154,9 +138,10 @@ def execute_runs(methods_for: Callable[[Benchmark, Budget | None], Sequence[Meth
         for name in given.keys() & {"device_map", "quantization"}:
             raise click.UsageError(f"--set {name} and --ray: a worker loads its model whole; leave out one")
         prepare_ray(address, **pool)
-    check_parts(options)
+    shared.check_parts(options)
     store = None if options["store"] is None else as_path(options["store"])
-    wanted = {asked: methods_for(asked, None if address else any_threshold) for asked in open_benchmarks(options)}
+    unknown: Budget | None = None if address else lambda method, retrievals: 0.0  # until a model is open
+    wanted = {asked: methods_for(asked, unknown) for asked in open_benchmarks(options)}
     root = make_folder(options["output"])
     how = {"batch_size": options["batch_size"], "traces": options["traces"]}
     if address is not None:
@@ -167,16 +152,11 @@ def execute_runs(methods_for: Callable[[Benchmark, Budget | None], Sequence[Meth
             run_all(dl.Lab(cluster, seed=options["seed"], layout=options["layout"]), wanted, root, **how)
         return
     several = any(len(methods) > 1 for methods in wanted.values())
-    with open_lab(options, cache=store or several) as lab:
+    with shared.open_lab(options, cache=store or several) as lab:
         found = {asked: methods_for(asked, partial(find_budget, lab, asked, options["batch_size"])) for asked in wanted}
         run_all(lab, found, root, **how)
         if store is not None and lab.cache is not None and lab.cache.counts.drafts:
             echo(f"\n{lab.cache.counts}")
-
-
-def any_threshold(method: Method, retrievals: float) -> float:
-    """θ of a budget while settings are checked, before a model is open."""
-    return 0.0
 
 
 def find_budget(lab: dl.Lab, asked: Benchmark, batch_size: int, method: Method, retrievals: float) -> float:
@@ -186,7 +166,7 @@ def find_budget(lab: dl.Lab, asked: Benchmark, batch_size: int, method: Method, 
             f"threshold=budget:{retrievals:g} and --part: each part would find another θ; find it once, and give it"
         )
     theta = lab.budget(asked, retrievals, method, batch_size=batch_size)
-    on = counted(theta.questions, "question")
+    on = count(theta.questions, "question")
     echo(f"{asked.name} {method.name}: θ {theta:g}, by {theta.reached:.3g} retrievals a question, counted on {on}")
     return theta
 
@@ -227,9 +207,9 @@ def run_all(lab: dl.Lab, wanted: Mapping[Benchmark, Sequence[Method]], root: Pat
     for part in [lab.model, *([lab.retriever] if any(method.retrieves for method, _ in pairs) else [])]:
         echo(f"{part!r}")
     templates = [lab.template(method, asked.template) for method, asked in pairs]
-    for line in dict.fromkeys(f"{counted(len(t.exemplars), 'exemplar')}: {t.chosen}" for t in templates if t.chosen):
+    for line in dict.fromkeys(f"{count(len(t.exemplars), 'exemplar')}: {t.chosen}" for t in templates if t.chosen):
         echo(line)
-    echo(f"{counted(len(pairs), 'run')} below {root}")
+    echo(f"{count(len(pairs), 'run')} below {root}")
     try:
         for asked, methods in wanted.items():
             lab.run(asked, methods, output=root, **how)
@@ -248,7 +228,7 @@ def run_all(lab: dl.Lab, wanted: Mapping[Benchmark, Sequence[Method]], root: Pat
     if failed:
         first = (failed[0]["error"].splitlines() or ["?"])[0][:300]
         raise RunFailedError(
-            f"{counted(len(failed), 'answer')} failed; the first ({failed[0]['id']}) with: {first}\n"
+            f"{count(len(failed), 'answer')} failed; the first ({failed[0]['id']}) with: {first}\n"
             "The same command tries them again"
         )
     return tables
@@ -266,15 +246,11 @@ def _read_runs(folders: Sequence[Path]) -> dl.Runs | None:
     return dl.Runs(records) if records else None
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------
-
-
 @click.command(short_help="Print runs as a table, alone or beside the paper's own.")
 @click.argument("runs", nargs=-1, metavar="[N] [RUN]...")
 @click.option("--as", "as_model", help="The paper's model to compare with, where it is not told by the runs' model.")
 @click.option("--compare", metavar="ROW", help="Test the other rows against this one, such as dragin, in pairs.")
 @click.option("--variant", help="Take the runs of this variant, where both fit a cell.")
-@click.option("--dataset", "benchmark", help="Of Tables 4 to 6: in place of iirc for 4, and of hotpotqa for 5 and 6.")
 @click.option(
     "--format",
     "form",
@@ -294,8 +270,8 @@ def table(runs: tuple[str, ...], form: str, compare: str | None, columns: str | 
     if runs and runs[0].lstrip("-").isdecimal():
         made = dl.table(int(runs[0]), runs[1:], compare=compare, **options)
     elif used := [name for name, value in options.items() if value is not None]:
-        option = {"as_model": "--as", "benchmark": "--dataset"}.get(used[0], "--variant")
-        raise click.UsageError(f"{option} goes with a table of the paper; give its number")
+        named = "--as" if used[0] == "as_model" else "--variant"
+        raise click.UsageError(f"{named} goes with a table of the paper; give its number")
     elif not runs:
         raise click.UsageError(f"give run directories, or the number of a table of the paper, 1 to {max(TITLES)}")
     else:

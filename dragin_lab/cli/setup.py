@@ -13,8 +13,8 @@ import rich_click as click
 
 import dragin_lab as dl
 from dragin_lab.checks import choice
-from dragin_lab.cli.options import load_model, model_option, set_option
-from dragin_lab.cli.outputs import counted, echo, report_findings
+from dragin_lab.cli.options import model_option, read_loading, set_option
+from dragin_lab.cli.outputs import echo, report_findings
 from dragin_lab.data import datasets
 from dragin_lab.data.fetch import ORIGINS
 from dragin_lab.data.fetch import fetch as fetch_files
@@ -22,6 +22,7 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.choose import build_index, read_spec
 from dragin_lab.retrieval.stored import build_corpus, check_corpus, is_stored
+from dragin_lab.views.facts import count
 
 CheckLine = tuple[str, bool | None]  # None: it is missing, and nothing needs it that was not asked for
 
@@ -58,12 +59,9 @@ def fetch(name: str, output: str | None, url: str | None, again: bool) -> None:
     if name in datasets.BENCHMARKS:
         source = name if folder is None else paths[0]
         echo(f"questions that can be answered: {len(datasets.load(source)):,}", err=True)
-    if count := ORIGINS[name].passages:
+    if passages := ORIGINS[name].passages:
         built = f"dragin-lab corpus build {paths[0]} --output FOLDER"
-        echo(f"its {count:,} passages: {built}", err=True)
-
-
-# -- corpora ----------------------------------------------------------------------------------------------------------
+        echo(f"its {passages:,} passages: {built}", err=True)
 
 
 @click.group(short_help="Build and check corpora of passages.")
@@ -100,7 +98,7 @@ def build(source: str, out: str | None, spec: str | None, device: str | None, fo
     if out is not None:
         built = build_corpus(source, out, force=force, **options)
         stored = sum(path.stat().st_size for path in built.folder.rglob("*") if path.is_file())
-        echo(f"{counted(len(built), 'passage')} in {built.folder}\nfingerprint {built.about['fingerprint']}")
+        echo(f"{count(len(built), 'passage')} in {built.folder}\nfingerprint {built.about['fingerprint']}")
         echo(f"{stored >> 20:,} MiB on disk", err=True)
     if spec is not None:
         echo(f"{build_index(spec, out or source, device=device, force=force and out is None)!r}")
@@ -129,7 +127,13 @@ def check(folder: str) -> None:
 @set_option
 def doctor(**options: Any) -> None:
     """Check the installation, and that a model's attention can be captured and is what it should be."""
-    report_findings(check_installation(lambda: load_model(options, check=False)), "this installation needs a repair")
+
+    def load() -> Any:
+        from dragin_lab.engines.load import open_model  # brings torch
+
+        return open_model(options["model"], check=False, **read_loading(options))
+
+    report_findings(check_installation(load), "this installation needs a repair")
 
 
 def check_installation(load: Callable[[], Any]) -> Iterator[CheckLine]:

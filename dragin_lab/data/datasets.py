@@ -17,8 +17,9 @@ from typing import Any
 from dragin_lab import almanac
 from dragin_lab.checks import count, several, shown, text
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.data.benchmarks import BENCHMARKS, is_own, read_benchmark, read_records
+from dragin_lab.data.benchmarks import BENCHMARKS, is_own, kind_of, read_benchmark, read_records
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
+from dragin_lab.data.json_files import first_fields
 from dragin_lab.data.questions import PLAIN, check_ids, read_questions
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
@@ -97,7 +98,7 @@ def benchmark(source: str | Path, split: str | None = None) -> str:
     """Which benchmark a source is, judged by its first record; ``PLAIN`` for your own questions."""
     if is_own(source):
         return PLAIN
-    return _almanac_kind(source) or read_records(find(source, split))[0]
+    return _almanac_kind(source) or str(kind_of(first_fields(find(source, split))))
 
 
 def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
@@ -147,9 +148,6 @@ def template_of(exemplars: Iterable[Exemplar] | str | Path) -> PromptTemplate:
     return template(kind if kind in BENCHMARKS else PLAIN, exemplars)
 
 
-# -- files --------------------------------------------------------------------------------------------------------
-
-
 def data_folder() -> Path:
     """The folder of the benchmarks' folders: ``DRAGIN_LAB_DATA``, by default ``data``."""
     return Path(os.environ.get("DRAGIN_LAB_DATA") or "data").expanduser()
@@ -183,6 +181,5 @@ def find(source: str | Path, split: str | None = None) -> Path:
 
 
 def _almanac_kind(source: str | Path) -> str | None:
-    """Which of Almanac's benchmarks a source names, if any."""
     kind = str(source).removeprefix("almanac/")
     return kind if str(source) == f"almanac/{kind}" and kind in BENCHMARKS else None

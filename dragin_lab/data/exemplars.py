@@ -112,16 +112,13 @@ def among_exemplars(questions: Iterable[tuple[str, str]], exemplars: Iterable[st
         return "".join(one for one in plain if unicodedata.category(one)[0] in "LMN")
 
     asked = {letters(text) for text in exemplars} - {""}
-    return [id for id, text in questions if letters(text) in asked]
+    return [qid for qid, text in questions if letters(text) in asked]
 
 
 def say_among(ids: Sequence[object]) -> str:
     """That these questions stand among the worked examples, in a line."""
     are = "question is" if len(ids) == 1 else "questions are"
     return f"{len(ids)} {are} among the worked examples, with the answer"
-
-
-# -- the prompt of a model for a method -------------------------------------------------------------------------------
 
 
 def default_template(lm: Any, method: Method | None = None) -> PromptTemplate:

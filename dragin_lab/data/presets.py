@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +37,16 @@ class Preset:
     cited: str
 
 
-@lru_cache(maxsize=1)
+@cache
 def presets() -> tuple[Preset, ...]:
     """All presets, in the order of the file."""
+    made = []
     with Path(__file__).with_name("presets.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(_read_row(row) for row in csv.DictReader(file))
-
-
-def _read_row(row: dict[str, str]) -> Preset:
-    numbers = {name: json.loads(row[name]) for name in _NUMBERS if row[name]}
-    names = {name: row[name] for name in ("method", "model", "dataset", "source", "cited")}
-    return Preset(settings={"variant": row["variant"]} | numbers, shots=int(row["shots"]), **names)
+        for row in csv.DictReader(file):
+            settings = {"variant": row["variant"]} | {name: json.loads(row[name]) for name in _NUMBERS if row[name]}
+            names = {name: row[name] for name in ("method", "model", "dataset", "source", "cited")}
+            made.append(Preset(settings=settings, shots=int(row["shots"]), **names))
+    return tuple(made)
 
 
 def find_preset(model: str, dataset: str, *, source: str = "paper", method: str = "dragin") -> Preset:

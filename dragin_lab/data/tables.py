@@ -28,7 +28,6 @@ SOUND = (
 _NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
 _HEAD = 1 << 20  # bytes
 _LOOKED_AT = 20  # rows
-_AT_ONCE = 1000  # rows
 
 
 class Form(NamedTuple):
@@ -41,48 +40,41 @@ class Form(NamedTuple):
 
 def read_table(
     path: Path, options: Mapping[str, str], known: Collection[str], bare: Mapping[int, Sequence[str]]
-) -> Iterator[dict[str, Any]]:
-    """The rows of a table by the names of its columns; all values are texts.
+) -> Iterator[dict[str, str]]:
+    """The rows of a table by the names of its columns.
 
     ``known`` are names that a header may have, ``bare`` the columns by their number where there is none. Raises
-    ``DataError`` for rows of another length than the first, and what pandas raises.
+    ``DataError`` for rows of another length than the first, and what ``csv`` raises.
     """
-    import pandas as pd
-
     form = _find_form(path, options, known, bare)
-    csv.field_size_limit(1 << 30)  # characters, of pandas' strict engine, in the whole process
-    frames = pd.read_csv(
-        path, sep=form.delimiter, encoding=form.encoding, dtype=str, keep_default_na=False, engine="python",
-        chunksize=_AT_ONCE, names=form.names, header="infer" if form.names is None else None,
-    )  # fmt: skip
-    rows = 0
-    for frame in frames:
-        if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for an index
-            raise DataError(f"{path}, row {rows + 1}: has more fields than the first line; give {SOUND}")
-        short = frame.isna().any(axis=1).to_numpy()
-        if short.any():
-            raise DataError(
-                f"{path}, row {rows + short.argmax() + 1}: has fewer fields than the first line; give {SOUND}"
-            )
-        if form.delimiter == "\t":
-            broken = frame.map(lambda value: "\n" in value and "\t" in value).any(axis=1).to_numpy()
-            if broken.any():
+    csv.field_size_limit(1 << 30)  # characters, in the whole process
+    with _open(path, "rt", encoding=form.encoding, newline="") as file:
+        rows = filter(None, csv.reader(file, delimiter=form.delimiter, strict=True))
+        header = form.names or next(rows, [])
+        columns = [f"{name}.{at}" if name in header[:at] else name for at, name in enumerate(header)]
+        warned = form.delimiter != "\t"
+        for number, row in enumerate(rows, 1):
+            if len(row) != len(columns):
+                size = "fewer" if len(row) < len(columns) else "more"
+                raise DataError(f"{path}, row {number}: has {size} fields than the first line; give {SOUND}")
+            if not warned and (warned := any("\n" in field and "\t" in field for field in row)):
                 warnings.warn(
-                    f"{path}, row {rows + broken.argmax() + 1}: a field goes over several lines and holds tabs; where "
-                    "a quotation mark opens it by mistake, rows below are lost in it: double the marks inside a field",
+                    f"{path}, row {number}: a field goes over several lines and holds tabs; where a quotation mark "
+                    "opens it by mistake, rows below are lost in it: double the marks inside a field",
                     stacklevel=2,
                 )
-        rows += len(frame)
-        columns = [str(column) for column in frame.columns]
-        yield from (dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False, name=None))
+            yield dict(zip(columns, row, strict=True))
+
+
+def _open(path: Path, mode: str, **how: Any) -> Any:
+    return (gzip.open if path.name.lower().endswith(".gz") else open)(path, mode, **how)
 
 
 def _find_form(
     path: Path, options: Mapping[str, str], known: Collection[str], bare: Mapping[int, Sequence[str]]
 ) -> Form:
     usual = "\t" if ".tsv" in path.name.lower() else ","
-    opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
-    with opened(path, "rb") as file:
+    with _open(path, "rb") as file:
         head = file.read(_HEAD)
     encoding = _codec(options["encoding"]) if "encoding" in options else _find_encoding(head)
     text = codecs.getincrementaldecoder(encoding)("replace").decode(head).removeprefix("\ufeff")
@@ -120,7 +112,7 @@ def _first_rows(text: str, delimiter: str) -> list[list[str]]:
     rows: list[list[str]] = []
     try:
         rows += islice(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)), _LOOKED_AT + 1)
-    except csv.Error:  # a field longer than csv takes, which pandas' reader judges
+    except csv.Error:  # a field longer than csv takes by itself
         return rows
     return rows[:-1] if len(rows) > _LOOKED_AT or len(text) >= _HEAD else rows  # the last may be cut
 

@@ -173,9 +173,6 @@ def _import(package: str, source: str | Path) -> Any:
         raise MissingPackageError(f"{source}: needs {package}; pip install 'dragin-lab[corpora]'") from None
 
 
-# -- fields -----------------------------------------------------------------------------------------------------------
-
-
 def parse_fields(text: str | Mapping[str, str] | None, names: Mapping[str, Any]) -> dict[str, str]:
     """``"id=doc_id,text=contents"`` as {"id": "doc_id", "text": "contents"}; the keys must be among ``names``.
 
@@ -209,7 +206,6 @@ def pick_value(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is one of pandas' for what is missing."""
     return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value))
 
 

@@ -62,7 +62,6 @@ class SideBySide:
         return drafts
 
     def _search(self) -> None:
-        """Send what waits, all of it together, unless another search is under way."""
         if not self._waiting or self._under_way is not None:
             return
         asking, requests = zip(*self._waiting, strict=True)

@@ -46,7 +46,6 @@ class Change:
 
     @property
     def rules(self) -> bool:
-        """Whether the trigger is overruled."""
         parting = self.parting
         return parting.kind == "decision" and (parting.before != parting.after or parting.token is not None)
 
@@ -92,7 +91,6 @@ class _Branching:
 
     @property
     def step(self) -> int:
-        """The number of the step under way."""
         return len(self.trace.steps) - 1
 
     def around(self, episode: Episode[None]) -> Episode[None]:
@@ -162,7 +160,6 @@ class _Branching:
         return list(self.parent.steps[step].passages)
 
     def _part(self) -> None:
-        """The steps before this one are the parent's."""
         self.parted = True
         self.trace.steps[: self.step] = self.parent.steps[: self.step]
 
@@ -265,7 +262,6 @@ def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> t
 
 
 def _judges(method: Method) -> bool:
-    """Whether the trigger judges drafts, so that a decision of its can be replaced."""
     return method.variant == "paper" and (method.trigger.loop is None or bool(method.trigger.loop.judges))
 
 

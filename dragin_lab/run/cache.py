@@ -52,7 +52,6 @@ class Counts:
 
     @property
     def drafts(self) -> int:
-        """All that were asked for."""
         return self.drafts_served + self.drafts_outgrown + self.drafts_made
 
     def since(self, before: Counts) -> Counts:

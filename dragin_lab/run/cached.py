@@ -54,13 +54,11 @@ class CachedModel:
         return getattr(self.lm, name)
 
     def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
-        """As ``Engine.write``."""
         if (served := self.find_draft(request, watch)) is not None:
             return served
         return self.keep(request, self.lm.write(replace(request, among=True), seed, watch=watch))
 
     def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
-        """As ``Engine.attend``, which ``attend`` may stand in for."""
         key = self._key("attention", [int(i) for i in ids])
         served: np.ndarray | None = self.cache.get(key, lambda entry: entry["map"])
         if served is not None:
@@ -72,7 +70,6 @@ class CachedModel:
         return attention
 
     def batch(self, size: int) -> CachedBatch:
-        """As ``Engine.batch``."""
         return CachedBatch(self, self.lm.batch(size))
 
     def find_draft(self, request: Write, watch: OnToken | None = None) -> Draft | None:
@@ -161,7 +158,6 @@ class CachedBatch:
         return len(self._served) + len(self._batch)
 
     def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
-        """As ``Batch.ask``; a draft that is served takes no place in the batch."""
         try:
             served = self._model.find_draft(request)
         except DraginLabError:  # the batch tells its episode
@@ -172,7 +168,6 @@ class CachedBatch:
             self._served.append((key, served))
 
     def step(self) -> list[tuple[Any, Any]]:
-        """What was served, else as ``Batch.step``."""
         served, self._served = self._served, []
         if not served:
             for (key, request), draft in self._batch.step():
@@ -180,5 +175,4 @@ class CachedBatch:
         return served
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """As ``Batch.attend``."""
         return self._model.attend(ids, self._batch.attend)

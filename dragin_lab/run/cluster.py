@@ -103,7 +103,6 @@ class WorkersRetriever(NamedTuple):
     shown: str
 
     def provenance(self) -> dict[str, Any]:
-        """As the workers' own."""
         return self.recorded
 
     def __repr__(self) -> str:
@@ -202,7 +201,6 @@ class Cluster(AbstractContextManager["Cluster"]):
 
     @property
     def embedded(self) -> bool:
-        """Whether the model is Almanac's."""
         return self.report.embedded
 
     @property
@@ -213,7 +211,6 @@ class Cluster(AbstractContextManager["Cluster"]):
         return WorkersRetriever(recorded, self.report.retriever)
 
     def provenance(self) -> dict[str, Any]:
-        """As the workers' model."""
         return dict(self.report.recorded["model"])
 
     def finish(
@@ -252,7 +249,6 @@ class Cluster(AbstractContextManager["Cluster"]):
                 self._ray.kill(self._tasks.pop(task)[0])
 
     def close(self) -> None:
-        """End all workers, and leave the cluster."""
         for worker in (*self._idle, *(worker for worker, _ in self._tasks.values())):
             self._ray.kill(worker)
         self._idle, self._tasks = [], {}

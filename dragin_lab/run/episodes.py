@@ -25,9 +25,6 @@ from dragin_lab.trace.trace import Decision, Draft, Passage, Question, Step, Tra
 Results = list[Any] | Exception  # of a retriever: passages, or counts
 
 
-# -- an episode under way ---------------------------------------------------------------------------------------------
-
-
 class Running:
     """An episode under way. ``request`` is what it waits for; None before its begin and after its end.
 
@@ -149,8 +146,6 @@ class Decided:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """Passages were fetched."""
-
     step: int
     query: str
     passages: tuple[Passage, ...]
@@ -165,8 +160,6 @@ class StepDone:
 
 @dataclass(frozen=True)
 class Ended:
-    """The episode has ended."""
-
     trace: Trace
 
 

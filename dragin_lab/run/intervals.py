@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -45,18 +46,13 @@ def proportion(values: Numbers) -> Interval:
     return Interval(hits / n, *_wilson(hits, n), n)
 
 
-def bootstrap(values: Numbers, *, within: tuple[float, float] | None = None) -> Interval:
-    """The mean of ``values`` (n,) with its percentile bootstrap interval, questions drawn with replacement.
+def bootstrap(columns: Sequence[Numbers], within: Sequence[tuple[float, float] | None]) -> list[Interval]:
+    """The mean of each column (n,) with its percentile bootstrap interval, questions drawn with replacement.
 
     Equal values would give an interval of no width. Given ``within``, the lowest and highest possible value, the
     interval allows instead for unseen values that differ, as large a share as Wilson's interval of 0 of n holds.
-    Without ``within`` its ends are NaN.
+    Without ``within`` its ends are NaN. Columns of equal length share what is drawn, which takes most of the time.
     """
-    return bootstrap_all([values], [within])[0]
-
-
-def bootstrap_all(columns: Sequence[Numbers], within: Sequence[tuple[float, float] | None]) -> list[Interval]:
-    """``bootstrap`` of each column; those of equal length share what is drawn, which takes most of the time."""
     arrays = [check_numbers("values", column) for column in columns]
     spread = [at for at, array in enumerate(arrays) if array.min() < array.max()]
     ends: dict[int, tuple[float, float]] = {}
@@ -113,12 +109,11 @@ def intervals_of(columns: Sequence[tuple[str, Numbers]]) -> list[Interval]:
 
     Scores that are all 0 or 1 are a proportion (Wilson); other scores, and counts, are resampled.
     """
-    shares = [measure not in COUNTS and {*values} <= {0.0, 1.0} for measure, values in columns]
+    shares = [measure not in COUNTS and {*scores} <= {0.0, 1.0} for measure, scores in columns]
     drawn = [column for column, share in zip(columns, shares, strict=True) if not share]
-    found = iter(
-        bootstrap_all([v for _, v in drawn], [(0.0, 1.0) if measure in SCORES else None for measure, _ in drawn])
-    )
-    return [proportion(of[1]) if share else next(found) for of, share in zip(columns, shares, strict=True)]
+    bounds = [(0.0, 1.0) if measure in SCORES else None for measure, _ in drawn]
+    found = iter(bootstrap([counts for _, counts in drawn], bounds))
+    return [proportion(column[1]) if share else next(found) for column, share in zip(columns, shares, strict=True)]
 
 
 def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -129,11 +124,11 @@ def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """
     sound = [line for line in predictions if line["ended"] != "error"]
     means: dict[str, float] = {"n": len(sound), "scored": sum(line["em"] is not None for line in sound)}
-    columns = {name: values for name in MEASURES if (values := [x[name] for x in sound if x[name] is not None])}
-    found = dict(zip(columns, intervals_of([*columns.items()]), strict=True))
-    for name in MEASURES:
-        for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
-            means[name + suffix] = getattr(found.get(name), part, float("nan"))
+    columns = {name: [line[name] for line in sound if line[name] is not None] for name in MEASURES}
+    known = [(name, column) for name, column in columns.items() if column]
+    found = dict(zip(dict(known), intervals_of(known), strict=True))
+    for name, (suffix, part) in product(MEASURES, (("", "mean"), ("_low", "low"), ("_high", "high"))):
+        means[name + suffix] = getattr(found.get(name), part, float("nan"))
     return means
 
 

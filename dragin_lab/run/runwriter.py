@@ -16,23 +16,8 @@ from filelock import FileLock, Timeout
 from dragin_lab.core.budget import peaks
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import LOCK, as_path, clear_drafts, not_saved, remedy, write_whole
-from dragin_lab.run.rundir import (
-    CONFIG,
-    LEAST,
-    PEAK,
-    PREDICTIONS,
-    SCORES,
-    TIMINGS,
-    TRACES,
-    Line,
-    Prediction,
-    RunError,
-    Timing,
-    encode,
-    read_config,
-    read_lines,
-    trace_name,
-)
+from dragin_lab.run import rundir
+from dragin_lab.run.rundir import Line, RunError
 from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Trace
@@ -77,7 +62,7 @@ def prediction(trace: Trace) -> Line:
         "answer": trace.answer,
         "readable": trace.readable,
         "gold": list(trace.question.golds),
-        **{name: trace.scores.get(name) for name in SCORES},
+        **{name: trace.scores.get(name) for name in rundir.SCORES},
         "retrievals": count["retrievals"],
         "queries": trace.queries,
         "passages": [[p.id for p in step.passages] for step in trace.steps if step.query is not None],
@@ -85,7 +70,7 @@ def prediction(trace: Trace) -> Line:
         "tokens": count["generated"],
         "ended": trace.ended,
     }
-    own = {name: value for name, value in trace.scores.items() if name not in SCORES}
+    own = {name: value for name, value in trace.scores.items() if name not in rundir.SCORES}
     line |= {name: value for name, value in (("metrics", own), ("window", trace.lost)) if value}
     return line | ({"error": trace.error} if trace.ended == "error" else {})
 
@@ -100,7 +85,7 @@ def timing(trace: Trace) -> Line:
     spent = {kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps) for kind in ("draft", "attend", "search")}
     stored = {f"stored_{name}": count for name, count in trace.stored.items()}
     reached = [float(max(of_draft)) for of_draft in peaks(trace) if len(of_draft)]  # by each draft
-    scores = {PEAK: max(reached, default=None), LEAST: min(reached, default=None)}
+    scores = {rundir.PEAK: max(reached, default=None), rundir.LEAST: min(reached, default=None)}
     line = {"id": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"]}
     return line | stored | scores
 
@@ -125,8 +110,8 @@ class RunFolder:
         grown: Callable[[int], str] | None = None,
     ) -> None:
         self.ids, self.done = list(ids), dict[str, Line]()
-        if twice := [id for id, count in Counter(self.ids).items() if count > 1]:
-            places = [i for i, id in enumerate(self.ids, 1) if id == twice[0]]
+        if twice := [qid for qid, count in Counter(self.ids).items() if count > 1]:
+            places = [i for i, qid in enumerate(self.ids, 1) if qid == twice[0]]
             raise RunError(
                 f"the id {twice[0]!r} stands for {len(places)} questions, number {places[0]} and {places[1]} among "
                 "them; give every question an id of its own"
@@ -165,25 +150,25 @@ class RunFolder:
             self._lock.release()
 
     def _open(self, folder: Path) -> None:
-        self._room = TRACE_SPACE - sum(path.lstat().st_size for path in (folder / TRACES).glob("*"))
+        self._room = TRACE_SPACE - sum(path.lstat().st_size for path in (folder / rundir.TRACES).glob("*"))
         clear_drafts(folder)
-        if not (folder / CONFIG).exists():
-            if (folder / PREDICTIONS).exists():
-                raise RunError(f"{folder}: holds {PREDICTIONS} but no {CONFIG}; give another folder")
-            self._rewrite(CONFIG, _write_config(self.config))
+        if not (folder / rundir.CONFIG).exists():
+            if (folder / rundir.PREDICTIONS).exists():
+                raise RunError(f"{folder}: holds {rundir.PREDICTIONS} but no {rundir.CONFIG}; give another folder")
+            self._rewrite(rundir.CONFIG, _write_config(self.config))
             return
         there = check_settings(folder, self.config, self._grown)
-        lines = read_lines(folder / PREDICTIONS, Prediction)
+        lines = rundir.read_lines(folder / rundir.PREDICTIONS, rundir.Prediction)
         if strange := lines.keys() - set(self.ids):
-            where = folder / PREDICTIONS
+            where = folder / rundir.PREDICTIONS
             raise RunError(f"{where}: the id {min(strange)!r} is not one of this run's questions; delete its line")
-        self.done = {id: line for id, line in lines.items() if line["ended"] != "error"}
-        timings = read_lines(folder / TIMINGS, Timing)
-        self._timings = {id: line for id, line in timings.items() if id in self.done}
+        self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
+        timings = rundir.read_lines(folder / rundir.TIMINGS, rundir.Timing)
+        self._timings = {qid: line for qid, line in timings.items() if qid in self.done}
         self._note_circumstances(there)
-        self._rewrite(CONFIG, _write_config(self.config))
-        self._rewrite(PREDICTIONS, encode(self.done.values()))
-        self._rewrite(TIMINGS, encode(self._timings.values()))
+        self._rewrite(rundir.CONFIG, _write_config(self.config))
+        self._rewrite(rundir.PREDICTIONS, rundir.encode(self.done.values()))
+        self._rewrite(rundir.TIMINGS, rundir.encode(self._timings.values()))
 
     def _note_circumstances(self, there: dict[str, Any]) -> None:
         """Say, and record, where a run is completed under another version or on another device than it was started."""
@@ -199,8 +184,6 @@ class RunFolder:
         latest = {key: self.config[key] for key in ("dataset", "limit", "sample") if key in self.config}
         self.config = there | latest  # what chose the questions that the run has by now
 
-    # -- as episodes end ----------------------------------------------------------------------------------------------
-
     def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
         """Its trace is written first, then how long it took, then its line, which says that it is done."""
         id = line["id"]
@@ -209,13 +192,14 @@ class RunFolder:
         if id in self.done:
             return
         if self.folder is not None:
-            _append_line(self.folder / TIMINGS, encode([timing]))
-            _append_line(self.folder / PREDICTIONS, encode([line]))
+            _append_line(self.folder / rundir.TIMINGS, rundir.encode([timing]))
+            _append_line(self.folder / rundir.PREDICTIONS, rundir.encode([line]))
         self._timings[id], self.done[id] = timing, line
 
     def lacks_trace(self, id: str) -> bool:
         """Whether a question that was answered is to be answered again for its trace."""
-        return self.folder is not None and bool(self._traces) and not (self.folder / TRACES / trace_name(id)).exists()
+        folder = self.folder if self._traces else None
+        return folder is not None and not (folder / rundir.TRACES / rundir.trace_name(id)).exists()
 
     def _keep(self, folder: Path, line: Line, trace: Trace) -> None:
         """Save a trace, as far as there is room; not that of an answer again that is not the recorded one."""
@@ -226,7 +210,7 @@ class RunFolder:
             return
         if not self._traces and self._room <= 0:
             return
-        path, why = folder / TRACES / trace_name(line["id"]), f"traces take {TRACE_SPACE // 2**20} MiB"
+        path, why = folder / rundir.TRACES / rundir.trace_name(line["id"]), f"traces take {TRACE_SPACE // 2**20} MiB"
         try:
             path.parent.mkdir(exist_ok=True)
             save_trace(trace, path, slim=not self._traces)
@@ -240,9 +224,8 @@ class RunFolder:
             warnings.warn(f"{folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
 
     def finish(self) -> None:
-        """Put the lines into the order of the questions, once every question has one."""
-        for name, lines in ((PREDICTIONS, self.done), (TIMINGS, self._timings)):
-            self._rewrite(name, encode(lines[id] for id in self.ids if id in lines))
+        for name, lines in ((rundir.PREDICTIONS, self.done), (rundir.TIMINGS, self._timings)):
+            self._rewrite(name, rundir.encode(lines[qid] for qid in self.ids if qid in lines))
 
     def _rewrite(self, name: str, data: bytes) -> None:
         """Replace a file whole; not where it holds this already."""
@@ -265,7 +248,7 @@ def check_settings(
 
     Raises ``RunError`` naming every setting that differs, with both values.
     """
-    there = read_config(as_path(folder, local=True))
+    there = rundir.read_config(as_path(folder, local=True))
     before, now = (_compared_settings(one) for one in (there, json.loads(_write_config(config))))
     recorded, asked = before["dataset"], now["dataset"]
     answered = recorded["questions"]

@@ -45,12 +45,10 @@ class Setup:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether episodes are answered somewhere else (``cluster.Cluster``)."""
         return hasattr(self.model, "finish")
 
     @property
     def writer(self) -> Any:
-        """The model with the cache before it."""
         return self.model if self.cache is None else cached(self.model, self.cache)
 
     def template(self, method: Method, asked: PromptTemplate | None = None) -> PromptTemplate:
@@ -118,7 +116,6 @@ def check_needs(method: Method, model: Any) -> None:
 
 
 def is_engine(model: Any) -> bool:
-    """Whether it writes by itself: an engine, or a cluster."""
     return hasattr(model, "write") or hasattr(model, "finish")
 
 
@@ -168,9 +165,6 @@ def warn_of_almanac(model: Any, retriever: Any) -> None:
         )
 
 
-# -- what is recorded of it -------------------------------------------------------------------------------------------
-
-
 @cache
 def describe_library() -> dict[str, str]:
     """The version of this package, and the SHA-256 (hex) of its source, which an unreleased change has too."""
@@ -181,7 +175,6 @@ def describe_library() -> dict[str, str]:
 
 
 def describe_retriever(retriever: Any) -> dict[str, Any] | None:
-    """What a retriever records of itself (``provenance``); None for none."""
     return None if retriever is None else hide_in(dict(retriever.provenance()))
 
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
+from itertools import product
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,18 +35,16 @@ BLOCK = 50  # questions that all values are tried on before the next, so that a 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What came of each value: ``methods`` and ``predictions`` have one entry per value of ``setting``.
+    """What came of each value: ``methods`` and ``records``, their runs, have one entry per value of ``setting``.
 
-    ``counts`` says what the cache served; None where there was none. ``records`` are the runs, of which those without a
-    folder have no traces.
+    ``counts`` says what the cache served; None where there was none. Runs without a folder have no traces.
     """
 
     setting: str  # such as "threshold"
     methods: tuple[Method, ...]
-    predictions: tuple[list[Line], ...]
     benchmark: str  # name of the questions
     counts: Counts | None = field(default=None, compare=False)
-    records: tuple[RunRecord, ...] = field(default=(), compare=False, repr=False)
+    records: tuple[RunRecord, ...] = field(default=(), repr=False)
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -65,13 +64,14 @@ class Sweep:
         """
         import pandas as pd
 
-        failed = [{line["id"] for line in lines if line["ended"] == "error"} for lines in self.predictions]
-        lost = set().union(*(at for at, lines in zip(failed, self.predictions, strict=True) if len(at) < len(lines)))
+        failed = [{line["id"] for line in record.failed} for record in self.records]
+        some = (ids for ids, record in zip(failed, self.records, strict=True) if len(ids) < len(record.predictions))
+        lost = set[str]().union(*some)
         rows = [
             {"setting": self.setting, "value": value}
-            | summary([line for line in lines if line["id"] not in lost])
-            | {"failed": len(at)}
-            for value, lines, at in zip(self.values, self.predictions, failed, strict=True)
+            | summary([line for line in record.predictions if line["id"] not in lost])
+            | {"failed": len(ids)}
+            for value, record, ids in zip(self.values, self.records, failed, strict=True)
         ]
         table = pd.DataFrame(rows).drop(columns=["tokens_low", "tokens_high"])
         table = table if on_a_scale(self.values) else table.assign(value=pd.Series(self.values, dtype=object))
@@ -79,7 +79,7 @@ class Sweep:
         return table
 
     def _list_failures(self) -> list[str]:
-        return describe_failures(line for lines in self.predictions for line in lines)
+        return describe_failures(line for record in self.records for line in record.predictions)
 
     @property
     def runs(self) -> Runs:
@@ -94,7 +94,7 @@ class Sweep:
         chosen = [names[choice(f"value of {self.setting}", str(value), names)] for value in (one, other)]
         return self.runs.difference(*chosen)
 
-    def plot(self, paper: Any = None) -> Any:
+    def plot(self, paper: bool = False) -> Any:
         """Quality and retrievals against the values (plotly); ``paper=True``: the paper's Table 5 beside them."""
         from dragin_lab.views.results import sweep as draw_sweep  # a door that goes up
 
@@ -121,67 +121,52 @@ def sweep(
 ) -> Sweep:
     """``Lab.sweep`` over methods that differ in one setting."""
     before = Counts() if setup.cache is None else replace(setup.cache.counts)
-    titles = [f"{asked.name} {setting} {method.settings[setting]}" if progress else "" for method in methods]
-    folders = [None] * len(methods) if output is None else find_folders(setup, methods, asked, output)
-    predictions = run_together(setup, asked, list(zip(methods, folders, titles, strict=True)), batch_size=batch_size)
+    records = run_methods(setup, asked, methods, output, progress, batch_size=batch_size)
     counts = None if setup.cache is None else setup.cache.counts.since(before)
     if counts is not None and counts.drafts and progress:
         print(counts, file=sys.stderr)
-    records = [
-        read_run(folder) if folder is not None else _in_memory(setup, method, asked, lines)
-        for method, folder, lines in zip(methods, folders, predictions, strict=True)
-    ]
-    return Sweep(setting, methods, tuple(predictions), asked.name, counts, tuple(records))
-
-
-def _in_memory(setup: Setup, method: Method, asked: Benchmark, lines: list[Line]) -> RunRecord:
-    """A run that was written nowhere, as its folder would be read."""
-    return RunRecord(Path(run_label(method, setup.retriever_spec)), run_config(setup, method, asked), lines)
+    return Sweep(setting, methods, asked.name, counts, tuple(records))
 
 
 def run_methods(
-    setup: Setup, asked: Benchmark, methods: Iterable[Method], output: str | Path, progress: bool, **options: Any
+    setup: Setup, asked: Benchmark, methods: Iterable[Method], output: str | Path | None, progress: bool, **options: Any
 ) -> list[RunRecord]:
-    """``Lab.run``; ``options`` are those of ``open_run``."""
+    """``Lab.run``; without an ``output`` nothing is written. ``options`` are those of ``open_run``.
+
+    With a cache all methods answer a block of questions before any starts the next, so that it can be small.
+    """
+    import scipy.stats  # noqa: F401 - an interrupt in the first table would leave it half imported
+
     chosen = list(dict.fromkeys(methods))
     if any(method.retrieves for method in chosen) and finds_nothing(setup, asked):
         warnings.warn(f"the embedded passages hold nothing on {asked.name}; give a corpus (--corpus)", stacklevel=3)
     labels = [method.label for method in chosen]
     if same := next((label for label in labels if labels.count(label) > 1), ""):
         raise SettingError(f"two methods are called {same!r}; give each a label of its own")
-    folders = find_folders(setup, chosen, asked, output, options.get("traces"))  # before any work is done
-    titles = [f"{asked.name} {method.label}" if progress else "" for method in chosen]
-    run_together(setup, asked, list(zip(chosen, folders, titles, strict=True)), **options)
-    return [read_run(folder) for folder in folders]
-
-
-def run_together(
-    setup: Setup, asked: Benchmark, runs: Sequence[tuple[Method, Path | None, str]], **options: Any
-) -> list[list[Line]]:
-    """The predictions of methods that ask the same questions, each with its folder and the title of its progress.
-
-    With a cache all of them answer a block of questions before any starts the next, so that it can be small.
-    ``options`` are those of ``open_run``.
-    """
-    import scipy.stats  # noqa: F401 - an interrupt in the first table would leave it half imported
-
-    order, blocks, count = list(range(len(runs))), range(0), len(asked.questions)
+    folders: Sequence[Path | None] = [None] * len(chosen)
+    if output is not None:
+        folders = find_folders(setup, chosen, asked, output, options.get("traces"))  # before any work is done
+    order, blocks, count = list(range(len(chosen))), range(0), len(asked.questions)
     if setup.cache is not None:  # a higher θ ends drafts later, and a longer draft serves the shorter ones
-        order.sort(key=lambda i: runs[i][0].threshold or 0.0, reverse=True)
+        order.sort(key=lambda i: chosen[i].threshold or 0.0, reverse=True)
         blocks = range(BLOCK, count, BLOCK)
-    predictions: list[list[Line]] = [[] for _ in runs]
+    predictions: list[list[Line]] = [[] for _ in chosen]
     with ExitStack() as stack:
         under_way: dict[int, Any] = {}
-        for upto in (*blocks, count):
-            for i in order:
-                method, folder, title = runs[i]
-                if i not in under_way:
-                    under_way[i] = stack.enter_context(open_run(setup, method, asked, folder, title=title, **options))
-                predictions[i] = under_way[i](upto)
-    for (method, _, _), lines in zip(runs, predictions, strict=True):
+        for upto, i in product((*blocks, count), order):
+            if i not in under_way:
+                title = f"{asked.name} {labels[i]}" if progress else ""
+                run = open_run(setup, chosen[i], asked, folders[i], title=title, **options)
+                under_way[i] = stack.enter_context(run)
+            predictions[i] = under_way[i](upto)
+    for label, lines in zip(labels, predictions, strict=True):
         if lost := describe_losses(line["window"] for line in lines if "window" in line):
-            warnings.warn(f"{asked.name} {method.label}: {lost}", stacklevel=3)
-    return predictions
+            warnings.warn(f"{asked.name} {label}: {lost}", stacklevel=3)
+    return [
+        RunRecord(Path(run_label(method, setup.retriever_spec)), run_config(setup, method, asked), lines)
+        if folder is None else read_run(folder)
+        for method, folder, lines in zip(chosen, folders, predictions, strict=True)
+    ]  # fmt: skip
 
 
 def describe_losses(lost: Iterable[Mapping[str, int]]) -> str:

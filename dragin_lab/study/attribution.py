@@ -15,7 +15,7 @@ from dragin_lab.core.answers import normalize_answer
 from dragin_lab.errors import SettingError
 from dragin_lab.text import fold_letters
 from dragin_lab.trace.draft import Draft
-from dragin_lab.trace.kept import before_after, cut_off, origins
+from dragin_lab.trace.kept import cut_off, origins, sentence_end
 from dragin_lab.trace.records import AttributedText
 from dragin_lab.trace.trace import Passage, Step, Trace
 
@@ -25,6 +25,8 @@ RETRIEVALS = {
     "step": "int64", "query": "string", "found": "boolean", "used": "boolean", "which": "Int64", "words": "int64",
     "nats": "float64", "thrown away": "string", "came instead": "string", "lost": "boolean", "effect": "float64",
 }  # fmt: skip
+#: The columns of ``Attribution.tokens`` before those of each passage.
+_TOKEN = ("step", "source", "index", "word", "text", "p_with", "p_without", "mark", "passage", "retrieval")
 
 
 def mark_tokens(text: AttributedText, same: np.ndarray, known: float, least: float) -> np.ndarray:
@@ -88,20 +90,7 @@ class Attribution:
                 frame = frame.join(pd.DataFrame(values, columns=columns))
             parts.append(frame)
         most = max((len(text.passages) for text in self.record.texts), default=0)
-        numbers = [f"{name} {i + 1}" for name in ("passage", "attention") for i in range(most)]
-        order = [
-            "step",
-            "source",
-            "index",
-            "word",
-            "text",
-            "p_with",
-            "p_without",
-            "mark",
-            "passage",
-            "retrieval",
-            *numbers,
-        ]
+        order = [*_TOKEN, *(f"{name} {i + 1}" for name in ("passage", "attention") for i in range(most))]
         return pd.concat(parts or [pd.DataFrame(columns=order)], ignore_index=True).reindex(columns=order)
 
     @cached_property
@@ -211,15 +200,22 @@ class Attribution:
 
 
 def find_replaced(trace: Trace, step: Step) -> tuple[str, str]:
-    """What a retrieval replaced, and by what; ("", text) where nothing was thrown away."""
+    """What a retrieval replaced, and by what; ("", text) where nothing was thrown away.
+
+    A search call that was taken out is not a text that another one has replaced.
+    """
+    before = cut_off(step)
     if step.continuation is not None:
-        before, after = before_after(trace, step, "continuation")
-        return before, after or step.continuation.text[: step.continuation_kept or 0].strip()
-    following = trace.steps[step.index + 1 : step.index + 2]
-    if not following or following[0].draft is None:
-        return cut_off(step), ""
-    before, after = before_after(trace, following[0], "draft")
-    return before or cut_off(step), after or following[0].draft.text[: following[0].kept_end("draft") or 0].strip()
+        after = step.continuation.text[: step.continuation_kept or 0].strip()
+        return before if after else "", after
+    following = next(iter(trace.steps[step.index + 1 :]), None)
+    if following is None or following.draft is None:
+        return before, ""
+    first = following.words.sentence[0] if len(following.words) else None
+    sentence = following.draft.text[: sentence_end(following, first, 0)].strip()
+    if before and sentence and trace.method.get("stays") is not False:
+        return before, sentence
+    return before, following.draft.text[: following.kept_end("draft") or 0].strip()
 
 
 def is_attributed(trace: Trace) -> bool:

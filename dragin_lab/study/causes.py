@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -75,18 +75,16 @@ class Judge:
     titles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, dataset: str, config: Mapping[str, Any], known: Iterable[Labelled] = ()) -> Judge:
-        """What is known of a data set by its name: Almanac's labels, the benchmarks' gold titles, labels given."""
-        by_id = {labelled.id: labelled for labelled in known}
+    def of(cls, dataset: str, config: Mapping[str, Any]) -> Judge:
+        """What is known of a data set by its name: Almanac's labels, or the benchmarks' gold titles."""
         if dataset.startswith("almanac/"):
             name, split = dataset.removeprefix("almanac/"), config["dataset"].get("split") or "test"
             with suppress(AlmanacError):  # a benchmark of an earlier edition of the world
-                by_id |= {labelled.id: labelled for labelled in labels(name.removesuffix(f"-{split}"), split)}
-            return cls(by_id)
-        try:
-            return cls(by_id, gold_titles(dataset))
-        except DataError:  # not on this machine, or of another format
-            return cls(by_id)
+                return cls({labelled.id: labelled for labelled in labels(name.removesuffix(f"-{split}"), split)})
+        else:
+            with suppress(DataError):  # not on this machine, or of another format
+                return cls(titles=gold_titles(dataset))
+        return cls()
 
     def label(self, id: str, question: str) -> Labelled | None:
         """The labels of a question; None for another question of this id, such as one of an earlier edition."""
@@ -131,7 +129,6 @@ class _View:
         self._origins = origins(trace)
 
     def passages_at(self, place: int) -> tuple[Passage, ...]:
-        """The passages in the prompt when the character at ``place`` was written."""
         origin = next((o for o in self._origins if o.start <= place < o.stop), None)
         if origin is None or not origin.with_passages:
             return ()
@@ -190,7 +187,6 @@ def _find_other_subject(text: str, since: int, fact: Fact, labelled: Labelled) -
 
 
 def _find_source(value: str, fact: Fact, in_view: Sequence[Passage]) -> str:
-    """Where a wrong value is from."""
     holding = [passage for passage in in_view if holds_value(passage.text, value)]
     if own := [passage for passage in holding if passage.id == fact.passage]:
         return f"which stands in the same passage ({own[0].title!r})"
@@ -287,9 +283,6 @@ def _judge_sources(
     if found and not any(map(is_gold, sources)):
         return Cause("used, from another passage", f"{difference}, from the passage {sources[0].title!r}")
     return None
-
-
-# -- what both ask ----------------------------------------------------------------------------------------------------
 
 
 def _judge_absence(view: _View, wanted: Callable[[Passage], bool], since: int, place: int, difference: str) -> Cause:

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
+
+import numpy as np
 
 from dragin_lab.checks import choice
-from dragin_lab.run.intervals import Interval, intervals_of
+from dragin_lab.run.intervals import MEASURES, Interval, intervals_of
 from dragin_lab.run.rundir import SCORES, Line, RunRecord, own_metrics, value_of
-from dragin_lab.study.conditions import At, identify_model, list_first
+from dragin_lab.study.conditions import At, identify_model, identify_passages, list_first
 from dragin_lab.study.statistics import PairedTest, paired_all
 
 #: A question: its words, its gold answers, and its id where a data set asks it more than once.
 Key = tuple[str, tuple[str, ...], str]
+Of = TypeVar("Of")
 ON = ("common", "all")
-MEASURES = ("em", "f1", "retrievals", "tokens")
 
 
 class Compared:
@@ -71,32 +74,22 @@ class Compared:
             for name, lines in own.items()
         }
 
-    # -- numbers ------------------------------------------------------------------------------------------------------
-
     @cached_property
     def intervals(self) -> dict[tuple[At, str], Interval]:
         """The mean of each measure of a run with its 95 % interval, where it has values; all are drawn together."""
-        values = {(at, measure): [*self._values(at, measure).values()] for at in self.every for measure in self._all}
+        values = {(at, key): [*values_of(self.lines(at), key).values()] for at in self.every for key in self._all}
         there = {place: column for place, column in values.items() if column}
         found = intervals_of([(measure, column) for (_, measure), column in there.items()])
         return dict(zip(there, found, strict=True))
 
     def tests(self, base: str) -> dict[tuple[At, str], PairedTest]:
         """Every other method against ``base`` in each data set, on the questions that both answered."""
-        wanted = {}
-        for at in self.every:
-            for measure in self._all if at[1] != base else ():
-                own, others = self._values(at, measure), self._values((at[0], base), measure)
-                if both := [key for key in own if key in others]:
-                    wanted[at, measure] = [own[k] for k in both], [others[k] for k in both], measure in SCORES
-        return dict(zip(wanted, paired_all([*wanted.values()]), strict=True))
+        pairs = {at: (at[0], base) for at in self.every if at[1] != base}
+        return compare_pairs({at: self.lines(at) for at in self.every}, pairs, self._all)
 
     @property
     def _all(self) -> tuple[str, ...]:
         return (*MEASURES, *self.metrics)
-
-    def _values(self, at: At, measure: str) -> dict[Key, float]:
-        return values_of(self.lines(at), measure)
 
     # -- what is compared, in words -----------------------------------------------------------------------------------
 
@@ -124,18 +117,6 @@ class Compared:
                 )
         return lines
 
-    @property
-    def about_pooled(self) -> list[str]:
-        """Over which questions ``pooled`` is, and how many are not in all methods."""
-        counts = {name: len(lines) for name, lines in self.pooled.items() if lines}
-        if self.on == "all" and len({*counts.values()}) > 1:
-            return ["each method on its own questions: " + ", ".join(f"{name} {n:,}" for name, n in counts.items())]
-        sets = dict.fromkeys(dataset for lines in self.pooled.values() for dataset, _ in lines)
-        n, asked = max(counts.values(), default=0), sum(map(len, self.asked.values()))
-        on = f"{n:,} question{'s' * (n != 1)}" + (f" of {', '.join(sets)}" if sets else "")
-        missing = f"; {asked - n:,} of {asked:,} are not in all methods and are left out" if n < asked else ""
-        return [on + missing]
-
     def _why(self, dataset: str) -> str:
         """Which methods lack questions, or failed on some."""
         said = []
@@ -148,7 +129,6 @@ class Compared:
 
 
 def key_questions(lines: Mapping[At, Mapping[str, Line]]) -> dict[At, dict[Key, Line]]:
-    """Prediction lines by what was asked."""
     twice: set[tuple[str, str, tuple[str, ...]]] = set()
     for (dataset, _), of_run in lines.items():
         counts = Counter(_asked(line) for line in of_run.values())
@@ -165,8 +145,19 @@ def _asked(line: Line) -> tuple[str, tuple[str, ...]]:
     return line["question"].strip(), tuple(line["gold"])
 
 
+def compare_pairs(
+    lines: Mapping[Of, Mapping[Any, Line]], against: Mapping[Of, Of], measures: Iterable[str]
+) -> dict[tuple[Of, str], PairedTest]:
+    """Each of ``against`` tested against what it names, by measure, on the questions where both have a value."""
+    pairs = {}
+    for (one, base), measure in product(against.items(), measures):
+        own, others = (values_of(lines.get(of, {}), measure) for of in (one, base))
+        if both := [key for key in own if key in others]:
+            pairs[one, measure] = [own[key] for key in both], [others[key] for key in both], measure in SCORES
+    return dict(zip(pairs, paired_all([*pairs.values()]), strict=True))
+
+
 def values_of(lines: Mapping[Any, Line], measure: str) -> dict[Any, float]:
-    """The values of a measure, where lines have one."""
     values = {key: value_of(line, measure) for key, line in lines.items()}
     return {key: value for key, value in values.items() if value is not None}
 
@@ -213,15 +204,10 @@ def _name_weights(record: RunRecord) -> str:
     return f"{_name_model(record)} {str(record.config['model'].get('weights_sha256'))[:6]}"
 
 
-def _name_passages(record: RunRecord) -> str:
-    used = record.config.get("retriever") or {}
-    return " ".join(str(used[key]) for key in ("kind", "model", "corpus") if used.get(key)) or "no passages"
-
-
 _TELLING: tuple[Callable[[RunRecord], str], ...] = (
     _name_model,
     _name_weights,
-    _name_passages,
+    lambda record: (identify_passages(record.config) or ("no passages", ""))[0],
     lambda record: f"seed {record.config['seed']}",
     lambda record: str(record.folder.parent),
     lambda record: str(record.folder),
@@ -230,32 +216,19 @@ _TELLING: tuple[Callable[[RunRecord], str], ...] = (
 
 def _name_datasets(records: Sequence[RunRecord]) -> list[str]:
     """What the data set of each run is called; runs of the same questions are of one, whatever their file is called."""
-    groups: list[_Group] = []
-    for place, record in enumerate(records):
-        of = record.config["dataset"]
-        group = _Group(str(of["name"]), {str(of.get("fingerprint"))}, set(map(_asked, record.predictions)), [place])
-        for known in [known for known in groups if known.is_like(group)]:
-            groups.remove(known)
-            group = _Group(known.name, known.marks | group.marks, known.asked | group.asked, known.runs + group.runs)
-        groups.append(group)
-    groups.sort(key=lambda group: min(group.runs))
-    names = Counter(group.name for group in groups)
-    called = [""] * len(records)
-    for group in groups:
-        mark = str(records[min(group.runs)].config["dataset"].get("fingerprint"))[:6]
-        for place in group.runs:
-            called[place] = group.name if names[group.name] == 1 else f"{group.name} ({mark})"
-    return called
+    from scipy.sparse.csgraph import connected_components
 
+    names = [str(record.config["dataset"]["name"]) for record in records]
+    marks = [str(record.config["dataset"].get("fingerprint")) for record in records]
+    asked = [set(map(_asked, record.predictions)) for record in records]
 
-class _Group(NamedTuple):
-    """Runs of one data set: its name, its fingerprints, its questions, the places of the runs."""
+    def alike(one: int, other: int) -> bool:
+        shared = not asked[one].isdisjoint(asked[other]) or not (asked[one] and asked[other])
+        return marks[one] == marks[other] or (names[one] == names[other] and shared)
 
-    name: str
-    marks: set[str]
-    asked: set[Any]
-    runs: list[int]
-
-    def is_like(self, other: _Group) -> bool:
-        shares = bool(self.asked & other.asked) or not (self.asked and other.asked)
-        return bool(self.marks & other.marks) or (self.name == other.name and shares)
+    places = range(len(records))
+    graph = np.array([[alike(one, other) for other in places] for one in places])
+    groups = connected_components(graph)[1].tolist()
+    first = [groups.index(group) for group in groups]  # the first run of each one's data set
+    called = Counter(names[at] for at in {*first})
+    return [names[at] if called[names[at]] == 1 else f"{names[at]} ({marks[at][:6]})" for at in first]

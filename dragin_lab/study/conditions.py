@@ -23,9 +23,6 @@ At = tuple[str, str]  # data set and method
 _NAMED = 3  # ids and methods that a message names
 
 
-# -- what must be the same --------------------------------------------------------------------------------------------
-
-
 def check_same_golds(records: Mapping[At, RunRecord]) -> None:
     """Refuse runs that were scored against other gold answers on the same questions of a file.
 
@@ -40,10 +37,10 @@ def check_same_golds(records: Mapping[At, RunRecord]) -> None:
             if known["gold"] != line["gold"]:
                 differing.append((line["id"], other, known["gold"], line["gold"]))
         if differing:
-            id, other, theirs, own = differing[0]
-            named = list_first([id for id, *_ in differing])
+            qid, other, theirs, own = differing[0]
+            named = list_first([qid for qid, *_ in differing])
             raise SettingError(
-                f"{other!r} and {name!r} were scored against other gold answers: those of {named} differ, for {id!r} "
+                f"{other!r} and {name!r} were scored against other gold answers: those of {named} differ, for {qid!r} "
                 f"they are {theirs!r:.80} and {own!r:.80}; give runs of the same file"
             )
 
@@ -56,7 +53,7 @@ def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
         where = f" on {dataset}" if len(datasets) > 1 else ""
         for kind, read in {
             "models": identify_model,
-            "passages": _identify_passages,
+            "passages": identify_passages,
             "exemplars": _identify_exemplars,
         }.items():
             groups: dict[str, tuple[str, list[str]]] = {}  # by identity: how it is called, and by which methods
@@ -101,7 +98,6 @@ def list_idle_thresholds(records: Mapping[At, RunRecord]) -> list[str]:
 
 
 def list_first(names: Sequence[str]) -> str:
-    """The first few of some names, and how many more there are."""
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
@@ -111,7 +107,7 @@ def identify_model(config: Mapping[str, Any]) -> tuple[str, str]:
     return str(model.get("model")), json.dumps(identity)
 
 
-def _identify_passages(config: Mapping[str, Any]) -> tuple[str, str] | None:
+def identify_passages(config: Mapping[str, Any]) -> tuple[str, str] | None:
     """None for a method that never searches."""
     if (used := config.get("retriever")) is None:
         return None
@@ -147,7 +143,6 @@ def remark_selection(expressions: Sequence[str], choosing: Iterable[str], tested
 
 
 def find_names(expression: str) -> set[str]:
-    """The names that an expression over columns uses."""
     try:
         nodes = ast.walk(ast.parse(expression.strip(), mode="eval"))
     except SyntaxError:  # pandas accepts names between backticks

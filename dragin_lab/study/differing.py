@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import Line
-from dragin_lab.study.causes import Cause
 from dragin_lab.study.statistics import paired
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from dragin_lab.trace.trace import Trace
 
 SHOWN = ("answer", "retrievals", "tokens")  # of both methods
 COUNTED = ("both right", "both wrong", "won", "lost")
@@ -35,7 +32,7 @@ class Difference:
     means: dict[str, tuple[float, float]]  # of em, retrievals and tokens a question, over all questions
     p: str  # of McNemar's exact test, as text
     about: list[str]
-    trace: Callable[[str, str, str], Trace]  # of a question's id, a method and a data set
+    runs: Any  # the ``Runs`` that it is of
 
     def compare(self, id: str, dataset: str | None = None) -> Any:
         """Both traces of a question side by side (``dl.compare``). Raises ``RunError`` where one was not kept."""
@@ -46,9 +43,8 @@ class Difference:
         if len(sets) != 1:
             what = f"is in the data sets {', '.join(sets)}; name one" if sets else "did not flip"
             raise SettingError(f"question {id!r} {what}; ids are in .table")
-        return compare(
-            [self.trace(id, name, sets[0]) for name in (self.one, self.other)], labels=[self.one, self.other]
-        )
+        ids = {self.one: id, self.other: self.runs.same(id, self.one, self.other, sets[0])}
+        return compare([self.runs.trace(str(own), name, sets[0]) for name, own in ids.items()], labels=[*ids])
 
     def plot(self, cost: str = "retrievals") -> Any:
         """What was won and lost, and what it cost, question by question (plotly); see ``views.difference``."""
@@ -77,16 +73,9 @@ class Difference:
 
 
 def read_difference(
-    one: str,
-    other: str,
-    pairs: list[tuple[str, Line, Line]],
-    cause: Callable[[str, str, str], Cause | None],
-    trace: Callable[[str, str, str], Trace],
-    about: list[str],
+    runs: Any, one: str, other: str, pairs: list[tuple[str, Line, Line]], about: list[str]
 ) -> Difference:
     """The difference of scored lines of two methods, in pairs with their data set.
-
-    ``cause`` and ``trace`` give those of an id, a method and a data set.
 
     The table has a row for each question that flipped: dataset, id, question, gold, outcome ("won", "lost"), then of
     ``one`` and ``other`` answer, retrievals and tokens, and why the wrong one of them is wrong.
@@ -101,19 +90,15 @@ def read_difference(
         if first == second:
             continue
         name, wrong = (one, a) if second else (other, b)
-        why = cause(wrong["id"], name, dataset)
-        row = {"dataset": dataset, "id": a["id"], "question": a["question"], "gold": " | ".join(a["gold"])}
-        row |= {"outcome": outcome}
-        row |= {
-            f"{key} {name}": x[key] for key in ("answer", "retrievals", "tokens") for name, x in ((one, a), (other, b))
-        }
+        why = runs.cause(wrong["id"], name, dataset)
+        row = {"dataset": dataset, "id": a["id"], "question": a["question"]}
+        row |= {"gold": " | ".join(a["gold"]), "outcome": outcome}
+        row |= {f"{key} {name}": line[key] for key in SHOWN for name, line in ((one, a), (other, b))}
         rows.append(row | {"cause": "" if why is None else why.kind, "why": "" if why is None else why.why})
     columns = ["dataset", "id", "question", "gold", "outcome"]
     columns += [f"{key} {name}" for key in SHOWN for name in (one, other)]
     table = pd.DataFrame(rows, columns=[*columns, "cause", "why"])
-    means = {
-        key: tuple(sum(x[key] for x in of) / len(pairs) for of in zip(*((a, b) for _, a, b in pairs), strict=True))
-        for key in ("em", "retrievals", "tokens")
-    }
+    lines = [*zip(*((a, b) for _, a, b in pairs), strict=True)]  # of each method
+    means: Any = {key: tuple(fmean(line[key] for line in own) for own in lines) for key in ("em", *SHOWN[1:])}
     test = paired([b["em"] for _, _, b in pairs], [a["em"] for _, a, _ in pairs], scores=True)
-    return Difference(one, other, table.sort_values("outcome", kind="stable"), counts, means, test.p, about, trace)
+    return Difference(one, other, table.sort_values("outcome", kind="stable"), counts, means, test.p, about, runs)

@@ -20,11 +20,11 @@ from dragin_lab.trace.file import SLIM, save_trace
 def attribute_run(setup: Setup, record: RunRecord, progress: bool = False) -> None:
     """Attribute the traces that a run kept, each once, and warn of the answers whose trace it did not keep."""
     answered = [line["id"] for line in record.predictions if line["ended"] != "error"]
-    kept = [id for id in answered if record.has_trace(id)]
-    for id in tqdm(kept, f"{record.folder.name}, attribution", leave=False, disable=None if progress else True):
-        trace = record.trace(id)
+    kept = [qid for qid in answered if record.has_trace(qid)]
+    for qid in tqdm(kept, f"{record.folder.name}, attribution", leave=False, disable=None if progress else True):
+        trace = record.trace(qid)
         if not is_attributed(trace):
-            path = record.folder / TRACES / trace_name(id)
+            path = record.folder / TRACES / trace_name(qid)
             slim = path.read_bytes().startswith(SLIM)
             trace.attributed = attribute(setup, None, trace, known=KNOWN, least=LEAST, attention=False, effect=False)
             save_trace(trace, path, hidden=True, slim=slim)
@@ -49,7 +49,6 @@ def attributed_rows(runs: Any, record: RunRecord, id: str) -> list[dict[str, Any
 
 
 def list_retrievals(runs: Any) -> pd.DataFrame:
-    """``Runs.retrievals``."""
     rows, attributed = [], 0
     for answer in runs.outcomes.itertuples():
         record, _ = runs.record(answer.id, answer.method, answer.dataset)
@@ -84,6 +83,5 @@ def count_funnel(retrievals: pd.DataFrame, outcomes: pd.DataFrame, by: str) -> p
 
 
 def _share(of: pd.Series) -> float:
-    """The part of what is known that is true; NaN where nothing is known."""
     known = of.dropna()
     return float(known.mean()) if len(known) else float("nan")

@@ -26,8 +26,6 @@ from dragin_lab.trace.trace import Prompt, Step, Trace
 MOST = 5  # different passages of which all subsets are scored
 APART = 0.05  # by how much a probability may differ from the recorded one of the same model
 
-# -- the measure ------------------------------------------------------------------------------------------------------
-
 
 def list_subsets(k: int) -> np.ndarray:
     """Every subset of k passages, that of number s by its bits: none first, all last."""
@@ -102,9 +100,6 @@ def leave_out(prompt: Prompt, left_out: Iterable[tuple[int, int]]) -> Prompt:
     spans = {name: (move(a), move(b)) for name, (a, b) in prompt.spans.items() if move(a) < move(b)}
     written = tuple((move(a), move(b), ids) for a, b, ids in prompt.written)
     return replace(prompt, text=text, spans=spans, written=written)
-
-
-# -- measuring a trace ------------------------------------------------------------------------------------------------
 
 
 def attribute(

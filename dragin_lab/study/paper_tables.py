@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dragin_lab.checks import choice, count, several, text
 from dragin_lab.core.method import METHODS
 from dragin_lab.data import paper
-from dragin_lab.data.datasets import BENCHMARKS, FILES
+from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
 from dragin_lab.run.finding import find_runs
@@ -49,7 +49,6 @@ def table(
     as_model: str | None = None,
     compare: str | None = None,
     variant: str | None = None,
-    benchmark: str | None = None,
 ) -> Table:
     """The paper's table ``number`` (1 to 9); in the result tables (2 to 7) with the runs' values beside the paper's.
 
@@ -60,31 +59,26 @@ def table(
             rows of all three.
         compare: a row, such as "dragin", that the others are tested against on the same questions.
         variant: take runs of this variant only.
-        benchmark: what Tables 4 to 6 are taken from instead of the paper's data set.
 
     Raises:
-        SettingError: a table, model, row or benchmark that does not exist; runs for a table about settings; runs that
+        SettingError: a table, model or row that does not exist; runs for a table about settings; runs that
             cannot stand side by side; two that fit one cell; runs of which none fills a cell.
         RunError: a folder that holds no run, or a damaged one.
     """
     remedy = "give folders that 'dragin-lab run --output' wrote"
-    items = several("runs", runs, str | Path | RunRecord, remedy, alone=True)
-    records = [item for item in items if isinstance(item, RunRecord)]
-    records += find_runs(paths) if (paths := [item for item in items if not isinstance(item, RunRecord)]) else []
+    given = several("runs", runs, str | Path | RunRecord, remedy, alone=True)
+    records = [one for one in given if isinstance(one, RunRecord)]
+    records += find_runs(paths) if (paths := [one for one in given if not isinstance(one, RunRecord)]) else []
     number = count("table", number)
-    if number in paper.TITLES and number not in paper.RESULTS and (records or compare or benchmark):
-        raise SettingError(f"Table {number} is about settings; it takes neither runs nor compare nor benchmark")
-    if benchmark is not None and number not in paper.ON:
-        raise SettingError(f"Table {number} is not on one benchmark; leave benchmark={benchmark!r} out")
-    if benchmark is not None:
-        choice("benchmark", benchmark, NAMES)
+    if number in paper.TITLES and number not in paper.RESULTS and (records or compare):
+        raise SettingError(f"Table {number} is about settings; it takes neither runs nor compare")
     if as_model is not None:
         choice("model of the paper", as_model, sorted(set(paper.MODELS.values())))
     every = [Source(record, as_model) for record in records]
     sources = [source for source in every if variant in (None, source.settings["variant"])]
     if every and not sources:
         raise SettingError(f"none of the {len(every)} runs is of the {variant} variant; leave variant out")
-    return _Filling(number, benchmark, sources, compare).table()
+    return _Filling(number, sources, compare).table()
 
 
 # -- a table before it is filled --------------------------------------------------------------------------------------
@@ -107,8 +101,8 @@ class _Line:
     wants: list[tuple[str, str]] = field(default_factory=list)
 
 
-def _read_rows(values: pd.DataFrame, number: int, benchmark: str | None, sources: Sequence[Source]) -> list[_Line]:
-    """``benchmark`` replaces that of Tables 4 to 6; Table 5 gets a row for each threshold of ours that it has not."""
+def _read_rows(values: pd.DataFrame, number: int, sources: Sequence[Source]) -> list[_Line]:
+    """Table 5 gets a row for each threshold of ours that it has not."""
     rows, lines = [own for _, own in values.groupby("row")], list[_Line]()
     if number == 5:
         ours = {s.settings["threshold"] for s in sources if s.settings["when"] == METHODS["dragin"][0]}
@@ -117,16 +111,15 @@ def _read_rows(values: pd.DataFrame, number: int, benchmark: str | None, sources
         rows.sort(key=lambda own: float(own["threshold"].iloc[0]))
     for own in rows:
         cells, labels = [*own.itertuples()], tuple(own[_labels(values)].iloc[0])
-        lines.append(line := _Line(Row(labels, tuple(Cell(x.printed, x.best) for x in cells), cells[0].note)))
+        lines.append(line := _Line(Row(labels, tuple(Cell(cell.printed, cell.best) for cell in cells), cells[0].note)))
         if number in paper.RESULTS:
             line.key, line.run = _run_of(number, cells[0])
             line.group, line.model = labels[0] if len(labels) > 1 else "", cells[0].model
-            line.wants = [(benchmark or x.on, MEASURES[x.metric][1]) for x in cells]
+            line.wants = [(cell.on, MEASURES[cell.metric][1]) for cell in cells]
     return lines
 
 
 def _labels(values: pd.DataFrame) -> list[str]:
-    """The columns that label a table's rows."""
     return [name for name in paper.LABELS if any(values[name])]
 
 
@@ -145,9 +138,6 @@ def _run_of(number: int, row: Any) -> tuple[str, dict[str, Any]]:
     return key, {"when": when if number == 6 else own_when, "what": "last-sentence" if number == 4 else own_what}
 
 
-# -- runs --------------------------------------------------------------------------------------------------------------
-
-
 class Source:
     """A run that a table's cells may be filled from.
 
@@ -161,7 +151,7 @@ class Source:
         self.dataset, self.asked = str(config["dataset"]["name"]), int(config["dataset"]["questions"])
         self.at = self.dataset, str(self.folder)  # which is its name here
         self.almanac = self.dataset.startswith("almanac/")
-        kind = config["dataset"].get("kind", _benchmark(self.dataset))  # by the name, in runs that do not say it
+        kind = config["dataset"].get("kind", self.dataset.removeprefix("almanac/"))  # or by the name
         self.benchmark = kind if kind in BENCHMARKS else None
         self.model = str(config["model"]["model"])
         known = plain_name(self.model) if plain_name(self.model) in paper.MODELS.values() else None
@@ -200,26 +190,15 @@ class Source:
         return remarks
 
 
-def _benchmark(dataset: str) -> str | None:
-    """The benchmark that a data set is, by its name or that of the file as released."""
-    splits = ("-train", "-dev", "-test")
-    name = dataset.removeprefix("almanac/")
-    for split in splits:
-        name = name.removesuffix(split)
-    stems = {Path(file).stem: kind for kind, file in FILES.items() if Path(file).stem != "dev"}
-    stems |= {stem.removesuffix(split): kind for stem, kind in stems.items() for split in splits}
-    return name if name in BENCHMARKS else stems.get(name)
-
-
 # -- filling -----------------------------------------------------------------------------------------------------------
 
 
 class _Filling:
     """Fills a table from runs, and collects the remarks that belong below it."""
 
-    def __init__(self, number: int, benchmark: str | None, sources: Sequence[Source], compare: str | None) -> None:
+    def __init__(self, number: int, sources: Sequence[Source], compare: str | None) -> None:
         self.number, self.sources, self.values = number, sources, paper.values(number)
-        self.lines = lines = _read_rows(self.values, number, benchmark, sources)
+        self.lines = lines = _read_rows(self.values, number, sources)
         check_same_golds({s.at: s.record for s in sources})
         self.by_model: dict[str | None, list[Source]] = {}
         for source in sources:
@@ -232,7 +211,7 @@ class _Filling:
         self.base = "" if compare is None else self._find_row(compare)
         every = [self._find_source(line, on) for line in lines for on, _ in line.wants]
         self.used = {source.at: source for source in every if source is not None}
-        self.compared = Compared({s.at: {x["id"]: x for x in s.record.predictions} for s in self.used.values()})
+        self.compared = Compared({source.at: source.record.by_id for source in self.used.values()})
         self.tests = cache(lambda base: self.compared.tests(str(base.folder)))  # of a folder, which is its name here
         self.marks: dict[str, str] = {}  # remark -> its mark
 
@@ -252,10 +231,10 @@ class _Filling:
         labels = tuple(headings.get(name, name.capitalize()) for name in _labels(self.values))
         names = {2: NAMES, 3: paper.SHORT}.get(number, {})
         columns = tuple(
-            (names.get(x.on, ""), MEASURES[x.metric][0])
+            (names.get(cell.on, ""), MEASURES[cell.metric][0])
             if number in paper.RESULTS
-            else (NAMES.get(x.metric, x.metric.capitalize()), "")
-            for x in self.values[self.values["row"] == 0].itertuples()
+            else (NAMES.get(cell.metric, cell.metric.capitalize()), "")
+            for cell in self.values[self.values["row"] == 0].itertuples()
         )
         marks = {mark: remark for remark, mark in self.marks.items()}
         return Table(number, paper.TITLES[number], labels, columns, rows, self._about(labels), marks, self.base)
@@ -305,7 +284,6 @@ class _Filling:
         return fitting[0] if fitting else None
 
     def _about(self, labels: Sequence[str]) -> list[str]:
-        """Lines that describe our values."""
         used, number = list(self.used.values()), self.number
         if not used:
             return []
@@ -336,5 +314,4 @@ class _Filling:
 
 
 def _letters(number: int) -> str:
-    """a, b, … z, aa, ab, …"""
     return (_letters(number // 26 - 1) if number >= 26 else "") + "abcdefghijklmnopqrstuvwxyz"[number % 26]

@@ -11,21 +11,19 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
-from operator import gt, lt
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, several, text
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.archive import save_archive
 from dragin_lab.run.finding import find_runs
 from dragin_lab.run.intervals import describe_failures
-from dragin_lab.run.rundir import SCORES, Line, RunError, RunRecord, own_metrics, value_of
+from dragin_lab.run.rundir import Line, RunError, RunRecord, own_metrics, value_of
 from dragin_lab.study.causes import CAUSES, Cause, Judge
-from dragin_lab.study.compared import Compared, Key, key_questions, name_runs, values_of
+from dragin_lab.study.compared import Compared, Key, compare_pairs, key_questions, name_runs
 from dragin_lab.study.conditions import (
     ANSWER_COLUMNS,
     check_same_golds,
@@ -36,9 +34,7 @@ from dragin_lab.study.conditions import (
 )
 from dragin_lab.study.differing import Difference, read_difference
 from dragin_lab.study.funnel import attributed_rows, count_funnel, list_retrievals
-from dragin_lab.study.paper_tables import table as fill_table
-from dragin_lab.study.statistics import paired_all
-from dragin_lab.study.table import means_table
+from dragin_lab.study.table import Table, means_table
 from dragin_lab.trace.trace import Trace
 
 _RIGHT = 1.0  # an exact match below this is wrong
@@ -52,18 +48,16 @@ class Runs:
 
     Args:
         records: run directories as they were read; a copy of another one counts once.
-        labels: facts of questions (``almanac.facts``), where they are not Almanac's, which are found by themselves.
     """
 
-    def __init__(self, records: Iterable[RunRecord], *, labels: Iterable[Labelled] = ()) -> None:
+    def __init__(self, records: Iterable[RunRecord]) -> None:
         every = several("runs", records, RunRecord, "give folders to Runs.load")
         self.records: list[RunRecord] = [r for i, r in enumerate(every) if r not in every[:i]]
         if not self.records:
             raise SettingError("there are no runs; give folders that 'dragin-lab run --output' wrote")
-        self._labels: list[Labelled] = several("labels", labels, Labelled, "give almanac.labels(...)")
         self._by = name_runs(self.records)  # by data set and method
         check_same_golds(self._by)
-        self._keys = key_questions({at: {x["id"]: x for x in record.predictions} for at, record in self._by.items()})
+        self._keys = key_questions({at: record.by_id for at, record in self._by.items()})
         self._lines = {at: {line["id"]: line for line in lines.values()} for at, lines in self._keys.items()}
         self.names = tuple(dict.fromkeys(name for _, name in self._by))
         self.datasets = tuple(dict.fromkeys(dataset for dataset, _ in self._by))
@@ -76,18 +70,18 @@ class Runs:
         self._causes: dict[tuple[Path, str], Cause | None] = {}
 
     @classmethod
-    def load(cls, paths: str | Path | Iterable[str | Path], *, labels: Iterable[Labelled] = ()) -> Runs:
+    def load(cls, paths: str | Path | Iterable[str | Path]) -> Runs:
         """Every run at or below some folders, and in zips that ``save`` wrote; parts of a run are joined.
 
         Raises ``RunError`` for a path without one, and for a damaged run or zip.
         """
-        return cls(find_runs(paths), labels=labels)
+        return cls(find_runs(paths))
 
     def lines(self, dataset: str, name: str) -> dict[str, Line]:
         """The lines of a method by question id; none where it has not answered the data set."""
         at = text("dataset", dataset), text("name", name)
-        known = self._keys.get(at, {})
-        return {x["id"]: x for key, x in known.items() if self._chosen is None or (dataset, key) in self._chosen}
+        chosen, known = self._chosen, self._keys.get(at, {})
+        return {line["id"]: line for key, line in known.items() if chosen is None or (dataset, key) in chosen}
 
     def compared(self, on: str = "common") -> Compared:
         """The methods on the questions that all of them answered, or each on its own (``on="all"``)."""
@@ -100,14 +94,14 @@ class Runs:
         """``questions`` without causes and types, which need no trace."""
         rows = []
         for (dataset, name), record in self._by.items():
-            for id, line in self.lines(dataset, name).items():
+            for qid, line in self.lines(dataset, name).items():
                 rows.append(
                     {
-                        "dataset": dataset, "id": id, "method": name, "question": line["question"],
+                        "dataset": dataset, "id": qid, "method": name, "question": line["question"],
                         "gold": " | ".join(line["gold"]), "answer": line["answer"],
                         "right": None if line["em"] is None else line["em"] >= _RIGHT,
                         **{key: line[key] for key in ("em", "f1", "retrievals", "tokens")},
-                        "seconds": record.timings.get(id, {}).get("seconds"),
+                        "seconds": record.timings.get(qid, {}).get("seconds"),
                         "ended": line["ended"], "readable": line["readable"],
                         **{metric: value_of(line, metric) for metric in self.metrics},
                     }
@@ -132,26 +126,18 @@ class Runs:
             frame[column] = [getattr(one, part, None) for one in parts]
         return frame
 
-    def table(
-        self, *, compare: str | None = None, on: str = "common", latex: bool = False, paper: int | None = None
-    ) -> Any:
+    def table(self, *, compare: str | None = None, on: str = "common") -> Table:
         """One row per method (``Table``): exact match, F1, retrievals and tokens a question with 95 % intervals.
 
         The means are over the questions that all methods answered, or each over its own (``on="all"``); a line below
         says how many are left out. Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be
         read from the text. ``compare`` names a method that the others are tested against on the same questions
-        (``statistics.paired``); not where ``where`` chose the questions by their answers. ``latex`` gives its text for
-        the package booktabs. ``paper`` (2 to 7) takes the paper's table of this number, with the runs beside its values
-        (``dl.table``), and ``compare`` one of its rows.
+        (``statistics.paired``); not where ``where`` chose the questions by their answers.
         """
-        base = "" if compare is None else compare if paper else choice("method", compare, self.names)
-        if paper is None:
-            table = means_table(self._by, self.compared(on), "" if self._choosing else base)
-        else:
-            records = [replace(of, predictions=[*self.lines(*at).values()]) for at, of in self._by.items()]
-            table = fill_table(paper, records, compare=None if self._choosing else base or None)
+        base = "" if compare is None else choice("method", compare, self.names)
+        table = means_table(self._by, self.compared(on), "" if self._choosing else base)
         table.about += remark_selection(self._chosen_by, self._choosing, self.names if base else ())
-        return table.show("latex") if latex else table
+        return table
 
     def plot(self, cost: str = "retrievals", quality: str = "em", *, on: str = "common") -> Any:
         """Quality against cost, a point for each method over all data sets (plotly); see ``views.frontier``."""
@@ -172,21 +158,17 @@ class Runs:
         base, compared = choice("method", against, self.names), self.compared(on)
         notes = remark_selection(self._chosen_by, self._choosing, self.names)
         notes += compared.about + list_differences(self._by)
-        pairs, rows = {}, []
-        for name in self.names:
-            for key in ("em", "f1", *self.metrics) if name != base and not self._choosing & {name, base} else ():
-                own, others = (values_of(compared.pooled[one], key) for one in (name, base))
-                if both := [at for at in own if at in others]:
-                    pairs[name, key] = [own[at] for at in both], [others[at] for at in both], key in SCORES
-        if not pairs:
+        pairs = {name: base for name in self.names if name != base and not self._choosing & {name, base}}
+        tests = compare_pairs(compared.pooled, pairs, ("em", "f1", *self.metrics))
+        if not tests:
             none = f"no other method has a question with a gold answer in common with {base!r}; run them on the same"
             raise SettingError("; ".join(notes if self._choosing else [none, *self._list_failures(), *notes]))
-        for ((name, key), (first, second, _)), test in zip(pairs.items(), paired_all([*pairs.values()]), strict=True):
-            row = {"method": name, "measure": key}
-            row |= {part: getattr(test, part) for part in ("difference", "low", "high", "p_value", "n")}
-            won, lost = (sum(map(better, first, second)) for better in (gt, lt))
-            rows.append(row | {"won": won, "lost": lost, "tied": test.n - won - lost})
-        table = pd.DataFrame(rows)
+        parts = ("difference", "low", "high", "p_value", "n", "won", "lost")
+        table = pd.DataFrame(
+            {"method": name, "measure": key} | {part: getattr(test, part) for part in parts}
+            for (name, key), test in tests.items()
+        )
+        table["tied"] = table["n"] - table["won"] - table["lost"]
         table.attrs["notes"] = notes
         return table
 
@@ -205,15 +187,9 @@ class Runs:
             none = f"{one!r} and {other!r} have no question with a gold answer in common"
             raise SettingError("; ".join(["give two methods" if one == other else none, *self._list_failures()]))
         own = {at: record for at, record in self._by.items() if at[1] in (one, other)}
-        ids = {(dataset, a["id"]): {one: a["id"], other: b["id"]} for dataset, a, b in pairs}
-
-        def trace(id: str, name: str, dataset: str) -> Trace:
-            return self.trace(ids[dataset, id][name], name, dataset)
-
-        return read_difference(one, other, pairs, self.cause, trace, of.about + list_differences(own))
+        return read_difference(self, one, other, pairs, of.about + list_differences(own))
 
     def _list_failures(self) -> list[str]:
-        """How many questions failed, and why the first did."""
         return describe_failures([line for record in self.records for line in record.predictions])
 
     @cached_property
@@ -226,7 +202,8 @@ class Runs:
         for dataset, name in self._by:
             every = [compared.every[at] for at in self._by if at[0] == dataset and compared.every[at]]
             own = compared.every[dataset, name]
-            found = (self.cause(x["id"], name, dataset) for k, x in own.items() if all(k in one for one in every))
+            shared = [line["id"] for key, line in own.items() if all(key in one for one in every)]
+            found = [self.cause(qid, name, dataset) for qid in shared]
             counts.setdefault(name, Counter()).update(cause.kind for cause in found if cause is not None)
         kinds = [kind for kind in CAUSES if any(kind in of for of in counts.values())]
         table = pd.DataFrame({name: [of[kind] for kind in kinds] for name, of in counts.items()}, index=kinds)
@@ -271,7 +248,7 @@ class Runs:
         rows = frame[evaluate(frame, expression)]
         if rows.empty:
             raise SettingError(f"no question matches {expression}")
-        runs = Runs(self.records, labels=self._labels)
+        runs = Runs(self.records)
         chosen = zip(rows["dataset"], rows["method"], rows["id"], strict=True)
         at = {(*at, line["id"]): (at[0], key) for at, lines in self._keys.items() for key, line in lines.items()}
         runs._chosen = frozenset(at[one] for one in chosen)
@@ -318,10 +295,9 @@ class Runs:
             return None
 
     def judge(self, dataset: str) -> Judge:
-        """The judge of a data set's wrong answers."""
         if choice("data set", dataset, self.datasets) not in self._judges:
             record = next(record for (d, _), record in self._by.items() if d == dataset)
-            self._judges[dataset] = Judge.of(dataset, record.config, self._labels)
+            self._judges[dataset] = Judge.of(dataset, record.config)
         return self._judges[dataset]
 
     def cause(self, id: str, method: str, dataset: str | None = None) -> Cause | None:
@@ -336,8 +312,6 @@ class Runs:
             self._causes[at] = judged
         return self._causes[at]
 
-    # -- files --------------------------------------------------------------------------------------------------------
-
     def save(self, path: str | Path) -> Path:
         """Write the runs as one .zip that ``Runs.load`` reads; returns its path.
 
@@ -349,9 +323,9 @@ class Runs:
     def _chosen_part(self, dataset: str, name: str) -> RunRecord:
         """The run of a method with the chosen questions alone, and their causes."""
         record, lines = self._by[dataset, name], self.lines(dataset, name)
-        timings = {id: line for id, line in record.timings.items() if id in lines}
-        causes = {id: (x.kind, x.why) for id in lines if (x := self.cause(id, name, dataset)) is not None}
-        given = {id: rows for id in lines if (rows := attributed_rows(self, record, id)) is not None}
+        timings = {qid: line for qid, line in record.timings.items() if qid in lines}
+        causes = {qid: (own.kind, own.why) for qid in lines if (own := self.cause(qid, name, dataset)) is not None}
+        given = {qid: rows for qid in lines if (rows := attributed_rows(self, record, qid)) is not None}
         parts: dict[str, Any] = {"timings": timings, "causes": causes, "attributed": given}
         return replace(record, predictions=list(lines.values()), **parts)
 

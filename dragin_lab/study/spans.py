@@ -6,7 +6,6 @@ gold reasonings of labelled questions are such texts (``Spans.of_labels``).
 
 from __future__ import annotations
 
-import json
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
@@ -26,7 +25,6 @@ from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import TRIGGERS, find_missing
 from dragin_lab.errors import DataError, SettingError
-from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.setup import Setup
 from dragin_lab.study.labelled_rows import COLUMNS, Span, Text, read_span, read_texts_of_rows
 from dragin_lab.study.statistics import roc_area, roc_interval
@@ -106,23 +104,13 @@ class Spans:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per span (pandas.DataFrame): prompt, text, start, end, label, chat."""
+        """One row per span (pandas.DataFrame), which ``load`` reads: prompt, text, start, end, label, chat."""
         rows = [
             (one.prompt, one.text, span.start, span.end, ("supported", "not supported")[span.missing], one.chat)
             for one, spans in self.texts.items()
             for span in spans
         ]
         return pd.DataFrame(rows, columns=COLUMNS)
-
-    def save(self, path: str | Path) -> Path:
-        """Write JSON lines that ``load`` reads. Raises ``SettingError`` where the file cannot be written."""
-        path = as_path(path)
-        lines = (json.dumps(row, ensure_ascii=False) for row in self.frame.to_dict("records"))
-        try:
-            write_whole(path, "".join(f"{line}\n" for line in lines).encode())
-        except OSError as error:
-            raise SettingError(not_saved(path, error)) from error
-        return path
 
     def __len__(self) -> int:
         return sum(map(len, self.texts.values()))
@@ -133,9 +121,6 @@ class Spans:
 
     def _repr_html_(self) -> str:
         return str(self.frame.to_html(max_rows=10, index=False))
-
-
-# -- judging ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap_all, check_numbers
+from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap, check_numbers
 
 SAMPLES = 10_000  # random signs of a test
 DRAWS = 1_000  # of the groups, for an interval of a statistic
@@ -25,7 +25,8 @@ DRAWS_AT_ONCE = 50
 class PairedTest:
     """The mean of a - b over ``n`` questions, its interval, and how often chance alone makes one as large.
 
-    ``floor`` is the smallest p value that the test can give: 1 / ``samples`` where signs were drawn at random.
+    ``won`` and ``lost`` count the questions with a difference above and below 0. ``floor`` is the smallest p value that
+    the test can give: 1 / ``samples`` where signs were drawn at random.
     """
 
     difference: float
@@ -33,6 +34,8 @@ class PairedTest:
     high: float
     p_value: float
     n: int
+    won: int
+    lost: int
     floor: float = sys.float_info.min
 
     @property
@@ -62,7 +65,7 @@ def paired_all(pairs: Sequence[tuple[Numbers, Numbers, bool]], *, samples: int =
             remedy = "give both for the same questions"
             raise SettingError(f"{len(first)} and {len(second)} results cannot be paired; {remedy}")
         differences.append(first - second)  # (n,)
-    intervals = bootstrap_all(differences, [(-1.0, 1.0) if scores else None for *_, scores in pairs])
+    intervals = bootstrap(differences, [(-1.0, 1.0) if scores else None for *_, scores in pairs])
     values = [_exact_p(difference, samples) for difference in differences]
     drawn = [at for at, p in enumerate(values) if p is None]
     for n in {len(differences[at]) for at in drawn}:
@@ -71,8 +74,8 @@ def paired_all(pairs: Sequence[tuple[Numbers, Numbers, bool]], *, samples: int =
         values = [dict(zip(own, counted, strict=True)).get(at, p) for at, p in enumerate(values)]
     floors = [1 / samples if at in drawn else PairedTest.floor for at in range(len(pairs))]
     return [
-        PairedTest(one.mean, one.low, one.high, float(p), one.n, floor)  # type: ignore[arg-type]
-        for one, p, floor in zip(intervals, values, floors, strict=True)
+        PairedTest(mean.mean, mean.low, mean.high, float(p), mean.n, int((d > 0).sum()), int((d < 0).sum()), floor)  # type: ignore[arg-type]
+        for mean, d, p, floor in zip(intervals, differences, values, floors, strict=True)
     ]
 
 

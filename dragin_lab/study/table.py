@@ -1,6 +1,6 @@
 """One table type: cells with a mean and its interval, or a text, and the paper's value beside them, laid out by pandas.
 
-A table is read as numbers (``Table.frame``) or written as text, HTML, Markdown, LaTeX or CSV (``Table.show``).
+A table is read as numbers (``Table.frame``) or written as text, HTML, LaTeX or CSV (``Table.show``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dragin_lab.text import csv_text
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = ("text", "html", "markdown", "latex", "csv")
+FORMATS = ("text", "html", "latex", "csv")
 #: What the brackets of a table hold; a line below it.
 INTERVALS = (
     "brackets: 95 % intervals over the questions (Wilson where values are 0 or 1, else bootstrap; "
@@ -102,7 +102,6 @@ class Table:
 
     @property
     def filled(self) -> int:
-        """How many cells hold a value of ours."""
         return sum(cell.ours is not None or cell.setting != "" for row in self.rows for cell in row.cells)
 
     @property
@@ -154,12 +153,6 @@ class Table:
         if form == "html":
             below = (f"<p>{escape(note, quote=False)}</p>" for note in notes)
             return "\n".join([f"<p><b>{escape(heading)}</b></p>", sheet.to_html(border=0), *below])
-        if form == "markdown":
-            names = [" ".join(filter(None, column)) for column in sheet.columns]
-            rows = [[*labels, *cells] for labels, cells in zip(sheet.index, sheet.to_numpy(), strict=True)]
-            lines = [[*self.labels, *names], ["---"] * len(self.labels) + ["---:"] * len(names), *rows]
-            table = [f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines]
-            return "\n".join([f"**{heading}**", "", *table, "", "  \n".join(notes)]).rstrip()
         with pd.option_context("display.unicode.east_asian_width", True):
             lines = sheet.to_string(line_width=width).splitlines()
         return "\n".join([heading, "", *map(str.rstrip, lines), "", *notes]).rstrip()
@@ -203,7 +196,6 @@ class Table:
         return list(dict.fromkeys(row.note for row in self.rows if row.note))
 
     def _notes(self) -> list[str]:
-        """The lines below the table."""
         tested = any(cell.test for row in self.rows for cell in row.cells)
         notes = [line for line in self.about if tested or not line.startswith(f"− {self.compared_with}: ")]
         if any(cell.best for row in self.rows for cell in row.cells):
@@ -225,9 +217,6 @@ class Table:
         return self.show("latex")  # what nbconvert writes, and JupyterLab only where there is no HTML
 
 
-# -- means ------------------------------------------------------------------------------------------------------------
-
-
 def comparing(base: str, test: str) -> str:
     """The line below a table whose rows are tested against one."""
     return (
@@ -237,12 +226,11 @@ def comparing(base: str, test: str) -> str:
 
 
 def _mark_best(columns: Sequence[tuple[str, str]], rows: Sequence[Row]) -> list[Row]:
-    """Rows of means in which the best of each score is marked."""
     scores = [label for label, *_ in _SCORED]
     best = {
         at: max(means)
         for at, (_, measure) in enumerate(columns)
-        if measure in scores and len(means := {x.ours.mean for row in rows if (x := row.cells[at]).ours}) > 1
+        if measure in scores and len(means := {cell.ours.mean for row in rows if (cell := row.cells[at]).ours}) > 1
     }
     return [
         replace(row, cells=tuple(
@@ -328,6 +316,5 @@ def _about(records: Mapping[At, RunRecord], compared: Compared) -> list[str]:
 
 
 def _span(counts: Sequence[int]) -> str:
-    """The smallest and the largest count, as text."""
     low, high = min(counts), max(counts)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"

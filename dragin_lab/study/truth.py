@@ -16,8 +16,6 @@ from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Decision, Draft, Passage, Trace, Words
 
-# -- facts in a text --------------------------------------------------------------------------------------------------
-
 
 class StatedFact(NamedTuple):
     """A fact that a text states: the characters of its value there, and whether it is the right one."""
@@ -166,5 +164,4 @@ def _read_truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
 
 
 def answer_before(trace: Trace, place: int) -> str:
-    """The answer as it stood before a step."""
     return trace.steps[place - 1].answer if place else ""

@@ -95,7 +95,6 @@ _SCORED = {
 
 
 def _seal(values: Any, dtype: Any) -> np.ndarray:
-    """A read-only copy."""
     array: np.ndarray = np.array(values, dtype=dtype)
     array.setflags(write=False)
     return array

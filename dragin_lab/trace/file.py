@@ -81,7 +81,7 @@ def load_trace(kind: type[T], path: str | Path) -> T:
         if (size := path.stat().st_size) > LARGEST:
             raise TraceFileError(f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read")
         packed = path.read_bytes()
-        data: bytes | bytearray = _unpack(packed[len(SLIM) :]) if packed.startswith(SLIM) else packed
+        data = _unpack(packed[len(SLIM) :]) if packed.startswith(SLIM) else packed
         metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
         if (form := metadata.get("format")) != _format_of(kind):
             raise TraceFileError(f"{path}: {_FORMATS.get(str(form), 'not a trace (the weights of a model?)')}")
@@ -90,7 +90,7 @@ def load_trace(kind: type[T], path: str | Path) -> T:
                 f"{path}: is of another edition of dragin_lab (format {str(version)[:20]}, this one has {VERSION}); "
                 "open it with the dragin_lab that wrote it"
             )
-        return _decode_record(kind, metadata["trace"], safetensors.numpy.load(bytes(data)))
+        return _decode_record(kind, metadata["trace"], safetensors.numpy.load(data))
     except OSError as error:
         raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (safetensors.SafetensorError, zlib.error, RecursionError, KeyError, TypeError, ValueError) as error:
@@ -99,17 +99,14 @@ def load_trace(kind: type[T], path: str | Path) -> T:
         ) from error
 
 
-def _unpack(packed: bytes) -> bytearray:
+def _unpack(packed: bytes) -> bytes:
     """What a slim trace unpacks to. Raises ``ValueError`` for one that is cut, or larger than ``LARGEST_SLIM``."""
-    unpacker, data = zlib.decompressobj(), bytearray()
-    while not unpacker.eof:
-        chunk = unpacker.decompress(packed, 2**20)
-        packed = unpacker.unconsumed_tail
-        if not chunk and not packed and not unpacker.eof:
-            raise ValueError("it is cut short")
-        data += chunk
-        if len(data) > LARGEST_SLIM:
-            raise ValueError(f"it unpacks to more than {LARGEST_SLIM:,} bytes")
+    unpacker = zlib.decompressobj()
+    data = unpacker.decompress(packed, LARGEST_SLIM + 1)
+    if len(data) > LARGEST_SLIM:
+        raise ValueError(f"it unpacks to more than {LARGEST_SLIM:,} bytes")
+    if not unpacker.eof:
+        raise ValueError("it is cut short")
     return data
 
 
@@ -182,5 +179,4 @@ def pack_record(record: Any) -> dict[str, np.ndarray]:
 
 
 def unpack_record(kind: type[T], arrays: Mapping[str, np.ndarray]) -> T:
-    """The record that ``pack_record`` made arrays of."""
     return _decode_record(kind, arrays["json"].tobytes().decode(), arrays)

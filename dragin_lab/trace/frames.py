@@ -15,8 +15,6 @@ from dragin_lab.trace.records import Step, Words
 if TYPE_CHECKING:
     import pandas as pd
 
-# -- tokens -----------------------------------------------------------------------------------------------------------
-
 
 def token_table(steps: Sequence[Step], extraction: Draft | None) -> pd.DataFrame:
     """One row per token of everything that the model wrote, in order.
@@ -74,9 +72,6 @@ def _token_rows(continuation: Draft, step: int | None, source: str, words: Words
         "kept": kept,
     }
     return pd.DataFrame(columns).join(measured.reset_index(drop=True))[list(_COLUMNS)].astype(_COLUMNS)
-
-
-# -- retrievals -------------------------------------------------------------------------------------------------------
 
 
 def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
@@ -155,7 +150,6 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Difference]:
-    """Every difference between two values of the same field."""
     if is_dataclass(a) and type(a) is type(b):
         names = [name for name in saved_fields(a) if name not in _IGNORED]
         for name in sorted(names, key=lambda name: name not in _LEADING):

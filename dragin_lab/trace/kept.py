@@ -1,8 +1,7 @@
-"""Which parts of a step's texts entered the answer, and what replaced the parts that did not."""
+"""Which parts of a step's texts entered the answer, and which were thrown away."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -81,28 +80,3 @@ def cut_off(step: Step) -> str:
     if step.draft is None or step.decision is None or start is None:
         return ""
     return step.draft.text[start : sentence_end(step, step.decision.sentence, start)].strip()
-
-
-def before_after(trace: Trace, step: Step, source: str) -> tuple[str, str]:
-    """The sentence that was thrown away and what a step's draft or continuation put there; ("", "") without a pair.
-
-    A continuation replaces what its step cut, a draft what the step before it did (paper variant). A search call that
-    was taken out is not a text that another one has replaced.
-    """
-    if source == "continuation":
-        assert step.continuation is not None
-        before, after = cut_off(step), step.continuation.text[: step.continuation_kept or 0].strip()
-    else:
-        last = trace.steps[step.index - 1] if step.index else None
-        taken_out = trace.method.get("stays") is False
-        if taken_out or last is None or last.query is None or last.continuation is not None or step.draft is None:
-            return "", ""
-        first = step.words.sentence[0] if len(step.words) else None
-        before, after = cut_off(last), step.draft.text[: sentence_end(step, first, 0)].strip()
-    return (before, after) if before and after else ("", "")
-
-
-def mean_entropy(text: Draft, stop: int) -> float:
-    """Mean entropy in nats of the tokens that start before a character; NaN where there are none."""
-    values = text.entropy[text.offsets[:, 0] < stop]
-    return float(values.mean()) if values.size else math.nan

@@ -59,8 +59,6 @@ class Trace:
         ]
         return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
-    # -- counters -----------------------------------------------------------------------------------------------------
-
     @property
     def continuations(self) -> list[Draft]:
         """Everything the model wrote in this episode, in order."""
@@ -107,8 +105,6 @@ class Trace:
         lost = {"beyond": sum(window is not None and len(c.prompt_ids) + len(c) > window for c in self.continuations)}
         lost |= {name: sum(p.dropped.get(name, 0) for p in prompts if p) for name in ("passages", "exemplars")}
         return {name: count for name, count in lost.items() if count}
-
-    # -- tables and files ---------------------------------------------------------------------------------------------
 
     @property
     def tokens(self) -> pd.DataFrame:

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 _COLOURS = 6  # of passages, after which they begin again; the number tells them apart
 
 
-def find_marks(trace: Trace) -> pd.DataFrame:
-    """``Attribution.words`` of a trace; no rows where it is not attributed, or was changed since."""
-    return Attribution(trace).words if is_attributed(trace) else pd.DataFrame()
-
-
 def mark_word(word: Any) -> tuple[str, str]:
     """The HTML before and after a word, a row of ``Attribution.words``; ("", "") for a known one."""
     if word.mark == "known":
@@ -40,9 +35,12 @@ def overview_marks(trace: Trace) -> dict[tuple[int, str, int], str]:
 
     The number of the passage that a word comes from, with "?" where the model was not sure of it; "~" is a guess.
     """
-    words, marks = find_marks(trace), dict[tuple[int, str, int], str]()
+    marks = dict[tuple[int, str, int], str]()
+    if not is_attributed(trace):
+        return marks
+    words = Attribution(trace).words
     texts = {(step.index + 1, name): text for step in trace.steps for name, text, _ in step.texts}
-    for word in words[words["step"].notna()].itertuples() if len(words) else ():
+    for word in words[words["step"].notna()].itertuples():
         tokens = (texts[word.step, word.source].offsets[:, 0] == word.start).nonzero()[0]
         sign = {"known": "", "guess": "~", "passage": f"{word.passage}{'?' * (not word.sure)}"}[word.mark]
         if sign and len(tokens):
@@ -66,8 +64,8 @@ def attribution_page(source: Attribution) -> Page:
         inexact
     )
     inner = render(
-        "attribution.html", trace=trace, rows=rows, answer=Markup("".join(_draw_words(source))),
-        known=short(record.known), retrievals=list(_list_retrievals(source)),
+        "attribution.html", trace=trace, known=True, rows=rows, answer=Markup("".join(_draw_words(source))),
+        bound=short(record.known), retrievals=list(_list_retrievals(source)),
     )  # fmt: skip
     return Page(trace.question.text, inner, write_attribution(source))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import plotly.graph_objects as go
+from plotly.colors import hex_to_rgb
 
 from dragin_lab.views import theme
 from dragin_lab.views.facts import clip, num
@@ -63,7 +64,8 @@ def draw_funnel(retrievals: pd.DataFrame, by: str) -> go.Figure:
     )  # fmt: skip
     counts = [int((rows[stage] == value).sum()) for stage, value in nodes]
     labels = [f"{theme.clip_label(value, 40)} {n}" for (_, value), n in zip(nodes, counts, strict=True)]
-    colours = [_fade(theme.COLOURS[groups.index(name) % len(theme.COLOURS)]) for name in links["by"]]
+    faded = [f"rgba{(*hex_to_rgb(colour), 0.45)}" for colour in theme.COLOURS]
+    colours = [faded[groups.index(name) % len(faded)] for name in links["by"]]
     said = [f"{row.n} retrievals of {theme.label(row.by)}: {row.one} → {row.other}" for row in links.itertuples()]
     figure = go.Figure(
         go.Sankey(
@@ -73,7 +75,3 @@ def draw_funnel(retrievals: pd.DataFrame, by: str) -> go.Figure:
         )
     )  # fmt: skip
     return theme.finish(figure, f"{len(rows)} retrievals: asked, found, used, part of a right answer", 380)
-
-
-def _fade(colour: str) -> str:
-    return f"rgba({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))}, .45)"

@@ -105,7 +105,6 @@ def read_sentences(trace: Trace) -> list[Sentence]:
 
 
 def _write_text(columns: list[tuple[str, Trace]], slots: list[list[Sentence | None]]) -> str:
-    """The comparison as text."""
     labels = [clip(name, 40)[0] for name, _ in columns]
     labels = [label.ljust(max(map(len, labels))) for label in labels]
     lines = [f"Question      {columns[0][1].question.text}"]

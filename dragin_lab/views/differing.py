@@ -55,7 +55,6 @@ def difference(found: Difference, cost: str = "retrievals") -> go.Figure:
 
 
 def _describe(row: dict[str, Any], found: Difference, cost: str) -> str:
-    """What is known of a question, on hover."""
     lines = [row["question"], f"id {row['id']}, gold {row['gold']}"]
     lines += [f"{name}: {row[f'answer {name}']} ({row[f'{cost} {name}']} {cost})" for name in (found.one, found.other)]
     return "<br>".join(theme.clip_label(line, 90) for line in (*lines, row["why"]) if line)

@@ -74,7 +74,6 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
 
 
 def draw_edges(parts: Sequence[str], draw: Callable[..., Any], colour: str) -> None:
-    """A line wherever one part of the text ends and another begins."""
     for at, (one, other) in enumerate(pairwise(parts), 1):
         if one != other:
             draw(at - 0.5, line_color=colour, line_width=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from unicodedata import normalize
 
@@ -20,7 +20,7 @@ from dragin_lab.trace.trace import Passage, Query, Step, Trace
 _ORDER = ("thoughts", "draft", "decision", "query", "passages", "continuation", "notes", "prompts")
 PARTS = {part: part.capitalize() for part in _ORDER}
 NO_MESSAGE = "ended by an error that left no message"
-NUMBERS = 12  # numbers of a list that are written out; of more, how many they are
+VALUES = 12  # of a list that are written out; of more, how many they are
 SIGNS = {"retrieved": "◆", "kept": "✓", "open": "…"}
 #: Settings that the line on a method says otherwise, or not at all.
 _APART = ("name", "label", "variant", "when", "what", "measure", "unit", "pipeline", "top_k", "max_new_tokens")
@@ -117,7 +117,6 @@ def method_line(method: Mapping[str, Any]) -> str:
 
 
 def ended_line(trace: Trace) -> str:
-    """How the episode ended and what it cost."""
     how = {
         "running": "still running",
         "length": "ended at the length limit",
@@ -134,71 +133,20 @@ def ended_line(trace: Trace) -> str:
 
 
 def no_answer(trace: Trace) -> str:
-    """The text in place of an empty answer."""
     return "no answer yet" if trace.ended == "running" else "no answer"
 
 
 def setting_text(value: Any) -> str:
-    """A setting's value as short text."""
     if isinstance(value, float):
         return short(value)
     if isinstance(value, dict):
         return ", ".join(f"{k} {setting_text(v)}" for k, v in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(setting_text, value))
+        return f"{len(value)} values" if len(value) > VALUES else ", ".join(map(setting_text, value))
     return "none" if value is None else str(value)
 
 
-def nested_rows(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Nested data as rows of name and value; what is nested gets its path for a name."""
-    if isinstance(value, list | tuple) and len(value) > NUMBERS and all(isinstance(one, float) for one in value):
-        yield path, f"{len(value)} numbers"
-        return
-    if not (isinstance(value, dict) and value):
-        yield path, setting_text(value)
-        return
-    for key, inner in value.items():
-        yield from nested_rows(inner, f"{path} · {key}" if path else str(key).replace("_", " "))
-
-
-def cost_rows(trace: Trace) -> list[dict[str, str]]:
-    """What each step cost, by the names of the columns."""
-    kinds = list(dict.fromkeys(kind for step in trace.steps for kind in step.seconds))
-    rows = []
-    for step in trace.steps:
-        texts = [text for _, text, _ in step.texts]
-        counts = {
-            "calls": len(texts),
-            "tokens": sum(map(len, texts)),
-            "thrown away": step.discarded_tokens,
-            "searches": int(step.query is not None),
-            "prompt tokens": sum(len(text.prompt_ids) for text in texts),
-            "from cache": sum(text.reused for text in texts),
-        }
-        seconds = {f"{kind} s": num(step.seconds.get(kind, 0.0)) for kind in kinds}
-        rows.append({"step": f"{step.index + 1}"} | {name: f"{n:,}" for name, n in counts.items()} | seconds)
-    return rows
-
-
 # -- queries and passages ---------------------------------------------------------------------------------------------
-
-
-_COMMON = re.compile(
-    "a|an|and|are|as|at|be|been|but|by|did|do|does|for|from|had|has|have|he|her|his|how|in|is|it|its|of|on|or|she|so|"
-    "that|the|their|them|then|there|they|this|to|was|were|what|when|where|which|who|whom|whose|why|will|with"
-)
-
-
-def query_words(query: Query | None) -> frozenset[str]:
-    """The words of a query worth marking in a passage, in lower case."""
-    text = "" if query is None else query.sent or query.text
-    return frozenset(word for word in re.findall(r"\w+", text.casefold()) if not _COMMON.fullmatch(word))
-
-
-def mark_words(text: str, words: frozenset[str]) -> Iterator[tuple[str, bool]]:
-    """A text in parts, each with whether it is one of these words."""
-    for part in re.split(r"(\w+)", text):
-        yield part, part.casefold() in words
 
 
 def holds_gold(passage: Passage, golds: tuple[str, ...]) -> bool:

@@ -63,11 +63,8 @@ def overview(trace: Trace, marks: Marks | None = None) -> Page:
     texts = Texts(check_trace(trace))
     lines = find_lines(texts, overview_marks(trace) if marks is None else marks)
     title = trace.question.text
-    inner = render("overview.html", trace=trace, texts=texts, drawn=draw_lines(texts, lines))
+    inner = render("overview.html", trace=trace, known=True, texts=texts, drawn=draw_lines(texts, lines))
     return Page(title, inner, write_lines(trace, lines))
-
-
-# -- lines -----------------------------------------------------------------------------------------------------------
 
 
 def find_lines(texts: Texts, marks: Marks) -> list[Line]:
@@ -151,9 +148,6 @@ def read_words(texts: Texts, step: Step, name: str, text: Draft, marks: Marks) -
         yield Written(shown, kept, columns["level"][best], hit, about, mark)
 
 
-# -- drawing ---------------------------------------------------------------------------------------------------------
-
-
 def draw_lines(texts: Texts, lines: list[Line]) -> str:
     """The lines as HTML; where there are too many, the middle ones are said in one."""
     if not lines:
@@ -175,7 +169,6 @@ def draw_fold(trace: Trace, first: list[Line], last: list[Line]) -> str:
 
 
 def draw_line(line: Line) -> str:
-    """One line as HTML."""
     ghost = f'<span class="ghost" aria-hidden="true">{esc(line.before)}</span>' if line.before else ""
     if line.asked:
         found = f'<span class="found">→ {esc(line.found)}</span>'

@@ -46,7 +46,6 @@ def styled(inner: str, before: str = "") -> str:
 
 @cache
 def load_templates() -> Environment:
-    """The pages' templates."""
     templates = Environment(
         loader=PackageLoader("dragin_lab.views"),
         autoescape=True,
@@ -66,7 +65,6 @@ def render(template: str, **context: Any) -> str:
 
 @cache
 def load_stylesheet() -> str:
-    """The pages' one style sheet."""
     return resources.files("dragin_lab.views").joinpath("templates/style.css").read_text(encoding="utf-8")
 
 
@@ -105,11 +103,10 @@ def show_part(part: Any) -> Markup:
         drawn = part.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
         named = re.sub("<.*?>", " ", part.layout.title.text or "a figure")  # plotly gives its drawing no name
         return Markup(f'<figure aria-label="{esc(unescape(named))}">{drawn}</figure>')
-    if isinstance(part, Table):
-        return Markup(styled(f'<div class="dl"><div class="head wide" tabindex="0">{part.show("html")}</div></div>'))
     frame = getattr(part, "frame", part)
     if hasattr(frame, "to_html"):
-        table = frame.to_html(float_format="{:.3f}".format, na_rep="", border=0)
+        options = {"float_format": "{:.3f}".format, "na_rep": "", "border": 0}
+        table = part.show("html") if isinstance(part, Table) else frame.to_html(**options)
         return Markup(styled(f'<div class="dl"><div class="head wide" tabindex="0">{table}</div></div>'))
     if isinstance(part, type) or not hasattr(part, "_repr_html_"):
         raise SettingError(f"a {type(part).__name__} is no part of a page; give traces, pages, figures or tables")

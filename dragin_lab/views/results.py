@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from dragin_lab.checks import instance, number, several, text
+from dragin_lab.checks import flag, instance, number, several, text
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
 from dragin_lab.errors import SettingError
@@ -29,31 +29,27 @@ BINS = 32
 SHOWN = 0.98  # the share of the scores that a histogram shows; larger ones stand in the last bar
 POINTS = 120  # of a curve of many scores
 NOT_BOTH = "There are not both missing and known facts here, so there is nothing to tell apart."
-_PAPER = {"threshold": "value", "num": "retrievals", "#num": "retrievals"}  # what the paper's tables call our columns
 
 
-def sweep(
-    table: pd.DataFrame, paper: pd.DataFrame | bool | None = None, measures: Sequence[str] = ("em", "f1", "retrievals")
-) -> go.Figure:
+def sweep(table: pd.DataFrame, paper: bool = False, measures: Sequence[str] = ("em", "f1", "retrievals")) -> go.Figure:
     """Measures against the value of a setting, under one another, with 95 % intervals; ticks are the values tried.
 
     ``table`` is a sweep's: a row for each value, with ``value`` and the measures (``em_low`` and ``em_high`` where
-    there are intervals). ``paper`` (True: the paper's Table 5) stands beside it, on an axis of its own, because a θ of
-    one model means something else for another; a row of panels has one scale. Raises ``SettingError`` for missing
-    columns, and for ``paper`` beside another setting than its own.
+    there are intervals). With ``paper`` its Table 5 stands beside it, on an axis of its own, because a θ of one model
+    means something else for another; a row of panels has one scale. Raises ``SettingError`` for missing columns, and
+    for ``paper`` beside another setting than θ.
     """
     if not (measures := several("measures", measures, str, "give names of columns, such as ('em', 'f1')")):
         raise SettingError("measures is empty; give names of columns, such as ('em', 'f1')")
     ours = check_table(table, ("value", *measures))
     setting = title_setting(str(ours["setting"].iloc[0])) if "setting" in ours and len(ours) else "θ"
     sources = {"ours": ours}
-    if paper is not None and paper is not False:
+    if flag("paper", paper):
         if setting != "θ":
             raise SettingError(
                 f"the paper's table has values of θ, and this sweep goes over {setting}; leave paper out"
             )
-        rows = check_table(_read_thresholds() if paper is True else paper, ()).rename(columns=lambda name: name.lower())
-        sources["the paper's"] = check_table(rows.rename(columns=_PAPER), ("value",))
+        sources["the paper's"] = _read_thresholds()
     titles = [NAMES.get(name, name) if whose == "ours" else whose for name in measures for whose in sources]
     spacing = {"vertical_spacing": 0.3 / len(measures), "horizontal_spacing": 0.07}
     figure = theme.panels(titles, len(measures), len(sources), shared_yaxes="rows", **spacing)
@@ -74,7 +70,8 @@ def sweep(
 def _read_thresholds() -> pd.DataFrame:
     """The paper's Table 5, a row for each θ."""
     values = published.values(5).astype({"threshold": float})
-    return values.pivot(index="threshold", columns="metric", values="value").reset_index()
+    rows = values.pivot(index="threshold", columns="metric", values="value").reset_index()
+    return rows.rename(columns={"threshold": "value", "num": "retrievals"})
 
 
 def _draw_measure(rows: pd.DataFrame, name: str, setting: str, whose: str, scaled: bool) -> list[go.Scatter]:
@@ -164,7 +161,8 @@ def runs_plot(runs: Any, cost: str = "retrievals", quality: str = "em", on: str 
     compared = runs.compared(on)
     rows = [{"method": name} | summary([*lines.values()]) for name, lines in compared.pooled.items()]
     figure = frontier(pd.DataFrame(rows), cost, quality)
-    lines = textwrap.wrap("; ".join(compared.about_pooled), 90, max_lines=3, placeholder=" …")
+    about = [count(max(map(len, compared.pooled.values())), "question"), *compared.about]
+    lines = textwrap.wrap("; ".join(about), 90, max_lines=3, placeholder=" …")
     note = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom", "align": "left"}
     figure.add_annotation(text="<br>".join(map(theme.label, lines)), showarrow=False, font_size=12, yshift=6, **note)
     return figure.update_layout(margin_t=figure.layout.margin.t + 16 * len(lines))

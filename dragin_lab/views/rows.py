@@ -192,86 +192,59 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
 
     from dragin_lab.views import theme
 
-    scored = bool(np.isfinite(rows["compared"]).any())
+    theta, compared = threshold_of(trace), rows["compared"].to_numpy(float)
+    scored = bool(np.isfinite(compared).any())
     names = ["entropy, nats", "attention received"] + [f"{measure_of(trace)} of the {unit_of(trace)}"] * scored
     axes = ["y", "y2", "y3"][: len(names)]
-    shared = {"x": np.arange(1, len(rows) + 1), "customdata": [theme.label(line) for line in rows["about"]]}
-    scores, shapes = draw_scores(rows, threshold_of(trace), scored)
+    places = np.arange(1, len(rows) + 1)
+    hover = np.array([theme.label(line) for line in rows["about"]], object)
+    shared = {"x": places, "customdata": hover, "showlegend": False}
     figure = go.Figure().add_bar(y=rows["entropy"], marker_color=theme.BLUE, **shared)
     figure.add_bar(y=rows["received"], yaxis="y2", marker_color=theme.PURPLE, **shared)
-    for own in scores if scored else []:
-        figure.add_trace({"type": "bar", "yaxis": "y3"} | shared | own)
-    for name, mark in explain_marks(rows, threshold_of(trace)) if scored else []:
-        figure.add_bar(x=[None], y=[None], yaxis="y3", name=name, showlegend=True, marker=mark, hoverinfo="skip")
+    for name, (there, look) in find_kinds(rows, theta).items():
+        at = np.flatnonzero(there & np.isfinite(compared))
+        if len(at):
+            own = {"x": places[at], "y": compared[at], "customdata": hover[at]}
+            figure.add_bar(**own, yaxis="y3", name=name, marker=look, showlegend=True)
+    shapes = []
+    if scored:
+        at = np.flatnonzero(rows["opens"])
+        look = {"mode": "text", "text": "◆", "textposition": "top center", "cliponaxis": False, "showlegend": False}
+        figure.add_scatter(x=places[at], y=compared[at], customdata=hover[at], yaxis="y3", **look)
+        known = [score for score in (*compared, theta, 0.0) if math.isfinite(score)]
+        low, top = min(known), max(known)  # and room for ◆ over the highest bar, and for the name of θ over its line
+        figure.update_layout(yaxis3={"range": [low, top + 0.2 * ((top - low) or 1.0)]})
+    if scored and math.isfinite(theta):
+        level = {"type": "line", "xref": "x domain", "x0": 0, "x1": 1, "yref": "y3", "y0": theta, "y1": theta}
+        label = {"text": f"θ {theta:g}", "textposition": "end", "yanchor": "bottom"}
+        shapes.append(level | {"line": theme.THETA, "label": label})
     above = {"xref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
     for axis, name in zip(axes, names, strict=True):
         figure.add_annotation(above, text=theme.label(name), x=0, xanchor="left", yref=f"{axis} domain")
     if rows["cut"].any():
         figure.add_annotation(above, text="✂ shaded: thrown away", x=1, xanchor="right", yref="y domain")
-    figure.update_xaxes(range=[0.5, max(len(rows), 1) + 0.5], showgrid=False)
-    ticks = {
-        "tickvals": shared["x"],
-        "ticktext": [theme.clip_label(name, 18) for name in rows["name"]],
-        "tickangle": -60,
-    }
-    figure.update_xaxes(**ticks if len(rows) <= LABELLED else {"title_text": "token"})
-    grid = {"rows": len(names), "columns": 1, "subplots": [[f"x{axis}"] for axis in axes], "ygap": 0.25}
-    known = [value for value in (*rows["compared"], threshold_of(trace)) if math.isfinite(value)]
-    if scored:  # room for ◆ over the highest bar, and for the name of θ over its line
-        low, top = min(0.0, *known), max(0.0, *known)
-        figure.update_layout(yaxis3={"range": [low, top + 0.2 * ((top - low) or 1.0)]})
-    figure.update_traces(showlegend=False, selector=lambda data: data.name is None)
-    height = 150 * len(names) + 130 + 30 * scored
-    return theme.finish(figure, title, height, legend=theme.BELOW, shapes=shapes, grid=grid)
-
-
-def explain_marks(rows: pd.DataFrame, theta: float) -> list[tuple[str, dict[str, Any]]]:
-    """What the bars of the scores mean, as far as there are such: a name and the look of each."""
-    from dragin_lab.views import theme
-
-    hatch = {"pattern": theme.HATCH | {"shape": "/"}}
-    looks: dict[str, tuple[Any, dict[str, Any]]] = {
-        "◆ fires": (rows["fires"], {"color": theme.AMBER}),
-        "does not fire": (~rows["fires"], {"color": theme.GREY}),
-        "stop word, or may not fire": (rows["spared"] | rows["stop_word"], {"color": theme.GREY} | hatch),
-        "above θ, behind the word that fired": (is_passed(rows, theta), {"color": theme.GREY, "line": theme.PASSED}),
-    }
-    return [(name, mark) for name, (there, mark) in looks.items() if (there & np.isfinite(rows["compared"])).any()]
-
-
-def is_passed(rows: pd.DataFrame, theta: float) -> Any:
-    """Which tokens score above θ and do not fire, though they may: another word fired before them."""
-    return (rows["compared"] > theta) & ~(rows["fires"] | rows["spared"] | rows["stop_word"])
-
-
-def draw_scores(rows: pd.DataFrame, theta: float, scored: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What changes with θ, as traces and as shapes.
-
-    The traces are the bars of the scores, and ◆ over each word, sentence or draft that fires; the shapes θ as a line,
-    where there are scores, and the stretch that was thrown away.
-    """
-    from dragin_lab.views import theme
-
-    colours = np.where(rows["fires"], theme.AMBER, theme.GREY).tolist()
-    hatch = theme.HATCH | {"shape": np.where(rows["spared"] | rows["stop_word"], "/", "").tolist()}
-    edges = np.where(is_passed(rows, theta), 2, 0).tolist()
-    at = np.flatnonzero(rows["opens"])
-    hover_texts = [theme.label(line) for line in rows["about"]]
-    drawn = [
-        {
-            "y": rows["compared"], "customdata": hover_texts,
-            "marker": {"color": colours, "pattern": hatch, "line": theme.PASSED | {"width": edges}},
-        },
-        {
-            "type": "scatter", "x": at + 1, "y": rows["compared"].to_numpy()[at], "mode": "text", "text": "◆",
-            "textposition": "top center", "cliponaxis": False, "customdata": [hover_texts[i] for i in at],
-        },
-    ]  # fmt: skip
-    level = {"type": "line", "xref": "x domain", "x0": 0, "x1": 1, "yref": "y3", "y0": theta, "y1": theta}
-    named = {"line": theme.THETA, "label": {"text": f"θ {theta:g}", "textposition": "end", "yanchor": "bottom"}}
-    shapes = [level | named] if scored and math.isfinite(theta) else []
-    if rows["cut"].any():
         first = int(rows["cut"].to_numpy().argmax()) + 0.5
         area = {"type": "rect", "xref": "x", "x0": first, "x1": len(rows) + 0.5, "yref": "paper", "y0": 0, "y1": 1}
         shapes.append(area | {"fillcolor": theme.AMBER, "opacity": 0.1, "line_width": 0, "layer": "below"})
-    return drawn, shapes
+    figure.update_xaxes(range=[0.5, max(len(rows), 1) + 0.5], showgrid=False)
+    labels = [theme.clip_label(name, 18) for name in rows["name"]]
+    ticks = {"tickvals": places, "ticktext": labels, "tickangle": -60}
+    figure.update_xaxes(**ticks if len(rows) <= LABELLED else {"title_text": "token"})
+    grid = {"rows": len(names), "columns": 1, "subplots": [[f"x{axis}"] for axis in axes], "ygap": 0.25}
+    height = 150 * len(names) + 130 + 30 * scored
+    return theme.finish(figure, title, height, legend=theme.BELOW, shapes=shapes, grid=grid, barmode="overlay")
+
+
+def find_kinds(rows: pd.DataFrame, theta: float) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """The kinds of bars by name: which tokens are of it, each of one alone, and the look."""
+    from dragin_lab.views import theme
+
+    exempt, hatch = rows["spared"] | rows["stop_word"], {"pattern": theme.HATCH | {"shape": "/"}}
+    calm = ~(rows["fires"] | exempt)
+    passed = calm & (rows["compared"] > theta)
+    return {
+        "◆ fires": (rows["fires"], {"color": theme.AMBER}),
+        "does not fire": (calm & ~passed, {"color": theme.GREY}),
+        "stop word, or may not fire": (exempt & ~rows["fires"], {"color": theme.GREY} | hatch),
+        "above θ, behind the word that fired": (passed, {"color": theme.GREY, "line": theme.PASSED}),
+    }

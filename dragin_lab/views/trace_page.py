@@ -1,25 +1,22 @@
-"""One page of a trace: its answer, then step by step why it retrieved, what it asked and found, what that changed.
+"""One page of a trace: the episode in one picture, then step by step why it retrieved, what it asked and found.
 
 And the same page of a stored trace under other settings, with how far that is known.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from markupsafe import Markup
 
-from dragin_lab.checks import several
+from dragin_lab.checks import instance
 from dragin_lab.core.settings import title_setting
-from dragin_lab.errors import SettingError
 from dragin_lab.study.truth import Count
 from dragin_lab.study.whatif import Outcome
-from dragin_lab.trace.kept import before_after, mean_entropy, with_passages
+from dragin_lab.trace.kept import with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace, Words
 from dragin_lab.views import facts
 from dragin_lab.views.attribution import overview_marks
@@ -46,17 +43,15 @@ def trace(source: Trace | str | Path) -> Page:
 def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str:
     """The inside of the page. ``turns`` say what other settings would do in each step, ``since`` where they part."""
     shown = texts.trace
-    prefix = f"dl{shown.fingerprint}{'' if turns is None else '-replayed'}"
     retrieving = [step.index for step in shown.steps if step.query is not None]
     drawn = "" if turns else draw_lines(texts, find_lines(texts, overview_marks(shown)))
     few = [step.index for step in shown.steps[:MAX_STEPS]]
     return render(
-        "trace.html", trace=shown, texts=texts, prefix=prefix, turns=turns, since=since, most=MAX_STEPS,
+        "trace.html", trace=shown, texts=texts, turns=turns, since=since, most=MAX_STEPS,
         opened=few if len(few) <= OPEN_STEPS else (retrieving or few)[: OPEN_STEPS // 2],
         draw=partial(draw_text, texts), drawn=drawn, prompts=partial(prompt_parts, {}),
-        first_found=first_found(shown), known=since is None,
-        compare_sentences=compare_sentences, before_after=before_after,
-        about_text=about_text, judge_decision=judge_decision,
+        known=since is None,
+        judge_decision=judge_decision,
     )  # fmt: skip
 
 
@@ -92,33 +87,6 @@ def draw_text(texts: Texts, part: str, step: Step) -> Markup:
     return Markup(f'<div class="txt" dir="auto">{"".join(out)}{ends}{open_end}{nothing}</div>')
 
 
-# -- parts of a step --------------------------------------------------------------------------------------------------
-
-
-def compare_sentences(before: str, after: str) -> list[list[tuple[str, bool]]]:
-    """Two sentences, each in runs of words with whether the other one lacks them."""
-    old, new = before.split()[:120], after.split()[:120]
-    ops = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    runs = [[(old[a:b], op), (new[c:d], op)] for op, a, b, c, d in ops]
-    return [[(" ".join(words), op != "equal") for words, op in side if words] for side in zip(*runs, strict=True)]
-
-
-def about_text(step: Step, part: str) -> str:
-    """How certain a text is, beside the sentence that it replaces."""
-    text = getattr(step, part)
-    if part != "continuation":
-        return "Written with retrieved passages in view." if with_passages(step, part) else ""
-    how = "with the passages in view" if with_passages(step, part) else "without passages"
-    return f"Written {how}: mean entropy {num(mean_entropy(text, step.continuation_kept or len(text.text)))} nats."
-
-
-def first_found(shown: Trace) -> dict[tuple[int, str], int]:
-    """For each passage that an earlier step had found, the number of that step."""
-    seen: dict[str, int] = {}
-    found = [(step.index, passage.id) for step in shown.steps for passage in step.passages]
-    return {(index, id): first for index, id in found if (first := seen.setdefault(id, index + 1)) <= index}
-
-
 def judge_decision(counted: Any) -> str:
     """The ground truth on a decision, in a sentence; "" where there is none."""
     remarks = ["a fact is missing here, so this retrieval was needed"] if counted.right else []
@@ -146,41 +114,21 @@ def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[
 # -- a trace under other settings -------------------------------------------------------------------------------------
 
 
-def replayed(outcomes: Outcome | Iterable[Outcome]) -> Page:
-    """Stored traces under other settings, as ``dl.Replay(trace).at(...)`` tells: what would fire, be asked and change.
-
-    The first one is drawn in full, the others are lines of a table. Raises ``SettingError`` for none.
-    """
-    known = several("outcomes", outcomes, Outcome, "give what dl.Replay(trace).at(...) returns", alone=True)
-    if not known:
-        raise SettingError("there is no outcome to show; give one or a list of them")
-    first = known[0]
-    why = f'<p class="soft">{esc(first.why)}</p>' if first.why else ""
-    head = f'<div class="head" role="status">{sum_up(known, table=len(known) > 1)}{why}</div>'
-    lines = [f"{name:24}{value}" for name, value in summary_rows(known)] + ["", first.table.to_string(index=False)]
-    inner = head + trace_card(Texts(first.judged), turns=first.turns, since=first.since)
-    return Page(first.trace.question.text, inner, "\n".join(lines) + "\n")
+def replayed(outcome: Outcome) -> Page:
+    """A stored trace under other settings, as ``dl.Replay(trace).at(...)`` tells: what would fire, be asked, change."""
+    instance("outcome", outcome, Outcome, "give what dl.Replay(trace).at(...) returns")
+    why = f'<p class="soft">{esc(outcome.why)}</p>' if outcome.why else ""
+    head = f'<div class="head" role="status">{sum_up([outcome])}{why}</div>'
+    lines = [f"{name:24}{figure}" for name, figure in summary_rows([outcome])]
+    lines += ["", outcome.table.to_string(index=False)]
+    inner = head + trace_card(Texts(outcome.judged), turns=outcome.turns, since=outcome.since)
+    return Page(outcome.trace.question.text, inner, "\n".join(lines) + "\n")
 
 
-def sum_up(outcomes: Sequence[Outcome], *, table: bool) -> str:
-    """What outcomes come to, and a row for each: first those that change, and of them those that change earliest."""
+def sum_up(outcomes: Sequence[Outcome]) -> str:
+    """What outcomes come to, as HTML."""
     sums = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes))
-    rows = [
-        {
-            "question": shorten(one.trace.question.text, 90),
-            "answer was": facts.judge_answer(one.trace)[1],
-            "is now": facts.judge_answer(one.trace)[1] if one.whole else "not known",
-            "retrievals": f"{'' if one.whole else '≥ '}{one.retrievals}",
-            "was": one.trace.retrievals_count,
-            "known": known_until(one),
-            "what changes": "nothing" if one.since is None else one.turns[one.since].change or one.why,
-            "precision": num(one.count.precision, 2),
-            "recall": num(one.count.recall, 2),
-        }
-        for one in sorted(outcomes, key=lambda one: (one.since is None, one.since or 0))
-    ]
-    drawn = f'<div class="wide" tabindex="0">{pd.DataFrame(rows).to_html(index=False, border=0)}</div>' if table else ""
-    return f'<dl class="facts">{sums}</dl>{drawn}'
+    return f'<dl class="facts">{sums}</dl>'
 
 
 def part_row(outcome: Outcome) -> str:
@@ -209,13 +157,7 @@ def first_hit(step: Step, words: Words) -> tuple[int, int] | None:
     return b - len(step.draft.text[a:b].lstrip()), b
 
 
-def known_until(outcome: Outcome) -> str:
-    """How far a stored trace shows what would happen."""
-    return "to its end" if outcome.since is None else f"to step {outcome.since + 1}"
-
-
 def summary_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """The figures of all traces together: name and value."""
     old, method = outcomes[0].trace.method, outcomes[0].method
     changes = [
         f"{title_setting(name)} {facts.setting_text(value)} (was {facts.setting_text(old[name])})"
@@ -225,7 +167,10 @@ def summary_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     whole, total = sum(one.whole for one in outcomes), sum(one.retrievals for one in outcomes)
     before = sum(one.trace.retrievals_count for one in outcomes)
     least = "" if whole == len(outcomes) else "at least "
-    known = f"{whole} of {count(len(outcomes), 'trace')} to its end" if len(outcomes) > 1 else known_until(outcomes[0])
+    since = outcomes[0].since
+    known = f"{whole} of {count(len(outcomes), 'trace')} to its end"
+    if len(outcomes) == 1:
+        known = "to its end" if since is None else f"to step {since + 1}"
     rows = [
         ("settings", ", ".join(changes) or "as it was run"),
         ("retrievals", f"{least}{total:,} (was {before:,})"),

@@ -172,14 +172,12 @@ def figure_json(figure: Any) -> dict[str, Any]:
 
 
 def button(label: str, call: Callable[[], Any], **options: Any) -> ipw.Button:
-    """A button as wide as its label."""
     pressed = ipw.Button(description=label, layout={"width": "auto", "flex": "0 0 auto"}, **options)
     pressed.on_click(lambda _: call())
     return pressed
 
 
 def row(*controls: ipw.Widget) -> ipw.HBox:
-    """Controls beside one another, or under one another where it is narrow."""
     return ipw.HBox(controls, layout={"flex_flow": "row wrap"})
 
 

@@ -13,14 +13,12 @@ import numpy as np
 
 from dragin_lab.catalog.by_name import method as make_method
 from dragin_lab.catalog.by_name import restore_method
-from dragin_lab.checks import instance, position
+from dragin_lab.checks import instance
 from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.errors import SettingError
-from dragin_lab.files import as_path
 from dragin_lab.run.branch import stream_branch
 from dragin_lab.run.episodes import TokenWritten, stream
 from dragin_lab.run.setup import MakesSetups
-from dragin_lab.study.spans import Spans
 from dragin_lab.trace.kept import written
 from dragin_lab.trace.trace import Branches, Question, Trace
 from dragin_lab.views.comparing import compare
@@ -36,13 +34,12 @@ CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
 class Explorer(Control):
     """The box. ``tree`` has the trace and its branches; ``token`` is the chosen token's number, from 1."""
 
-    def __init__(self, tree: Branches, lab: MakesSetups | None, marks: Path) -> None:
-        self.tree, self.lab, self.marks = tree, lab, marks
+    def __init__(self, tree: Branches, lab: MakesSetups | None) -> None:
+        self.tree, self.lab = tree, lab
         wide = {"layout": {"width": "auto", "max_width": "640px"}}
         self.which = ipw.Dropdown(description="branch", options=self.list_branches(), value=0, **wide)
         self.texts = ipw.Dropdown(description="text", **wide)
         self.token = ipw.IntSlider(value=1, min=1, max=1, description="token", layout={"width": "480px"})
-        self.last = ipw.IntSlider(value=1, min=1, max=1, description="to token", layout={"width": "480px"})
         self.about, self.step_page, self.comparison = ipw.HTML(), ipw.HTML(), ipw.HTML()
         self.drawing, self.base = Drawing(), dict[str, Any]()
         self.instead = ipw.Dropdown(description="instead", **wide)
@@ -52,7 +49,6 @@ class Explorer(Control):
         def offer(label: str, read: Callable[[], dict[str, Any]]) -> ipw.Button:
             return button(label, lambda: self.guard(lambda: self.change_step(**read())), disabled=lab is None)
 
-        labels = ("not supported", "supported")
         controls = [
             row(self.which, self.texts),
             self.drawing,
@@ -66,7 +62,6 @@ class Explorer(Control):
                 offer("retrieve at this token", lambda: {"retrieve": True}),
                 offer("write on without", lambda: {"retrieve": False}),
             ),
-            row(self.last, *(button(f"mark as {one}", partial(self.guard, partial(self.mark, one))) for one in labels)),
         ]
         super().__init__(controls, [self.comparison], self.draw_still)
         self.opening = False  # while choices are exchanged, none of them is one that somebody made
@@ -76,7 +71,6 @@ class Explorer(Control):
         self.open_trace()
 
     def heed(self, call: Callable[[], None], _: Any) -> None:
-        """Follow a choice that somebody made."""
         if not self.opening:
             call()
 
@@ -93,13 +87,7 @@ class Explorer(Control):
 
     @property
     def trace(self) -> Trace:
-        """The branch that is shown."""
         return self.tree[self.which.value]
-
-    @property
-    def figure(self) -> Any:
-        """The figure that is shown."""
-        return self.drawing.figure
 
     def open_trace(self) -> None:
         """Show a branch from the text that retrieved first, or where it parts, beside its parent."""
@@ -138,7 +126,7 @@ class Explorer(Control):
         self.step_page.value = f'<div class="mathjax_ignore"><p>{esc(reason)}</p>{search}</div>'
         fired = self.rows.index[self.rows["opens"]]
         self.opening = True
-        self.token.max = self.last.max = max(len(self.rows), 1)
+        self.token.max = max(len(self.rows), 1)
         self.token.value = int(fired[0]) + 1 if len(fired) else 1
         self.opening = False
         self.show_token()
@@ -158,21 +146,6 @@ class Explorer(Control):
         alternatives = list_alternatives(text, at)
         self.instead.options = [(f"{name}  {percent(share)}", token) for name, share, token in alternatives]
         self.instead.value = next((token for *_, token in alternatives if token != int(text.ids[at])), None)
-        self.last.value = self.token.value
-
-    def mark(self, label: str) -> None:
-        """Add the tokens from the chosen one to "to token" as a span to the file of ``dl.Spans``."""
-        if self.texts.value is None:
-            raise SettingError("nothing is written here that could be marked")
-        own, name, text = find_text(self.trace, *self.texts.value)
-        prompt = getattr(own, "prompt" if name == "draft" else "passages_prompt")
-        first, last = sorted((self.token.value - 1, self.last.value - 1))
-        start, end = int(text.offsets[first, 0]), int(text.offsets[last, 1])
-        lead = " " if text.pieces[0].startswith("▁") and not text.text.startswith(" ") else ""  # which decoding drops
-        spans = Spans.load(self.marks) if self.marks.is_file() else Spans()
-        spans.add(prompt.text, lead + text.text, start + len(lead), end + len(lead), label)
-        spans.save(self.marks)
-        self.say(f"{text.text[start:end].strip()!r} is marked as {label}; {self.marks.name} has {len(spans)} spans")
 
     def change_step(self, **change: Any) -> None:
         """What a button asks for, at the chosen text and token."""
@@ -207,32 +180,15 @@ class Explorer(Control):
 def explore(
     trace: Trace | Branches | str | Path,
     lab: MakesSetups | None = None,
-    *,
-    step: int | None = None,
-    source: str | None = None,
-    token: int | None = None,
-    marks: str | Path = "marks.jsonl",
 ) -> Explorer:
-    """An episode token by token: move the slider to one, and see all that is known of it.
+    """An episode token by token, from where it first retrieved: move the slider, and see all that is known of a token.
 
-    It opens at ``step``, its ``source`` ("draft" or "continuation") and ``token``, counted from 1, of the trace or of a
-    tree's first; default where it first retrieved. With the ``lab`` that made the trace another token, query, set of
-    passages or decision is a button (``Lab.branch``); ``.tree`` keeps all branches. Two buttons label the chosen tokens
-    in the file ``marks``, which ``dl.Spans.load`` reads. Without a kernel: ``trace.heatmap()``. Raises ``SettingError``
-    for a place that is not there.
+    With the ``lab`` that made the trace another token, query, set of passages or decision is a button (``Lab.branch``);
+    ``.tree`` keeps all branches. Without a kernel: ``trace.heatmap()``.
     """
     tree = trace if isinstance(trace, Branches) else Branches.of(open_trace(trace))
     instance("lab", lab, MakesSetups | None, "give the dl.Lab that made the trace")
-    explorer = Explorer(tree, lab, as_path(marks))
-    if step is not None or source is not None or token is not None:
-        own, name, text = find_text(explorer.trace, step, source)
-        explorer.texts.value = (own and own.index + 1, name)
-        if token is not None:
-            explorer.token.value = position("token", token, len(text), "the text") + 1
-    return explorer
-
-
-# -- ask and watch -----------------------------------------------------------------------------------------------------
+    return Explorer(tree, lab)
 
 
 class AskLive(Control):
@@ -297,7 +253,6 @@ class AskLive(Control):
         self.shown_at = time.monotonic()
 
     def end(self, trace: Trace) -> None:
-        """Show the page of what was done."""
         self.page.value = trace._repr_html_()
         self.say(f"{ended_line(trace).capitalize()}.")
 

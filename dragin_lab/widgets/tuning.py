@@ -1,4 +1,4 @@
-"""``tune``: what θ does to quality, cost and words over stored traces, and the other settings, without the model."""
+"""``tune``: what θ does to quality, cost and words over stored traces, without the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.checks import instance, several
 from dragin_lab.core.method import VARIANTS, Method
-from dragin_lab.core.settings import title_setting
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
 from dragin_lab.run.episodes import stream
@@ -37,20 +36,19 @@ BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}  # two pages, 
 
 
 class Board(Control):
-    """The box. ``theta`` is the slider, ``controls`` the other settings by name, ``outcomes`` what they lead to.
+    """The box. ``theta`` is the slider, ``outcomes`` what its value leads to.
 
     Of one trace, the chosen one, ``outcome`` is drawn token by token; ``ran`` are the model's own answers.
     """
 
     def __init__(self, replays: list[Replay], lab: MakesSetups | None, measured: Any) -> None:
-        self.replays, self.lab, self.measured, self.ran = replays, lab, measured, list[Trace]()
+        self.replays, self.lab, self.ran = replays, lab, list[Trace]()
         first = replays[0].method
         self.thetas = choose_thetas(replays)
         self.theta = ipw.SelectionSlider(
             options=[(f"{theta:g}", theta) for theta in self.thetas],
             value=first.threshold, description="θ", layout={"width": "560px"},
         )  # fmt: skip
-        self.controls = {name: make_control(name, replays) for name in replays[0].tunable if name != "threshold"}
         self.target = ipw.FloatText(description="aim at", layout={"width": "160px"}, step=0.1)
         self.code = ipw.Text(description="copy", layout={"width": "560px"})
         self.drawing, self.words = Drawing(), ipw.HTML()
@@ -64,51 +62,31 @@ class Board(Control):
         self.tokens, self.page, self.beside = Drawing(), ipw.HTML(layout=BESIDE), ipw.HTML(layout=BESIDE)
         ask = button("ask the model", lambda: self.guard(self.run_model), disabled=lab is None)
         aim = row(self.target, ipw.Label("retrievals a question"))
-        controls = [self.theta, aim, *self.controls.values(), self.code, self.drawing, self.words]
+        controls = [self.theta, aim, self.code, self.drawing, self.words]
         controls += [row(self.which, self.texts), self.tokens, row(ask)]
-        super().__init__(controls, [row(self.page, self.beside)], self.draw_still)
-        self.judge_all()
+        super().__init__(controls, [row(self.page, self.beside)], lambda: self.drawing.figure)
+        each = [judge_thetas(replay, self.thetas) for replay in replays]  # which a step of the slider then only shows
+        self.known = {theta: [own[theta] for own in each] for theta in self.thetas}
+        rows = dict[int, str]()  # outcomes that decide alike are written once
+        self.sums = {theta: list_changes(own, theta, rows) for theta, own in self.known.items()}
+        self.base = figure_json(draw_board(self.known, measured))
+        self.show_theta()
         self.open_trace()
         self.target.value = round(sum(one.retrievals for one in self.outcomes) / len(replays), 2)
         self.theta.observe(lambda _: self.guard(self.show_theta), "value")
         self.target.observe(lambda _: self.guard(lambda: self.aim_at(self.target.value)), "value")
         self.which.observe(lambda _: self.guard(self.open_trace), "value")
         self.texts.observe(lambda _: self.guard(self.show_trace), "value")
-        for control in self.controls.values():
-            control.observe(lambda _: self.guard(self.judge_all), "value")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The controls' values that are not as the traces were run."""
-        old = self.replays[0].method.settings
-        values = {name: None if one.value == "" else one.value for name, one in self.controls.items()}
-        values["threshold"] = self.theta.value
-        return {name: value for name, value in values.items() if value != old[name]}
-
-    @property
-    def figure(self) -> Any:
-        """The board that is shown."""
-        return self.drawing.figure
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """What all traces come to at the chosen values, in their order."""
+        """What all traces come to at the chosen θ, in their order."""
         return self.known[self.theta.value]
 
     @property
     def outcome(self) -> Outcome:
         """What the chosen trace comes to, or the first where none is chosen."""
-        return self.replays[self.which.value or 0].at(**self.settings)
-
-    def judge_all(self) -> None:
-        """Judge every trace at every θ, which a step of the slider then only shows."""
-        others = {name: value for name, value in self.settings.items() if name != "threshold"}
-        each = [judge_thetas(replay, self.thetas, others) for replay in self.replays]
-        self.known = {theta: [own[theta] for own in each] for theta in self.thetas}
-        rows = dict[int, str]()  # outcomes that decide alike are written once
-        self.sums = {theta: list_changes(own, theta, rows) for theta, own in self.known.items()}
-        self.base = figure_json(draw_board(self.known, self.measured))
-        self.show_theta()
+        return self.replays[self.which.value or 0].at(threshold=self.theta.value)
 
     def show_theta(self) -> None:
         """The line of θ, what it comes to, and the words that part from what was run."""
@@ -135,8 +113,6 @@ class Board(Control):
         theta, least = self.theta.value, "at least " * bool(lacking[self.theta.value])
         self.say(f"At θ {theta:g} the stored texts tell of {least}{costs[theta]:.2f} retrievals a question.")
 
-    # -- one trace -----------------------------------------------------------------------------------------------------
-
     def open_trace(self) -> None:
         """Look into the chosen trace, from the step that retrieved first."""
         self.tokens.show(None)
@@ -149,7 +125,7 @@ class Board(Control):
             self.show_trace()
 
     def show_trace(self) -> None:
-        """The chosen step's tokens and the trace's page, at the chosen values."""
+        """The chosen step's tokens and the trace's page, at the chosen θ."""
         outcome = self.outcome
         self.page.value = replayed(outcome).html
         if self.texts.value is not None:
@@ -157,18 +133,14 @@ class Board(Control):
             rows = token_rows(trace, step, *find_text(outcome.trace, self.texts.value, "draft")[1:])
             self.tokens.show(draw_tokens(trace, rows, f"step {self.texts.value}, draft"))
 
-    def draw_still(self) -> Any:
-        """The board as it stands."""
-        return self.figure
-
     def run_model(self) -> None:
-        """Have the model answer the chosen trace's question with these settings; its answer stands beside."""
+        """Have the model answer the chosen trace's question at this θ; its answer stands beside."""
         if self.lab is None:
             raise SettingError("without a lab no model can answer; give one: dl.tune(traces, lab=lab)")
         if self.which.value is None:
             raise SettingError("choose a trace under 'look into', whose question is to be asked")
         replay, lab = self.replays[self.which.value], self.lab
-        method = exchange_settings(replay.method, **self.settings)
+        method = exchange_settings(replay.method, threshold=self.theta.value)
 
         def show(trace: Trace) -> None:
             if trace.ended != "error":  # or an earlier answer would go
@@ -215,9 +187,6 @@ def tune(
     return Board(replays, lab, sweep)
 
 
-# -- judging ---------------------------------------------------------------------------------------------------------
-
-
 def choose_thetas(replays: list[Replay]) -> list[float]:
     """About ``STEPS`` values of θ from its least to above the highest score that fired, and the one that was run."""
     method = replays[0].method
@@ -232,8 +201,8 @@ def choose_thetas(replays: list[Replay]) -> list[float]:
     return sorted({min(theta, top) for theta in spread} | {own})
 
 
-def judge_thetas(replay: Replay, thetas: Sequence[float], others: dict[str, Any]) -> dict[float, Outcome]:
-    """What a trace comes to at each θ, ``others`` the other settings.
+def judge_thetas(replay: Replay, thetas: Sequence[float]) -> dict[float, Outcome]:
+    """What a trace comes to at each θ.
 
     A word fires where its score is above θ, so what is decided alike at two values is decided alike between them, and
     only one side of a change has to be judged again. A trigger that judges by code of its own is judged at each.
@@ -243,7 +212,7 @@ def judge_thetas(replay: Replay, thetas: Sequence[float], others: dict[str, Any]
 
     def at(place: int) -> Outcome:
         if (theta := thetas[place]) not in known:
-            known[theta] = replay.at(**others, threshold=theta)
+            known[theta] = replay.at(threshold=theta)
         return known[theta]
 
     def between(low: int, high: int) -> None:
@@ -280,7 +249,7 @@ def list_changes(outcomes: Sequence[Outcome], theta: float, rows: dict[int, str]
     head = "<thead><tr><th>question</th><th>the draft where it parts</th><th>asks now</th><th>answer</th></tr></thead>"
     table = f"<table>{head}<tbody>{''.join(rows[id(one.turns)] for one in parted[:SHOWN])}</tbody></table>{left}"
     marks = "<mark>◆ fires now</mark> <del>◆ fired before</del>"
-    body = f"<p><b>θ {short(theta)}: {same}.</b> {marks}</p>" + sum_up(outcomes, table=False)
+    body = f"<p><b>θ {short(theta)}: {same}.</b> {marks}</p>" + sum_up(outcomes)
     drawn = f'<div class="wide" tabindex="0">{table}</div>' if parted else ""
     return styled(f'<div class="dl"><div class="head board">{body}{drawn}</div></div>')
 
@@ -290,30 +259,6 @@ def write_method(method: Method) -> str:
     values = {"variant": method.variant} if method.variant != VARIANTS[0] else {}
     values |= {"threshold": method.threshold} | method.changed
     return f"dl.method({', '.join([repr(method.name), *(f'{name}={value!r}' for name, value in values.items())])})"
-
-
-# -- controls --------------------------------------------------------------------------------------------------------
-
-
-def make_control(name: str, replays: list[Replay]) -> Any:
-    """A control for a setting beside θ: a choice or a slider."""
-    method = replays[0].method
-    known = (method.trigger.declared() | method.formulator.declared())[name]
-    value, title = method.settings[name], title_setting(name)
-    shared = {"value": value, "description": title, "tooltip": known.label, "layout": {"width": "480px"}}
-    if known.choices:
-        none = [("none", "")] if known.optional else []
-        choices = [*none, *((one, one) for one in known.choices)]
-        return ipw.Dropdown(options=choices, **shared | {"value": value or ""})
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return ipw.Text(**shared | {"value": str(value)}, disabled=True)
-    if isinstance(value, int):
-        return ipw.IntSlider(min=int(max(known.ge, 0)), max=max(50, 2 * value), continuous_update=False, **shared)
-    top = known.top or round_up(max(2 * value, 1.0))
-    low = known.ge if math.isfinite(known.ge) else -top
-    return ipw.FloatSlider(
-        min=low, max=top, step=(top - low) / 200, readout_format=".3f", continuous_update=False, **shared
-    )
 
 
 def round_up(value: float) -> float:

@@ -17,7 +17,7 @@ from mounts import mounted
 import dragin_lab as dl
 from dragin_lab.almanac import embedded_model_path, passages
 from dragin_lab.cli import app as cli
-from dragin_lab.cli.options import load_model
+from dragin_lab.cli.options import read_loading
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Trace
 
@@ -129,10 +129,8 @@ def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path
     assert "Is ice cold?" in said.steps[0].prompt.text
 
 
-def test_a_model_is_spread_and_quantized_as_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr("dragin_lab.engines.load.open_model", lambda source, **options: given.update(options))
-    load_model({"model": None, "given": {"device_map": ("auto",), "quantization": ("4bit",)}})
+def test_a_model_is_spread_and_quantized_as_the_options_say() -> None:
+    given = read_loading({"given": {"device_map": ("auto",), "quantization": ("4bit",)}})
     assert (given["device_map"], given["quantization_config"].load_in_4bit) == ("auto", True)
 
 

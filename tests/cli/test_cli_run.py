@@ -15,7 +15,6 @@ from command import Command, interrupt_on_terminal
 import dragin_lab as dl
 from dragin_lab import lab as lab_module
 from dragin_lab.cli import app as cli
-from dragin_lab.cli import options
 from dragin_lab.cli import run as cli_run
 from dragin_lab.errors import ModelError
 from dragin_lab.run.benchmark import Benchmark
@@ -35,7 +34,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> AnsweringModel:
     def opened(source: str, *, limit: int | None = None, **_: Any) -> Benchmark:
         return Benchmark(source, tuple(questions(3)[:limit]), limit=limit)
 
-    monkeypatch.setattr(options, "load_model", lambda options: lm)
+    monkeypatch.setattr("dragin_lab.engines.load.open_model", lambda *given, **loading: lm)
     monkeypatch.setattr(lab_module, "open_retriever", lambda *given: retriever)
     monkeypatch.setattr(dl, "benchmark", opened)
     return lm
@@ -51,8 +50,6 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
-    ran = command(*RUN, "--dataset", "one,two", "--dataset", "three", "--output", tmp_path, "--corpus", __file__[:-3])
-    assert ran.code == cli.USAGE  # no such corpus
     ran = command(*RUN, "--dataset", "one,two", "--dataset", "three", "--output", tmp_path)
     assert ran.code == cli.DONE, ran.err
     assert ran.out.count("three: means per question") == 1
@@ -185,18 +182,6 @@ def test_a_disk_that_is_full(
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.FAILED
     assert "No space left on device\nThe same command continues from there" in ran.err
-
-
-@pytest.mark.usefixtures("scripted")
-def test_show_lists_the_traces_of_a_run(command: Command, tmp_path: Path) -> None:
-    command.refused("show", tmp_path, says=("no run",))
-    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "n", "--no-traces").code == cli.DONE
-    command.refused("show", tmp_path, says=("holds no traces; 'dragin-lab run --traces' saves them",))
-    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "t").code == cli.DONE
-    listed = [line for line in command("show", tmp_path / "t").out.splitlines() if line.startswith("dragin-lab show")]
-    assert len(listed) == 6
-    assert questions(1)[0].text in listed[0]
-    assert questions(1)[0].text in command(*shlex.split(listed[0].partition("  #")[0])[1:]).out
 
 
 OWN = """

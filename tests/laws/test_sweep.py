@@ -24,8 +24,8 @@ def test_a_sweep_is_its_single_runs(case: Case, draw: st.DataObject) -> None:
     lab = case.lab.replace(cache=draw.draw(st.booleans()) or None)
     swept = lab.sweep(case.questions, case.method, progress=False, **{setting: known[setting]})
     assert list(swept.values) == known[setting]
-    for value, lines, row in zip(swept.values, swept.predictions, swept.table.itertuples(), strict=True):
-        alone = exchange_settings(case.method, **{setting: value})
+    for value, record, row in zip(swept.values, swept.records, swept.table.itertuples(), strict=True):
+        lines, alone = record.predictions, exchange_settings(case.method, **{setting: value})
         assert [line["id"] for line in lines] == [question.id for question in case.questions]
         assert row.n + row.failed == len(lines)
         for question, line in zip(case.questions, lines, strict=True):

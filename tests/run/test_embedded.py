@@ -104,7 +104,7 @@ def test_five_thresholds_make_less_than_five_runs(tmp_path: Path) -> None:
     for one in shared.methods:
         with open_run(lab.setup(one), one, asked, None) as go_on:
             alone.append(go_on(None))
-    assert list(shared.predictions) == alone
+    assert [record.predictions for record in shared.records] == alone
     assert shared.values == tuple(thetas)
     all_tokens = sum(line["tokens"] for lines in alone for line in lines)
     assert shared.counts.tokens_made + shared.counts.tokens_served == all_tokens

@@ -13,16 +13,16 @@ from dragin_lab.run.intervals import bootstrap, bracket, proportion
 
 def test_an_interval_of_a_mean_is_the_normal_one() -> None:
     values = np.random.default_rng(1).normal(3, 2, 400)
-    found = bootstrap(values)
+    (found,) = bootstrap([values], [None])
     half = 1.96 * values.std() / math.sqrt(400)
     assert (found.mean, found.n) == (pytest.approx(values.mean()), 400)
     assert [found.low, found.high] == pytest.approx([found.mean - half, found.mean + half], abs=0.02)
-    assert found == bootstrap(values)  # drawn from a fixed seed
+    assert [found] == bootstrap([values], [None])  # drawn from a fixed seed
 
 
 @pytest.mark.parametrize(("values", "value"), [([0.25], 0.25), ([0.1] * 7, 0.1), ([0, 0], 0.0), ([1] * 5, 1.0)])
 def test_values_without_spread_have_no_interval_without_width(values: list[float], value: float) -> None:
-    unbounded, within = bootstrap(values), bootstrap(values, within=(0.0, 1.0))
+    unbounded, within = bootstrap([values, values], [None, (0.0, 1.0)])
     assert unbounded.mean == within.mean == value
     assert bracket(unbounded.low, unbounded.high) == "–"
     assert math.isnan(unbounded.low)
@@ -41,4 +41,4 @@ def test_values_without_spread_have_no_interval_without_width(values: list[float
 )
 def test_what_has_no_mean_is_refused(values: list[float], says: str) -> None:
     with pytest.raises(SettingError, match=says):
-        bootstrap(values)
+        bootstrap([values], [None])

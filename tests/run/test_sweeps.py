@@ -39,7 +39,7 @@ def test_a_table_with_a_row_a_value() -> None:
     ]
     assert table["em_low"].tolist() == pytest.approx([0.4385, 0.0], abs=1e-4)  # Wilson's interval of 3 of 3
     assert (table["tokens"] > 5).all()
-    assert [line["answer"] for line in found.predictions[1]] == ["Bo 1", "Bo 2", "Bo 3"]
+    assert [line["answer"] for line in found.records[1].predictions] == ["Bo 1", "Bo 2", "Bo 3"]
     assert repr(found) == "Sweep(dragin, threshold in [1.0, 9.0], questions)"
     assert "<table" in found._repr_html_()
 

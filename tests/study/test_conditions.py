@@ -73,7 +73,7 @@ def test_what_is_not_the_same_in_all_rows_is_announced_under_the_table(tmp_path:
 
 def test_a_trigger_that_never_fired_is_warned_of_with_its_highest_score(tmp_path: Path) -> None:
     answer(tmp_path / "dragin", 21, how=replace(DRAGIN, trigger=replace(DRAGIN.trigger, threshold=5.0)))
-    for shown in (dl.Runs.load(tmp_path).table().show(form) for form in ("text", "markdown")):
+    for shown in (dl.Runs.load(tmp_path).table().show(form) for form in ("text", "html")):
         assert "warning: dragin never retrieved: no score in 21 questions (questions) was above the" in shown
         assert "threshold of 5; the highest was 4.5." in shown
         assert "threshold=lab.budget(questions, 1.5)" in shown

@@ -340,15 +340,11 @@ def test_what_a_draft_states() -> None:
 
 
 def test_the_view_says_what_changes_and_how_far_it_tells(world: World) -> None:
-    traces = [world.run(reference(), q) for q in QUESTIONS]
-    view = replayed([Replay(trace).at(threshold=50) for trace in traces])
+    trace = world.run(reference(), QUESTIONS[0])
+    view = replayed(Replay(trace).at(threshold=50))
     assert "From here the stored text cannot say what would happen" in view.html
     assert "no longer retrieves" in view.text
-    assert view.html.count("<th>known</th>") == 1
-    same = replayed(Replay(traces[0]).at())
-    assert "cannot say what would happen" not in same.html
-    with pytest.raises(SettingError, match="no outcome"):
-        replayed([])
+    assert "cannot say what would happen" not in replayed(Replay(trace).at()).html
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
 
 
 def test_runs_are_saved_as_one_file_and_tables_as_what_they_are(runs: dl.Runs, tmp_path: Path) -> None:
-    assert r"\begin{tabular}" in runs.table(compare="flare", latex=True)
+    assert r"\begin{tabular}" in runs.table(compare="flare").show("latex")
     assert runs.table().frame.attrs["notes"] == runs.table().about
     with pytest.raises(SettingError, match=r"runs are saved as \.zip"):
         runs.save(tmp_path / "t.doc")

@@ -67,13 +67,13 @@ def test_the_forms_that_are_published_are_read(tmp_path: Path, row: Any, spans: 
     assert [(one.prompt, one.chat) for one in read.texts] == [("Who?", chat)]
 
 
-def test_spans_of_one_text_come_together_and_a_file_gives_them_back(tmp_path: Path) -> None:
+def test_spans_of_one_text_come_together_and_their_frame_gives_them_back(tmp_path: Path) -> None:
     spans = dl.Spans.load([OWN, OWN | {"start": 0, "end": 2, "label": "S"}, OWN | {"prompt": "What?"}])
     assert [len(own) for own in spans.texts.values()] == [2, 1]
     spans.add("Who?", "It is Bo Ek.", 3, 5, "supported")
     assert repr(spans) == "Spans(4 in 2 texts, 2 not supported)"
-    assert dl.Spans.load(spans.save(tmp_path / "mine.jsonl")) == spans
-    assert dl.Spans.load(spans.frame) == spans
+    spans.frame.to_json(tmp_path / "mine.jsonl", orient="records", lines=True)
+    assert dl.Spans.load(tmp_path / "mine.jsonl") == dl.Spans.load(spans.frame) == spans
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_many_differences_are_tested_by_drawn_signs() -> None:
     assert least.p_value == 1 / 1_000  # the observed signs count
     assert least.p == "< 0.001"
     assert paired([1.0, 2.0, 3.0], [0, 0, 0]).p == "= 0.25"  # all signs were tried: the smallest there is, and exact
-    assert PairedTest(1, 1, 1, 0.0, 5_000).p.startswith("< ")
+    assert PairedTest(1, 1, 1, 0.0, 5_000, 0, 0).p.startswith("< ")
     assert paired(noise, np.zeros(200)) == paired(noise, np.zeros(200))
 
 

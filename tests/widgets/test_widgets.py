@@ -128,15 +128,6 @@ def test_explore_says_all_that_is_known_of_the_chosen_token() -> None:
     assert [shape["x0"] for shape in drawn(control.drawing)["layout"]["shapes"] if "name" in shape] == [0.5]
 
 
-def test_explore_begins_where_it_is_told_and_refuses_other_places() -> None:
-    trace = explore().tree[0]
-    control = dl.explore(trace, step=2, source="draft", token=2)
-    assert (control.texts.value, control.token.value) == ((2, "draft"), 2)
-    for place, says in (({"step": 9}, "step"), ({"source": "x"}, "source"), ({"token": 99}, "token")):
-        with pytest.raises(SettingError, match=says):
-            dl.explore(trace, **place)
-
-
 def test_an_alternative_a_query_passages_and_a_decision_make_branches() -> None:
     other = Say(" Ek. So the answer is Al Ek.")
     control = explore(other, other, other, other)
@@ -178,25 +169,7 @@ def assert_shown(control: Any) -> None:
     assert own.decision is None or own.decision.reason.split("'")[0] in control.step_page.value
     assert control.query.value == ("" if own.query is None else own.query.text)
     assert control.keep.value == own.passages
-    assert control.figure.layout.title.text.startswith(theme.label(control.which.label)[:20])
-
-
-def test_a_mark_of_the_explorer_is_a_span_of_a_file(tmp_path: Path) -> None:
-    trace = dl.Lab(cache=True).ask("Who directed The Silent Fukain?")
-    control = dl.explore(trace, step=1, source="draft", token=2, marks=tmp_path / "mine.jsonl")
-    control.last.value = 3
-    control.mark("not supported")
-    control.token.value = control.last.value = 1
-    control.mark("supported")
-    spans = dl.Spans.load(tmp_path / "mine.jsonl")
-    ((one, marked),) = spans.texts.items()
-    draft = trace.steps[0].draft
-    (a, b), (c, d) = ((int(draft.offsets[i, 0]), int(draft.offsets[j, 1])) for i, j in ((1, 2), (0, 0)))
-    lead = len(one.text) - len(draft.text)
-    assert [(span.start - lead, span.end - lead, span.missing) for span in marked] == [(a, b, True), (c, d, False)]
-    assert one.prompt == trace.steps[0].prompt.text
-    assert "mine.jsonl has 2 spans" in control.status.value
-    assert len(dl.Lab().judge(spans).frame) == 2
+    assert control.drawing.figure.layout.title.text.startswith(theme.label(control.which.label)[:20])
 
 
 def test_a_busy_explorer_says_so_and_loses_nothing() -> None:
