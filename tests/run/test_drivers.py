@@ -18,7 +18,7 @@ from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.retrieval.doors import RetrieverError
 from dragin_lab.run.episodes import Decided, Ended, Retrieved, StepDone, Stream, TokenWritten, search_all
-from dragin_lab.trace.trace import Draft, Passage, Question, Trace
+from dragin_lab.trace.trace import Draft, Passage, Question
 
 QUESTION = "Who made it?"
 SR, NEVER = method("sr-rag"), method("wo-rag")
@@ -171,39 +171,6 @@ def test_a_failed_search_is_thrown_into_the_episode() -> None:
 
 
 # -- many -------------------------------------------------------------------------------------------------------------
-
-
-def without_time(trace: Trace) -> Trace:
-    trace.provenance.pop("batch", None)
-    trace.seconds = 0.0
-    for step in trace.steps:
-        step.seconds = dict.fromkeys(step.seconds, 0.0)
-    return trace
-
-
-def test_traces_are_those_of_single_runs() -> None:
-    says: Script = {
-        "Who made it?": [LOUD, LAST],
-        "Who was it?": [LAST],
-        "Who else?": [LOUD, LOUD, LAST],
-        "Who now?": [Say(" Nobody knows"), Say(" Li")],
-    }
-    questions = [Question(f"q{i}", text, ("Li",)) for i, text in enumerate(says)]
-    lm = Model(says)
-    many = Lab(lm, retriever=ScriptedRetriever(), seed=4).ask_many(questions, DRAGIN, batch_size=3)
-    traces = {trace.question.id: trace for trace in many}
-    assert {t.provenance["batch"]["size"] for t in traces.values()} == {3}
-    for question in questions:
-        single = Model(says)
-        single.tokenizer = lm.tokenizer  # it numbers words as they come
-        alone = Lab(single, retriever=ScriptedRetriever(), seed=4).ask(question, DRAGIN)
-        side = traces[question.id]
-        assert set(side.steps[0].seconds) == set(alone.steps[0].seconds)
-        assert without_time(side).diff(without_time(alone)) == ""
-        assert (side.ended, side.answer, side.scores) == (alone.ended, alone.answer, alone.scores)
-    assert lm.batches[0].closed
-    seeds = lm.batches[0].seeds
-    assert len(set(seeds)) == len(seeds)  # no two drafts draw the same numbers
 
 
 def test_they_come_as_they_end_and_places_are_filled_at_once() -> None:

@@ -104,19 +104,6 @@ def test_passages_are_found_in_every_layout(layout: Any) -> None:
     assert text.nats.shape[1] == 2
 
 
-@pytest.mark.parametrize("variant", ["paper", "reference"])
-@pytest.mark.parametrize("name", ["sr-rag", "fs-rag", "flare", "dragin"])
-def test_both_variants_are_attributed(name: str, variant: str) -> None:
-    lab, trace = ask(WRONG, RIGHT, OTHER, method=name, variant=variant)
-    attribution = lab.attribute(trace)
-    used = attribution.tokens[attribution.tokens["mark"] == "passage"]
-    assert set(used["passage"]) <= {2}
-    assert attribution.retrievals["used"].any() == (len(used) > 0)
-    gain = np.log((attribution.tokens["p_with"] / attribution.tokens["p_without"]).astype(float))
-    sums = attribution.tokens.filter(regex="^passage ").sum(axis=1)
-    np.testing.assert_allclose(sums, gain, atol=1e-5)
-
-
 def test_passages_in_the_text_are_left_out_there() -> None:
     """Search-R1: what was searched for stands in the answer, and stays there for the next search."""
     says = " <search> the thing </search> It is by Bo Ek. So the answer is Bo Ek."
