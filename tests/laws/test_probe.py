@@ -19,8 +19,9 @@ from dragin_lab.almanac import embedded_model_path
 from dragin_lab.run.cache import Cache
 from dragin_lab.trace.frames import probe_distance, probe_tolerance
 
+EXEMPLARS = dl.almanac.exemplars("2wikimultihopqa")[:1]
 QUESTION = "In which town was the director of The Ashen Rooftop born?"
-SHORT = {"max_new_tokens": 12}
+SHORT = {"max_new_tokens": 5}
 
 
 def hook(factor: float) -> Callable[..., Any]:
@@ -82,11 +83,11 @@ def ask(lab: dl.Lab) -> Any:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_seen_by_prefixes_cache_and_record(change: str) -> None:
-    fresh = dl.Lab(str(embedded_model_path()), "almanac", dl.almanac.exemplars("2wikimultihopqa")[:4])
+    fresh = dl.Lab(str(embedded_model_path()), retriever=lambda query, k: [], exemplars=EXEMPLARS)
     CHANGES[change](fresh.model.model)
     right = ask(fresh)
     for cache in (None, Cache()):
-        lab = dl.Lab(str(embedded_model_path()), "almanac", dl.almanac.exemplars("2wikimultihopqa")[:4], cache=cache)
+        lab = dl.Lab(str(embedded_model_path()), retriever=lambda query, k: [], exemplars=EXEMPLARS, cache=cache)
         before = lab.ask(QUESTION, "wo-rag", **SHORT)
         assert ask(lab).reused or ask(lab).stored
         CHANGES[change](lab.model.model)
@@ -126,9 +127,10 @@ import json, sys, torch
 torch.set_num_threads(int(sys.argv[2]))
 import dragin_lab as dl
 lab = dl.Lab(cache=sys.argv[1] + "/cache")
-trace = lab.ask("Who directed The Silent Fukain?", "sr-rag", max_new_tokens=12)
+trace = lab.ask("Who directed The Silent Fukain?", "sr-rag", max_new_tokens=6)
 folder, limit = sys.argv[1] + "/run", int(sys.argv[2])
-lab.replace(cache=False).run(["Who?", "Where?"], "wo-rag", output=folder, limit=limit, progress=False)
+short = dl.method("wo-rag", max_new_tokens=4)
+lab.replace(cache=False).run(["Who?", "Where?"], short, output=folder, limit=limit, progress=False)
 if limit == 2:
     old = dl.Trace.load(sys.argv[1] + "/a.trace")
     assert lab.branch(old, step=1, query=old.steps[0].query.text).text == old.text
@@ -154,5 +156,5 @@ def test_an_unchanged_model_is_the_same_in_another_process_on_other_threads_and_
     assert probe_distance(first[0], second[0]) <= probe_tolerance("float32") / 10
     assert first[2] == 0 < second[2]
     assert second[1] == first[1]
-    lines = (tmp_path / "run" / "questions" / "wo-rag" / "predictions.jsonl").read_text().splitlines()
+    lines = (tmp_path / "run" / "questions" / "wo-rag-max_new_tokens=4" / "predictions.jsonl").read_text().splitlines()
     assert len(lines) == 2
