@@ -16,12 +16,10 @@ import torch
 
 import dragin_lab as dl
 from dragin_lab.almanac import embedded_model_path
-from dragin_lab.run.cache import Cache
 from dragin_lab.trace.frames import probe_distance, probe_tolerance
 
-EXEMPLARS = dl.almanac.exemplars("2wikimultihopqa")[:1]
+EXEMPLARS = dl.almanac.exemplars("2wikimultihopqa")[:2]
 QUESTION = "In which town was the director of The Ashen Rooftop born?"
-SHORT = {"max_new_tokens": 5}
 
 
 def hook(factor: float) -> Callable[..., Any]:
@@ -78,26 +76,28 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 
 def ask(lab: dl.Lab) -> Any:
-    return lab.ask(QUESTION, "wo-rag", **SHORT).steps[0].draft
+    return lab.ask(QUESTION, "wo-rag", max_new_tokens=5).steps[0].draft
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_seen_by_prefixes_cache_and_record(change: str) -> None:
-    fresh = dl.Lab(str(embedded_model_path()), retriever=lambda query, k: [], exemplars=EXEMPLARS)
-    CHANGES[change](fresh.model.model)
-    right = ask(fresh)
-    for cache in (None, Cache()):
-        lab = dl.Lab(str(embedded_model_path()), retriever=lambda query, k: [], exemplars=EXEMPLARS, cache=cache)
-        before = lab.ask(QUESTION, "wo-rag", **SHORT)
-        assert ask(lab).reused or ask(lab).stored
-        CHANGES[change](lab.model.model)
-        trace = lab.ask(QUESTION, "wo-rag", **SHORT)
-        seen = trace.steps[0].draft
-        assert not seen.stored
-        assert seen.ids.tolist() == right.ids.tolist()
-        np.testing.assert_allclose(seen.entropy, right.entropy, atol=1e-4)
-        assert trace.provenance["probe"] != before.provenance["probe"] or change == "one embedding"
-        assert ask(lab).stored == (cache is not None)
+    lab = dl.Lab(str(embedded_model_path()), retriever=lambda query, k: [], exemplars=EXEMPLARS)
+    caching, how = lab.replace(cache=True), dl.method("wo-rag", max_new_tokens=5)
+    before = lab.ask(QUESTION, how).provenance["probe"]
+    assert ask(lab).reused
+    ask(caching)
+    assert ask(caching).stored
+    CHANGES[change](lab.model.model)
+    trace = lab.ask(QUESTION, how)
+    seen = [trace.steps[0].draft, ask(caching)]
+    assert trace.provenance["probe"] != before or change == "one embedding"
+    assert not seen[1].stored
+    assert ask(caching).stored
+    lab.model.prefixes.clear()
+    right = ask(lab)
+    for draft in seen:
+        assert draft.ids.tolist() == right.ids.tolist()
+        np.testing.assert_allclose(draft.entropy, right.entropy, atol=1e-4)
 
 
 def test_a_change_that_is_taken_back_is_the_model_before() -> None:
