@@ -82,8 +82,9 @@ def ask(lab: dl.Lab) -> Any:
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_seen_by_prefixes_cache_and_record(change: str) -> None:
     lab = dl.Lab(str(embedded_model_path()), retriever=lambda query, k: [], exemplars=EXEMPLARS)
-    caching, how = lab.replace(cache=True), dl.method("wo-rag", max_new_tokens=5)
+    how = dl.method("wo-rag", max_new_tokens=5)
     before = lab.ask(QUESTION, how).provenance["probe"]
+    caching = lab.replace(cache=True)  # of the same model
     assert ask(lab).reused
     ask(caching)
     assert ask(caching).stored
