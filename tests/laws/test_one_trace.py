@@ -19,7 +19,7 @@ import dragin_lab as dl
 from dragin_lab.trace.file import save_trace
 
 #: Examples a method, of some seconds each.
-FEW = some(3)
+FEW = some(2)
 each = pytest.mark.parametrize(("name", "variant"), METHODS)
 
 

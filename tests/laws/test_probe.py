@@ -79,7 +79,11 @@ def ask(lab: dl.Lab) -> Any:
     return lab.ask(QUESTION, "wo-rag", max_new_tokens=5).steps[0].draft
 
 
-@pytest.mark.parametrize("change", CHANGES)
+#: One of each way to change a model; the others are in the slow tier.
+QUICK = ("forward hook", "data", "module", "forward", "class")
+
+
+@pytest.mark.parametrize("change", [pytest.param(c, marks=() if c in QUICK else pytest.mark.slow) for c in CHANGES])
 def test_a_change_is_seen_by_prefixes_cache_and_record(change: str) -> None:
     lab = dl.Lab(str(embedded_model_path()), retriever=lambda query, k: [], exemplars=EXEMPLARS)
     how = dl.method("wo-rag", max_new_tokens=5)
@@ -142,6 +146,7 @@ print(json.dumps([trace.provenance["probe"], trace.text, trace.stored["drafts"]]
 """
 
 
+@pytest.mark.slow
 def test_an_unchanged_model_is_the_same_in_another_process_on_other_threads_and_other_kernels(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,13 +28,14 @@ def lab() -> dl.Lab:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({row["method"] for row in ROWS}))
 def test_answers_are_those_that_were_recorded(lab: dl.Lab, name: str, request: pytest.FixtureRequest) -> None:
-    few = None if request.config.getoption("--tier") == "slow" else 5  # of each benchmark, where all tiers run
+    whole = request.config.getoption("--tier") == "slow"  # else half of two benchmarks, by the method
     rows = {(row["benchmark"], row["id"]): row for row in ROWS if row["method"] == name}
     changed: list[tuple[str, str, str]] = []
-    for benchmark in map(open_development, sorted({benchmark for benchmark, _ in rows})):
+    known = sorted({benchmark for benchmark, _ in rows})
+    for benchmark in map(open_development, known if whole else known[len(name) % 2 :: 2]):
         asking = lab.replace(exemplars=benchmark.template)
         chosen = method(name, variant="paper", threshold=next(iter(rows.values()))["threshold"])
-        for trace in asking.ask_many(benchmark.questions[:few], chosen, batch_size=10):
+        for trace in asking.ask_many(benchmark.questions[: None if whole else 5], chosen, batch_size=10):
             row = rows[benchmark.name, trace.question.id]
             written = {"text": trace.text, "queries": trace.queries, "answer": trace.answer, "ended": trace.ended}
             changed += [(benchmark.name, trace.question.id, key) for key in written if written[key] != row[key]]

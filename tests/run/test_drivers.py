@@ -16,7 +16,6 @@ from dragin_lab.core.episode import Search, Write
 from dragin_lab.engines.engine import OnToken
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.lab import Lab
-from dragin_lab.retrieval.doors import RetrieverError
 from dragin_lab.run.episodes import Decided, Ended, Retrieved, StepDone, Stream, TokenWritten, search_all
 from dragin_lab.trace.trace import Draft, Passage, Question
 
@@ -159,15 +158,6 @@ def test_a_draft_that_fails_keeps_what_was_done(error: BaseException, says: str)
     assert len(trace.retrievals) == 3
     if not says:
         assert caught.value.__notes__[0].startswith("Interrupted; retrievals so far: 1, tokens: ")
-
-
-def test_a_failed_search_is_thrown_into_the_episode() -> None:
-    with pytest.raises(RetrieverError) as caught:
-        lab(LOUD).replace(retriever=ScriptedRetriever(TimeoutError("no answer"))).ask(QUESTION, DRAGIN)
-    trace = caught.value.trace
-    assert trace.error == "retriever ScriptedRetriever failed for 'Who made it?': TimeoutError: no answer"
-    assert trace.steps[0].query is not None  # what was asked is known, what was found is not
-    assert trace.steps[0].passages == ()
 
 
 # -- many -------------------------------------------------------------------------------------------------------------

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,6 @@ from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
-from dragin_lab.run.rundir import RunError
 
 DEFINED = """import dragin_lab as dl
 
@@ -79,39 +76,3 @@ def test_views_widgets_and_replay_know_it(lab: dl.Lab, tmp_path: Path) -> None:
     assert "near-tie score" in loaded.heatmap().to_json()
     with pytest.raises(SettingError, match="the trace's trigger 'near-tie' is not defined here"):
         dl.Replay(loaded)
-
-
-def test_sweeps_batches_runs_and_tables_know_it(lab: dl.Lab, tmp_path: Path) -> None:
-    asked = demo_questions()[:2]
-    made = lab.sweep(asked, method(), threshold=[0.3, 1.0], progress=False)
-    assert made.table["retrievals"].tolist()[1] == 0.0 < made.table["retrievals"].tolist()[0]
-    others = lab.sweep(asked, method(), first=[0, 3], progress=False)
-    assert [one.settings["first"] for one in others.methods] == [0, 3]
-    one_by_one = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method())}
-    beside = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method(), batch_size=2)}
-    assert one_by_one == beside
-    (record,) = lab.run(asked, method(), output=tmp_path / "runs", progress=False).records
-    assert "-when=near-tie-what=last-ten" in record.folder.name
-    settings = json.loads((record.folder / "run.json").read_text())["method"]
-    assert (settings["when"], settings["first"], sorted(settings["defined"])) == (
-        "near-tie",
-        0,
-        ["last-ten", "near-tie"],
-    )
-
-    @dl.when("near-tie", threshold=0.6)
-    def near_tie(draft: dl.Draft, first: int = 0):  # type: ignore[no-untyped-def]
-        "Another function of the same name."
-        return 1 - draft.alternative_probs[:, 0]
-
-    with pytest.raises(RunError, match="defined"):
-        lab.run(asked, method(), output=tmp_path / "runs", progress=False)
-
-
-def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path, command: Any) -> None:
-    own = ("--with", str(mine), "--set", "when=near-tie@0.5", "--set", "what=last-ten", "--limit", "1")
-    output = ("--set", "max_new_tokens=16", "--set", "first=1,2", "--output", str(tmp_path / "runs"))
-    assert command("sweep", *own, *output).code == 0
-    settings = [json.loads(path.read_text())["method"] for path in (tmp_path / "runs").rglob("run.json")]
-    assert sorted(one["first"] for one in settings) == [1, 2]
-    assert {(one["when"], one["threshold"]) for one in settings} == {("near-tie", 0.5)}

@@ -84,14 +84,6 @@ def reload_slim(trace: Trace, folder: Path) -> Trace:
     return Trace.load(save_trace(trace, folder / "slim", slim=True))
 
 
-def test_what_a_notebook_prints_is_short() -> None:
-    trace = dl.Lab(cache=True).ask("Who directed The Silent Fukain?")
-    replay = dl.Replay(trace)
-    for thing in (trace, trace.steps[0], trace.steps[0].draft, replay, replay.at(threshold=0.5)):
-        assert len(repr(thing)) < 400, type(thing)
-        assert "\n" not in repr(thing)
-
-
 CASES = [
     (paper(threshold=0.5), {"threshold": 0.2}),
     (paper(threshold=0.5), {"top_n": 4}),
@@ -113,7 +105,7 @@ def test_changed_settings_give_what_a_run_does(world: World, found: Method, sett
 
 
 @pytest.mark.parametrize("when", ["rind@0.5", "rind(scale='sentence')@1.2"])
-@pytest.mark.parametrize("theta", [0.1, 0.3, 0.6, 1.0, 1.5])
+@pytest.mark.parametrize("theta", [0.1, 0.6, 1.5])
 def test_a_slim_trace_decides_as_a_run_does(world: World, when: str, theta: float, tmp_path: Path) -> None:
     found = paper(when=when, max_new_tokens=40)
     slim = reload_slim(world.run(found, QUESTIONS[0]), tmp_path)

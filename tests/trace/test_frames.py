@@ -196,11 +196,13 @@ def test_what_a_notebook_shows_for_a_bare_name_is_made_for_people():
     lab = dl.Lab(cache=True)
     trace = lab.ask("Who directed The Silent Fukain?", threshold=0.3)
     step = next((one for one in trace.steps if one.query is not None), trace.steps[0])
+    assert max(len(repr(one)) for one in (trace, step.draft, dl.Replay(trace).at(threshold=0.5))) < 400
     objects = [lab, dl.Corpus.load(), dl.method("flare"), dl.Replay(trace), dl.Branches.of(trace), step]
     for one in [*objects, *([step.query] if step.query else [])]:
         html = one._repr_html_()
         assert html.count("<") == html.count(">")
         assert "object at 0x" not in html
+        assert len(repr(one)) < 400
     assert "Almanac" in lab._repr_html_()
     assert repr(trace.diff(trace)) == "no difference"
     assert trace.diff(trace) == ""
