@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answering import embedded
 from command import PATIENCE, QUESTION, ROOT, Command, interrupt_on_terminal, start
 from mounts import mounted
 
-import dragin_lab as dl
 from dragin_lab.almanac import embedded_model_path, passages
 from dragin_lab.cli import app as cli
 from dragin_lab.cli.options import load_model
@@ -329,7 +329,7 @@ def test_on_a_terminal_each_text_has_its_own_line_and_what_is_kept_is_said(
     monkeypatch.setenv("NO_COLOR", "1")
     ran = command("ask", QUESTION, "--set", "variant=reference", "--set", "threshold=0.3", "--set", "max_new_tokens=24")
     assert ran.code == cli.DONE
-    trace = dl.Lab().ask(QUESTION, "dragin", variant="reference", threshold=0.3, max_new_tokens=24)
+    trace = embedded().ask(QUESTION, "dragin", variant="reference", threshold=0.3, max_new_tokens=24)
     written = [step.draft.text for step in trace.steps]
     written += [step.continuation.text for step in trace.steps if step.continuation is not None]
     assert len(written) > len(trace.steps)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answering import embedded
 
 import dragin_lab as dl
 from dragin_lab.core.method import METHODS
@@ -29,7 +30,7 @@ CELLS = [
 
 @cache
 def parts() -> tuple[Any, Any]:
-    return LanguageModel.load(), dl.BM25(dl.Corpus.load())
+    return embedded().model, dl.BM25(dl.Corpus.load())
 
 
 def lab(**options: Any) -> dl.Lab:

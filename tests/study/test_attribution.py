@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answering import embedded
 from scripted import Parrot, ScriptedRetriever
 
 import dragin_lab as dl
@@ -274,7 +275,7 @@ def test_a_piece_that_stands_twice_is_one_passage_each() -> None:
 
 def test_a_trace_just_written_has_the_values_of_one_that_was_saved(tmp_path: Path) -> None:
     """Prompts of a running lab know the ids of the answer so far, which move with the text before them."""
-    lab = dl.Lab()
+    lab = embedded()
     trace = lab.ask("In which town was the director of The Ashen Rooftop born?", "fs-rag", max_new_tokens=48)
     assert any(step.passages_prompt.written for step in trace.steps)
     loaded = dl.Trace.load(trace.save(tmp_path / "a.trace"))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from answering import embedded
 
 import dragin_lab as dl
 from dragin_lab.core.method import Method
@@ -45,7 +46,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def lab() -> dl.Lab:
-    return dl.Lab()
+    return embedded()
 
 
 def method(when: str = "near-tie", **settings: object) -> Method:

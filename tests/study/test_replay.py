@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answering import embedded
 from factories import ELM_ROAD, make_continuation, make_prompt
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
@@ -15,7 +16,6 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.catalog.by_name import exchange_settings, method
 from dragin_lab.core.method import Method
-from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import SettingError
 from dragin_lab.run.cache import Cache
 from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
@@ -32,7 +32,7 @@ class World:
     """The embedded model with a memory of the episodes it has run, and of the drafts that they share."""
 
     def __init__(self) -> None:
-        self.lm = LanguageModel.load()
+        self.lm = embedded().model
         self.retriever = dl.BM25(dl.Corpus.load())
         self.cache = Cache()
         self._done: dict[tuple[Method, str], Trace] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from answering import embedded
 from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
@@ -182,7 +183,7 @@ def assert_shown(control: Any) -> None:
 
 
 def test_a_mark_of_the_explorer_is_a_span_of_a_file(tmp_path: Path) -> None:
-    trace = dl.Lab(cache=True).ask("Who directed The Silent Fukain?")
+    trace = embedded().replace(cache=True).ask("Who directed The Silent Fukain?")
     control = dl.explore(trace, step=1, source="draft", token=2, marks=tmp_path / "mine.jsonl")
     control.last.value = 3
     control.mark("not supported")
@@ -196,7 +197,7 @@ def test_a_mark_of_the_explorer_is_a_span_of_a_file(tmp_path: Path) -> None:
     assert [(span.start - lead, span.end - lead, span.missing) for span in marked] == [(a, b, True), (c, d, False)]
     assert one.prompt == trace.steps[0].prompt.text
     assert "mine.jsonl has 2 spans" in control.status.value
-    assert len(dl.Lab().judge(spans).frame) == 2
+    assert len(embedded().judge(spans).frame) == 2
 
 
 def test_a_busy_explorer_says_so_and_loses_nothing() -> None:
@@ -236,7 +237,11 @@ def test_a_board_shows_what_theta_leads_to() -> None:
 
 
 def test_what_is_decided_alike_at_two_values_is_judged_once_between_them() -> None:
-    traces = [dl.Lab(cache=True).ask("Where did the director of film The Forgotten Kingfisher die?", threshold=0.5)]
+    traces = [
+        embedded()
+        .replace(cache=True)
+        .ask("Where did the director of film The Forgotten Kingfisher die?", threshold=0.5)
+    ]
     for known in (dl.tune(traces).known, dl.tune([ran()]).known):
         for theta, (outcome,) in known.items():
             again = Replay(outcome.trace).at(threshold=theta)
