@@ -24,7 +24,6 @@ QUESTION = "Who directed Ma?"
 CASE = f"Question: {QUESTION}\nAnswer:"
 LISTED = "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\n"
 FOUND = LISTED + "Answer in the same format as before.\n" + CASE
-STRAY = LISTED + "Answer in t he same format as before.\n" + CASE
 LOUD = {"Bo": 9.0}
 DRAFT = Say(" It was far. It is by Bo Ek. He left", entropy=LOUD, doubt={"Bo": 0.9})
 LAST = Say(" So the answer is Li. He")
@@ -62,19 +61,6 @@ def test_queries_are_cut_to_their_last_64_tokens_without_special_tokens() -> Non
 
 
 # -- searching first --------------------------------------------------------------------------------------------------
-
-
-def test_fs_rag_prompts_queries_and_text() -> None:
-    script = [Say(" It was far. He met Bo there."), Say(" He left. So the rest"), Say(" So the answer is Bo.")]
-    driven = run(reference("fs-rag"), *script)
-    assert driven.lm.prompts == [STRAY + " ", STRAY + "  It was far.", STRAY + " It was far. He left."]
-    assert driven.queries == [QUESTION, "It was far.", "He left."]
-    assert driven.trace.text == "It was far. He left. So the answer is Bo.</s>"
-    assert (driven.trace.ended, driven.trace.answer) == ("answered", "Bo")
-    first = driven.trace.steps[0]
-    assert first.continuation is not None
-    assert first.continuation.text == "It was far. He met"  # no more than it takes
-    assert first.continuation_kept == len("It was far.")
 
 
 def test_fs_rag_without_a_sentence_ends() -> None:
