@@ -164,24 +164,3 @@ def test_out_of_memory_in_the_middle_costs_no_answer(monkeypatch: pytest.MonkeyP
     assert max(seen[7:]) == 2
     batches = [trace.provenance["batch"] for trace in side]
     assert all(one["asked"] == 5 and one["size"] == 2 and len(one["notes"]) == 1 for one in batches)
-
-
-def test_an_interrupt_in_a_batch_keeps_the_finished_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    lab, _ = world()
-
-    def answered(folder: Path) -> list[bytes]:
-        recorded(lab, demo_questions()[:5], SHORT, folder, batch_size=2)
-        return (folder / "predictions.jsonl").read_bytes().splitlines()
-
-    whole = failing(monkeypatch, lambda before, texts: None)
-    expected = answered(tmp_path / "whole")
-    monkeypatch.undo()
-    failing(monkeypatch, lambda before, texts: KeyboardInterrupt() if before == 2 * len(whole) // 3 else None)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        answered(tmp_path / "cut")
-    assert any("the same call goes on from there" in note for note in caught.value.__notes__)
-    monkeypatch.undo()
-    kept = (tmp_path / "cut" / "predictions.jsonl").read_bytes().splitlines()
-    assert 0 < len(kept) < 5
-    assert set(kept) < set(expected)
-    assert answered(tmp_path / "cut") == expected
