@@ -1,60 +1,33 @@
-"""A trigger and a query of one's own, defined once: everything else knows them without a further line."""
+"""A trigger and a query of one's own, defined once: figures, controls and replay know them without a further line."""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from answering import embedded
 
 import dragin_lab as dl
-from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
 
-DEFINED = """import dragin_lab as dl
 
+def test_figures_controls_and_replay_know_it(tmp_path: Path) -> None:
+    @dl.when("near-tie", threshold=0.6, source="TARG")
+    def near_tie(draft: dl.Draft, first: int = 0) -> np.ndarray:
+        """Second-likeliest over likeliest probability of each token."""
+        return draft.alternative_probs[:, 1] / draft.alternative_probs[:, 0]  # (n,)
 
-@dl.when("near-tie", threshold=0.6, source="TARG")
-def near_tie(draft: dl.Draft, first: int = 0):
-    "Second-likeliest over likeliest probability of each token."
-    return draft.alternative_probs[:, 1] / draft.alternative_probs[:, 0]  # (n,)
+    @dl.what("last-ten")
+    def last_ten(place: dl.Gap) -> str:
+        """The last ten words."""
+        return " ".join(place.context.split()[-10:])
 
-
-@dl.what("last-ten")
-def last_ten(place: dl.Gap) -> str:
-    "The last ten words."
-    return " ".join(place.context.split()[-10:])
-"""
-
-
-@pytest.fixture(autouse=True)
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A file with the definitions, which were made here."""
-    path = tmp_path / "mine.py"
-    path.write_text(DEFINED, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    sys.modules.pop("mine", None)
-    __import__("mine")
-    yield path
-    sys.modules.pop("mine", None)
-
-
-@pytest.fixture(scope="module")
-def lab() -> dl.Lab:
-    return embedded()
-
-
-def method(when: str = "near-tie", **settings: object) -> Method:
-    return dl.method(when=when, what="last-ten", max_new_tokens=24, **settings)
-
-
-def test_views_widgets_and_replay_know_it(lab: dl.Lab, tmp_path: Path) -> None:
-    trace = lab.ask(demo_questions()[0], method())
+    lab = embedded()
+    trace = lab.ask(demo_questions()[0], when="near-tie", what="last-ten", max_new_tokens=24)
     fired = [step.decision for step in trace.steps if step.decision is not None and step.decision.retrieve]
     assert fired
     assert re.search(r"scores 0\.\d+, above θ 0\.6", fired[0].reason)
