@@ -111,10 +111,10 @@ real: $(FULL) $(LLAMA)
 
 # In one more worker than there are cores, as many tests wait for a process or a page. The notebooks run once, under
 # nbmake; `make test-browser` runs them in JupyterLab as well.
-# llama.cpp is built beside them, and then its tests run.
+# llama.cpp is built and the newest releases are installed beside them, and then their tests run.
 ci: $(FULL)
 	$(BIN)/python -m tools.real
-	$(MAKE) --jobs 2 try-llama ci-tests
+	$(MAKE) --jobs 3 try-llama $(NEWEST)/.made ci-tests
 	$(PYTEST) $(LLAMA_TESTS)
 	$(MAKE) test-newest
 

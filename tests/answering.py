@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -93,6 +94,14 @@ class AnsweringModel(ScriptedModel):
 
     def batch(self, size: int) -> Any:
         return Batch(self, size)
+
+
+@functools.cache
+def embedded() -> Lab:
+    """The embedded model, opened once in a process, with its passages."""
+    lab = Lab()
+    assert lab.model is not None  # so that labs with other parts share it
+    return lab
 
 
 def questions(count: int, golds: Iterable[str] = ("Li {}",)) -> list[Question]:

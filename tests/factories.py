@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import numpy as np
+from hypothesis import strategies as st
 
 from dragin_lab.almanac.facts import Fact, Labelled
+from dragin_lab.trace.draft import Word
 from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Question, Step, Trace, Words
 
 HEADS = 2
@@ -26,6 +29,19 @@ ELM_ROAD = Labelled(
         Fact("b", "Ada Orleth", "born", "1938", 69, 73, "unknown", "never", None, "2"),
     ),
 )  # fmt: skip
+
+
+def causal(seed: int, heads: int, n: int) -> np.ndarray:
+    """(h, n, n) float32 rows of a softmax over the positions up to their own (Eq. 2)."""
+    weights = np.exp(np.random.default_rng(seed).normal(0, 3, (heads, n, n))) * np.tril(np.ones((n, n)))
+    return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
+
+
+@st.composite
+def words_of_tokens(draw: st.DrawFn) -> list[Word]:
+    """Words of one to three tokens each."""
+    ends = np.cumsum([0, *draw(st.lists(st.integers(1, 3), min_size=1, max_size=6))]).tolist()
+    return [Word(f"w{k}", start, stop) for k, (start, stop) in enumerate(pairwise(ends))]
 
 
 def make_passages() -> tuple[Passage, ...]:

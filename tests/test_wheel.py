@@ -9,11 +9,13 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from run_folders import write_run
 from scripted import Say, drive
+from test_repository import installed
 
 import dragin_lab as dl
 
@@ -113,7 +115,9 @@ def test_the_demo_runs_in_an_environment_of_its_own_and_the_tour_in_binders(
 #: Shows a trace and the table of a folder of runs.
 SHOWN = """
 import sys
+sys.path.append(sys.argv[3])
 import dragin_lab as dl
+assert dl.__file__.startswith(sys.argv[3])
 trace = dl.Trace.load(sys.argv[1])
 print(trace._repr_html_(), trace, len(trace.tokens), len(trace.retrievals))
 print(dl.table(2, sys.argv[2]).show("markdown"))
@@ -123,12 +127,18 @@ assert not {"torch", "transformers", "spacy"} & set(sys.modules)
 
 @pytest.mark.slow
 def test_traces_and_tables_are_shown_without_torch(wheel: Path, tmp_path: Path) -> None:
+    """By the wheel and what these packages need, and nothing else that is installed here."""
     light = ["Jinja2", "filelock", "msgspec", "numpy", "pandas", "rich", "safetensors", "scipy", "tqdm", "wcwidth"]
-    python = fresh(tmp_path / "environment", ["--no-deps", wheel], light)
+    alone = tmp_path / "alone"
+    shutil.unpack_archive(wheel, alone, "zip")
+    for name in filter(None, installed(light)):
+        for top in {file.parts[0] for file in metadata.files(name) or ()} - {"..", "__pycache__"}:
+            if not (alone / top).exists():
+                (alone / top).symlink_to(metadata.distribution(name).locate_file(top))
     model = drive(dl.method("dragin"), Say(" It is by Bo Ek.", entropy={"Bo": 9.0}), Say(" So the answer is Li.\nHe"))
     trace = model.trace.save(tmp_path / "a.trace")
     write_run(tmp_path / "runs")
-    shown = run("-c", SHOWN, trace, tmp_path / "runs", cwd=tmp_path, python=python)
+    shown = run("-S", "-c", SHOWN, trace, tmp_path / "runs", alone, cwd=tmp_path)
     assert "<style>" in shown
     assert "Bo Ek" in shown
     assert "| DRAGIN" in shown

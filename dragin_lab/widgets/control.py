@@ -64,6 +64,8 @@ class Control(ipw.VBox):
     A control closes all that it made, and is closed when the cell that made it is run again.
     """
 
+    drawing: Drawing
+
     def __init__(self, controls: Any, pages: Any, still: Callable[[], Any]) -> None:
         self._still, self._stop = still, threading.Event()
         self._worker: threading.Thread | None = None
@@ -73,6 +75,11 @@ class Control(ipw.VBox):
         self._name, self._handle = f"dl-{uuid4().hex[:8]}", None
         self.add_class(self._name).add_class("dl-host")
         close_earlier(self)
+
+    @property
+    def figure(self) -> Any:
+        """What is drawn, as a figure of plotly."""
+        return self.drawing.figure
 
     def _ipython_display_(self, **_: Any) -> None:
         from IPython.display import display

@@ -64,7 +64,7 @@ class Board(Control):
         aim = row(self.target, ipw.Label("retrievals a question"))
         controls = [self.theta, aim, self.code, self.drawing, self.words]
         controls += [row(self.which, self.texts), self.tokens, row(ask)]
-        super().__init__(controls, [row(self.page, self.beside)], lambda: self.drawing.figure)
+        super().__init__(controls, [row(self.page, self.beside)], lambda: self.figure)
         each = [judge_thetas(replay, self.thetas) for replay in replays]  # which a step of the slider then only shows
         self.known = {theta: [own[theta] for own in each] for theta in self.thetas}
         rows = dict[int, str]()  # outcomes that decide alike are written once

@@ -27,9 +27,9 @@ runs = lab.run([{{"id": "1", "question": {QUESTION!r}, "answer": "Hartfold"}}], 
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def notebook(lab, browser):
-    """The notebook with every control, run; JupyterLab itself complains of what a restart cancels."""
+    """The notebook with every control, run once; JupyterLab itself complains of what a restart cancels."""
     pages = Pages(browser)
     opened = Notebook.open(pages(lab), lab, write_notebook(lab.root, "controls.ipynb", CELLS))
     assert [error for cell in opened.run_all() for error in cell.errors] == []
@@ -114,12 +114,14 @@ def test_on_a_busy_machine_figure_page_and_python_say_the_same_threshold(lab, br
 
 def test_a_notebook_that_was_saved_and_reopened_shows_pictures(notebook, picture):
     page = notebook.page
+    notebook.theme("light")
+    page.set_viewport_size({"width": WIDE, "height": 900})
     tuner = control(notebook, 1)
     tuner.locator(".js-plotly-plot .main-svg").first.wait_for()
     for box in (tuner, control(notebook, 8)):
         assert box.get_by_text("The kernel is gone").first.is_hidden()
     handle = tuner.locator(".noUi-handle").first
-    handle.press("ArrowRight")
+    handle.press("ArrowLeft")
     theta = literal_eval(state(notebook))[0]
     tuner.locator(".js-plotly-plot").first.get_by_text(f"θ {theta:g}", exact=True).wait_for()
     notebook.save()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from answering import embedded
 from command import PATIENCE, QUESTION, ROOT, Command, interrupt_on_terminal, start
 from mounts import mounted
 
-import dragin_lab as dl
 from dragin_lab.almanac import embedded_model_path, passages
 from dragin_lab.cli import app as cli
 from dragin_lab.cli.options import read_loading
@@ -22,7 +23,7 @@ from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Trace
 
 HEADER = b"id\ttext\ttitle\n"
-WINDOW: int = json.loads((embedded_model_path() / "config.json").read_text())["max_position_embeddings"]
+WINDOW = 256
 #: A question where the answer does not matter.
 BRIEF = ("ask", QUESTION, "--set", "max_new_tokens=8")
 
@@ -48,6 +49,15 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(path)
     tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded model with a small window."""
+    path = Path(shutil.copytree(embedded_model_path(), tmp_path_factory.mktemp("narrow") / "narrow"))
+    settings = json.loads((path / "config.json").read_text()) | {"max_position_embeddings": WINDOW}
+    (path / "config.json").write_text(json.dumps(settings))
     return path
 
 
@@ -138,10 +148,13 @@ def test_a_model_is_spread_and_quantized_as_the_options_say() -> None:
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_a_passage_of_100_000_words_does_not_eat_the_memory(command: Command, tmp_path: Path, variant: str) -> None:
+def test_a_passage_of_100_000_words_does_not_eat_the_memory(
+    command: Command, tmp_path: Path, narrow: Path, variant: str
+) -> None:
     corpus = tmp_path / "c.tsv"
     corpus.write_bytes(HEADER + b"1\t" + b"mother director film " * 33_334 + b"\tT\n")
-    ran = command("ask", QUESTION, "--corpus", corpus, "--method", "sr-rag", "--set", f"variant={variant}")
+    how = ("--model", narrow, "--corpus", corpus, "--method", "sr-rag", "--set", f"variant={variant}")
+    ran = command("ask", QUESTION, *how)
     if variant == "paper":
         assert ran.code == cli.DONE
         assert "dropped 1 of 1 passages" in ran.out
@@ -153,14 +166,15 @@ def test_a_passage_of_100_000_words_does_not_eat_the_memory(command: Command, tm
         assert len(ran.err.splitlines()) <= 3
 
 
-def test_a_question_longer_than_the_window(command: Command) -> None:
+def test_a_question_longer_than_the_window(command: Command, narrow: Path) -> None:
     long = QUESTION + " And of The Silent Fukain?" * (WINDOW // 5)  # at least five tokens each
-    asked = ("ask", long, "--method", "wo-rag", "--set", "max_new_tokens=2")
+    how = ("--model", narrow, "--method", "wo-rag", "--set", "max_new_tokens=2")
+    asked = ("ask", long, *how)
     command.refused(*asked, says=("the question with the answer so far", f"window of {WINDOW} tokens", "shorten"))
     ran = command(*asked, "--set", "variant=reference")
     assert ran.code == cli.DONE
     assert f"more than the model's window of {WINDOW}" in ran.out
-    longer = ("ask", long * 8, "--method", "wo-rag", "--set", "variant=reference")
+    longer = ("ask", long * 8, *how, "--set", "variant=reference")
     ran = command.refused(*longer, code=cli.FAILED, says=("more than 8 times", f"{WINDOW:,}"))
     assert len(ran.err) < 600
 
@@ -248,7 +262,7 @@ def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: 
 # -- processes of their own -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_closed_pipe_is_no_reason_to_lose_the_trace_or_to_complain(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -285,11 +299,10 @@ def test_ctrl_c_keeps_what_was_finished(command: Command, endless: Path, tmp_pat
     assert "cancelled" in out
 
 
-@pytest.mark.parametrize("args", [("--help",), ("table", "2")])
-def test_a_reader_that_leaves_early_is_no_failure(args: tuple[str, ...]) -> None:
+def test_a_reader_that_leaves_early_is_no_failure() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    process = start(*args, stdout=writer, stderr=subprocess.PIPE)
+    process = start("table", "2", stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (cli.DONE, b"")
@@ -314,7 +327,7 @@ def test_on_a_terminal_each_text_has_its_own_line_and_what_is_kept_is_said(
     monkeypatch.setenv("NO_COLOR", "1")
     ran = command("ask", QUESTION, "--set", "variant=reference", "--set", "threshold=0.3", "--set", "max_new_tokens=24")
     assert ran.code == cli.DONE
-    trace = dl.Lab().ask(QUESTION, "dragin", variant="reference", threshold=0.3, max_new_tokens=24)
+    trace = embedded().ask(QUESTION, "dragin", variant="reference", threshold=0.3, max_new_tokens=24)
     written = [step.draft.text for step in trace.steps]
     written += [step.continuation.text for step in trace.steps if step.continuation is not None]
     assert len(written) > len(trace.steps)

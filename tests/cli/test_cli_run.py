@@ -308,7 +308,7 @@ def test_sweep_goes_over_multiples_of_the_methods_own_theta(
 # -- on a terminal -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_terminal_gets_a_bar_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     out, shown = interrupt_on_terminal("EM=", "run", "--method", "wo-rag", "--limit", 200, "--output", tmp_path)
     assert "/200 [" in shown

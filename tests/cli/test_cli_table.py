@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from run_folders import write_run
 
 from dragin_lab.cli import app as cli
 from dragin_lab.study.paper_tables import table
-from dragin_lab.study.table import FORMATS
 
 
 @pytest.fixture
@@ -43,18 +40,6 @@ def test_the_table_is_printed_and_nothing_else(command: Command, runs: Path) -> 
     assert ran.err == ""
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_formats_come_alone(command: Command, runs: Path, form: str) -> None:
-    ran = command("table", 2, runs, "--format", form)
-    assert ran.out == table(2, runs).show(form, width=120) + "\n"
-    assert ran.err == ""
-
-
-def test_csv_can_be_read(command: Command, runs: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(command("table", 2, runs, "--format", "csv").out)))
-    assert {row["IIRC EM ours"] for row in rows} == {"", "0.75", "0.5"}
-
-
 def test_what_is_refused(command: Command, runs: Path) -> None:
     command.refused("table", "two", says=("two: no such folder",))
     command.refused("table", 2, runs / "nothing", says=(f"{runs / 'nothing'}: ",))
@@ -62,12 +47,6 @@ def test_what_is_refused(command: Command, runs: Path) -> None:
     command.refused(
         "table", 2, runs, "--variant", "reference", says=("none of the 2 runs is of the reference variant",)
     )
-
-
-def test_a_damaged_run_is_named(command: Command, runs: Path) -> None:
-    folder = runs / "almanac" / "iirc" / "dragin"
-    (folder / "run.json").write_text("{", encoding="utf-8")
-    command.refused("table", 2, runs, says=(str(folder),))
 
 
 def test_runs_of_any_benchmark_have_a_table(command: Command, tmp_path: Path) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+from answering import embedded
 
 import dragin_lab as dl
 from dragin_lab.core.answers import CALL_OPENS
 from dragin_lab.core.episode import Bias, Write
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.data.exemplars import default_template
-from dragin_lab.engines.load import LanguageModel
 
 
 def test_a_forbidden_call_is_not_opened_and_a_bonus_opens_one() -> None:
-    method, lm = dl.method("flare-instruct"), LanguageModel.load()
+    method, lm = dl.method("flare-instruct"), embedded().model
     lab = dl.Lab(lm, retriever=dl.BM25(dl.Corpus.load()))
     asked = (lab.ask(question, method) for question in demo_questions()[:4])
     step = next(step for trace in asked for step in trace.steps if step.query is not None)

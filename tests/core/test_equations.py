@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from factories import causal, words_of_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -18,13 +19,6 @@ from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.trace.draft import Draft, Word
 
 finite = st.floats(-30, 30, width=32)
-
-
-def causal(seed: int, heads: int, n: int) -> np.ndarray:
-    """(h, n, n) float32 rows of a softmax over the positions up to their own (Eq. 2)."""
-    logits = np.random.default_rng(seed).normal(0, 3, (heads, n, n))
-    weights = np.exp(logits) * np.tril(np.ones((n, n)))
-    return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
 
 
 # -- the equations as written ---------------------------------------------------------------------------------------
@@ -159,13 +153,6 @@ def test_values_of_tokens_are_gathered_to_words() -> None:
 
 
 # -- queries ----------------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def words_of_tokens(draw: st.DrawFn) -> list[Word]:
-    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=6))
-    stops = np.cumsum(sizes).tolist()
-    return [Word(f"w{k}", stop - size, stop) for k, (size, stop) in enumerate(zip(sizes, stops, strict=True))]
 
 
 @given(words_of_tokens(), st.integers(1, 8), st.data())

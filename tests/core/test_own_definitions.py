@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answering import embedded
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError, TriggerError
@@ -69,7 +70,7 @@ def _weighted(draft: Any, weight: float) -> Any:
 
 
 def test_a_changed_closure_does_not_replay_another_verdict() -> None:
-    trace = dl.Lab().ask(QUESTION, when=make_scaled(1.0), what="question")
+    trace = embedded().ask(QUESTION, when=make_scaled(1.0), what="question")
     make_scaled(2.0)
     with pytest.raises(SettingError, match="'scaled' has changed since the trace was written"):
         dl.Replay(trace)
@@ -99,7 +100,7 @@ def test_a_formulator_class_is_checked_as_a_function_is(gives: Any) -> None:
             return gives
 
     with pytest.raises(TriggerError, match=r"query formulator 'odd' (returned|failed)"):
-        dl.Lab().ask(QUESTION, when=make_scaled(100.0), what=Odd, threshold=0.0)
+        embedded().ask(QUESTION, when=make_scaled(100.0), what=Odd, threshold=0.0)
 
 
 def test_without_brackets_the_error_says_how_to_write_it() -> None:
@@ -109,7 +110,7 @@ def test_without_brackets_the_error_says_how_to_write_it() -> None:
 
 @pytest.mark.parametrize("most", [1, 5, 20, 21])
 def test_targ_ends_where_its_first_tokens_are_all_that_may_be_written(most: int) -> None:
-    trace = dl.Lab().ask(QUESTION, "targ", max_new_tokens=most, threshold=1.0)
+    trace = embedded().ask(QUESTION, "targ", max_new_tokens=most, threshold=1.0)
     assert trace.ended in ("length", "answered"), trace.error
     assert sum(len(step.continuation or ()) + len(step.draft or ()) for step in trace.steps) <= most
 
@@ -120,7 +121,7 @@ def test_targ_ends_where_its_first_tokens_are_all_that_may_be_written(most: int)
 def test_a_label_names_the_method_and_comes_back_from_a_trace() -> None:
     method = dl.method("dragin", threshold=0.7, label="mine")
     assert (method.label, method.settings["label"]) == ("mine", "mine")
-    trace = dl.Lab().ask(QUESTION, method)
+    trace = embedded().ask(QUESTION, method)
     assert dl.Replay(trace).method == method
     assert repr(trace).startswith("Trace(mine/paper")
 

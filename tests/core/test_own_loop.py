@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from answering import embedded
 from scripted import Say, ScriptedModel, ScriptedRetriever, drive
 
 import dragin_lab as dl
@@ -32,7 +33,7 @@ def own_loop() -> str:
 def test_a_loop_of_ones_own_is_short_and_does_all_that_others_do(tmp_path: Path) -> None:
     block = own_loop()
     assert len([line for line in block.splitlines() if line.strip()]) <= 20
-    lab = dl.Lab()
+    lab = embedded()
     trace = lab.ask(QUESTION, when="worst-sentence", what="current", threshold=0.5)
     first, second = trace.steps[:2]
     worst = first.words.sentence[first.words.score.argmax()]
@@ -115,7 +116,7 @@ def test_a_text_that_ends_at_once_is_said_to_be_empty() -> None:
 
 def test_the_answer_so_far_is_never_encoded_again() -> None:
     """Every prompt goes on with the very ids that were written, whatever a cut ran through."""
-    lab = dl.Lab(exemplars=())
+    lab = embedded().replace(exemplars=())
     for name in ("dragin", "fl-rag", "fs-rag", "flare"):
         trace = lab.ask(QUESTION, name, max_new_tokens=48)
         kept: list[int] = []
@@ -134,7 +135,7 @@ def test_the_answer_so_far_is_never_encoded_again() -> None:
 
 
 def test_half_a_character_waits_for_its_rest() -> None:
-    lab = dl.Lab()
+    lab = embedded()
     lm = lab.model
     halves = lm.tokenizer.hf.convert_tokens_to_ids(["<0xE6>", "<0x9D>", "<0xB1>"])
     prefix = halves * 4
@@ -154,7 +155,7 @@ def test_pieces_are_there_while_the_model_writes() -> None:
         seen.append(len(draft.pieces) == len(draft))
         return draft.entropy
 
-    dl.Lab().ask(QUESTION, when=pieces, max_new_tokens=6)
+    embedded().ask(QUESTION, when=pieces, max_new_tokens=6)
     assert len(seen) > 3
     assert all(seen)
 

@@ -41,13 +41,6 @@ def test_the_package_has_a_set_for_each_benchmark(name: str, count: int) -> None
         assert {e.answer for e in examples} == {"yes", "no"}
 
 
-def test_half_a_character_is_refused_by_its_exemplar(tmp_path: Path) -> None:
-    path = tmp_path / "e.yaml"
-    path.write_text('["\\ud800"]', encoding="utf-8")
-    with pytest.raises(SettingError, match=r"e\.yaml: exemplar 1: half a character at 0 of '\\ud800'"):
-        load_exemplars(path)
-
-
 def whole_set() -> list[Exemplar]:
     return [e for name in SHOTS for e in load_exemplars(name)]
 

@@ -15,7 +15,6 @@ from command import Command
 from dragin_lab import lab
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.cli import app as cli
-from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.retrieval.analysis import terms
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
@@ -39,9 +38,9 @@ def index() -> BM25:
 @pytest.mark.parametrize(
     ("model", "method", "variant"),
     [
-        *product(("embedded",), REFERENCE_METHODS, ("reference",)),
-        *product(("stories260K",), REFERENCE_METHODS, ("paper",)),
-        *product(MODELS, ("flare-instruct", "self-ask", "targ"), ("paper",)),
+        *product(("embedded",), ("dragin", "flare"), ("reference",)),
+        *product(MODELS, ("flare-instruct",), ("paper",)),
+        *product(("stories260K",), ("dragin", "fs-rag", "self-ask"), ("paper",)),
     ],
 )
 def test_a_real_question(

@@ -26,7 +26,7 @@ class Reader(Parrot):
         return replace(draft, logprob=-1 / (1 + often))
 
 
-@some(30)
+@some(12)
 @given(st.integers(0, 4), st.integers(0, 2**32 - 1))
 def test_shapley_values_are_means_over_all_orders(k: int, seed: int) -> None:
     value = np.random.default_rng(seed).normal(size=(2**k, 3))
@@ -39,7 +39,7 @@ def test_shapley_values_are_means_over_all_orders(k: int, seed: int) -> None:
     np.testing.assert_allclose(shapley(value), mean, atol=1e-12)
 
 
-@some(10)
+@some(5)
 @given(
     st.sampled_from(["sr-rag", "fs-rag", "flare", "dragin"]),
     st.sampled_from(["paper", "reference"]),

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
+from given import some
+from hypothesis import given
 from hypothesis import strategies as st
 from run_folders import change_line, read_config, write_config, write_run
 
@@ -29,7 +30,7 @@ def load(root: Path, drawn: Drawn) -> dl.Runs:
     return dl.Runs.load(root)
 
 
-@settings(max_examples=40, deadline=None)
+@some(10)
 @given(data_sets)
 def test_a_comparison_is_over_the_same_questions(drawn: Drawn) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +62,7 @@ def test_a_comparison_is_over_the_same_questions(drawn: Drawn) -> None:
                 assert math.isclose(drawn_at[name], np.mean([line["em"] for line in lines.values()]), abs_tol=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@some(5)
 @given(data_sets, st.data())
 def test_what_a_run_is_called_does_not_change_its_numbers(drawn: Drawn, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:

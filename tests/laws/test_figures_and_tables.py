@@ -34,7 +34,7 @@ def tables(draw: st.DrawFn) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@some(20)
+@some(8)
 @given(tables())
 def test_a_sweep(table: pd.DataFrame) -> None:
     scaled = table["value"].dtype == float
@@ -49,7 +49,7 @@ def test_a_sweep(table: pd.DataFrame) -> None:
         assert list(band.y) == [*rows[f"{name}_high"], *rows[f"{name}_low"][::-1]]
 
 
-@some(20)
+@some(8)
 @given(tables(), st.sampled_from(MEASURES), st.sampled_from(MEASURES))
 def test_quality_against_cost(table: pd.DataFrame, cost: str, quality: str) -> None:
     table["method"] = [f"m{i % 2}" for i in range(len(table))]
@@ -59,7 +59,7 @@ def test_quality_against_cost(table: pd.DataFrame, cost: str, quality: str) -> N
         assert sorted(zip(drawn.x, drawn.y, strict=True)) == sorted(zip(own[cost], own[quality], strict=True))
 
 
-@some(20)
+@some(8)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=2, max_size=20))
 def test_how_a_trigger_tells_facts(facts: list[tuple[bool, int]]) -> None:
     table = pd.DataFrame(facts, columns=["missing", "score"])

@@ -53,14 +53,14 @@ def stops(trace: dl.Trace) -> Any:
 METHODS = st.sampled_from(["sr-rag", "fl-rag", "fs-rag", "flare", "dragin"])
 
 
-@some(20)
+@some(8)
 @given(METHODS, foreign_texts, foreign_texts, foreign_texts)
 def test_what_was_found_stops_nothing(method: str, title: str, text: str, gold: str) -> None:
     question = "Who made the thing?"
     assert stops(ask(method, question, title, text, gold)) == stops(ask(method, question, "A", "A film.", "Li"))
 
 
-@some(20)
+@some(8)
 @given(METHODS, foreign_texts, foreign_texts, foreign_texts, foreign_texts)
 def test_a_page_has_its_own_tags_and_shows_the_texts(
     method: str, question: str, title: str, text: str, gold: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from given import some
+from hypothesis import given
 from hypothesis import strategies as st
 from sources import on_disk
 
@@ -33,7 +34,7 @@ word = st.one_of(st.sampled_from(usual + scripts), st.text(st.characters(exclude
 text = st.lists(word, min_size=1, max_size=9).map(" ".join).filter(str.strip)  # of up to 40 terms, counted exactly
 
 
-@settings(deadline=None, max_examples=25)
+@some(8)
 @given(
     rows=st.lists(st.tuples(st.one_of(st.just(""), text), text), min_size=1, max_size=12),
     queries=st.lists(text, min_size=1, max_size=5),

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from given import METHODS, Case, cases
-from hypothesis import given, settings
+from given import METHODS, Case, cases, some
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dragin_lab as dl
+from dragin_lab.trace.file import save_trace
 
 #: Examples a method, of some seconds each.
-FEW = settings(max_examples=5)
+FEW = some(2)
 each = pytest.mark.parametrize(("name", "variant"), METHODS)
 
 
@@ -37,9 +38,9 @@ def side_by_side(lab: dl.Lab, questions: list[dl.Question], method: dl.Method) -
     return [traces[question.id] for question in questions]
 
 
-def saved(trace: dl.Trace) -> dl.Trace:
+def saved(trace: dl.Trace, slim: bool = False) -> dl.Trace:
     with tempfile.TemporaryDirectory() as folder:
-        return dl.Trace.load(trace.save(Path(folder) / "one.trace"))
+        return dl.Trace.load(save_trace(trace, Path(folder) / "one.trace", slim=slim))
 
 
 def check_replay(trace: dl.Trace, **known: Any) -> None:
@@ -80,3 +81,4 @@ def test_a_question_has_one_trace(name: str, variant: str, draw: st.DataObject) 
         assert loaded.seconds == asked.seconds
         check_replay(loaded, nlp=case.nlp)
         check_replay(asked, nlp=case.nlp, tokenizer=lab.model.tokenizer)
+        check_replay(saved(asked, slim=True), nlp=case.nlp)

@@ -16,11 +16,10 @@ import torch
 
 import dragin_lab as dl
 from dragin_lab.almanac import embedded_model_path
-from dragin_lab.run.cache import Cache
 from dragin_lab.trace.frames import probe_distance, probe_tolerance
 
+EXEMPLARS = dl.almanac.exemplars("2wikimultihopqa")[:2]
 QUESTION = "In which town was the director of The Ashen Rooftop born?"
-SHORT = {"max_new_tokens": 12}
 
 
 def hook(factor: float) -> Callable[..., Any]:
@@ -77,26 +76,33 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 
 def ask(lab: dl.Lab) -> Any:
-    return lab.ask(QUESTION, "wo-rag", **SHORT).steps[0].draft
+    return lab.ask(QUESTION, "wo-rag", max_new_tokens=5).steps[0].draft
 
 
-@pytest.mark.parametrize("change", CHANGES)
+#: One of each way to change a model; the others are in the slow tier.
+QUICK = ("forward hook", "data", "module", "forward", "class")
+
+
+@pytest.mark.parametrize("change", [pytest.param(c, marks=() if c in QUICK else pytest.mark.slow) for c in CHANGES])
 def test_a_change_is_seen_by_prefixes_cache_and_record(change: str) -> None:
-    fresh = dl.Lab(str(embedded_model_path()), "almanac", dl.almanac.exemplars("2wikimultihopqa")[:4])
-    CHANGES[change](fresh.model.model)
-    right = ask(fresh)
-    for cache in (None, Cache()):
-        lab = dl.Lab(str(embedded_model_path()), "almanac", dl.almanac.exemplars("2wikimultihopqa")[:4], cache=cache)
-        before = lab.ask(QUESTION, "wo-rag", **SHORT)
-        assert ask(lab).reused or ask(lab).stored
-        CHANGES[change](lab.model.model)
-        trace = lab.ask(QUESTION, "wo-rag", **SHORT)
-        seen = trace.steps[0].draft
-        assert not seen.stored
-        assert seen.ids.tolist() == right.ids.tolist()
-        np.testing.assert_allclose(seen.entropy, right.entropy, atol=1e-4)
-        assert trace.provenance["probe"] != before.provenance["probe"] or change == "one embedding"
-        assert ask(lab).stored == (cache is not None)
+    lab = dl.Lab(str(embedded_model_path()), retriever=lambda query, k: [], exemplars=EXEMPLARS)
+    how = dl.method("wo-rag", max_new_tokens=5)
+    before = lab.ask(QUESTION, how).provenance["probe"]
+    caching = lab.replace(cache=True)  # of the same model
+    assert ask(lab).reused
+    ask(caching)
+    assert ask(caching).stored
+    CHANGES[change](lab.model.model)
+    trace = lab.ask(QUESTION, how)
+    seen = [trace.steps[0].draft, ask(caching)]
+    assert trace.provenance["probe"] != before or change == "one embedding"
+    assert not seen[1].stored
+    assert ask(caching).stored
+    lab.model.prefixes.clear()
+    right = ask(lab)
+    for draft in seen:
+        assert draft.ids.tolist() == right.ids.tolist()
+        np.testing.assert_allclose(draft.entropy, right.entropy, atol=1e-4)
 
 
 def test_a_change_that_is_taken_back_is_the_model_before() -> None:
@@ -126,9 +132,10 @@ import json, sys, torch
 torch.set_num_threads(int(sys.argv[2]))
 import dragin_lab as dl
 lab = dl.Lab(cache=sys.argv[1] + "/cache")
-trace = lab.ask("Who directed The Silent Fukain?", "sr-rag", max_new_tokens=12)
+trace = lab.ask("Who directed The Silent Fukain?", "sr-rag", max_new_tokens=6)
 folder, limit = sys.argv[1] + "/run", int(sys.argv[2])
-lab.replace(cache=False).run(["Who?", "Where?"], "wo-rag", output=folder, limit=limit, progress=False)
+short = dl.method("wo-rag", max_new_tokens=4)
+lab.replace(cache=False).run(["Who?", "Where?"], short, output=folder, limit=limit, progress=False)
 if limit == 2:
     old = dl.Trace.load(sys.argv[1] + "/a.trace")
     assert lab.branch(old, step=1, query=old.steps[0].query.text).text == old.text
@@ -139,6 +146,7 @@ print(json.dumps([trace.provenance["probe"], trace.text, trace.stored["drafts"]]
 """
 
 
+@pytest.mark.slow
 def test_an_unchanged_model_is_the_same_in_another_process_on_other_threads_and_other_kernels(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,5 +162,5 @@ def test_an_unchanged_model_is_the_same_in_another_process_on_other_threads_and_
     assert probe_distance(first[0], second[0]) <= probe_tolerance("float32") / 10
     assert first[2] == 0 < second[2]
     assert second[1] == first[1]
-    lines = (tmp_path / "run" / "questions" / "wo-rag" / "predictions.jsonl").read_text().splitlines()
+    lines = (tmp_path / "run" / "questions" / "wo-rag-max_new_tokens=4" / "predictions.jsonl").read_text().splitlines()
     assert len(lines) == 2

@@ -77,7 +77,7 @@ def plain(text: str) -> bool:
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-@some(20)
+@some(6)
 @given(asked=rows_of["questions"], found=rows_of["passages"])
 def test_what_was_written_is_read(
     writer: str, asked: Rows, found: Rows, tmp_path_factory: pytest.TempPathFactory

@@ -219,7 +219,7 @@ def tried(entries: list[Entry], count: int | None) -> Iterator[tuple[Entry, str,
     return iter(every if count is None else random.Random(SEED).sample(every, count))
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(None, marks=pytest.mark.deep)])
 def test_public_entries_take_what_is_meant_or_refuse_by_name(entries: list[Entry], count: int | None) -> None:
     for entry, name, thing in tried(entries, count):
         with warnings.catch_warnings():
@@ -265,7 +265,7 @@ def test_an_answer_of_a_retriever_is_passages_or_refused(answer: Any) -> None:
 
 def test_yaml_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "exemplars.yaml"
-    path.write_text("[" * 100_000)
+    path.write_text("[" * 10_000)
     with pytest.raises(DraginLabError, match="is not YAML"):
         load_exemplars(path)
 
@@ -303,7 +303,7 @@ def commands(offline: Path) -> list[list[str]]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.deep)])
 def test_commands_end_with_a_line_and_no_traceback(
     commands: list[list[str]], command: Command, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

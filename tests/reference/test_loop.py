@@ -24,7 +24,6 @@ QUESTION = "Who directed Ma?"
 CASE = f"Question: {QUESTION}\nAnswer:"
 LISTED = "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\n"
 FOUND = LISTED + "Answer in the same format as before.\n" + CASE
-STRAY = LISTED + "Answer in t he same format as before.\n" + CASE
 LOUD = {"Bo": 9.0}
 DRAFT = Say(" It was far. It is by Bo Ek. He left", entropy=LOUD, doubt={"Bo": 0.9})
 LAST = Say(" So the answer is Li. He")
@@ -53,22 +52,6 @@ def query(driven: Driven, step: int = 0) -> Query:
 # -- single generations -----------------------------------------------------------------------------------------------
 
 
-def test_wo_rag_generates_once_after_the_bare_case() -> None:
-    driven = run(reference("wo-rag"), Say("\n So the answer is Bo. And more\n"))
-    assert driven.lm.prompts == [CASE]
-    assert driven.trace.text == "\n So the answer is Bo. And more\n</s>"  # not stripped, not cut at the answer
-    assert (driven.trace.answer, driven.trace.ended) == ("Bo. And more", "answered")
-    assert driven.queries == []
-
-
-def test_sr_rag_searches_with_the_question_first() -> None:
-    driven = run(reference("sr-rag"), Say(" So the answer is Bo."))
-    assert driven.lm.prompts == [FOUND]
-    assert driven.queries == [QUESTION]
-    assert driven.trace.text == "So the answer is Bo.</s>"
-    assert driven.trace.counters["retrievals"] == 1
-
-
 def test_queries_are_cut_to_their_last_64_tokens_without_special_tokens() -> None:
     question = " ".join(f"w{chr(97 + i % 26)}" for i in range(70)) + " <s>"
     driven = drive(reference("sr-rag"), Say(" So the answer is Bo."), question=question)
@@ -78,30 +61,6 @@ def test_queries_are_cut_to_their_last_64_tokens_without_special_tokens() -> Non
 
 
 # -- searching first --------------------------------------------------------------------------------------------------
-
-
-def test_fl_rag_prompts_queries_and_text() -> None:
-    script = [Say(" It was far."), Say(" He met Bo there"), Say(" So the answer is")]
-    driven = run(reference("fl-rag", n=4), *script)
-    # A space stands after the case even where the text is empty; the text starts with the space that joins it.
-    assert driven.lm.prompts == [STRAY + " ", STRAY + "  It was far.", STRAY + " It was far. He met Bo there"]
-    assert driven.queries == [QUESTION, "It was far.", "He met Bo there"]
-    assert [draft.max_new_tokens for draft in driven.lm.drafts] == [4, 4, 4]
-    assert driven.trace.text == "It was far. He met Bo there So the answer is"
-    assert (driven.trace.ended, driven.trace.answer) == ("answered", "")
-
-
-def test_fs_rag_prompts_queries_and_text() -> None:
-    script = [Say(" It was far. He met Bo there."), Say(" He left. So the rest"), Say(" So the answer is Bo.")]
-    driven = run(reference("fs-rag"), *script)
-    assert driven.lm.prompts == [STRAY + " ", STRAY + "  It was far.", STRAY + " It was far. He left."]
-    assert driven.queries == [QUESTION, "It was far.", "He left."]
-    assert driven.trace.text == "It was far. He left. So the answer is Bo.</s>"
-    assert (driven.trace.ended, driven.trace.answer) == ("answered", "Bo")
-    first = driven.trace.steps[0]
-    assert first.continuation is not None
-    assert first.continuation.text == "It was far. He met"  # no more than it takes
-    assert first.continuation_kept == len("It was far.")
 
 
 def test_fs_rag_without_a_sentence_ends() -> None:
@@ -171,13 +130,6 @@ def test_dragin_writes_looks_back_searches_and_writes_one_sentence_again() -> No
     assert driven.trace.counters["drafts"] == 3
 
 
-def test_dragin_text_starts_with_a_space_and_the_next_prompt_has_two() -> None:
-    driven = run(reference(), Say(" It was far."), Say(" So the answer is Li."))
-    assert driven.lm.prompts == [CASE, CASE + "  It was far.</s>"]
-    assert driven.trace.text == "It was far.</s> So the answer is Li.</s>"
-    assert driven.trace.steps[0].answer == " It was far.</s>"
-
-
 def test_content_words_are_looked_at_after_the_decision() -> None:
     say = Say(" It was far. Then he left it.", entropy={"Then": 9.0})
     driven = run(reference(top_n=2, max_new_tokens=9), say, Say(" So the answer is Li. He"))
@@ -197,16 +149,6 @@ def test_content_words_are_looked_at_after_the_decision() -> None:
 # -- looking ahead: FLARE ---------------------------------------------------------------------------------------------
 
 
-def test_flare_prompts_query_and_text() -> None:
-    driven = run(reference("flare"), DRAFT, Say(" It is by Li. So the answer is Li."))
-    # Separators stand beside the empty answer so far too.
-    assert driven.lm.prompts == [CASE + " ", FOUND + "  It was far."]
-    assert decision(driven).reason.startswith("sentence 2 has 1 - p of 0.158 (avg)")
-    assert driven.queries == ["It is by  Ek."]
-    assert driven.trace.text == " It was far. It is by Li. So the answer is Li.</s>"  # all of it is kept
-    assert driven.trace.steps[0].continuation_kept == len("It is by Li. So the answer is Li.")
-
-
 def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgetful(BaseLoop):
         def run(self) -> Episode[None]:
@@ -223,12 +165,6 @@ def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) 
 
 
 # -- what a query is made of, a window overrun, how episodes end ------------------------------------------------------
-
-
-def test_qfs_asks_what_the_position_before_the_word_looked_at() -> None:
-    looks = {"Bo>far": 9.0, "by>directed": 9.0}
-    driven = drive(reference("dragin", top_n=1), DRAFT, LAST, question=QUESTION, looks=looks)
-    assert driven.queries == ["directed"]
 
 
 def test_a_context_of_no_more_than_n_tokens_is_the_query_itself() -> None:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from factories import causal, words_of_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import cut
@@ -20,13 +21,6 @@ from dragin_lab.reference.measures import (
     score_words,
 )
 from dragin_lab.trace.draft import Word, character_words
-
-
-def causal(seed: int, heads: int, n: int) -> np.ndarray:
-    """(h, n, n) float32 rows of a softmax over the positions up to their own."""
-    weights = np.exp(np.random.default_rng(seed).normal(0, 3, (heads, n, n))) * np.tril(np.ones((n, n)))
-    return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
-
 
 # -- words ------------------------------------------------------------------------------------------------------------
 
@@ -125,13 +119,6 @@ def test_reference_score_of_nothing_attended_is_zero() -> None:
 
 
 # -- queries: QFS -----------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def words_of_tokens(draw: st.DrawFn) -> list[Word]:
-    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=6))
-    stops = np.cumsum(sizes).tolist()
-    return [Word(f"w{k}", stop - size, stop) for k, (size, stop) in enumerate(zip(sizes, stops, strict=True))]
 
 
 @given(words_of_tokens(), st.integers(0, 10**6), st.integers(1, 3))

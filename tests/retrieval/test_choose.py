@@ -59,6 +59,3 @@ def test_who_chose_the_retriever_is_no_other_run(tmp_path: Path) -> None:
     there = read_config(folder)
     check_settings(folder, there | {"retriever": there["retriever"] | {"chosen": "by default"}})
     check_settings(folder, there)
-
-
-# -- the command ------------------------------------------------------------------------------------------------------

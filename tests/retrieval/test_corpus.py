@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import os
 import sys
 from pathlib import Path
@@ -65,15 +64,6 @@ def test_table_gzipped_with_byte_order_mark_and_windows_line_ends(tmp_path: Path
     assert plain(Corpus.load(path)) == [("7", "some text", "a title")]
 
 
-def test_json_lines(tmp_path: Path) -> None:
-    records = [{"_id": "a", "title": None, "text": "one", "metadata": {}}, {"id": 2, "text": "two", "title": "T"}]
-    text = "\n\n".join(json.dumps(r) for r in records)
-    plain_file = written(tmp_path / "c.jsonl", text)
-    packed = written(tmp_path / "c.jsonl.gz", gzip.compress(text.encode()))
-    assert plain(Corpus.load(plain_file)) == [("a", "one", ""), ("2", "two", "T")]
-    assert plain(Corpus.load(packed)) == plain(Corpus.load(str(plain_file)))
-
-
 @pytest.mark.parametrize(
     ("row", "title", "text"),
     [
@@ -103,22 +93,6 @@ def test_a_field_that_stands_in_no_passage_is_named_once() -> None:
 def test_a_passage_has_a_bound() -> None:
     with pytest.raises(DataError, match=r"list, row 1: passage '1' has 1,000,001 characters, and .* at most 1,000,000"):
         Corpus.load([{"text": "x" * 1_000_001}])
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("collection.tsv", "0\tThe tower opened.\n1\tThe bridge fell.\n", "header=no"),
-        ("c.tsv", "The tower opened.\nThe bridge fell.\n", "header=no"),
-        ("c.csv", "id;text\n0;The tower opened.\n1;The bridge fell.\n", "delimiter=semicolon"),
-    ],
-)
-def test_a_table_is_read_as_it_is_written(tmp_path: Path, name: str, text: str, said: str) -> None:
-    with pytest.warns(UserWarning, match=said):
-        assert [p.text for p in Corpus.load(written(tmp_path / name, text))] == [
-            "The tower opened.",
-            "The bridge fell.",
-        ]
 
 
 def test_a_folder_of_texts_is_cut_into_passages_that_overlap(tmp_path: Path) -> None:

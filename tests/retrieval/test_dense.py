@@ -23,7 +23,6 @@ from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, index_folder, open_encoder
 from dragin_lab.retrieval.stored import ABOUT, build_corpus
-from dragin_lab.study.paper_tables import table
 from dragin_lab.trace.trace import Passage
 
 pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
@@ -257,21 +256,3 @@ def test_the_whole_path_on_the_embedded_model(
     assert (loose.id, loose.score) == (hit.id, pytest.approx(hit.score, abs=1e-6))
     assert list((tmp_path / "cache").rglob(ABOUT))
     assert open_retriever("dense:almanac", str(source)).provenance()["model"] == "almanac"
-
-
-def test_both_halves_of_table_7_from_the_command_line(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    corpus = write_json_lines(tmp_path / "p.jsonl", Corpus.load()[:12])
-    asked = ("--dataset", "almanac/iirc", "--limit", 1, "--corpus", corpus, "--output", tmp_path / "runs")
-    for retriever in ("bm25", "dense:almanac"):
-        ran = command("run", *asked, "--set", "max_new_tokens=8", "--retriever", retriever)
-        assert ran.code == 0, ran.err
-    folders = sorted(path.parent.name for path in (tmp_path / "runs").rglob("run.json"))
-    assert folders == ["dragin-max_new_tokens=8", "dragin-max_new_tokens=8-dense-almanac"]
-    indexed = table(7, tmp_path / "runs")
-    filled = {row.labels: row.cells[0].ours is not None for row in indexed.rows}
-    assert filled["IIRC", "BM25"]
-    assert filled["IIRC", "SGPT"]
-    assert "passages by dense:almanac, where the paper has SGPT" in " ".join(indexed.marks.values())

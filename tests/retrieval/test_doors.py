@@ -177,14 +177,6 @@ def test_an_index_without_passages_or_fields_is_refused() -> None:
         Elasticsearch("http://localhost:9200")
 
 
-def test_a_client_that_fails_says_why() -> None:
-    client = Client()
-    retriever = Elasticsearch(client)
-    client.search = lambda **_: {}["connection refused"]  # type: ignore[assignment]
-    with pytest.raises(SearchServerError, match="KeyError: 'connection refused'"):
-        retriever.search("Who?", 3)
-
-
 class SmallServer(BaseHTTPRequestHandler):
     """An index of two passages, with the answers of Elasticsearch and OpenSearch."""
 

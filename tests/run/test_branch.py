@@ -15,7 +15,6 @@ from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.lab import Lab
 from dragin_lab.run.branch import BranchError
-from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.trace import Branches, Trace
 
 DRAGIN = method("dragin", what="question")
@@ -201,27 +200,6 @@ def test_the_extraction_has_branches_too() -> None:
     assert (trace.answer, branch.answer) == ("Bo", "Al")
     assert str(branch.parting) == "answer, token 1: token 'Bo' → 'Al'"
     assert trace.steps[-1].seconds.keys() == {"draft"}
-
-
-def test_traces_of_a_batch_have_the_same_branches() -> None:
-    lab = Lab(ScriptedModel(SCRIPT), retriever=ScriptedRetriever())
-    (trace,) = lab.ask_many([QUESTION], DRAGIN, batch_size=2)
-    alone, other = ask()
-    for each in (lab, alone):
-        say(each, Say(" Li. So the answer is Bo.\n"))
-    branches = [each.branch(one, step=1, query="Bo Ek") for each, one in ((lab, trace), (alone, other))]
-    assert branches[0].answer == branches[1].answer == "Bo"
-    assert branches[0].parting.parent == trace.fingerprint != other.fingerprint
-
-
-def test_a_slim_trace_is_measured_again_where_a_query_needs_it(tmp_path: Path) -> None:
-    qfs = method("dragin", top_n=2)
-    lab, whole = ask(qfs, looks={"by": 5.0, "made": 4.0})
-    trace = load_trace(Trace, save_trace(whole, tmp_path / "slim.trace", slim=True))
-    say(lab, Say(" a man", **LOUD), Say(" Ek. So the answer is Al Ek."))
-    branch = lab.branch(trace, step=2, token=1, to="Al")
-    assert branch.answer == "Al Ek"
-    assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == "It is by Bo Ek,"
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answering import embedded
 
 import dragin_lab as dl
 from dragin_lab.core.method import METHODS
@@ -17,19 +18,19 @@ from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.kept import written
 from dragin_lab.trace.trace import Trace
 
-#: "entity-rag" needs a pipeline that finds entities. The reference variant has one cell in the quick tier.
+#: "entity-rag" needs a pipeline that finds entities. One of each loop is quick: on drawn models it is a law.
+QUICK = [("dragin", "paper"), ("dragin", "reference"), ("flare", "paper"), ("search-r1", "paper")]
 CELLS = [
-    *(pytest.param(name, "paper") for name in METHODS if name != "entity-rag"),
-    *(
-        pytest.param(name, "reference", marks=() if name == "dragin" else pytest.mark.slow)
-        for name in REFERENCE_METHODS
-    ),
+    pytest.param(name, variant, marks=() if (name, variant) in QUICK else pytest.mark.deep)
+    for variant, names in (("paper", METHODS), ("reference", REFERENCE_METHODS))
+    for name in names
+    if name != "entity-rag"
 ]
 
 
 @cache
 def parts() -> tuple[Any, Any]:
-    return LanguageModel.load(), dl.BM25(dl.Corpus.load())
+    return embedded().model, dl.BM25(dl.Corpus.load())
 
 
 def lab(**options: Any) -> dl.Lab:

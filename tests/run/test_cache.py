@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from answering import embedded
 from command import PATIENCE
 
 import dragin_lab as dl
@@ -177,7 +178,7 @@ def test_a_prompt_is_known_by_its_ids() -> None:
         return f"{shown}Question: {asked}\nAnswer:{answer}"
 
     def read(template: dl.PromptTemplate, cache: Cache | None) -> list[int]:
-        lab = dl.Lab(retriever=search, exemplars=template, cache=cache)
+        lab = embedded().replace(retriever=search, exemplars=template, cache=cache)
         written = lab.ask(question, "sr-rag", top_k=1, max_new_tokens=4).steps[0].continuation
         assert written is not None
         return written.prompt_ids.tolist()

@@ -147,6 +147,7 @@ def test_a_driver_that_is_killed_takes_its_workers_with_it(head: Nodes, whole: b
     assert predictions(folder) == whole
 
 
+@pytest.mark.deep
 def test_ctrl_c_keeps_what_was_finished_and_lets_the_workers_go(head: Nodes, tmp_path: Path) -> None:
     process = start(
         "run", "--method", "wo-rag", "--limit", 200, "--output", tmp_path, "--ray", head.address,
@@ -165,6 +166,7 @@ def test_ctrl_c_keeps_what_was_finished_and_lets_the_workers_go(head: Nodes, tmp
     wait_for(lambda: not head.processes("ray::Worker"))
 
 
+@pytest.mark.deep
 def test_a_local_cluster_listens_here_only_and_ends_with_its_process(tmp_path: Path) -> None:
     with started(cpus=0) as nodes:
         process = nodes.run("local", tmp_path / "run", COUNT, 2)
@@ -213,6 +215,7 @@ def test_workers_that_end_while_they_load_are_not_replaced_for_ever(head: Nodes)
         cluster.provenance()
 
 
+@pytest.mark.deep
 def test_workers_share_a_gpu_and_need_room(head: Nodes, whole: bytes, tmp_path: Path) -> None:
     recipe = ScriptedRecipe(device=None, seconds=0.02)
     with Cluster(head.address, recipe, gpus_per_actor=0.5) as cluster:  # the head says that it has one

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -179,27 +178,6 @@ def test_a_disk_that_cannot_be_written(whole: Path, tmp_path: Path) -> None:
             answer(mount / "run", 100)
         subprocess.run(["mount", "-o", "remount,rw,size=8m", str(mount)], check=True)
         assert len(answer(mount / "run", 100, traces=False).asked) == 100 - kept
-
-
-def test_a_file_size_limit_loses_no_finished_line(whole: Path, tmp_path: Path) -> None:
-    """A disk that fills up in the middle of a line, as far as a process can see."""
-    path, other = (tmp_path / name / "predictions.jsonl" for name in ("run", "other"))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    size = (whole / "run.json").stat().st_size
-    limit = max(size, 2 * len((whole / "predictions.jsonl").read_bytes().splitlines()[0])) + 100
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        with pytest.raises(NotWrittenError, match=r"a line was not written: File too large; .*ulimit -f") as caught:
-            answer(path.parent, 30)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert str(path) in str(caught.value)
-    assert path.stat().st_size == limit  # the last line is torn
-    kept = path.read_bytes().count(b"\n")
-    assert kept >= 2
-    assert len(answer(path.parent, 30).asked) == 30 - kept
-    answer(other.parent, 30)
-    assert path.read_bytes() == other.read_bytes()
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

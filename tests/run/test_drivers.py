@@ -16,9 +16,8 @@ from dragin_lab.core.episode import Search, Write
 from dragin_lab.engines.engine import OnToken
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.lab import Lab
-from dragin_lab.retrieval.doors import RetrieverError
 from dragin_lab.run.episodes import Decided, Ended, Retrieved, StepDone, Stream, TokenWritten, search_all
-from dragin_lab.trace.trace import Draft, Passage, Question, Trace
+from dragin_lab.trace.trace import Draft, Passage, Question
 
 QUESTION = "Who made it?"
 SR, NEVER = method("sr-rag"), method("wo-rag")
@@ -161,49 +160,7 @@ def test_a_draft_that_fails_keeps_what_was_done(error: BaseException, says: str)
         assert caught.value.__notes__[0].startswith("Interrupted; retrievals so far: 1, tokens: ")
 
 
-def test_a_failed_search_is_thrown_into_the_episode() -> None:
-    with pytest.raises(RetrieverError) as caught:
-        lab(LOUD).replace(retriever=ScriptedRetriever(TimeoutError("no answer"))).ask(QUESTION, DRAGIN)
-    trace = caught.value.trace
-    assert trace.error == "retriever ScriptedRetriever failed for 'Who made it?': TimeoutError: no answer"
-    assert trace.steps[0].query is not None  # what was asked is known, what was found is not
-    assert trace.steps[0].passages == ()
-
-
 # -- many -------------------------------------------------------------------------------------------------------------
-
-
-def without_time(trace: Trace) -> Trace:
-    trace.provenance.pop("batch", None)
-    trace.seconds = 0.0
-    for step in trace.steps:
-        step.seconds = dict.fromkeys(step.seconds, 0.0)
-    return trace
-
-
-def test_traces_are_those_of_single_runs() -> None:
-    says: Script = {
-        "Who made it?": [LOUD, LAST],
-        "Who was it?": [LAST],
-        "Who else?": [LOUD, LOUD, LAST],
-        "Who now?": [Say(" Nobody knows"), Say(" Li")],
-    }
-    questions = [Question(f"q{i}", text, ("Li",)) for i, text in enumerate(says)]
-    lm = Model(says)
-    many = Lab(lm, retriever=ScriptedRetriever(), seed=4).ask_many(questions, DRAGIN, batch_size=3)
-    traces = {trace.question.id: trace for trace in many}
-    assert {t.provenance["batch"]["size"] for t in traces.values()} == {3}
-    for question in questions:
-        single = Model(says)
-        single.tokenizer = lm.tokenizer  # it numbers words as they come
-        alone = Lab(single, retriever=ScriptedRetriever(), seed=4).ask(question, DRAGIN)
-        side = traces[question.id]
-        assert set(side.steps[0].seconds) == set(alone.steps[0].seconds)
-        assert without_time(side).diff(without_time(alone)) == ""
-        assert (side.ended, side.answer, side.scores) == (alone.ended, alone.answer, alone.scores)
-    assert lm.batches[0].closed
-    seeds = lm.batches[0].seeds
-    assert len(set(seeds)) == len(seeds)  # no two drafts draw the same numbers
 
 
 def test_they_come_as_they_end_and_places_are_filled_at_once() -> None:

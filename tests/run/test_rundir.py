@@ -267,16 +267,6 @@ def _whole_lines(folder: Path) -> list[bytes]:
     return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
 
 
-def test_an_interrupt_keeps_what_was_finished(whole: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        answer(folder, 4, AnsweringModel({3: KeyboardInterrupt()}))
-    assert [line["id"] for line in lines(folder)] == ["q1", "q2"]
-    assert not read_run(folder).complete
-    assert answer(folder, 4).asked == [3, 4]
-    assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
-
-
 def test_a_failed_question_is_recorded_and_tried_again(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     lm = answer(folder, 4, AnsweringModel({2: ModelError("too long\nby far"), 4: OSError("gone")}))

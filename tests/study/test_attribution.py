@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations
-from math import factorial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from answering import embedded
 from scripted import Parrot, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import SettingError
 from dragin_lab.study.attribution import find_replaced, mark_tokens
-from dragin_lab.study.leaving_out import find_in_view, leave_out, list_subsets, shapley
+from dragin_lab.study.leaving_out import find_in_view, leave_out, list_subsets
 from dragin_lab.trace.records import AttributedText, Prompt
 from dragin_lab.trace.trace import Draft, Passage
 
@@ -52,18 +51,8 @@ def marked(attribution: dl.Attribution) -> str:
 # -- the equations ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", [0, 1, 2, 3, 4])
-def test_shapley_values_are_the_mean_over_all_orders_and_add_up(k: int) -> None:
-    value = np.random.default_rng(k).normal(size=(2**k, 5))
-    mean = np.zeros((k, 5))
-    for order in permutations(range(k)):
-        there = 0
-        for i in order:
-            mean[i] += (value[there | 1 << i] - value[there]) / factorial(k)
-            there |= 1 << i
-    np.testing.assert_allclose(shapley(value), mean, atol=1e-12)
-    np.testing.assert_allclose(shapley(value).sum(0), value[-1] - value[0], atol=1e-12)
-    assert list_subsets(k).sum(1).tolist() == [number.bit_count() for number in range(2**k)]
+def test_every_subset_is_listed_in_the_order_of_its_bits() -> None:
+    assert [row.tolist() for row in list_subsets(2).astype(int)] == [[0, 0], [1, 0], [0, 1], [1, 1]]
 
 
 def test_a_token_is_known_from_a_passage_or_a_guess() -> None:
@@ -102,19 +91,6 @@ def test_passages_are_found_in_every_layout(layout: Any) -> None:
     (text,) = lab.attribute(trace).record.texts
     assert sorted(text.passages) == [(0, 0), (0, 1)]
     assert text.nats.shape[1] == 2
-
-
-@pytest.mark.parametrize("variant", ["paper", "reference"])
-@pytest.mark.parametrize("name", ["sr-rag", "fs-rag", "flare", "dragin"])
-def test_both_variants_are_attributed(name: str, variant: str) -> None:
-    lab, trace = ask(WRONG, RIGHT, OTHER, method=name, variant=variant)
-    attribution = lab.attribute(trace)
-    used = attribution.tokens[attribution.tokens["mark"] == "passage"]
-    assert set(used["passage"]) <= {2}
-    assert attribution.retrievals["used"].any() == (len(used) > 0)
-    gain = np.log((attribution.tokens["p_with"] / attribution.tokens["p_without"]).astype(float))
-    sums = attribution.tokens.filter(regex="^passage ").sum(axis=1)
-    np.testing.assert_allclose(sums, gain, atol=1e-5)
 
 
 def test_passages_in_the_text_are_left_out_there() -> None:
@@ -287,7 +263,7 @@ def test_a_piece_that_stands_twice_is_one_passage_each() -> None:
 
 def test_a_trace_just_written_has_the_values_of_one_that_was_saved(tmp_path: Path) -> None:
     """Prompts of a running lab know the ids of the answer so far, which move with the text before them."""
-    lab = dl.Lab()
+    lab = embedded()
     trace = lab.ask("In which town was the director of The Ashen Rooftop born?", "fs-rag", max_new_tokens=48)
     assert any(step.passages_prompt.written for step in trace.steps)
     loaded = dl.Trace.load(trace.save(tmp_path / "a.trace"))

@@ -1,62 +1,33 @@
-"""A trigger and a query of one's own, defined once: everything else knows them without a further line."""
+"""A trigger and a query of one's own, defined once: figures, controls and replay know them without a further line."""
 
 from __future__ import annotations
 
-import json
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
+from answering import embedded
 
 import dragin_lab as dl
-from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
-from dragin_lab.run.rundir import RunError
-
-DEFINED = """import dragin_lab as dl
 
 
-@dl.when("near-tie", threshold=0.6, source="TARG")
-def near_tie(draft: dl.Draft, first: int = 0):
-    "Second-likeliest over likeliest probability of each token."
-    return draft.alternative_probs[:, 1] / draft.alternative_probs[:, 0]  # (n,)
+def test_figures_controls_and_replay_know_it(tmp_path: Path) -> None:
+    @dl.when("near-tie", threshold=0.6, source="TARG")
+    def near_tie(draft: dl.Draft, first: int = 0) -> np.ndarray:
+        """Second-likeliest over likeliest probability of each token."""
+        return draft.alternative_probs[:, 1] / draft.alternative_probs[:, 0]  # (n,)
 
+    @dl.what("last-ten")
+    def last_ten(place: dl.Gap) -> str:
+        """The last ten words."""
+        return " ".join(place.context.split()[-10:])
 
-@dl.what("last-ten")
-def last_ten(place: dl.Gap) -> str:
-    "The last ten words."
-    return " ".join(place.context.split()[-10:])
-"""
-
-
-@pytest.fixture(autouse=True)
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A file with the definitions, which were made here."""
-    path = tmp_path / "mine.py"
-    path.write_text(DEFINED, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    sys.modules.pop("mine", None)
-    __import__("mine")
-    yield path
-    sys.modules.pop("mine", None)
-
-
-@pytest.fixture(scope="module")
-def lab() -> dl.Lab:
-    return dl.Lab()
-
-
-def method(when: str = "near-tie", **settings: object) -> Method:
-    return dl.method(when=when, what="last-ten", max_new_tokens=24, **settings)
-
-
-def test_views_widgets_and_replay_know_it(lab: dl.Lab, tmp_path: Path) -> None:
-    trace = lab.ask(demo_questions()[0], method())
+    lab = embedded()
+    trace = lab.ask(demo_questions()[0], when="near-tie", what="last-ten", max_new_tokens=24)
     fired = [step.decision for step in trace.steps if step.decision is not None and step.decision.retrieve]
     assert fired
     assert re.search(r"scores 0\.\d+, above θ 0\.6", fired[0].reason)
@@ -77,39 +48,3 @@ def test_views_widgets_and_replay_know_it(lab: dl.Lab, tmp_path: Path) -> None:
     assert "near-tie score" in loaded.heatmap().to_json()
     with pytest.raises(SettingError, match="the trace's trigger 'near-tie' is not defined here"):
         dl.Replay(loaded)
-
-
-def test_sweeps_batches_runs_and_tables_know_it(lab: dl.Lab, tmp_path: Path) -> None:
-    asked = demo_questions()[:2]
-    made = lab.sweep(asked, method(), threshold=[0.3, 1.0], progress=False)
-    assert made.table["retrievals"].tolist()[1] == 0.0 < made.table["retrievals"].tolist()[0]
-    others = lab.sweep(asked, method(), first=[0, 3], progress=False)
-    assert [one.settings["first"] for one in others.methods] == [0, 3]
-    one_by_one = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method())}
-    beside = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method(), batch_size=2)}
-    assert one_by_one == beside
-    (record,) = lab.run(asked, method(), output=tmp_path / "runs", progress=False).records
-    assert "-when=near-tie-what=last-ten" in record.folder.name
-    settings = json.loads((record.folder / "run.json").read_text())["method"]
-    assert (settings["when"], settings["first"], sorted(settings["defined"])) == (
-        "near-tie",
-        0,
-        ["last-ten", "near-tie"],
-    )
-
-    @dl.when("near-tie", threshold=0.6)
-    def near_tie(draft: dl.Draft, first: int = 0):  # type: ignore[no-untyped-def]
-        "Another function of the same name."
-        return 1 - draft.alternative_probs[:, 0]
-
-    with pytest.raises(RunError, match="defined"):
-        lab.run(asked, method(), output=tmp_path / "runs", progress=False)
-
-
-def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path, command: Any) -> None:
-    own = ("--with", str(mine), "--set", "when=near-tie@0.5", "--set", "what=last-ten", "--limit", "1")
-    output = ("--set", "max_new_tokens=16", "--set", "first=1,2", "--output", str(tmp_path / "runs"))
-    assert command("sweep", *own, *output).code == 0
-    settings = [json.loads(path.read_text())["method"] for path in (tmp_path / "runs").rglob("run.json")]
-    assert sorted(one["first"] for one in settings) == [1, 2]
-    assert {(one["when"], one["threshold"]) for one in settings} == {("near-tie", 0.5)}

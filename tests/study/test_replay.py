@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answering import embedded
 from factories import ELM_ROAD, make_continuation, make_prompt
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
@@ -15,7 +16,6 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.catalog.by_name import exchange_settings, method
 from dragin_lab.core.method import Method
-from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import SettingError
 from dragin_lab.run.cache import Cache
 from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
@@ -32,7 +32,7 @@ class World:
     """The embedded model with a memory of the episodes it has run, and of the drafts that they share."""
 
     def __init__(self) -> None:
-        self.lm = LanguageModel.load()
+        self.lm = embedded().model
         self.retriever = dl.BM25(dl.Corpus.load())
         self.cache = Cache()
         self._done: dict[tuple[Method, str], Trace] = {}
@@ -77,55 +77,11 @@ def assert_agrees(outcome: Outcome, real: Trace) -> None:
         assert outcome.retrievals == real.retrievals_count
 
 
-def alike(told: Decision | None, made: Decision | None) -> None:
-    """The same decision; the numbers in it were stored in single precision, and are summed again."""
-    assert (told is None) == (made is None)
-    if told is not None and made is not None:
-        assert replace(told, peaks=()) == replace(made, peaks=())
-        np.testing.assert_allclose(told.peaks, made.peaks, rtol=1e-5, atol=1e-7)
-
-
 # -- against the methods ----------------------------------------------------------------------------------------------
 
 
 def reload_slim(trace: Trace, folder: Path) -> Trace:
     return Trace.load(save_trace(trace, folder / "slim", slim=True))
-
-
-def test_what_a_notebook_prints_is_short() -> None:
-    trace = dl.Lab(cache=True).ask("Who directed The Silent Fukain?")
-    replay = dl.Replay(trace)
-    for thing in (trace, trace.steps[0], trace.steps[0].draft, replay, replay.at(threshold=0.5)):
-        assert len(repr(thing)) < 400, type(thing)
-        assert "\n" not in repr(thing)
-
-
-@pytest.mark.parametrize(
-    ("name", "variant"),
-    [("dragin", "paper"), ("dragin", "reference"), ("flare", "paper"), ("flare", "reference"), ("fs-rag", "paper"),
-     ("flare-instruct", "paper"), ("targ", "paper")],
-)  # fmt: skip
-@pytest.mark.parametrize("slim", [False, True])
-def test_unchanged_settings_give_the_trace_itself(
-    world: World, name: str, variant: str, slim: bool, tmp_path: Path
-) -> None:
-    trace = world.run(method(name, variant=variant, max_new_tokens=40), QUESTIONS[0])
-    trace = reload_slim(trace, tmp_path) if slim else trace
-    outcome = Replay(trace).at()
-    assert outcome.whole
-    assert outcome.retrievals == trace.retrievals_count
-    for turn, step in zip(outcome.turns, trace.steps, strict=True):
-        assert turn.change == ""
-        assert turn.reached
-        if turn.decision is not None and step.decision is not None and not step.decision.retrieve:
-            step = replace(step, decision=replace(step.decision, cut=None))  # what was kept is no part of deciding
-        alike(turn.decision, step.decision)
-        assert np.array_equal(turn.words.hit, step.words.hit)
-        np.testing.assert_allclose(turn.words.score, step.words.score, rtol=1e-5, atol=1e-7)
-        assert (turn.query is None) == (step.query is None)
-        if turn.query is not None and step.query is not None:
-            assert (turn.query.text, turn.query.sent) == (step.query.text, step.query.sent)
-            assert np.array_equal(turn.query.chosen, step.query.chosen)
 
 
 CASES = [
@@ -149,7 +105,7 @@ def test_changed_settings_give_what_a_run_does(world: World, found: Method, sett
 
 
 @pytest.mark.parametrize("when", ["rind@0.5", "rind(scale='sentence')@1.2"])
-@pytest.mark.parametrize("theta", [0.1, 0.3, 0.6, 1.0, 1.5])
+@pytest.mark.parametrize("theta", [0.1, 0.6, 1.5])
 def test_a_slim_trace_decides_as_a_run_does(world: World, when: str, theta: float, tmp_path: Path) -> None:
     found = paper(when=when, max_new_tokens=40)
     slim = reload_slim(world.run(found, QUESTIONS[0]), tmp_path)

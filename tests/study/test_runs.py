@@ -72,15 +72,6 @@ def test_no_sample_without_spread_has_an_interval_without_width(tmp_path: Path) 
         assert part in made.show()
 
 
-def test_a_p_value_that_draws_cannot_go_below_is_no_number(tmp_path: Path) -> None:
-    n = 40
-    write_run(tmp_path, "dragin", "mine", (1.0,) * n, tokens=[90 + at for at in range(n)])
-    write_run(tmp_path, "flare", "mine", (0.0,) * n, tokens=[40 + at % 7 for at in range(n)])
-    made = dl.Runs.load(tmp_path).table(compare="flare")
-    assert "(p < 0.0001)" in made.show()
-    assert not any("p = 0)" in made.show(form) for form in FORMATS)
-
-
 def test_the_table_counts_the_texts_that_are_empty(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "dragin", "mine", A)
     assert "texts are empty" not in dl.Runs.load(tmp_path).table().show()
@@ -274,10 +265,3 @@ def test_no_text_in_a_csv_is_a_formula_and_numbers_stay(tmp_path: Path) -> None:
     assert read["'=a"].tolist() == ["'=1+1", "'+x", "-1.5", "'@b", "'\tc", "'-"]
     assert read["n"].tolist() == frame["n"].tolist()
     assert read.index.tolist() == ["'-", "'=", *"cdef"]
-
-
-def test_a_damaged_timing_is_named(tmp_path: Path) -> None:
-    folder = write_run(tmp_path)
-    (folder / "timings.jsonl").write_text("damaged\n")
-    with pytest.warns(UserWarning, match=r"timings\.jsonl, line 1: .*left out"):
-        assert len(dl.Runs.load(folder).outcomes) == 4

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answering import embedded
 
 import dragin_lab as dl
 from dragin_lab import almanac, views
@@ -126,7 +127,7 @@ def test_the_known_facts_of_smollm2_are_a_file_of_spans() -> None:
 
 @pytest.fixture(scope="module")
 def lab() -> dl.Lab:
-    return dl.Lab()
+    return embedded()
 
 
 #: ROC area with its interval over questions, and average precision, recorded at commit e96b164a.
@@ -179,4 +180,4 @@ def test_a_model_that_reads_no_given_text_is_refused_by_name() -> None:
     with pytest.raises(SettingError, match="Writes cannot be given a text to read; open the model by name"):
         dl.Lab(Writes(), corpus="almanac").judge(dl.Spans.load([OWN]))
     with pytest.raises(SettingError, match=r"give dl\.Spans\.load"):
-        dl.Lab().judge([OWN])
+        embedded().judge([OWN])

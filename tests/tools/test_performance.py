@@ -37,6 +37,7 @@ def test_rounds_alternate_and_ratios_are_within_a_round(monkeypatch: pytest.Monk
     common = loaded("benchmarks/common.py")
     now, order = [0.0], []
     monkeypatch.setattr(common.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(common.gc, "collect", int)
 
     def way(name: str, *seconds: float) -> Any:
         each = iter(seconds)

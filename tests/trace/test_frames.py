@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from answering import embedded
 from factories import DRAFT, make_passages, make_trace
 
 from dragin_lab.trace.trace import Question, Step, Trace
@@ -193,14 +194,16 @@ def test_numbers_that_hardly_differ_are_one_line_with_a_count() -> None:
 def test_what_a_notebook_shows_for_a_bare_name_is_made_for_people():
     import dragin_lab as dl
 
-    lab = dl.Lab(cache=True)
+    lab = embedded().replace(cache=True)
     trace = lab.ask("Who directed The Silent Fukain?", threshold=0.3)
     step = next((one for one in trace.steps if one.query is not None), trace.steps[0])
+    assert max(len(repr(one)) for one in (trace, step.draft, dl.Replay(trace).at(threshold=0.5))) < 400
     objects = [lab, dl.Corpus.load(), dl.method("flare"), dl.Replay(trace), dl.Branches.of(trace), step]
     for one in [*objects, *([step.query] if step.query else [])]:
         html = one._repr_html_()
         assert html.count("<") == html.count(">")
         assert "object at 0x" not in html
+        assert len(repr(one)) < 400
     assert "Almanac" in lab._repr_html_()
     assert repr(trace.diff(trace)) == "no difference"
     assert trace.diff(trace) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from answering import embedded
 
 import dragin_lab as dl
 from dragin_lab import almanac, views
@@ -15,7 +16,7 @@ QUESTION = almanac.questions("2wikimultihopqa")[0]
 
 @pytest.fixture(scope="module")
 def attribution() -> dl.Attribution:
-    lab = dl.Lab()
+    lab = embedded()
     return lab.attribute(lab.ask(QUESTION, "dragin", max_new_tokens=48))
 
 
@@ -51,7 +52,7 @@ def test_the_figure_has_what_the_table_has(attribution: dl.Attribution) -> None:
 
 
 def test_without_a_retrieval_the_figure_says_so() -> None:
-    lab = dl.Lab()
+    lab = embedded()
     alone = lab.attribute(lab.ask(QUESTION, "wo-rag", max_new_tokens=8))
     assert "No passage was in view" in alone.plot().layout.annotations[0].text
     assert "0 of 0 used" in alone._repr_html_()

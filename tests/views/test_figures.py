@@ -244,14 +244,11 @@ def test_a_sweep_has_a_panel_per_measure_with_ticks_at_what_was_tried():
     points = [data for data in figure.data if "markers" in data.mode]
     assert len(points) == 6
     ours, paper = points[0], points[3]
-    assert (list(ours.x), list(ours.y)) == ([1.0, 1.2, 1.4], [0.28, 0.32, 0.30])
     assert list(figure.layout.xaxis.tickvals) == [1.0, 1.2, 1.4]
     assert list(paper.x) == [1.0, 1.1, 1.2, 1.3, 1.4]
     assert paper.y[0] == 0.327
     assert paper.xaxis != ours.xaxis
     assert "exact match 0.280 (0.230 to 0.340)" in ours.customdata[0]
-    band = figure.data[0]
-    assert list(band.y) == pytest.approx([0.34, 0.38, 0.36, 0.25, 0.27, 0.23])
 
 
 def test_values_that_lie_close_have_ticks_and_hover_but_no_names_over_one_another():
@@ -289,9 +286,6 @@ def test_the_dotted_line_goes_over_what_no_other_beats():
     figure = views.frontier(table)
     assert list(figure.data[-1].x) == [0, 1, 2]
     assert list(figure.data[-1].y) == [0.2, 0.5, 0.6]
-    assert [data.name for data in figure.data[:-1]] == list("abcd")
-    other = {data.name: data.marker for data in views.frontier(table[::-1]).data}
-    assert all(other[data.name] == data.marker for data in figure.data), "a name keeps colour and symbol"
     assert "retrievals a question 1" in figure.data[1].customdata[0].replace("1.000", "1")
     lines = views.frontier(sweep_table(method=["a", "b", "a"]))
     assert list(lines.data[0].x) == [1.0, 2.0]

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import view_samples as samples
+from answering import embedded
 from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever, drive
 from view_samples import STATES, Reader, hostile_trace
 
@@ -244,7 +245,11 @@ def test_words_that_may_not_fire_are_drawn_as_not_judged():
 
 
 def test_what_is_not_known_at_another_threshold_is_a_question_mark():
-    trace = dl.Lab(cache=True).ask("In which town was the director of The Ashen Rooftop born?", threshold=0.5, top_n=5)
+    trace = (
+        embedded()
+        .replace(cache=True)
+        .ask("In which town was the director of The Ashen Rooftop born?", threshold=0.5, top_n=5)
+    )
     outcome = Replay(trace).at(threshold=0.7)
     assert not outcome.whole
     head = Reader(views.replayed(outcome).html).text.split("Colour:")[0]

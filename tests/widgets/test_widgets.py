@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from answering import embedded
 from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
@@ -169,7 +170,7 @@ def assert_shown(control: Any) -> None:
     assert own.decision is None or own.decision.reason.split("'")[0] in control.step_page.value
     assert control.query.value == ("" if own.query is None else own.query.text)
     assert control.keep.value == own.passages
-    assert control.drawing.figure.layout.title.text.startswith(theme.label(control.which.label)[:20])
+    assert control.figure.layout.title.text.startswith(theme.label(control.which.label)[:20])
 
 
 def test_a_busy_explorer_says_so_and_loses_nothing() -> None:
@@ -209,7 +210,11 @@ def test_a_board_shows_what_theta_leads_to() -> None:
 
 
 def test_what_is_decided_alike_at_two_values_is_judged_once_between_them() -> None:
-    traces = [dl.Lab(cache=True).ask("Where did the director of film The Forgotten Kingfisher die?", threshold=0.5)]
+    traces = [
+        embedded()
+        .replace(cache=True)
+        .ask("Where did the director of film The Forgotten Kingfisher die?", threshold=0.5)
+    ]
     for known in (dl.tune(traces).known, dl.tune([ran()]).known):
         for theta, (outcome,) in known.items():
             again = Replay(outcome.trace).at(threshold=theta)
