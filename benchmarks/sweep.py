@@ -51,7 +51,7 @@ def measure(
     timed = interleaved(ways, rounds, before=lm.prefixes.clear, warm=False)
     found: dict[str, Sweep] = timed.made
     check(found["kept"], found["anew"])
-    tokens = {way: sum(line["tokens"] for lines in found[way].predictions for line in lines) for way in ways}
+    tokens = {way: sum(line["tokens"] for run in found[way].records for line in run.predictions) for way in ways}
     return {
         "method": "dragin",
         "variant": variant,
@@ -67,8 +67,8 @@ def measure(
 
 def check(kept: Sweep, anew: Sweep) -> None:
     """Both have the same predictions, to the byte."""
-    for value, lines, others in zip(kept.values, kept.predictions, anew.predictions, strict=True):
-        for line, other in zip(lines, others, strict=True):
+    for value, run, other_run in zip(kept.values, kept.records, anew.records, strict=True):
+        for line, other in zip(run.predictions, other_run.predictions, strict=True):
             if json.dumps(line) != json.dumps(other):
                 raise SystemExit(f"θ {value}, {line['id']}: other answers\n  kept: {line}\n  anew: {other}")
 
