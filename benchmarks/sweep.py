@@ -66,8 +66,8 @@ def measure(
 
 def check(kept: Sweep, anew: Sweep) -> None:
     """Both have the same predictions, to the byte."""
-    for value, lines, others in zip(kept.values, kept.predictions, anew.predictions, strict=True):
-        for line, other in zip(lines, others, strict=True):
+    for value, run, other_run in zip(kept.values, kept.records, anew.records, strict=True):
+        for line, other in zip(run.predictions, other_run.predictions, strict=True):
             if json.dumps(line) != json.dumps(other):
                 raise SystemExit(f"θ {value}, {line['id']}: other answers\n  kept: {line}\n  anew: {other}")
 
