@@ -31,7 +31,7 @@ def test_the_python_runs_in_ten_lines_and_each_cell_shows_something(
     assert len([line for cell in cells for line in cell.splitlines() if line]) <= 10
     names: dict = {}
     for cell in cells:
-        *body, last = ast.parse(cell).body
+        *body, last = ast.parse(cell.replace("limit=5", "limit=2")).body
         exec(compile(ast.Module(body, []), "README.md", "exec"), names)
         assert isinstance(last, ast.Expr)
         shown = eval(compile(ast.Expression(last.value), "README.md", "eval"), names)

@@ -23,7 +23,7 @@ def rows(text: str) -> list[str]:
 
 def test_all_methods_as_a_table_and_one_trace(command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
-    args = ("demo", "--limit", 2, "--output", folder)
+    args = ("demo", "--limit", 1, "--output", folder)
     ran = command(*args)
     assert ran.code == cli.DONE, ran.err
     assert rows(ran.out) == list(PAPERS)

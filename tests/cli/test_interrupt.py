@@ -51,7 +51,7 @@ def interrupted(module: str) -> tuple[int, str]:
     return ran.returncode, ran.stderr.decode()
 
 
-@pytest.mark.parametrize("module", ["dragin_lab.cli.app", "rich_click", "dragin_lab.cli.setup", "at_the_end"])
+@pytest.mark.parametrize("module", ["dragin_lab.cli.app", "at_the_end"])
 def test_ctrl_c_ends_the_command_with_one_line(module: str) -> None:
     assert interrupted(module) == (INTERRUPTED, "\ninterrupted\n")
 

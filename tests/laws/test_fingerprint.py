@@ -121,6 +121,7 @@ dl.Lab(Parrot(), retriever=ScriptedRetriever()).ask("Who made it?", "dragin").sa
 """
 
 
+@pytest.mark.slow
 def test_it_and_a_trace_are_the_same_in_another_process_elsewhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
