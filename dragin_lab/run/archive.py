@@ -30,8 +30,8 @@ def save_archive(path: str | Path, records: Mapping[tuple[str, str], RunRecord])
     with ZipFile(data, "w") as archive:
         for (dataset, method), record in records.items():
             more: dict[str, dict[str, object]] = {q: {"cause": list(cause)} for q, cause in record.causes.items()}
-            for qid, rows in record.attributed.items():
-                more[qid] = more.get(qid, {}) | {"attributed": rows}
+            for id, rows in record.attributed.items():
+                more[id] = more.get(id, {}) | {"attributed": rows}
             files = {
                 CONFIG: (json.dumps(record.config, indent=1) + "\n").encode(),
                 PREDICTIONS: encode(line | more.get(line["id"], {}) for line in record.predictions),

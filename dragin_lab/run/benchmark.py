@@ -188,7 +188,7 @@ def open_run(
                 if progress is not None:
                     progress.add(one.line)
         run.finish()
-        return [run.done[qid] for qid in ids if qid in run.done]
+        return [run.done[id] for id in ids if id in run.done]
 
     config = {} if folder is None else run_config(setup, method, asked, traces=traces)
     with RunFolder(folder, config, ids, traces=traces, grown=asked.fingerprint) as run:

@@ -97,13 +97,15 @@ def _join(records: list[RunRecord]) -> RunRecord:
     config = {key: value for key, value in first.config.items() if key != "ids"}
     config |= {"dataset": asked | {key: of[key] for key in ("questions", "fingerprint")}}
     lines = [line for _, line in sorted(chain.from_iterable(map(_place_lines, every)), key=itemgetter(0))]
-    timings = {qid: line for record in every for qid, line in record.timings.items()}
+    timings = {id: line for record in every for id, line in record.timings.items()}
     return RunRecord(folder, config, lines, timings, parts=tuple(record.folder for record in every))
 
 
 def _place_lines(part: RunRecord) -> list[tuple[int, Line]]:
+    """The lines of a part with their places in the whole run; parts of before say no ids, so those that they have."""
     number, of = (int(part.config["dataset"]["part"][key]) for key in ("number", "of"))
-    places = {qid: number - 1 + of * at for at, qid in enumerate(part.config["ids"])}
+    ids = part.config.get("ids") or [line["id"] for line in part.predictions]
+    places = {id: number - 1 + of * at for at, id in enumerate(ids)}
     return [(places[line["id"]], line) for line in part.predictions]
 
 

@@ -58,7 +58,7 @@ class Prediction(TypedDict):
     question: str
     text: str
     answer: str
-    readable: bool
+    readable: NotRequired[bool]  # always, but in lines written before it was recorded
     gold: list[str]
     em: Score
     f1: Score
@@ -156,11 +156,6 @@ class RunRecord:
         return self.folder.parent.name if "part" in self.config["dataset"] else self.folder.name
 
     @property
-    def by_id(self) -> dict[str, Line]:
-        """The predictions by question id."""
-        return {line["id"]: line for line in self.predictions}
-
-    @property
     def complete(self) -> bool:
         """Whether every question has an answer, and none of them failed."""
         return len(self.predictions) - len(self.failed) == int(self.config["dataset"]["questions"])
@@ -171,9 +166,11 @@ class RunRecord:
         return [line for line in self.predictions if line["ended"] == "error"]
 
     def has_trace(self, id: str) -> bool:
+        """Whether there is a file for the trace of a question."""
         return self.trace_file(id).is_file()
 
     def trace_file(self, id: str) -> Path:
+        """Where the trace of a question is, or would be."""
         places = [folder / TRACES / trace_name(id) for folder in (*self.parts, self.folder)]
         return next((path for path in places if path.is_file()), places[-1])
 
@@ -208,8 +205,8 @@ def read_files(folder: Path, files: Path | zipfile.Path) -> RunRecord:
     """The run whose three files lie in ``files``."""
     config = read_config(files)
     lines, timings = read_lines(files / PREDICTIONS, Prediction), read_lines(files / TIMINGS, Timing)
-    causes = {qid: line.pop("cause") for qid, line in lines.items() if "cause" in line}
-    attributed = {qid: line.pop("attributed") for qid, line in lines.items() if "attributed" in line}
+    causes = {id: line.pop("cause") for id, line in lines.items() if "cause" in line}
+    attributed = {id: line.pop("attributed") for id, line in lines.items() if "attributed" in line}
     return RunRecord(folder, config, list(lines.values()), timings, causes, attributed)
 
 
@@ -223,6 +220,7 @@ def read_config(folder: Path | zipfile.Path) -> dict[str, Any]:
         raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path}: was changed or damaged ({error}); run again in another folder") from None
+    config.pop("sum", None)  # of a run that was recorded with checksums
     return dict(config)
 
 
@@ -234,6 +232,16 @@ def _check_config(path: Path | zipfile.Path, config: Any) -> None:
             "it, or run again in another folder"
         )
     msgspec.convert(config, _Config)
+
+
+def _name_id(line: Any) -> Any:
+    """A line as it is written today; its id was called ``qid`` before."""
+    return {"id": line.pop("qid")} | line if isinstance(line, dict) and "qid" in line else line
+
+
+def _judge_readable(line: Line) -> Line:
+    """A line as it is written today; one that does not say whether its answer could be read is judged by the answer."""
+    return line if "readable" in line else line | {"readable": bool(line["answer"].strip())}
 
 
 def read_lines(path: Path | zipfile.Path, kind: Any) -> dict[str, Line]:
@@ -252,7 +260,8 @@ def read_lines(path: Path | zipfile.Path, kind: Any) -> dict[str, Line]:
     bad: list[str] = []
     for number, raw in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            line = msgspec.json.decode(raw, type=kind)
+            line = msgspec.convert(_name_id(msgspec.json.decode(raw)), kind)
+            line = _judge_readable(line) if kind is Prediction else line
             if lines.setdefault(line["id"], line) is not line:
                 raise ValueError(f"the id {line['id']!r} was used before")
         except (ValueError, RecursionError) as error:

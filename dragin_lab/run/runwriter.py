@@ -110,8 +110,8 @@ class RunFolder:
         grown: Callable[[int], str] | None = None,
     ) -> None:
         self.ids, self.done = list(ids), dict[str, Line]()
-        if twice := [qid for qid, count in Counter(self.ids).items() if count > 1]:
-            places = [i for i, qid in enumerate(self.ids, 1) if qid == twice[0]]
+        if twice := [id for id, count in Counter(self.ids).items() if count > 1]:
+            places = [i for i, id in enumerate(self.ids, 1) if id == twice[0]]
             raise RunError(
                 f"the id {twice[0]!r} stands for {len(places)} questions, number {places[0]} and {places[1]} among "
                 "them; give every question an id of its own"

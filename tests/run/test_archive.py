@@ -81,6 +81,14 @@ def test_a_zip_that_holds_no_run_is_refused(tmp_path: Path) -> None:
         dl.Runs.load(tmp_path / "x.zip")
 
 
+def test_lines_that_call_their_id_qid_as_before_are_read(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    (before,) = dl.Runs.load(folder).records
+    file = folder / "predictions.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"id"', b'"qid"'))
+    assert dl.Runs.load(folder).records == [before]
+
+
 @pytest.mark.parametrize("name", ["runs/smollm:rind@0.5", "smollm:rind@0.5", "dragin@0.5"])
 def test_an_output_folder_may_be_named_like_a_written_form(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -80,6 +80,16 @@ def test_a_damaged_timing_is_named_and_dropped(folder: Path) -> None:
     assert path.read_bytes() == sound[0] + sound[2] + sound[3]
 
 
+def test_a_run_with_checksums_is_read_and_completed(folder: Path) -> None:
+    path = folder / "predictions.jsonl"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"}\n", b', "sum": "00000000"}\n'))
+    write_config(folder, (config := read_config(folder)) | {"sum": "00000000"})
+    assert read_run(folder).config == config
+    assert answer(folder, COUNT).asked == []
+    assert path.read_bytes() == data
+
+
 def test_predictions_of_other_questions_are_refused(folder: Path) -> None:
     path = folder / "predictions.jsonl"
     change_line(folder, 1, id="q9")

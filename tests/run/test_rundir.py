@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -368,3 +369,13 @@ def test_another_version_is_announced_and_recorded(whole: Path, tmp_path: Path) 
     assert there["versions"]["numpy"] == "1.0"
     assert [entry["versions"]["numpy"] != "1.0" for entry in there["resumed"]] == [True]
     assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
+
+
+def test_a_line_of_before_readable_and_peak_were_recorded_is_kept(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    for name, key in (("predictions.jsonl", "readable"), ("timings.jsonl", "peak")):
+        old = [{k: v for k, v in line.items() if k != key} for line in lines(folder, name)]
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in old))
+    assert answer(folder, len(lines(whole, "predictions.jsonl"))).asked == []
+    assert all(line["readable"] for line in read_run(folder).predictions)
