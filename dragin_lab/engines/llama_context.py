@@ -156,8 +156,6 @@ class LlamaContext:
             self._held = [[] for _ in range(sequences)]
         return bool(context)
 
-    # -- forwards -----------------------------------------------------------------------------------------------------
-
     def read(
         self, texts: Mapping[int, list[Piece]], layer: int | None = None, states: Sequence[str] = ()
     ) -> list[Computed]:
