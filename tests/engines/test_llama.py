@@ -273,7 +273,7 @@ def _ask(model: Any, said: Any) -> None:
 def test_it_says_what_runs_and_on_how_many_threads(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with open_lab(file, context=512) as lab:
         assert "llama.cpp in this process on 1 threads, 512 tokens" in repr(lab.model)
-        assert f"{file.name}: llama.cpp on 1 threads, 512 tokens of prompt and text" in capfd.readouterr().err
+        assert repr(lab.model) in capfd.readouterr().err
         with pytest.raises(ModelError, match=r"do not fit into the 512 positions of almanac\.gguf; shorten"):
             lab.model.write(Write(Prompt("a b " * 300), 8))
         facts = lab.model.identity()
