@@ -41,6 +41,7 @@ class LlamaModel(Engine):
         dtype: of the cache of keys and values, "float16" or "float32".
         threads: that it computes on; by default as many as torch takes.
         context: tokens of prompt and text; by default 4,096, or what the model was made for.
+        attention: False reads by flash attention, which is faster and gives no rows.
 
     ``no_attention`` says why no rows can be captured. Raises as ``LlamaContext``, and ``ModelError`` for a tokenizer of
     another vocabulary, and a layer or head that the model does not have.
@@ -64,12 +65,13 @@ class LlamaModel(Engine):
         dtype: str = "float16",
         threads: int | None = None,
         context: int | None = None,
+        attention: bool = True,
     ) -> None:
         self.name, self.tokenizer, self.sample, self.file = file.name, tokenizer, sample, file
         threads = torch.get_num_threads() if threads is None else count("threads", threads)
         window = None if context is None else count("context", context)
         # One sequence for drafts, the last one for ``attend``.
-        self.context = LlamaContext(file, threads=threads, window=window, dtype=dtype, sequences=2)
+        self.context = LlamaContext(file, threads=threads, window=window, dtype=dtype, sequences=2, rows=attention)
         self.context_window, self.eos = self.context.window, tokenizer.ends
         self.alternatives = min(count("alternatives", alternatives), self.context.vocabulary)
         self.lock, self.close = threading.RLock(), self.context.close
@@ -77,6 +79,7 @@ class LlamaModel(Engine):
         having = [i for i in range(self.context.layers) if f"{llama_context.ROWS}-{i}" in self.context.names]
         kind, self.config = f"llama.cpp's {self.context.architecture}", config
         self.no_attention = "" if having else f"{kind} has no node {llama_context.ROWS}"
+        self.no_attention = self.no_attention if attention else "it was opened with attention=False"
         if self.no_attention and layer != "last":
             raise ModelError(f"layer={layer}: {self.no_attention}; leave it out")
         self.layer = choose_captured(config, layer, having, kind) if having else None

@@ -281,6 +281,17 @@ def test_it_says_what_runs_and_on_how_many_threads(file: Path, capfd: pytest.Cap
         assert (facts["dtype"], facts["llama_cpp_python"] > "0.3") == ("float32", True)
 
 
+def test_without_attention_it_reads_by_flash_attention_and_writes_the_same(lab: dl.Lab, file: Path) -> None:
+    with open_lab(file, attention=False) as flash:
+        assert flash.model.no_attention == "it was opened with attention=False"
+        assert not flash.model.context.names & {f"{llama_context.ROWS}-{i}" for i in range(flash.model.context.layers)}
+        ours, theirs = (one.model.write(Write(PROMPT, 8)) for one in (flash, lab))
+        assert ours.ids.tolist() == theirs.ids.tolist()
+        np.testing.assert_allclose(ours.entropy, theirs.entropy, atol=1e-3)
+        with pytest.raises(SettingError, match="attention=False"):
+            flash.ask(QUESTIONS[0], "dragin")
+
+
 def test_the_files_own_tokenizer_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     byte_level = LanguageModel.load(PARITY / "almanac-prototype")
