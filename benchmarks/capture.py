@@ -23,6 +23,7 @@ from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Prompt
 
 LOOP, GENERATE = 1.05, (1.0, 1.03)  # budgets; those against `generate` of the embedded model and of the large one
+VOCABULARY, VOCABULARY_LIMIT = 262_144, 1.08  # Gemma 3's; against `generate`, of processor time
 PASSAGE = (
     "Question: When was the city where the director of film Gewair Lantern was born founded?\n"
     "Answer: The film Gewair Lantern was directed by Graizond Loththaimpan. So the answer is 1450.\n"
@@ -62,11 +63,14 @@ def main() -> None:
     options = parser(__doc__, "capture")
     options.add_argument("--runs", type=int, default=15, help="rounds on the embedded model")
     options.add_argument("--large-runs", type=int, default=5, help="rounds on 0.5 billion parameters; 0 for none")
+    options.add_argument("--vocabulary-runs", type=int, default=7, help="rounds on a large vocabulary; 0 for none")
     options.add_argument("--tokens", type=int, default=64)
     options.add_argument("--large-tokens", type=int, default=24)
     args = options.parse_args()
     begin(args)
-    results = [compare(LanguageModel.load(), PASSAGE * 8 + PASSAGE[:96], args.tokens, args.runs)]
+    results = []
+    if args.runs:
+        results.append(compare(LanguageModel.load(), PASSAGE * 8 + PASSAGE[:96], args.tokens, args.runs))
     if args.large_runs:
         results.append(
             compare(
@@ -83,6 +87,11 @@ def main() -> None:
             budget(f"decoding with all rows kept / without, {size}", one["over"]["without"], LOOP),
             budget(f"decoding with capture / `generate` without any capture, {size}", one["over"]["generate"], limit),
         ]
+    if args.vocabulary_runs:
+        small = random_llama(layers=12, heads=8, hidden=512, ffn=1408, vocab=VOCABULARY)
+        results.append(compare(small, words(64), args.tokens, args.vocabulary_runs))
+        what = f"decoding with capture / `generate`, a vocabulary of {VOCABULARY:,}, processor time"
+        budgets.append(budget(what, results[-1]["over_cpu"]["generate"], VOCABULARY_LIMIT))
     write(args.out, {"budgets": budgets, "decoding": results, "machine": machine()})
 
 

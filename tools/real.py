@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from dragin_lab.engines.gguf import convert_gguf
+from dragin_lab.engines.sources import convert_gguf
 from dragin_lab.files import write_whole
 
 ROOT = Path(__file__).parents[1]

@@ -20,11 +20,6 @@ from dragin_lab.trace.trace import Draft
 if TYPE_CHECKING:
     import pandas as pd
 
-_COLUMNS = (
-    *("call", "index", "id", "token", "text", "start", "end"),
-    *("entropy", "logprob", "received", "alternatives"),
-)
-
 
 class Tape:
     """What was captured: one ``Draft`` for every text that ``generate`` wrote, in order."""
@@ -45,13 +40,14 @@ class Tape:
         logprob (nats), received, and the likeliest tokens with their probabilities."""
         import pandas as pd
 
-        rows = []
+        calls = [pd.DataFrame()]
         for call, c in enumerate(self.continuations):
-            for i, (start, end) in enumerate(c.offsets.tolist()):
-                measured = float(c.entropy[i]), float(c.logprob[i]), float(c.received[i])
-                likeliest = list(zip(c.alternative_tokens[i], c.alternative_probs[i].tolist(), strict=True))
-                rows.append((call, i, int(c.ids[i]), c.pieces[i], c.text[start:end], start, end, *measured, likeliest))
-        return pd.DataFrame(rows, columns=list(_COLUMNS))
+            pairs = zip(c.alternative_tokens, c.alternative_probs.tolist(), strict=True)
+            columns = {"call": call, "index": range(len(c)), "id": c.ids, "token": c.pieces, "text": c.tokens}
+            columns |= {"start": c.offsets[:, 0], "end": c.offsets[:, 1], "entropy": c.entropy, "logprob": c.logprob}
+            columns |= {"received": c.received, "alternatives": [list(zip(*pair, strict=True)) for pair in pairs]}
+            calls.append(pd.DataFrame(columns))
+        return pd.concat(calls, ignore_index=True)
 
     def __repr__(self) -> str:
         return f"Tape({len(self.continuations)} calls, {sum(map(len, self.continuations))} tokens)"

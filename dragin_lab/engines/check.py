@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.generating import write_texts
-from dragin_lab.engines.tap import attention_layers, layer_kinds, pick_heads
+from dragin_lab.engines.tap import attention_layers, layer_kinds
 from dragin_lab.engines.writing import Writing
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Prompt
@@ -136,7 +136,7 @@ def _check_capture(lm: Any, ids: list[int], sharp: bool) -> list[Check]:
     checks = [Check("logits equal with and without capture", _logit_distance(logits, plain), near)]
     if rows is None or maps is None:
         return checks
-    rows, own = rows[0], pick_heads(maps, tap.heads)[0].float()  # (h, n, n)
+    rows, own = rows[0], tap.pick(maps)[0].float()  # (h, n, n)
     sinks = hasattr(getattr(tap, "module", None), "sinks")
     off = (rows.sum(-1) - 1).clamp_min(0) if sinks else (rows.sum(-1) - 1).abs()  # (h, n)
     note = "at most 1: this model has sinks" if sinks else ""

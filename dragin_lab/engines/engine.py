@@ -1,14 +1,15 @@
-"""The interface of an engine, drafts that are asked of it side by side, and a draft as a stream."""
+"""The interface of an engine, drafts that are asked of it side by side, a draft as a stream, and a model's probe."""
 
 from __future__ import annotations
 
 import contextvars
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -17,10 +18,15 @@ import numpy as np
 from dragin_lab.checks import instance
 from dragin_lab.checks import text as as_text
 from dragin_lab.core.episode import Tokenizer, Write
-from dragin_lab.engines.probe import Probed
 from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.trace.frames import probe_distance, probe_tolerance
 from dragin_lab.trace.trace import Draft, Prompt
 
+IDS = 8  # tokens that are read
+ENTRIES, PROJECTIONS = 16, 4  # of the vocabulary after each of them
+NOISE = 16.0  # times what a device that does not repeat itself differs from itself
+_FLOOR = -1e4  # nats of a token that a model forbids
+BESIDE = 8  # prompts that one text is scored after at once
 #: Called with the draft so far after each of its tokens.
 OnToken = Callable[[Draft], None]
 DraftJob = tuple[Any, Write, int | None]  # a key, a request and a seed
@@ -110,23 +116,26 @@ class Engine:
     def score_many(self, prompts: Sequence[Prompt], ids: Sequence[int]) -> np.ndarray:
         """Log-probabilities of the same ids after each of several prompts (teacher forcing): (m, n) float32, nats.
 
-        One prompt after the other, by any engine that writes a given ``prefix``. Raises ``ModelError`` for no ids, for
-        what does not fit, and where the engine does not measure a given text.
+        By any engine that writes a given ``prefix``. Raises ``ModelError`` for no ids, for what does not fit, and where
+        the engine does not measure a given text.
         """
-        given = tuple(map(int, ids))
+        given, drafts = tuple(map(int, ids)), dict[int, Draft]()
         if not given:
             raise ModelError("there are no ids to score; give the ids of some text")
-        return self.read_scores(given, [self.force(Write(prompt, len(given), prefix=given)) for prompt in prompts])
-
-    def read_scores(self, ids: tuple[int, ...], drafts: Iterable[Draft]) -> np.ndarray:
-        """The log-probabilities (m, n) of drafts that are all to be ``ids``."""
-        drafts = list(drafts)
-        if any(tuple(one.ids.tolist()) != ids or not np.isfinite(one.logprob).all() for one in drafts):
+        with closing(self.batch(max(min(len(prompts), BESIDE), 1))) as batch:
+            for number, prompt in enumerate(prompts):
+                batch.ask(number, Write(prompt, len(given), prefix=given))
+            while len(batch):
+                for number, draft in batch.step():
+                    if isinstance(draft, Exception):
+                        raise draft
+                    drafts[number] = draft
+        if any(tuple(one.ids.tolist()) != given or not np.isfinite(one.logprob).all() for one in drafts.values()):
             raise ModelError(
                 f"{self.name} gives no log-probabilities of a text that is given to it; open the model in transformers "
                 "or llama.cpp, or on a server that echoes the log-probabilities of a prompt, as vLLM does"
             )
-        return np.array([one.logprob for one in drafts], np.float32)
+        return np.array([drafts[number].logprob for number in range(len(prompts))], np.float32)
 
     def batch(self, size: int) -> Batch:
         """Drafts written side by side, at most ``size`` at once."""
@@ -267,3 +276,66 @@ def stream_draft(engine: Any, request: Write, seed: int | None = None) -> Genera
         if thread.is_alive():
             thread.join()
     return written.result()
+
+
+# -- what a model computes --------------------------------------------------------------------------------------------
+#
+# Another thread count or instruction set moves log-probabilities by 3e-5 nats on SmolLM2, which flips thousands of
+# rounded digits: two probes are compared with a tolerance, and a hash of one would tell nothing.
+
+
+def probe_ids(vocabulary: int) -> list[int]:
+    """The ids that every model of this vocabulary reads."""
+    return [(7919 * n + 11) % vocabulary for n in range(1, IDS + 1)]
+
+
+def reduce_logits(logits: np.ndarray) -> np.ndarray:
+    """160 numbers, float32, in nats: 16 log-probabilities and 4 random sums of all, after each of the 8 ids.
+
+    ``logits`` (8, V). Each sum is of the log-probabilities with random signs, over the square root of V.
+    """
+    logits = logits.astype(np.float64)  # (8, V)
+    high = logits.max(-1, keepdims=True)  # (8, 1)
+    logprobs = logits - high - np.log(np.exp(logits - high).sum(-1, keepdims=True))  # (8, V)
+    logprobs = np.maximum(logprobs, _FLOOR)
+    size = logprobs.shape[1]
+    entries = logprobs[:, np.arange(ENTRIES) * (size - 1) // (ENTRIES - 1)]  # (8, 16)
+    sums = logprobs @ _signs(size).T / np.sqrt(size)  # (8, 4)
+    return np.concatenate([entries, sums], axis=1).ravel().astype(np.float32)  # (160,)
+
+
+@cache
+def _signs(size: int) -> np.ndarray:
+    """(4, V) of 1 and -1, by whole numbers alone, so that they are the same everywhere."""
+    places = np.arange(1, PROJECTIONS * size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    places ^= places >> np.uint64(29)
+    places *= np.uint64(0xBF58476D1CE4E5B9)
+    return np.where(places >> np.uint64(63), 1.0, -1.0).reshape(PROJECTIONS, size)
+
+
+def write_probe(probe: np.ndarray) -> list[float]:
+    """As it is recorded: to a millionth, far below the tolerance."""
+    return [round(float(number), 6) for number in probe]
+
+
+class Probed:
+    """What a model of this process computes, and whether that is what it computed before.
+
+    Within a process equal bits are the same model; where two probes at the beginning differ, as on a device that sums
+    in no fixed order, what differs by less than ``NOISE`` times that.
+    """
+
+    def __init__(self, first: np.ndarray, second: np.ndarray, dtype: str) -> None:
+        self.probe = first
+        self.within, self.across = NOISE * probe_distance(first, second), probe_tolerance(dtype)
+
+    def changed(self, probe: np.ndarray) -> bool:
+        """Whether it is another model now; the probe is then that of the new one."""
+        if self.is_of(probe):
+            return False
+        self.probe = probe
+        return True
+
+    def is_of(self, probe: np.ndarray) -> bool:
+        """Whether the model as it is now computes this probe."""
+        return probe_distance(self.probe, probe) <= self.within

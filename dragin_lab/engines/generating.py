@@ -21,8 +21,7 @@ from torch import Tensor
 from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 
 from dragin_lab.core.scores import entropy
-from dragin_lab.engines.prefixes import open_cache, split_cache
-from dragin_lab.engines.writing import Writing, measure_logits
+from dragin_lab.engines.writing import Writing, measure_logits, open_cache, split_cache
 from dragin_lab.trace.draft import common
 
 #: Settings of a generation config that are fixed here; ``_TokenChooser`` samples.
@@ -252,15 +251,15 @@ def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:
         one.cache = None if one.complete or cache is None else split_cache(cache, i, start, lm.model.config)
 
 
-def score_texts(lm: Any, prompts: Sequence[list[int]], ends: Sequence[int], given: list[int]) -> np.ndarray:
+def score_texts(lm: Any, prompts: Sequence[list[int]], ends: Sequence[int] | None, given: list[int]) -> np.ndarray:
     """Log-probabilities (m, n) float32 of ids ``given`` (n) after each of m prompts, one forward for each.
 
-    What all of them begin with is read once, after what is kept of it up to one of its ``ends``. Side by side they
-    would be padded to the longest, which takes a processor twice as long.
+    What all of them begin with is read once, after what is kept of it up to one of its ``ends``; each is read whole
+    where those are None. Side by side they would be padded to the longest, which takes a processor twice as long.
     """
     takes, scored = inspect.signature(lm.model.forward).parameters, []
-    shared = min(common(prompts[0][:-1], prompt[:-1]) for prompt in prompts)
-    done, cache = lm.prefixes.find(prompts[0], [end for end in ends if end <= shared])
+    shared = 0 if ends is None else min(common(prompts[0][:-1], prompt[:-1]) for prompt in prompts)
+    done, cache = lm.prefixes.find(prompts[0], [end for end in ends or () if end <= shared])
     if shared > done:
         cache = read_prefix(lm, prompts[0][:shared], cache)
     tokens = torch.tensor(given, device=lm.device)[:, None]  # (n, 1)

@@ -19,18 +19,14 @@ from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.check import TEXTS, Check, apply_checks
-from dragin_lab.engines.engine import Batch, DraftResult, Engine, OnToken
+from dragin_lab.engines.engine import Batch, DraftResult, Engine, OnToken, Probed, probe_ids, reduce_logits, write_probe
 from dragin_lab.engines.llama_context import LlamaContext
-from dragin_lab.engines.prefixes import PARTS, find_ends
-from dragin_lab.engines.probe import Probed, probe_ids, reduce_logits, write_probe
 from dragin_lab.engines.sources import hash_weights
 from dragin_lab.engines.tap import choose_captured, choose_heads, choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
-from dragin_lab.engines.writing import Writing, measure_logits
+from dragin_lab.engines.writing import PARTS, Writing, find_ends, measure_logits
 from dragin_lab.errors import ModelError
-from dragin_lab.trace.trace import Draft, Prompt
-
-BESIDE = 8  # prompts that one text is scored after at once
+from dragin_lab.trace.trace import Draft
 
 
 class LlamaModel(Engine):
@@ -45,6 +41,7 @@ class LlamaModel(Engine):
         dtype: of the cache of keys and values, "float16" or "float32".
         threads: that it computes on; by default as many as torch takes.
         context: tokens of prompt and text; by default 4,096, or what the model was made for.
+        attention: False reads by flash attention, which is faster and gives no rows.
 
     ``no_attention`` says why no rows can be captured. Raises as ``LlamaContext``, and ``ModelError`` for a tokenizer of
     another vocabulary, and a layer or head that the model does not have.
@@ -68,12 +65,13 @@ class LlamaModel(Engine):
         dtype: str = "float16",
         threads: int | None = None,
         context: int | None = None,
+        attention: bool = True,
     ) -> None:
         self.name, self.tokenizer, self.sample, self.file = file.name, tokenizer, sample, file
         threads = torch.get_num_threads() if threads is None else count("threads", threads)
         window = None if context is None else count("context", context)
         # One sequence for drafts, the last one for ``attend``.
-        self.context = LlamaContext(file, threads=threads, window=window, dtype=dtype, sequences=2)
+        self.context = LlamaContext(file, threads=threads, window=window, dtype=dtype, sequences=2, rows=attention)
         self.context_window, self.eos = self.context.window, tokenizer.ends
         self.alternatives = min(count("alternatives", alternatives), self.context.vocabulary)
         self.lock, self.close = threading.RLock(), self.context.close
@@ -81,6 +79,7 @@ class LlamaModel(Engine):
         having = [i for i in range(self.context.layers) if f"{llama_context.ROWS}-{i}" in self.context.names]
         kind, self.config = f"llama.cpp's {self.context.architecture}", config
         self.no_attention = "" if having else f"{kind} has no node {llama_context.ROWS}"
+        self.no_attention = self.no_attention if attention else "it was opened with attention=False"
         if self.no_attention and layer != "last":
             raise ModelError(f"layer={layer}: {self.no_attention}; leave it out")
         self.layer = choose_captured(config, layer, having, kind) if having else None
@@ -90,8 +89,6 @@ class LlamaModel(Engine):
         self._hash = ""
         if check:
             apply_checks(self, self.check())
-
-    # -- drafts -------------------------------------------------------------------------------------------------------
 
     def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         """As ``Engine.write``. Raises ``ModelError`` for a draft that does not fit."""
@@ -137,20 +134,6 @@ class LlamaModel(Engine):
             except Exception as error:  # noqa: BLE001 - of its ``Stop``; ends this draft alone
                 one.error = error
 
-    def score_many(self, prompts: Sequence[Prompt], ids: Sequence[int]) -> np.ndarray:
-        """As ``Engine.score_many``, ``BESIDE`` prompts at a time, each in a sequence of its own."""
-        if len(prompts) < 2 or not len(ids):
-            return super().score_many(prompts, ids)
-        given, drafts, batch = tuple(map(int, ids)), dict[int, Draft](), self.batch(min(len(prompts), BESIDE))
-        for number, prompt in enumerate(prompts):
-            batch.ask(number, Write(prompt, len(given), prefix=given))
-        while len(batch):
-            for number, draft in batch.step():
-                if isinstance(draft, Exception):
-                    raise draft
-                drafts[number] = draft
-        return self.read_scores(given, (drafts[number] for number in range(len(prompts))))
-
     def find_state(self, layer: int | str) -> str:
         """The node with a layer's hidden states; the last layer's are normed, as in transformers."""
         number = choose_layer(self.config, layer) if layer != "last" else self.context.layers - 1
@@ -167,18 +150,6 @@ class LlamaModel(Engine):
         chosen = list(range(self.context.heads)) if self.heads is None else self.heads
         with self.lock:
             return self.context.read_map(ids, self.layer)[chosen] if len(ids) else np.zeros((len(chosen), 0, 0), "f4")
-
-    # -- what decides the answers -------------------------------------------------------------------------------------
-
-    def describe_build(self) -> str:
-        """One line for people: what runs, and whether the build of llama.cpp lacks instructions of this machine."""
-        can, system = torch.backends.cpu.get_cpu_capability(), self.context.bindings.llama_print_system_info().decode()
-        lacks = can.startswith("AVX") and f"{can} = 1" not in system
-        slow = f"; its build lacks this machine's {can}, so it reads more slowly: build llama-cpp-python here" * lacks
-        return (
-            f"{self.name}: llama.cpp on {self.context.threads} threads, {self.context.window:,} tokens of prompt and "
-            f"text{slow}{', without AMX, which crashes in some builds' * self.context.without_amx}"
-        )
 
     def check(self) -> list[Check]:
         """Whether the vocabulary names ids as the tokenizer does, and rows see no later token and sum to at most 1."""
@@ -238,7 +209,8 @@ class LlamaModel(Engine):
 
     def __repr__(self) -> str:
         layer = f"layer {self.layer_chosen}" if self.has_attention else "no attention"
-        where = f"llama.cpp in this process on {self.context.threads} threads, {self.context_window:,} tokens"
+        amx = ", without AMX, which crashes in some builds" * self.context.without_amx
+        where = f"llama.cpp in this process on {self.context.threads} threads{amx}, {self.context_window:,} tokens"
         return f"LlamaModel({self.name}, {where}, {layer}, {'sampling' if self.sample else 'greedy'})"
 
 

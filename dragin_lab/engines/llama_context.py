@@ -91,9 +91,11 @@ class LlamaContext:
     or where memory is short.
     """
 
-    def __init__(self, file: Path, *, threads: int, window: int | None, dtype: str, sequences: int) -> None:
+    def __init__(
+        self, file: Path, *, threads: int, window: int | None, dtype: str, sequences: int, rows: bool = True
+    ) -> None:
         self.bindings = C = load_bindings()
-        self.file, self.threads, self.dtype = file, threads, choice("dtype", dtype, DTYPES)
+        self.file, self.threads, self.dtype, self.rows = file, threads, choice("dtype", dtype, DTYPES), rows
         _ERRORS.clear()
         parameters = C.llama_model_default_params()
         # A build by some compilers ends the process where weights are laid out for AMX (ggml-org/llama.cpp#20824).
@@ -145,7 +147,7 @@ class LlamaContext:
         parameters.n_batch, parameters.n_ubatch = max(self.window, sequences), min(_UBATCH, self.window)
         parameters.n_threads = parameters.n_threads_batch = self.threads
         parameters.type_k = parameters.type_v = getattr(C, DTYPES[self.dtype])
-        parameters.flash_attn_type = 0  # else there are no rows
+        parameters.flash_attn_type = 0 if self.rows else -1  # where llama.cpp chooses it, there are no rows
         parameters.kv_unified, parameters.swa_full = False, True  # so that a row's columns are its text's positions
         parameters.cb_eval, parameters.abort_callback = self._callback, self._abort
         parameters.abort_callback_data = ctypes.addressof(self._stop)
@@ -155,8 +157,6 @@ class LlamaContext:
             self._open.append(context)
             self._held = [[] for _ in range(sequences)]
         return bool(context)
-
-    # -- forwards -----------------------------------------------------------------------------------------------------
 
     def read(
         self, texts: Mapping[int, list[Piece]], layer: int | None = None, states: Sequence[str] = ()

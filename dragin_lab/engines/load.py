@@ -13,13 +13,12 @@ from transformers import AutoConfig, BitsAndBytesConfig
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.checks import choice, is_embedded, shown
-from dragin_lab.engines.gguf import convert_tokenizer
 from dragin_lab.engines.llama import LlamaModel
 from dragin_lab.engines.llama_context import load_bindings
 from dragin_lab.engines.names import find_gguf
 from dragin_lab.engines.requests import ModelServer
 from dragin_lab.engines.server_model import ServerModel
-from dragin_lab.engines.sources import choose_device, load_tokenizer, silence_library
+from dragin_lab.engines.sources import choose_device, convert_tokenizer, load_tokenizer, silence_library
 from dragin_lab.engines.transformers import LanguageModel
 from dragin_lab.errors import SettingError
 from dragin_lab.text import printable, without_secrets
@@ -88,7 +87,7 @@ def _open_llama(source: Any, loading: dict[str, Any]) -> LlamaModel:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     lm = LlamaModel(file, load_tokenizer(folder), config, **loading)
     lm.embedded = is_embedded(tokenizer)
-    print(printable(lm.describe_build()), file=sys.stderr, flush=True)
+    print(printable(repr(lm)), file=sys.stderr, flush=True)
     return lm
 
 

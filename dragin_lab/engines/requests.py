@@ -204,9 +204,6 @@ class ServerBatch(Batch):
             self.lm.server.cancel()
 
 
-# -- the last block ---------------------------------------------------------------------------------------------------
-
-
 class LastBlock:
     """The last layer of the model in a folder, in float32, with its embedding and output layer.
 

@@ -17,7 +17,6 @@ from dragin_lab.checks import count
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.check import TEXTS, Check, apply_checks
 from dragin_lab.engines.engine import Engine, OnToken
-from dragin_lab.engines.probe import write_probe
 from dragin_lab.engines.requests import (
     Completion,
     Detokenized,
@@ -82,8 +81,6 @@ class ServerModel(Engine):
         self._answers, self._asked, self._failures = self._write_known(), time.monotonic(), server.failures
         if check:
             apply_checks(self, self.check())
-
-    # -- requests -----------------------------------------------------------------------------------------------------
 
     def _describe_model(self) -> dict[str, Any]:
         """What the server says of its model; values fit into JSON."""
@@ -163,8 +160,6 @@ class ServerModel(Engine):
             self._failures = failures
         self._asked = time.monotonic()
 
-    # -- drafts -------------------------------------------------------------------------------------------------------
-
     def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         """As ``Engine.write``; the tokens come together, when the server has written them.
 
@@ -242,8 +237,6 @@ class ServerModel(Engine):
         rows: np.ndarray = self._last_block(list(ids), len(ids))[1]
         return rows
 
-    # -- what decides the answers -------------------------------------------------------------------------------------
-
     def check(self) -> list[Check]:
         """Whether ids mean the same texts to the server, and the last block gives its log-probabilities."""
         wrong = [text for text in TEXTS if not self._reads_alike(text)]
@@ -268,16 +261,8 @@ class ServerModel(Engine):
             return True  # it does not say
         return there.strip() == self.tokenizer.decode(ids, special=True).strip()
 
-    def probe(self) -> np.ndarray:
-        """As ``Engine.probe``, as far as a server says: (k,) the log-probabilities of the likeliest after some ids."""
-        _, _, _, top = self._read(self._ask(self._known_by[0], 1).choices[0], 0, 1)[0]
-        return np.array(top, np.float32)
-
     def provenance(self) -> dict[str, Any]:
-        """As ``Engine.provenance``, probed when it was opened; ``verify`` notices that another model answers."""
-        return self.describe() | ({} if self.probed is None else {"probe": write_probe(self.probed.probe)})
-
-    def describe(self) -> dict[str, Any]:
+        """As ``Engine.provenance``; nothing is probed, as ``verify`` notices that another model answers."""
         return {  # no address, no token
             "model": self.name,
             "served": self.about,

@@ -32,9 +32,6 @@ _OWN: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 _LISTENING: WeakKeyDictionary[nn.Module, Tap] = WeakKeyDictionary()
 
 
-# -- layers -----------------------------------------------------------------------------------------------------------
-
-
 def layer_kinds(config: Any) -> list[str]:
     """The kind of each layer, such as "full_attention"."""
     text = config.get_text_config()
@@ -111,45 +108,40 @@ def attention_layers(model: nn.Module) -> dict[int, nn.Module]:
     return dict(sorted(modules.items())) if whole else {}
 
 
-# -- taps -------------------------------------------------------------------------------------------------------------
+class Tap:
+    """The tap on the attention of one layer of a model.
 
+    ``layer`` is the layer's index, ``heads`` are those captured (None: all), and ``why`` says why there is no attention
+    to listen to, as in Mamba; ``layer`` is None there. Raises ``ModelError`` for a layer or head that the model does
+    not have.
+    """
 
-class NoTap:
-    """Stands in for a tap where there is no attention to listen to (Mamba); ``why`` says so."""
-
-    layer: int | None = None
-    heads: list[int] | None = None
-
-    def __init__(self, model: Any, why: str = "it has none") -> None:
-        self.model, self.why = model, why
-
-    @contextmanager
-    def listen(self, rows: int = 1) -> Iterator[None]:
-        """Within the block, record the last query ``rows`` of each forward of this thread."""
-        yield
-
-    def pop_rows(self) -> Tensor | None:
-        """The rows (B, h, rows, keys) float32 of the latest forward; None where there is no attention."""
-        return None
-
-    def read_map(self, ids: Tensor) -> Tensor:
-        """The map of some ids (B, n) by themselves: (B, h, n, n) float32. Raises ``ModelError`` without attention."""
-        raise ModelError(f"{type(self.model).__name__} gives no attention map: {self.why}; use another model")
-
-
-class Tap(NoTap):
-    """The tap on one attention module; ``layer`` is its index, ``heads`` those captured (None: all)."""
-
-    def __init__(self, model: Any, module: Any, layer: int, heads: list[int] | None) -> None:
-        super().__init__(model, "")
-        self.module, self.layer, self.heads = module, layer, heads
-        home = sys.modules[type(module).__module__]
+    def __init__(self, model: Any, layer: int | str, heads: Sequence[int] | None = None) -> None:
+        self.model, self.layer, self.heads, self.why = model, None, None, ""
+        if not layer_kinds(model.config):
+            raise ModelError(f"{type(model).__name__} has no layers; its config.json says num_hidden_layers=0")
+        having, kind, text = attention_layers(model), type(model).__name__, model.config.get_text_config()
+        if not having:
+            looks = hasattr(text, "num_attention_heads")
+            self.why = f"the file of {kind} does not look its attention function up by name" * looks
+            self.why = self.why or "it has no attention"
+            if (layer, heads) != ("last", None):
+                raise ModelError(f"{kind}: {self.why}; leave layer={layer!r} and heads={heads!r} out")
+            return
+        self.layer = choose_captured(model.config, layer, having, kind)
+        self.heads = choose_heads(heads, text.num_attention_heads)
+        self.module: Any = having[self.layer]
+        home = sys.modules[type(self.module).__module__]
         self._eager, self._interface = home.eager_attention_forward, home.ALL_ATTENTION_FUNCTIONS
         self.rows, self.thread = 1, 0
         self.weights: Tensor | None = None
 
     @contextmanager
     def listen(self, rows: int = 1) -> Iterator[None]:
+        """Within the block, record the last query ``rows`` of each forward of this thread."""
+        if self.why:
+            yield
+            return
         module, own, before = self.module, self.module.config, _LISTENING.get(self.module)
         state = self.rows, self.weights, self.thread  # of an outer block: a trigger may ask its own lab
 
@@ -170,7 +162,10 @@ class Tap(NoTap):
             module.config, _LISTENING[module] = tapped, self
             yield
 
-    def pop_rows(self) -> Tensor:
+    def pop_rows(self) -> Tensor | None:
+        """The rows (B, h, rows, keys) float32 of the latest forward; None where there is no attention."""
+        if self.why:
+            return None
         weights, self.weights = self.weights, None
         if weights is None:
             raise ModelError(
@@ -178,11 +173,6 @@ class Tap(NoTap):
                 "captured. Choose another layer"
             )
         return weights
-
-    def read_map(self, ids: Tensor) -> Tensor:
-        with self.listen(ids.shape[1]):
-            self.model.base_model(input_ids=ids, use_cache=False)
-            return self.pop_rows()
 
     def record(self, query: Tensor, key: Tensor, mask: Tensor | None, weights: Tensor | None, kwargs: Any) -> None:
         """Keep the wanted rows of a call of the module's attention function, which gave ``weights``, or none."""
@@ -193,27 +183,11 @@ class Tap(NoTap):
                 query, key = query[:, :, -self.rows :].float(), key.float()
                 mask = additive_mask(mask, query.shape[2], key.shape[2], kwargs.get("sliding_window"), query.device)
                 _, weights = self._eager(self.module, query, key, key[..., :1], mask, **{**kwargs, "dropout": 0.0})
-            self.weights = pick_heads(weights[:, :, -self.rows :].float(), self.heads)
+            self.weights = self.pick(weights[:, :, -self.rows :].float())
 
-
-def attach_tap(model: Any, layer: int | str, heads: Sequence[int] | None = None) -> NoTap:
-    """The tap for one layer of a model. Raises ``ModelError`` for a layer or head that the model does not have."""
-    if not layer_kinds(model.config):
-        raise ModelError(f"{type(model).__name__} has no layers; its config.json says num_hidden_layers=0")
-    having, kind = attention_layers(model), type(model).__name__
-    if not having:
-        looks = hasattr(model.config.get_text_config(), "num_attention_heads")
-        why = f"the file of {kind} does not look its attention function up by name" if looks else "it has no attention"
-        if (layer, heads) != ("last", None):
-            raise ModelError(f"{kind}: {why}; leave layer={layer!r} and heads={heads!r} out")
-        return NoTap(model, why)
-    index = choose_captured(model.config, layer, having, kind)
-    return Tap(model, having[index], index, choose_heads(heads, model.config.get_text_config().num_attention_heads))
-
-
-def pick_heads(weights: Tensor, heads: list[int] | None) -> Tensor:
-    """The chosen heads of some weights (B, H, q, k)."""
-    return weights if heads is None else weights[:, heads]
+    def pick(self, weights: Tensor) -> Tensor:
+        """The captured heads of some weights (B, H, q, k)."""
+        return weights if self.heads is None else weights[:, self.heads]
 
 
 def additive_mask(mask: Tensor | None, rows: int, keys: int, window: int | None, device: torch.device) -> Tensor | None:

@@ -255,9 +255,6 @@ def find_marker(tokenizer: HFTokenizer) -> str:
     return seen.most_common(1)[0][0] if seen else ""
 
 
-# -- characters of tokens ----------------------------------------------------------------------------------------------
-
-
 class TextSpans:
     """Text and character spans of a growing list of ids.
 

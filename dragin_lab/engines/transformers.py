@@ -22,16 +22,22 @@ from dragin_lab.checks import EMBEDDED, count, is_embedded, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import sources
 from dragin_lab.engines.check import Check, apply_checks, run_checks
-from dragin_lab.engines.engine import Engine, OnToken, restoring
+from dragin_lab.engines.engine import Engine, OnToken, Probed, probe_ids, reduce_logits, restoring, write_probe
 from dragin_lab.engines.generating import read_prefix, score_texts, write_texts
-from dragin_lab.engines.gguf import convert_gguf
 from dragin_lab.engines.names import find_gguf, find_source
-from dragin_lab.engines.prefixes import PARTS, SHARE, Prefixes, batch_obstacle, find_ends, is_shareable
-from dragin_lab.engines.probe import Probed, probe_ids, reduce_logits, write_probe
-from dragin_lab.engines.tap import attach_tap, choose_layer, describe_layer
+from dragin_lab.engines.tap import Tap, choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.waves import Waves, out_of_memory
-from dragin_lab.engines.writing import Writing, measure_logits
+from dragin_lab.engines.writing import (
+    PARTS,
+    SHARE,
+    Prefixes,
+    Writing,
+    batch_obstacle,
+    find_ends,
+    is_shareable,
+    measure_logits,
+)
 from dragin_lab.errors import DraginLabError, ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 
@@ -96,7 +102,7 @@ class LanguageModel(Engine):
         self.rotary_switch = sources.read_rotary_switch(config)
         self.user: int | None = None  # id of the thread that uses the model now
         self.eos = self.tokenizer.ends
-        self.tap = attach_tap(self.model, layer, heads)
+        self.tap = Tap(self.model, layer, heads)
         self.layer, self.has_attention, self.no_attention = self.tap.layer, not self.tap.why, self.tap.why
         self.layer_chosen = None if self.layer is None else describe_layer(config, self.layer)
         self.prefixes = Prefixes(device=self.device)
@@ -153,7 +159,7 @@ class LanguageModel(Engine):
         source = embedded_model_path() if source is None or title else source
         file, digest = find_gguf(source), ""
         if file is not None:
-            source, digest = convert_gguf(file, asked)
+            source, digest = sources.convert_gguf(file, asked)
         name, folder = find_source(source)
         model, tokenizer = sources.load_pair(name, asked, where, given)
         loaded = cls(
@@ -184,8 +190,6 @@ class LanguageModel(Engine):
                 f"{type(self.model).__name__} cannot be read token by token by generate() "
                 f"({sources.shorten_error(error)}); use another model"
             ) from error
-
-    # -- drafts -------------------------------------------------------------------------------------------------------
 
     def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
         """As ``Engine.write``.
@@ -264,16 +268,17 @@ class LanguageModel(Engine):
                 'variant="paper", which drops what does not fit'
             )
 
-    # -- texts that are there already ---------------------------------------------------------------------------------
-
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         """As ``Engine.attend``, by one forward."""
-        if not len(ids) and self.has_attention:
-            count = self.model.config.get_text_config().num_attention_heads
-            return np.zeros((count if self.tap.heads is None else len(self.tap.heads), 0, 0), np.float32)
+        if not self.has_attention:
+            raise ModelError(f"{type(self.model).__name__} gives no attention map: {self.no_attention}")
+        if not len(ids):
+            return self.attend([0])[:, :0, :0]
         self.refuse_overrun(len(ids), 0)
-        with self.in_use():
-            return self.tap.read_map(torch.tensor([list(ids)], device=self.device))[0].cpu().numpy()  # (h, n, n)
+        with self.in_use(), self.tap.listen(len(ids)):
+            self.model.base_model(input_ids=torch.tensor([list(ids)], device=self.device), use_cache=False)
+            rows: Any = self.tap.pop_rows()  # (1, h, n, n)
+        return rows[0].cpu().numpy()
 
     def force(self, request: Write) -> Draft:
         """As ``Engine.force``, by one forward over prompt and text."""
@@ -287,9 +292,9 @@ class LanguageModel(Engine):
         longest = max((len(text) for text, _ in encoded), default=0)
         self.refuse_overrun(longest, len(ids))
         rotated = self.rotary_switch is not None and longest + len(ids) > self.rotary_switch
-        if not self.shareable or rotated or len(prompts) < 2 or not len(ids):
+        if not prompts or not len(ids):
             return super().score_many(prompts, ids)
-        ends = find_ends(prompts[0], encoded[0][1], self.parts)
+        ends = None if rotated or not self.shareable else find_ends(prompts[0], encoded[0][1], self.parts)
         with self.in_use():
             return score_texts(self, [text for text, _ in encoded], ends, list(map(int, ids)))
 
@@ -323,8 +328,6 @@ class LanguageModel(Engine):
                 writing.add_token(ids[r], [part[r] for part in values], state=states[r])
         writing.stopped, writing.began = "forced", began
         return writing.finish()
-
-    # -- what decides the answers -------------------------------------------------------------------------------------
 
     def probe(self) -> np.ndarray:
         """As ``Engine.probe``, by one forward: hooks, adapters, edited weights and exchanged modules are in it."""

@@ -20,7 +20,7 @@ import safetensors
 import safetensors.numpy
 
 from dragin_lab.checks import count, shown
-from dragin_lab.engines.probe import Probed
+from dragin_lab.engines.engine import Probed
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.files import as_path, remedy
 from dragin_lab.trace.frames import probe_distance

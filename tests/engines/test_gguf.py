@@ -17,7 +17,7 @@ from lm_tiny import refused
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.engines import gguf, llama_context
+from dragin_lab.engines import llama_context, sources
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import MissingPackageError
 from dragin_lab.trace.trace import Prompt
@@ -54,8 +54,8 @@ def file(written: Path, tmp_path: Path) -> Path:
 
 
 def count_conversions(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    conversions = Mock(wraps=gguf._read_model)
-    monkeypatch.setattr(gguf, "_read_model", conversions)
+    conversions = Mock(wraps=sources._read_model)
+    monkeypatch.setattr(sources, "_read_model", conversions)
     return conversions
 
 
@@ -72,7 +72,7 @@ def test_a_gguf_file_is_the_model_it_was_made_from(source: LanguageModel, file: 
 def test_provenance_names_the_file_and_its_content(file: Path) -> None:
     facts = LanguageModel.load(file).provenance()
     assert facts["model"] == "tiny.gguf"
-    assert facts["weights_sha256"] == gguf.hash_weights(None, [file])
+    assert facts["weights_sha256"] == sources.hash_weights(None, [file])
     same = {"dtype": "float32", "probe": facts["probe"]}  # what is rounded computes other numbers
     assert LanguageModel.load(file, dtype="bfloat16").provenance() | same == facts
 
@@ -108,7 +108,7 @@ def test_a_conversion_that_was_killed_or_is_of_another_version_is_made_again(
     LanguageModel.load(file)
     assert conversions.call_count == 1
     assert {path.name for path in cache.iterdir()} == {folder.name, f"{folder.name}.lock"}
-    monkeypatch.setattr(gguf.transformers, "__version__", "99.0")
+    monkeypatch.setattr(sources.transformers, "__version__", "99.0")
     LanguageModel.load(file)
     assert conversions.call_count == 2
 
@@ -125,13 +125,13 @@ def test_a_folder_with_one_gguf_file_loads_and_with_several_lists_them(file: Pat
 def test_an_error_names_the_missing_packages(
     file: Path, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name in missing else object())
+    monkeypatch.setattr(sources, "find_spec", lambda name: None if name in missing else object())
     refused(file, rf"tiny\.gguf needs {' and '.join(missing)}; run pip install 'dragin-lab\[gguf\]'")
 
 
 def test_the_tokenizer_alone_needs_no_accelerate(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == "accelerate" else object())
-    assert (gguf.convert_tokenizer(file) / "tokenizer.json").is_file()
+    monkeypatch.setattr(sources, "find_spec", lambda name: None if name == "accelerate" else object())
+    assert (sources.convert_tokenizer(file) / "tokenizer.json").is_file()
 
 
 def test_llama_without_its_package_says_how_to_get_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

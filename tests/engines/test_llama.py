@@ -273,12 +273,23 @@ def _ask(model: Any, said: Any) -> None:
 def test_it_says_what_runs_and_on_how_many_threads(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with open_lab(file, context=512) as lab:
         assert "llama.cpp in this process on 1 threads, 512 tokens" in repr(lab.model)
-        assert f"{file.name}: llama.cpp on 1 threads, 512 tokens of prompt and text" in capfd.readouterr().err
+        assert repr(lab.model) in capfd.readouterr().err
         with pytest.raises(ModelError, match=r"do not fit into the 512 positions of almanac\.gguf; shorten"):
             lab.model.write(Write(Prompt("a b " * 300), 8))
         facts = lab.model.identity()
         assert facts["weights_sha256"] == hash_weights(None, [file])
         assert (facts["dtype"], facts["llama_cpp_python"] > "0.3") == ("float32", True)
+
+
+def test_without_attention_it_reads_by_flash_attention_and_writes_the_same(lab: dl.Lab, file: Path) -> None:
+    with open_lab(file, attention=False) as flash:
+        assert flash.model.no_attention == "it was opened with attention=False"
+        assert not flash.model.context.names & {f"{llama_context.ROWS}-{i}" for i in range(flash.model.context.layers)}
+        ours, theirs = (one.model.write(Write(PROMPT, 8)) for one in (flash, lab))
+        assert ours.ids.tolist() == theirs.ids.tolist()
+        np.testing.assert_allclose(ours.entropy, theirs.entropy, atol=1e-3)
+        with pytest.raises(SettingError, match="attention=False"):
+            flash.ask(QUESTIONS[0], "dragin")
 
 
 def test_the_files_own_tokenizer_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +310,7 @@ def test_a_build_with_amx_is_used_without_it(file: Path, monkeypatch: pytest.Mon
     for says in (system.replace(b"AMX_INT8 = 1 | ", b""), system + b"AMX_INT8 = 1 | "):
         monkeypatch.setattr(bindings, "llama_print_system_info", lambda says=says: says)
         with open_lab(file) as lab:
-            assert ("without AMX" in lab.model.describe_build()) == (b"AMX_INT8" in says)
+            assert ("without AMX" in repr(lab.model)) == (b"AMX_INT8" in says)
             assert lab.ask(QUESTIONS[0], "flare", max_new_tokens=2).text
 
 

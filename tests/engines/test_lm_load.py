@@ -23,7 +23,7 @@ from tokenizers.processors import TemplateProcessing
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.engines import load, names, prefixes, tap
+from dragin_lab.engines import load, names, tap, writing
 from dragin_lab.engines import transformers as engine
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.tap import choose_layer, describe_layer
@@ -175,7 +175,7 @@ def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = prefixes.Prefixes.find
+    find = writing.Prefixes.find
 
     def lost(self: Any, *args: Any) -> Any:
         length, cache = find(self, *args)
@@ -183,7 +183,7 @@ def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypa
             layer.keys.zero_()
         return length, cache
 
-    monkeypatch.setattr(prefixes.Prefixes, "find", lost)
+    monkeypatch.setattr(writing.Prefixes, "find", lost)
     with pytest.warns(UserWarning, match="a prompt read in parts gives .*: FAILED .*; prompts are read whole"):
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level())
     assert (lm.parts, lm.provenance()["prefix_reuse"]) == ((), "none")

@@ -10,8 +10,8 @@ import torch
 from transformers import DynamicCache
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines import prefixes
-from dragin_lab.engines.prefixes import Prefixes, find_ends
+from dragin_lab.engines import writing
+from dragin_lab.engines.writing import Prefixes, find_ends
 from dragin_lab.trace.trace import Prompt
 
 SHOTS = "Question: Who wrote Elm?\nAnswer: Bo Ek wrote Elm.\n\n"
@@ -58,7 +58,7 @@ def test_memory_is_bounded(by_what_is_free: bool, monkeypatch: pytest.MonkeyPatc
     each = Prefixes()
     each.keep([1] * 10, cache([1] * 10))
     kept, most = Prefixes(limit=None if by_what_is_free else 3 * each.nbytes), 3 * each.nbytes
-    monkeypatch.setattr(prefixes, "free_memory", lambda device: 2 * most - kept.nbytes)
+    monkeypatch.setattr(writing, "free_memory", lambda device: 2 * most - kept.nbytes)
     for i in range(20):
         kept.keep([i] * 10, cache([i] * 10))
         assert kept.nbytes <= most
@@ -94,11 +94,11 @@ def test_what_was_read_before_changes_nothing(kind: str) -> None:
 
 
 def test_a_container_has_no_more_than_its_limit_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "_GROUP", tmp_path)
-    cpu, machine = torch.device("cpu"), prefixes.free_memory(torch.device("cpu"))
+    monkeypatch.setattr(writing, "_GROUP", tmp_path)
+    cpu, machine = torch.device("cpu"), writing.free_memory(torch.device("cpu"))
     (tmp_path / "memory.current").write_text("3000\n")
     for limit, free in (("5000\n", 2000), ("1000\n", 0)):
         (tmp_path / "memory.max").write_text(limit)
-        assert prefixes.free_memory(cpu) == free
+        assert writing.free_memory(cpu) == free
     (tmp_path / "memory.max").write_text("max\n")
-    assert prefixes.free_memory(cpu) > machine // 2
+    assert writing.free_memory(cpu) > machine // 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import lm_tiny
 import numpy as np
 import pytest
@@ -36,8 +38,8 @@ class Deaf(Parrot):
 
     name = "deaf"
 
-    def force(self, request: Write) -> Draft:
-        return self.write(Write(request.prompt, request.max_new_tokens))
+    def write(self, request: Write, seed: int | None = None, **more: Any) -> Draft:
+        return super().write(Write(request.prompt, request.max_new_tokens), seed, **more)
 
 
 def test_an_engine_that_does_not_measure_a_given_text_is_refused_by_name() -> None:

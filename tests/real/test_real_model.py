@@ -11,7 +11,7 @@ from open_questions import QUESTIONS
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines import gguf as conversion
+from dragin_lab.engines import sources as conversion
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Prompt
 
