@@ -156,6 +156,11 @@ class RunRecord:
         return self.folder.parent.name if "part" in self.config["dataset"] else self.folder.name
 
     @property
+    def by_id(self) -> dict[str, Line]:
+        """The predictions by question id."""
+        return {line["id"]: line for line in self.predictions}
+
+    @property
     def complete(self) -> bool:
         """Whether every question has an answer, and none of them failed."""
         return len(self.predictions) - len(self.failed) == int(self.config["dataset"]["questions"])
