@@ -1,6 +1,6 @@
 """One table type: cells with a mean and its interval, or a text, and the paper's value beside them, laid out by pandas.
 
-A table is read as numbers (``Table.frame``) or written as text, HTML, LaTeX or CSV (``Table.show``).
+A table is read as numbers (``Table.frame``) or written as text, HTML, Markdown, LaTeX or CSV (``Table.show``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dragin_lab.text import csv_text
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = ("text", "html", "latex", "csv")
+FORMATS = ("text", "html", "markdown", "latex", "csv")
 #: What the brackets of a table hold; a line below it.
 INTERVALS = (
     "brackets: 95 % intervals over the questions (Wilson where values are 0 or 1, else bootstrap; "
@@ -153,6 +153,12 @@ class Table:
         if form == "html":
             below = (f"<p>{escape(note, quote=False)}</p>" for note in notes)
             return "\n".join([f"<p><b>{escape(heading)}</b></p>", sheet.to_html(border=0), *below])
+        if form == "markdown":
+            names = [" ".join(filter(None, column)) for column in sheet.columns]
+            rows = [[*labels, *cells] for labels, cells in zip(sheet.index, sheet.to_numpy(), strict=True)]
+            lines = [[*self.labels, *names], ["---"] * len(self.labels) + ["---:"] * len(names), *rows]
+            table = [f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines]
+            return "\n".join([f"**{heading}**", "", *table, "", "  \n".join(notes)]).rstrip()
         with pd.option_context("display.unicode.east_asian_width", True):
             lines = sheet.to_string(line_width=width).splitlines()
         return "\n".join([heading, "", *map(str.rstrip, lines), "", *notes]).rstrip()

@@ -66,6 +66,16 @@ def test_text_is_folded_to_the_width(made: Table) -> None:
         assert printed in text
 
 
+def test_markdown_is_a_table(made: Table) -> None:
+    text = made.show("markdown")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in rows}) == 1
+    assert len(rows) == 2 + 18
+    assert re.fullmatch(r"\|( -+:? \|)+", rows[1])
+    assert "0.337*" in text
+    assert "0.200 (a, b)" in text
+
+
 def test_html_is_escaped_and_marked(made: Table) -> None:
     text = made.show("html")
     assert text.count("<td>") == 18 * 13
