@@ -68,18 +68,12 @@ def main() -> None:
     options.add_argument("--large-tokens", type=int, default=24)
     args = options.parse_args()
     begin(args)
-    results = []
+    text, results = PASSAGE * 8 + PASSAGE[:96], []
     if args.runs:
-        results.append(compare(LanguageModel.load(), PASSAGE * 8 + PASSAGE[:96], args.tokens, args.runs))
+        results.append(compare(LanguageModel.load(), text, args.tokens, args.runs))
     if args.large_runs:
-        results.append(
-            compare(
-                random_llama(layers=22, heads=20, hidden=1280, ffn=3456),
-                words(1024),
-                args.large_tokens,
-                args.large_runs,
-            )
-        )
+        large = random_llama(layers=22, heads=20, hidden=1280, ffn=3456)
+        results.append(compare(large, words(1024), args.large_tokens, args.large_runs))
     budgets = []
     for one, limit in zip(results, GENERATE, strict=False):
         size = f"{one['parameters'] / 1e6:.1f} M parameters"

@@ -143,6 +143,14 @@ def measure(questions: int, threads: int) -> dict[str, Any]:
         episodes[method] = {name: {"cpu_s": sum(rounds.processor[name]), **rounds.made[name]} for name in able}
     for name in (*files, NO_ATTENTION):
         labs[name].close()
+    limits = {name: (name, "with rows", ROWS) for name in files}
+    limits[NO_ATTENTION] = "llama.cpp Q4_1", "without rows", NO_ROWS
+    ratios = {name: drafts[name]["all_s"] / drafts[f"bare {bare}"]["all_s"] for name, (bare, *_) in limits.items()}
+    what = f"{len(prompts)} drafts of {TOKENS} tokens"
+    budgets = [
+        budget(f"{what} {rows}, {bare} / bare, processor time", ratios[name], most)
+        for name, (bare, rows, most) in limits.items()
+    ]
     return {
         "machine": machine(),
         "threads": threads,
@@ -151,21 +159,7 @@ def measure(questions: int, threads: int) -> dict[str, Any]:
         "llama_cpp_python": version("llama-cpp-python"),
         "drafts": drafts,
         "episodes": episodes,
-        "budgets": [
-            budget(
-                f"{len(prompts)} drafts of {TOKENS} tokens with rows, {name} / bare, processor time",
-                drafts[name]["all_s"] / drafts[f"bare {name}"]["all_s"],
-                ROWS,
-            )
-            for name in files
-        ]
-        + [
-            budget(
-                f"{len(prompts)} drafts of {TOKENS} tokens without rows, llama.cpp Q4_1 / bare, processor time",
-                drafts[NO_ATTENTION]["all_s"] / drafts["bare llama.cpp Q4_1"]["all_s"],
-                NO_ROWS,
-            )
-        ],
+        "budgets": budgets,
     }
 
 
