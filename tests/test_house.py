@@ -40,12 +40,12 @@ BESIDE = {"tests": 19_500, "tools": 1000, "benchmarks": 1250}
 PACKAGE_LINES, PACKAGE_FILES = 22_200, 125
 #: What is above these numbers, as it is: it may only fall.
 ABOVE = {
-    "core catalog": 3680, "engines": 4150, "data": 1530, "cli": 1190, "trace": 1410, "widgets": 1030, "run": 3270,
-    "study": 3690, "views": 3080, "root": 1080, "tests": 25_200, "benchmarks": 1880, "package": 26_800, "files": 149,
+    "core catalog": 3670, "engines": 4030, "data": 1500, "trace": 1370, "widgets": 930, "run": 3200,
+    "study": 3550, "views": 2910, "root": 1080, "tests": 24_800, "benchmarks": 1890, "package": 26_050, "files": 143,
 }  # fmt: skip
 LONGER = {
-    "core/answers.py": 358, "core/loop.py": 430, "engines/tokenizer.py": 356, "engines/transformers.py": 390,
-    "lab.py": 470, "study/runs.py": 366, "trace/draft.py": 354, "views/results.py": 364,
+    "core/answers.py": 357, "core/loop.py": 429, "engines/tokenizer.py": 352, "engines/transformers.py": 388,
+    "lab.py": 470, "trace/draft.py": 351, "views/results.py": 362,
 }  # fmt: skip
 AIR = 1.05  # what a change may add before somebody has to look for what can go
 #: Lines of a file. Doors, and what is made to be read one small thing at a time, may be shorter.
@@ -218,7 +218,7 @@ def test_the_method_needs_numpy_and_spacy_alone() -> None:
 
 # -- the way of a question --------------------------------------------------------------------------------------------
 
-FILES_TO_THE_FORWARD = 33  # 20 is what it should be
+FILES_TO_THE_FORWARD = 31  # 20 is what it should be
 
 
 def test_a_question_enters_few_files_before_its_first_forward(monkeypatch: pytest.MonkeyPatch) -> None:
