@@ -140,5 +140,5 @@ def test_traces_and_tables_are_shown_without_torch(wheel: Path, tmp_path: Path) 
     write_run(tmp_path / "runs")
     shown = run("-S", "-c", SHOWN, trace, tmp_path / "runs", alone, cwd=tmp_path)
     assert "<style>" in shown
-    assert "Bo Ek" in shown
+    assert "⟦Bo⟧ Ek." in shown
     assert "| DRAGIN" in shown

@@ -127,6 +127,7 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     """
     rows = check_table(table, (cost, quality, by))
     rows = rows[np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)] if len(rows) else rows
+    rows = rows.reset_index(drop=True)  # the names of a table's rows may be all the same
     figure = go.Figure()
     looks = theme.styles(map(str, rows[by].unique()))
     most = float(rows[cost].max() if len(rows) else 0) or 1.0

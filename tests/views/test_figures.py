@@ -287,7 +287,7 @@ def test_the_dotted_line_goes_over_what_no_other_beats():
     assert list(figure.data[-1].x) == [0, 1, 2]
     assert list(figure.data[-1].y) == [0.2, 0.5, 0.6]
     assert "retrievals a question 1" in figure.data[1].customdata[0].replace("1.000", "1")
-    lines = views.frontier(sweep_table(method=["a", "b", "a"]))
+    lines = views.frontier(sweep_table(method=["a", "b", "a"]).set_axis([0, 0, 0]))
     assert list(lines.data[0].x) == [1.0, 2.0]
     assert list(lines.data[0].error_y.array) == pytest.approx([0.06, 0.06])
 
