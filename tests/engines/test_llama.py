@@ -348,7 +348,7 @@ def test_what_cannot_be_opened_is_refused(file: Path, tmp_path: Path) -> None:
 def test_the_command_line_asks_it(file: Path, command: Any) -> None:
     chosen = ("--model", file, "--set", "engine=llama.cpp", "--set", "tokenizer=almanac", "--method", "dragin")
     ran = command("ask", "Who directed The Silent Fukain?", *chosen, "--set", "max_new_tokens=8")
-    assert (ran.code, "llama.cpp on 1 threads" in ran.err) == (0, True)
+    assert (ran.code, "llama.cpp in this process on 1 threads" in ran.err) == (0, True)
 
 
 class Spaced:
