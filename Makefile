@@ -98,7 +98,7 @@ test-newest: $(MADE) $(NEWEST)/.made
 	$(NEWEST)/bin/python -m pip check
 	$(NEWEST)/bin/dragin-lab doctor
 	$(NEWEST)/bin/dragin-lab ask "In which town was the director of The Ashen Rooftop born?"
-	$(subst $(BIN),$(NEWEST)/bin,$(PYTEST)) -W error::FutureWarning $(NEWEST_TESTS)
+	$(subst $(BIN),nice $(NEWEST)/bin,$(PYTEST)) --numprocesses 1 -W error::FutureWarning $(NEWEST_TESTS)
 
 test-browser: $(FULL)
 	$(PYTEST) tests/browser
@@ -111,12 +111,11 @@ real: $(FULL) $(LLAMA)
 
 # In one more worker than there are cores, as many tests wait for a process or a page. The notebooks run once, under
 # nbmake; `make test-browser` runs them in JupyterLab as well.
-# llama.cpp is built and the newest releases are installed beside them, and then their tests run.
+# llama.cpp is built, and the newest releases are installed and tried, beside them.
 ci: $(FULL)
 	$(BIN)/python -m tools.real
-	$(MAKE) --jobs 3 try-llama $(NEWEST)/.made ci-tests
+	$(MAKE) --jobs 3 try-llama test-newest ci-tests
 	$(PYTEST) $(LLAMA_TESTS)
-	$(MAKE) test-newest
 
 try-llama: $(FULL)
 	@$(MAKE) $(LLAMA) || echo "llama.cpp could not be built here, so its tests skip" >&2

@@ -209,10 +209,11 @@ class LlamaModel(Engine):
 
     def __repr__(self) -> str:
         layer = f"layer {self.layer_chosen}" if self.has_attention else "no attention"
-        can, system = torch.backends.cpu.get_cpu_capability(), self.context.bindings.llama_print_system_info().decode()
+        can = torch.backends.cpu.get_cpu_capability()
+        system = self.context.bindings.llama_print_system_info().decode()
         lacks = can.startswith("AVX") and f"{can} = 1" not in system
         how = ", without AMX, which crashes in some builds" * self.context.without_amx
-        how += f", by a build that lacks this machine's {can} and reads more slowly: build llama-cpp-python here" * lacks
+        how += f", by a build without this machine's {can}, so more slowly: build llama-cpp-python here" * lacks
         where = f"llama.cpp in this process on {self.context.threads} threads{how}, {self.context_window:,} tokens"
         return f"LlamaModel({self.name}, {where}, {layer}, {'sampling' if self.sample else 'greedy'})"
 
