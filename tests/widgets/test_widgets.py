@@ -314,8 +314,16 @@ def test_an_answer_is_watched_and_kept() -> None:
 def test_stop_really_stops_and_what_was_done_is_kept() -> None:
     lab = scripted(SCRIPT, *[AFTER] * 9)
     control = lab.explore(Question("q", "Where was Ada born?"), what="question")
-    trace = control.run(lambda: lab.stream("Where was Ada born?", DRAGIN), control.end, lambda *_: control.stop())
+    usable = list[bool]()
+
+    def stop(*_: Any) -> None:
+        usable.append(not control.stop_button.disabled)
+        control.stop_button.click()
+
+    trace = control.run(lambda: lab.stream("Where was Ada born?", DRAGIN), control.end, stop)
     control.wait(20)
+    assert usable == [True]
+    assert control.stop_button.disabled
     assert trace.ended == "cancelled"
     assert "Cancelled; what was finished is here" in control.status.value
 
