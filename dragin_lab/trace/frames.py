@@ -187,7 +187,7 @@ def _compare_probes(where: str, a: dict[str, Any], b: dict[str, Any]) -> Iterato
 
 
 def probe_distance(one: Any, other: Any) -> float:
-    """The largest difference of two probes (``engines.probe``), in nats; infinite where they are not of one kind."""
+    """The largest difference of two probes (``engines.engine``), in nats; infinite where they are not of one kind."""
     a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
     return float(np.abs(a - b).max(initial=0.0)) if a.shape == b.shape else float("inf")
 
