@@ -117,6 +117,18 @@ class Compared:
                 )
         return lines
 
+    @property
+    def about_pooled(self) -> list[str]:
+        """Over which questions ``pooled`` is, and how many are not in all methods."""
+        counts = {name: len(lines) for name, lines in self.pooled.items() if lines}
+        if self.on == "all" and len({*counts.values()}) > 1:
+            return ["each method on its own questions: " + ", ".join(f"{name} {n:,}" for name, n in counts.items())]
+        sets = dict.fromkeys(dataset for lines in self.pooled.values() for dataset, _ in lines)
+        n, asked = max(counts.values(), default=0), sum(map(len, self.asked.values()))
+        on = f"{n:,} question{'s' * (n != 1)}" + (f" of {', '.join(sets)}" if sets else "")
+        missing = f"; {asked - n:,} of {asked:,} are not in all methods and are left out" if n < asked else ""
+        return [on + missing]
+
     def _why(self, dataset: str) -> str:
         """Which methods lack questions, or failed on some."""
         said = []

@@ -162,8 +162,7 @@ def runs_plot(runs: Any, cost: str = "retrievals", quality: str = "em", on: str 
     compared = runs.compared(on)
     rows = [{"method": name} | summary([*lines.values()]) for name, lines in compared.pooled.items()]
     figure = frontier(pd.DataFrame(rows), cost, quality)
-    about = [count(max(map(len, compared.pooled.values())), "question"), *compared.about]
-    lines = textwrap.wrap("; ".join(about), 90, max_lines=3, placeholder=" …")
+    lines = textwrap.wrap("; ".join(compared.about_pooled), 90, max_lines=3, placeholder=" …")
     note = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom", "align": "left"}
     figure.add_annotation(text="<br>".join(map(theme.label, lines)), showarrow=False, font_size=12, yshift=6, **note)
     return figure.update_layout(margin_t=figure.layout.margin.t + 16 * len(lines))
