@@ -99,3 +99,10 @@ def test_few_questions_and_methods_without_a_threshold_are_not_warned_of(
     write_run(tmp_path, method, "hotpotqa", [1.0] * questions, retrievals=[retrievals] + [0] * (questions - 1))
     for made in (dl.Runs.load(tmp_path).table(), table(2, tmp_path)):
         assert not any("never retrieved" in line for line in made.about)
+
+
+def test_the_plot_says_over_which_questions_of_which_data_sets(tmp_path: Path) -> None:
+    for method, dataset in (("dragin", "hotpotqa"), ("flare", "hotpotqa"), ("dragin", "iirc")):
+        write_run(tmp_path, method, dataset, EM)
+    (said,) = (one.text for one in dl.Runs.load(tmp_path).plot().layout.annotations)
+    assert said == "4 questions of hotpotqa; 4 of 8 are not in all methods and are left out"
