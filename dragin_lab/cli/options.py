@@ -19,7 +19,7 @@ import rich_click as click
 
 import dragin_lab as dl
 from dragin_lab.catalog.by_name import merge_settings, tables
-from dragin_lab.checks import choice, number
+from dragin_lab.checks import choice, is_embedded, number
 from dragin_lab.core.budget import NEVER
 from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
 from dragin_lab.engines.names import check_name
@@ -27,6 +27,8 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.retrieval.choose import read_spec
+from dragin_lab.retrieval.sources import open_source
+from dragin_lab.retrieval.stored import is_stored
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Budget = Callable[[Method, float], float]  # gives θ at which a method retrieves so often a question
@@ -240,13 +242,24 @@ def pick_settings(given: Given, names: Sequence[str]) -> dict[str, Any]:
 
 
 def check_parts(options: dict[str, Any]) -> None:
-    """Refuse a method, a model or a retriever that cannot be, before torch is imported; ``Lab`` reads the passages."""
+    """Refuse a method, a model, a retriever or passages that cannot be, before torch is imported.
+
+    Of passages that are built anew the first one is read.
+    """
     for name in options["names"]:
         choice("method", name, METHODS)
     encoder = None if options["retriever"] is None else read_spec(options["retriever"])[1]
-    if options.get("ray") in (None, "local"):  # else the workers' machines have the models
-        for model in (options["model"], encoder or None, *options["given"].get("tokenizer", ())):
-            check_name(model)
+    if options.get("ray") not in (None, "local"):  # the workers' machines have models and passages
+        return
+    for model in (options["model"], encoder or None, *options["given"].get("tokenizer", ())):
+        check_name(model)
+    source, columns = options["corpus"], options["corpus_fields"]
+    if is_embedded(source) or source.startswith("hub:"):
+        return
+    if is_stored(as_path(source)):
+        dl.Corpus.load(source, fields=columns)
+    else:
+        next(open_source(source, columns)[1], None)
 
 
 def read_loading(options: dict[str, Any]) -> dict[str, Any]:

@@ -142,7 +142,7 @@ class Engine:
         return Batch(self, size)
 
     def probe(self) -> np.ndarray | None:
-        """What the model computes for a few fixed ids (``engines.probe``), float32; None where that cannot be asked."""
+        """What the model computes for a few fixed ids (``probe_ids``), float32; None where that cannot be asked."""
         return None
 
     def provenance(self) -> dict[str, Any]:

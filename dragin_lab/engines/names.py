@@ -78,10 +78,16 @@ def refuse_adapter(name: str) -> None:
 
 
 def refuse_unreachable(name: str) -> None:
-    """Raise ``ModelError`` for a Hub id that is not here while the Hub does not answer: it would be tried for long."""
+    """Raise ``ModelError`` for a Hub id that is not here while the Hub is not asked, or would be for long in vain."""
+    cached = Path(constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}").is_dir()
+    if constants.HF_HUB_OFFLINE and not cached and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):  # else it can be no id
+        raise ModelError(
+            f"{name!r} is no folder here and not in the local cache, and HF_HUB_OFFLINE forbids to ask for it; check "
+            "the name, or fetch the model without that variable"
+        )
     if constants.HF_HUB_OFFLINE or getproxies():
         return
-    if Path(constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}").is_dir():
+    if cached:
         from huggingface_hub import try_to_load_from_cache  # takes longer to import than all that is looked at here
 
         if isinstance(try_to_load_from_cache(name, "config.json"), str):

@@ -66,7 +66,7 @@ def load_pair(name: str, dtype: torch.dtype, device: torch.device, given: Mappin
     ``given`` is what ``from_pretrained`` takes beside.
     """
     refuse_adapter(name)
-    if not Path(name).is_dir():
+    if not Path(name).is_dir() and "cache_dir" not in given:
         refuse_unreachable(name)
     where = {key: given[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in given}
     with loading_errors(name, "causal language model"):

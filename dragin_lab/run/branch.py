@@ -262,6 +262,7 @@ def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> t
 
 
 def _judges(method: Method) -> bool:
+    """Whether the trigger judges drafts, so that a decision of its can be replaced."""
     return method.variant == "paper" and (method.trigger.loop is None or bool(method.trigger.loop.judges))
 
 

@@ -249,6 +249,7 @@ class Cluster(AbstractContextManager["Cluster"]):
                 self._ray.kill(self._tasks.pop(task)[0])
 
     def close(self) -> None:
+        """End all workers, and leave the cluster."""
         for worker in (*self._idle, *(worker for worker, _ in self._tasks.values())):
             self._ray.kill(worker)
         self._idle, self._tasks = [], {}

@@ -224,6 +224,7 @@ class RunFolder:
             warnings.warn(f"{folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
 
     def finish(self) -> None:
+        """Put the lines into the order of the questions, once every question has one."""
         for name, lines in ((rundir.PREDICTIONS, self.done), (rundir.TIMINGS, self._timings)):
             self._rewrite(name, rundir.encode(lines[qid] for qid in self.ids if qid in lines))
 

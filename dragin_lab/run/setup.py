@@ -45,6 +45,7 @@ class Setup:
 
     @property
     def elsewhere(self) -> bool:
+        """Whether episodes are answered somewhere else (``cluster.Cluster``)."""
         return hasattr(self.model, "finish")
 
     @property
@@ -116,6 +117,7 @@ def check_needs(method: Method, model: Any) -> None:
 
 
 def is_engine(model: Any) -> bool:
+    """Whether it writes by itself: an engine, or a cluster."""
     return hasattr(model, "write") or hasattr(model, "finish")
 
 

@@ -170,6 +170,7 @@ def compare_pairs(
 
 
 def values_of(lines: Mapping[Any, Line], measure: str) -> dict[Any, float]:
+    """The values of a measure, where lines have one."""
     values = {key: value_of(line, measure) for key, line in lines.items()}
     return {key: value for key, value in values.items() if value is not None}
 

@@ -83,5 +83,6 @@ def count_funnel(retrievals: pd.DataFrame, outcomes: pd.DataFrame, by: str) -> p
 
 
 def _share(of: pd.Series) -> float:
+    """The part of what is known that is true; NaN where nothing is known."""
     known = of.dropna()
     return float(known.mean()) if len(known) else float("nan")

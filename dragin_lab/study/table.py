@@ -102,6 +102,7 @@ class Table:
 
     @property
     def filled(self) -> int:
+        """How many cells hold a value of ours."""
         return sum(cell.ours is not None or cell.setting != "" for row in self.rows for cell in row.cells)
 
     @property

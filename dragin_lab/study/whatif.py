@@ -88,6 +88,7 @@ class Outcome:
 
     @property
     def reached(self) -> tuple[Turn, ...]:
+        """The turns that are certain to be reached."""
         return tuple(turn for turn in self.turns if turn.reached)
 
     @property

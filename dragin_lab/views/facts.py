@@ -117,6 +117,7 @@ def method_line(method: Mapping[str, Any]) -> str:
 
 
 def ended_line(trace: Trace) -> str:
+    """How the episode ended and what it cost."""
     how = {
         "running": "still running",
         "length": "ended at the length limit",

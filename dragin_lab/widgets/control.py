@@ -185,6 +185,7 @@ def button(label: str, call: Callable[[], Any], **options: Any) -> ipw.Button:
 
 
 def row(*controls: ipw.Widget) -> ipw.HBox:
+    """Controls beside one another, or under one another where it is narrow."""
     return ipw.HBox(controls, layout={"flex_flow": "row wrap"})
 
 

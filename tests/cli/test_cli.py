@@ -69,6 +69,16 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_wrong_names_are_refused_before_torch_is_imported() -> None:
+    code = (
+        "import sys; from dragin_lab.cli.app import status;"
+        "print([status(['ask', 'Who?', *wrong.split()]) for wrong in sys.argv[1:]], 'torch' in sys.modules)"
+    )
+    wrong = ["--corpus nothere", "--model nothere/x", "--method dragn", "--retriever bm52"]
+    ran = subprocess.run([sys.executable, "-c", code, *wrong], capture_output=True, text=True, check=True)
+    assert ran.stdout.split("\n")[-2] == "[2, 2, 2, 2] False"
+
+
 # -- what goes right --------------------------------------------------------------------------------------------------
 
 
