@@ -147,6 +147,7 @@ class Decided:
 @dataclass(frozen=True)
 class Retrieved:
     """Passages were fetched."""
+
     step: int
     query: str
     passages: tuple[Passage, ...]
@@ -162,6 +163,7 @@ class StepDone:
 @dataclass(frozen=True)
 class Ended:
     """The episode has ended."""
+
     trace: Trace
 
 

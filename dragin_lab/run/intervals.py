@@ -57,10 +57,10 @@ def bootstrap(columns: Sequence[Numbers], within: Sequence[tuple[float, float] |
     spread = [at for at, array in enumerate(arrays) if array.min() < array.max()]
     ends: dict[int, tuple[float, float]] = {}
     for n in {len(arrays[at]) for at in spread}:
-        own = [at for at in spread if len(arrays[at]) == n]
-        means = _draw_means(np.stack([arrays[at] for at in own], axis=1))  # (RESAMPLES, columns)
+        alike = [at for at in spread if len(arrays[at]) == n]
+        means = _draw_means(np.stack([arrays[at] for at in alike], axis=1))  # (RESAMPLES, columns)
         low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)  # (columns,) each
-        ends |= dict(zip(own, zip(low.tolist(), high.tolist(), strict=True), strict=True))
+        ends |= dict(zip(alike, zip(low.tolist(), high.tolist(), strict=True), strict=True))
     return [
         Interval(float(array.mean()), *ends[at], len(array)) if at in ends else _of_equal(array, within[at])
         for at, array in enumerate(arrays)
@@ -72,9 +72,9 @@ def _draw_means(columns: np.ndarray) -> np.ndarray:
     n, rng = len(columns), np.random.default_rng(0)
     batch, means = max(1, 2**17 // n), []
     for start in range(0, RESAMPLES, batch):
-        drawn = rng.integers(0, n, (min(batch, RESAMPLES - start), n))  # (draws, n)
-        drawn += n * np.arange(len(drawn))[:, None]
-        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)  # how often each question came
+        rows = rng.integers(0, n, (min(batch, RESAMPLES - start), n))  # (draws, n)
+        rows += n * np.arange(len(rows))[:, None]
+        times = np.bincount(rows.ravel(), minlength=rows.size).reshape(rows.shape)  # how often each question came
         means.append(times @ columns / n)
     return np.concatenate(means)
 
@@ -110,10 +110,10 @@ def intervals_of(columns: Sequence[tuple[str, Numbers]]) -> list[Interval]:
     Scores that are all 0 or 1 are a proportion (Wilson); other scores, and counts, are resampled.
     """
     shares = [measure not in COUNTS and {*scores} <= {0.0, 1.0} for measure, scores in columns]
-    drawn = [column for column, share in zip(columns, shares, strict=True) if not share]
-    bounds = [(0.0, 1.0) if measure in SCORES else None for measure, _ in drawn]
-    found = iter(bootstrap([counts for _, counts in drawn], bounds))
-    return [proportion(column[1]) if share else next(found) for column, share in zip(columns, shares, strict=True)]
+    resampled = [column for column, share in zip(columns, shares, strict=True) if not share]
+    bounds = [(0.0, 1.0) if measure in SCORES else None for measure, _ in resampled]
+    intervals = iter(bootstrap([counts for _, counts in resampled], bounds))
+    return [proportion(column[1]) if share else next(intervals) for column, share in zip(columns, shares, strict=True)]
 
 
 def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -125,10 +125,10 @@ def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     sound = [line for line in predictions if line["ended"] != "error"]
     means: dict[str, float] = {"n": len(sound), "scored": sum(line["em"] is not None for line in sound)}
     columns = {name: [line[name] for line in sound if line[name] is not None] for name in MEASURES}
-    known = [(name, column) for name, column in columns.items() if column]
-    found = dict(zip(dict(known), intervals_of(known), strict=True))
+    filled = [(name, column) for name, column in columns.items() if column]
+    intervals = dict(zip(dict(filled), intervals_of(filled), strict=True))
     for name, (suffix, part) in product(MEASURES, (("", "mean"), ("_low", "low"), ("_high", "high"))):
-        means[name + suffix] = getattr(found.get(name), part, float("nan"))
+        means[name + suffix] = getattr(intervals.get(name), part, float("nan"))
     return means
 
 

@@ -120,8 +120,8 @@ def ask(lines: list[Line], step: Step) -> bool:
     last = lines[-1]
     before = kept_before(last) if not (last.words and last.words[-1].kept) else ""
     titles = " · ".join(dict.fromkeys(passage.title or passage.id for passage in step.passages))
-    asked, found = step.query.text or "(empty query)", titles or "nothing was found"
-    lines += [Line(step.index, before, asked=shorten(asked, 90), found=shorten(found, 70)), Line(step.index, before)]
+    query, passages = shorten(step.query.text or "(empty query)", 90), shorten(titles or "nothing was found", 70)
+    lines += [Line(step.index, before, asked=query, found=passages), Line(step.index, before)]
     return False
 
 
@@ -164,15 +164,15 @@ def draw_fold(trace: Trace, first: list[Line], last: list[Line]) -> str:
     steps = [step for step in trace.steps if low < step.index < high]
     tokens = sum(len(text) for step in steps for _, text, _ in step.texts)
     gone = f"{sum(step.discarded_tokens for step in steps):,} of {count(tokens, 'token')} thrown away"
-    asked = count(sum(step.query is not None for step in steps), "retrieval")
-    return f'<div class="fold">⋯ {count(len(steps), "step")} more: {asked}, {gone}</div>' if steps else ""
+    retrievals = count(sum(step.query is not None for step in steps), "retrieval")
+    return f'<div class="fold">⋯ {count(len(steps), "step")} more: {retrievals}, {gone}</div>' if steps else ""
 
 
 def draw_line(line: Line) -> str:
     ghost = f'<span class="ghost" aria-hidden="true">{esc(line.before)}</span>' if line.before else ""
     if line.asked:
-        found = f'<span class="found">→ {esc(line.found)}</span>'
-        return f'<div class="ln asks" dir="auto">{ghost}<span class="q1">⌕ {esc(line.asked)} {found}</span></div>'
+        passages = f'<span class="found">→ {esc(line.found)}</span>'
+        return f'<div class="ln asks" dir="auto">{ghost}<span class="q1">⌕ {esc(line.asked)} {passages}</span></div>'
     out = []
     for kept, part in groupby(line.words, key=lambda word: word.kept):
         body = "".join(fold_words(list(part), WHOLE if kept else STRUCK, both=kept))
@@ -187,8 +187,8 @@ def fold_words(words: list[Written], most: int, *, both: bool) -> Iterator[str]:
         yield from map(draw_word, words)
         return
     head = most // 2 if both else most
-    said = f'<span class="fold"> … {count(left, "more word")}{" … " * both}</span>'
-    yield from chain(map(draw_word, words[:head]), [said], map(draw_word, words[head + left :]))
+    fold = f'<span class="fold"> … {count(left, "more word")}{" … " * both}</span>'
+    yield from chain(map(draw_word, words[:head]), [fold], map(draw_word, words[head + left :]))
 
 
 def draw_word(word: Written) -> str:

@@ -57,8 +57,8 @@ def sweep(table: pd.DataFrame, paper: bool = False, measures: Sequence[str] = ("
         if scaled := on_a_scale(rows["value"]):
             rows = rows.sort_values("value")
         for row, name in enumerate(measures, 1):
-            drawn = _draw_measure(rows, name, setting, whose, scaled) if name in rows else []
-            figure.add_traces(drawn, rows=row, cols=col)
+            curves = _draw_measure(rows, name, setting, whose, scaled) if name in rows else []
+            figure.add_traces(curves, rows=row, cols=col)
             figure.update_xaxes(**place_ticks(rows["value"].tolist(), scaled), row=row, col=col)
         figure.update_xaxes(title_text=setting, row=len(measures), col=col)
     figure.update_yaxes(rangemode="tozero")
@@ -102,11 +102,11 @@ def _draw_measure(rows: pd.DataFrame, name: str, setting: str, whose: str, scale
 def place_ticks(values: list[Any], scaled: bool) -> dict[str, Any]:
     """Ticks at all values; those that lie close are turned, and where even so they would meet some have no name."""
     if not scaled:
-        shown = {"tickvals": [*map(theme.label, values)], "ticktext": [theme.clip_label(one, 24) for one in values]}
-        return {"type": "category", "tickangle": -60 if len(values) > 6 else None} | shown
-    named = choose_apart(values, [0, len(values) - 1, *range(len(values))], 0.09)
+        ticks = {"tickvals": [*map(theme.label, values)], "ticktext": [theme.clip_label(one, 24) for one in values]}
+        return {"type": "category", "tickangle": -60 if len(values) > 6 else None} | ticks
+    labelled = choose_apart(values, [0, len(values) - 1, *range(len(values))], 0.09)
     flat = len(choose_apart(values, range(len(values)), 0.18)) == len(values)
-    names = [f"{value:g}" if place in named else "" for place, value in enumerate(values)]
+    names = [f"{value:g}" if place in labelled else "" for place, value in enumerate(values)]
     return {"tickvals": values, "ticktext": names, "tickangle": None if flat else -60}
 
 
@@ -131,7 +131,8 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     figure = go.Figure()
     looks = theme.styles(map(str, rows[by].unique()))
     most = float(rows[cost].max() if len(rows) else 0) or 1.0
-    sides = theme.place_names(rows[cost] / most, rows[quality] / (np.ptp(rows[quality]) or 1.0), rows[by].map(str))
+    names = rows[by].map(str).mask(rows[by].duplicated(keep=False), "")  # a line is named in the legend alone
+    sides = theme.place_names(rows[cost] / most, rows[quality] / (np.ptp(rows[quality]) or 1.0), names)
     for name, own in rows.groupby(by, sort=False):
         own, side = own.sort_values(cost), sides[own.index[0]]
         bars = {
@@ -149,8 +150,8 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     best = rows.sort_values([cost, quality], ascending=[True, False])
     best = best[best[quality] > best[quality].cummax().shift(fill_value=-np.inf)]
     line = {"dash": "dot", "shape": "hv", "color": theme.INK}
-    shown = {"mode": "lines", "line": line, "name": "best at its cost", "hoverinfo": "skip"}
-    figure.add_scatter(x=best[cost], y=best[quality], **shown)
+    look = {"mode": "lines", "line": line, "name": "best at its cost", "hoverinfo": "skip"}
+    figure.add_scatter(x=best[cost], y=best[quality], **look)
     figure.update_xaxes(title_text=NAMES.get(cost, cost), range=[-0.06 * most, 1.1 * most])
     figure.update_yaxes(title_text=NAMES.get(quality, quality))
     title = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}; bars are 95 % intervals".capitalize()
@@ -173,9 +174,9 @@ def _describe_point(row: dict[str, Any]) -> str:
     lines = []
     for name, value in row.items():
         if not str(name).endswith(("_low", "_high")):
-            shown = num(value) if isinstance(value, float) else theme.clip_label(value, 80)
-            known = f" ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})" if f"{name}_low" in row else ""
-            lines.append(f"{NAMES.get(str(name), theme.label(name))} {shown}{known}")
+            mean = num(value) if isinstance(value, float) else theme.clip_label(value, 80)
+            interval = f" ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})" if f"{name}_low" in row else ""
+            lines.append(f"{NAMES.get(str(name), theme.label(name))} {mean}{interval}")
     return "<br>".join(lines)
 
 
@@ -186,8 +187,8 @@ def check_table(table: Any, needed: Sequence[str]) -> pd.DataFrame:
         raise SettingError(f"a figure of results takes a table (pandas.DataFrame), not {type(rows).__name__}")
     missing = [name for name in needed if text("column", name) not in rows]
     if missing and len(rows):
-        there = ", ".join(map(str, rows.columns)) or "none"
-        raise SettingError(f"the table lacks the column {missing[0]!r}; it has {there}")
+        columns = ", ".join(map(str, rows.columns)) or "none"
+        raise SettingError(f"the table lacks the column {missing[0]!r}; it has {columns}")
     if "setting" in rows and rows["setting"].nunique() > 1:
         raise SettingError(f"the table goes over {' and '.join(rows['setting'].unique())}; draw one setting at a time")
     return rows if len(rows) else pd.DataFrame(columns=list(dict.fromkeys([*rows.columns, *needed])))
@@ -222,10 +223,12 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
         for theta, own in zip(thetas, whole, strict=True)
     ]
     for place, name in enumerate(names, 1):
-        told = [f"{text}{value:.2f} {NAMES[name]}" for text, value in zip(says, least[name], strict=True)]
+        hover = [f"{text}{value:.2f} {NAMES[name]}" for text, value in zip(says, least[name], strict=True)]
         line = {"color": theme.BLUE, "dash": "dot"}
         shared = {"row": place, "col": 1, "showlegend": place == 1}
-        figure.add_scatter(x=thetas, y=least[name], mode="lines", line=line, name="at least", customdata=told, **shared)
+        figure.add_scatter(
+            x=thetas, y=least[name], mode="lines", line=line, name="at least", customdata=hover, **shared
+        )
         if len(rows):
             ran = [
                 f"θ {theta:g}: {value:.2f} {NAMES[name]}, measured"
@@ -271,13 +274,13 @@ def roc(
         if set(np.unique(values)) <= {0.0, 1.0}:
             curve = curve[:, curve[2] == 1.0]
         mode = "lines" if curve.shape[1] > 1 else "markers"
-        drawn = [(curve, f"{label}, area {areas[name]:.3f}<br>score ≥ ", look | {"mode": mode})]
+        curves = [(curve, f"{label}, area {areas[name]:.3f}<br>score ≥ ", look | {"mode": mode})]
         if name in thetas:
             fired = values > thetas[name]
             point = np.array([[fired[~labels].mean()], [fired[labels].mean()], [thetas[name]]])
             diamond = {"mode": "markers", "marker": look["marker"] | {"symbol": "diamond", "size": 13}}
-            drawn.append((point, f"{label}, its θ ", diamond | {"showlegend": False}))
-        for (alarms, recall, at), says, how in drawn:
+            curves.append((point, f"{label}, its θ ", diamond | {"showlegend": False}))
+        for (alarms, recall, at), says, how in curves:
             with np.errstate(invalid="ignore", divide="ignore"):
                 precision = recall * lacking / (recall * lacking + alarms * known)
             hover_texts = [
@@ -344,19 +347,15 @@ def read_scores(
         raise SettingError(
             f"the table has no column {absent[0]!r}; it has {', '.join(map(str, rows.columns)) or 'none'}"
         )
-    given = instance(
-        "thresholds",
-        {} if thresholds is None else thresholds,
-        Mapping,
-        "give a number for each trigger: {'rind': 0.25}",
-    )
+    remedy = "give a number for each trigger: {'rind': 0.25}"
+    given = instance("thresholds", {} if thresholds is None else thresholds, Mapping, remedy)
     thetas = {str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in given.items()}
     if bad := [name for name in names if name not in numeric or rows[name].isna().any()]:
         raise SettingError(f"column {bad[0]!r} has values that are no scores; leave it out of triggers")
-    said = rows[missing]
-    if wrong := [one for one in said if pd.isna(one) or isinstance(one, str) or one not in (0, 1)]:
+    truth = rows[missing]
+    if wrong := [one for one in truth if pd.isna(one) or isinstance(one, str) or one not in (0, 1)]:
         raise SettingError(
-            f"{len(wrong)} of {len(said)} values of column {missing!r} are neither true nor false, such as "
+            f"{len(wrong)} of {len(truth)} values of column {missing!r} are neither true nor false, such as "
             f"{wrong[0]!r}; give truth values, and leave out the rows without one"
         )
-    return said.to_numpy(bool), {name: rows[name].to_numpy(float) for name in names}, thetas
+    return truth.to_numpy(bool), {name: rows[name].to_numpy(float) for name in names}, thetas

@@ -127,13 +127,16 @@ def style(number: int) -> dict[str, Any]:
 
 
 def place_names(x: pd.Series, y: pd.Series, names: pd.Series) -> dict[Any, str | None]:
-    """For each point (shares of the figure's width and height) the side where its name meets no other, or None.
+    """For each point (shares of the figure's width and height) the side where its name meets no other; None for none.
 
     A name is .012 of the width a letter and .06 of the height.
     """
     sides: dict[Any, str | None] = {}
     taken = [(a, b, 0.015, 0.03) for a, b in zip(x, y, strict=True)]  # centre, half the width, half the height
     for place in x.index:
+        sides[place] = None
+        if not names[place]:
+            continue
         half = 0.006 * min(len(names[place]), 24)
         for side, right, up in (
             ("top center", 0, 1),
@@ -148,6 +151,4 @@ def place_names(x: pd.Series, y: pd.Series, names: pd.Series) -> dict[Any, str |
                 taken.append(box)
                 sides[place] = side
                 break
-        else:
-            sides[place] = None
     return sides
