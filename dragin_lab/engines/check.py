@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines.generating import write_texts
+from dragin_lab.engines.generating import read_prompts, write_texts
 from dragin_lab.engines.tap import attention_layers, layer_kinds
 from dragin_lab.engines.writing import Writing
 from dragin_lab.errors import ModelError
@@ -83,13 +83,13 @@ def run_checks(lm: Any) -> list[Check]:
         if lm.parts:
             for parts in (_PARTS, _PARTS):  # read, and taken from what is kept
                 text = _force_text(lm, ids, parts)
-                lm.read(text)
+                read_prompts(lm, [text])
             compare("a prompt read in parts", [text], WHOLE)
             lm.prefixes.clear()
         if not lm.no_batch:
-            texts = [_force_text(lm, ids), _force_text(lm, ids[_PADDED:])]
-            for text in texts:
-                lm.read(text, whole=True)
+            texts = [_force_text(lm, ids, _PARTS), _force_text(lm, ids[_PADDED:])]
+            read_prompts(lm, texts, whole=True)
+            lm.prefixes.clear()
             compare("a left-padded batch", texts, ALONE)
     if not lm.tokenizer.marker:
         checks.append(Check("space marker", 0.0, 0.0, "this vocabulary marks no spaces; words come from the text"))

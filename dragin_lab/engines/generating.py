@@ -12,6 +12,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch import Tensor
 from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 
 from dragin_lab.core.scores import entropy
-from dragin_lab.engines.writing import Writing, measure_logits, open_cache, split_cache
+from dragin_lab.engines.writing import Writing, count_cached, find_ends, measure_logits, open_cache, split_cache
 from dragin_lab.trace.draft import common
 
 #: Settings of a generation config that are fixed here; ``_TokenChooser`` samples.
@@ -46,6 +47,8 @@ _WARPERS: dict[
     "eta_cutoff": (tf.EtaLogitsWarper, 0.0),
 }
 _TOP_K = 50  # ``generate``'s own default
+#: Tokens of padding that cost less than a forward by itself, which reads all weights, by the device.
+_PADDING = {"cpu": 16, "cuda": 256}
 #: Settings that bring no processor of ``generate``'s own, beside those above.
 _QUIET = {"bos_token_id", "decoder_start_token_id", "max_new_tokens", "transformers_version", "_from_model_config"}
 
@@ -218,11 +221,59 @@ def generate_text(model: Any, ids: Sequence[Sequence[int]], device: Any, cache: 
     )
 
 
-def read_prefix(lm: Any, ids: list[int], cache: DynamicCache | None) -> DynamicCache:
-    """A new cache of ``ids``; ``cache`` has their beginning and is not changed."""
-    grown = open_cache(lm.model.config, [cache]) or DynamicCache(config=lm.model.config)
-    generate_text(lm.model, [ids], lm.device, grown, 1)
-    return grown
+def read_texts(lm: Any, texts: Sequence[Sequence[int]], caches: Sequence[DynamicCache | None]) -> list[DynamicCache]:
+    """New caches of some texts, read side by side; ``caches`` have their beginnings, or none, and are not changed."""
+    known = [count_cached(cache) for cache in caches]
+    old, new = max(known), max(len(ids) - n for ids, n in zip(texts, known, strict=True))
+    ids, own = [], []
+    for text, n in zip(texts, known, strict=True):
+        before, between = old - n, new - len(text) + n  # padding before what is cached, and before what is read
+        ids.append([0] * before + [*text[:n]] + [0] * between + [*text[n:]])
+        own.append([0] * before + [1] * n + [0] * between + [1] * (len(text) - n))
+    mask = torch.tensor(own, device=lm.device)  # (B, old + new)
+    cache = open_cache(lm.model.config, caches) or DynamicCache(config=lm.model.config)
+    generate_text(lm.model, ids, lm.device, cache, 1, attention_mask=mask)
+    if len(texts) == 1:
+        return [cache]
+    return [split_cache(cache, i, row.nonzero()[:, 0], lm.model.config) for i, row in enumerate(mask)]
+
+
+def read_prompts(lm: Any, beside: Sequence[Writing], *, whole: bool = False) -> None:
+    """Read the parts of prompts that are kept, for all drafts at once; with ``whole``, all but each last token too."""
+    parts = dict[Writing, tuple[int, ...]]()
+    for one in beside:
+        rotated = lm.rotary_switch is not None and len(one.prompt_ids) > lm.rotary_switch  # a part would not be so
+        parts[one] = () if rotated else find_ends(one.request.prompt, one.prompt_offsets, lm.parts)
+        one.reused, one.cache = lm.prefixes.find(one.prompt_ids, parts[one])
+    for ends in zip_longest(*parts.values(), fillvalue=0):
+        for ids, part in read_ends(lm, dict(zip(beside, ends, strict=True))).items():
+            lm.prefixes.keep(ids, part)
+    if whole:
+        last = {one: len(one.prompt_ids) - 1 for one in beside}
+        # What is one token longer than the switch is read with its first new one.
+        read_ends(lm, {one: end for one, end in last.items() if end != lm.rotary_switch})
+
+
+def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[tuple[int, ...], DynamicCache]:
+    """Read prompts up to some ``ends``, where their caches do not reach so far; the new caches, by their ids.
+
+    What several drafts begin with is read once, and texts of about one length side by side.
+    """
+    same, found = dict[tuple[int, ...], list[Writing]](), dict[tuple[int, ...], DynamicCache]()
+    for one, end in ends.items():
+        if end > count_cached(one.cache):
+            same.setdefault(tuple(one.prompt_ids[:end]), []).append(one)
+    new = {ids: len(ids) - count_cached(drafts[0].cache) for ids, drafts in same.items()}
+    left, padding = sorted(new, key=new.__getitem__, reverse=True), _PADDING.get(lm.device.type, _PADDING["cuda"])
+    while left:
+        texts = [ids for ids in left if new[ids] >= new[left[0]] - padding]
+        left = left[len(texts) :]
+        found |= zip(texts, read_texts(lm, texts, [same[ids][0].cache for ids in texts]), strict=True)
+    for ids, drafts in same.items():
+        for number, one in enumerate(drafts):
+            one.cache = found[ids]
+            one.reused = len(ids) if number else one.reused
+    return found
 
 
 def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:
@@ -248,7 +299,9 @@ def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:
     with lm.tap.listen():
         generate_text(view, ids, lm.device, cache, left + 1, attention_mask=mask.to(lm.device), **options)
     for i, (one, start) in enumerate(zip(beside, starts, strict=True)):
-        one.cache = None if one.complete or cache is None else split_cache(cache, i, start, lm.model.config)
+        one.cache = None
+        if cache is not None and not one.complete:
+            one.cache = split_cache(cache, i, torch.arange(start, cache.get_seq_length()), lm.model.config)
 
 
 def score_texts(lm: Any, prompts: Sequence[list[int]], ends: Sequence[int] | None, given: list[int]) -> np.ndarray:
@@ -261,7 +314,7 @@ def score_texts(lm: Any, prompts: Sequence[list[int]], ends: Sequence[int] | Non
     shared = 0 if ends is None else min(common(prompts[0][:-1], prompt[:-1]) for prompt in prompts)
     done, cache = lm.prefixes.find(prompts[0], [end for end in ends or () if end <= shared])
     if shared > done:
-        cache = read_prefix(lm, prompts[0][:shared], cache)
+        [cache] = read_texts(lm, [prompts[0][:shared]], [cache])
     tokens = torch.tensor(given, device=lm.device)[:, None]  # (n, 1)
     inputs: dict[str, Any] = {"logits_to_keep": len(given)} if "logits_to_keep" in takes else {}
     for prompt in prompts:

@@ -23,7 +23,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines import sources
 from dragin_lab.engines.check import Check, apply_checks, run_checks
 from dragin_lab.engines.engine import Engine, OnToken, Probed, probe_ids, reduce_logits, restoring, write_probe
-from dragin_lab.engines.generating import read_prefix, score_texts, write_texts
+from dragin_lab.engines.generating import read_prompts, score_texts, write_texts
 from dragin_lab.engines.names import find_gguf, find_source
 from dragin_lab.engines.tap import Tap, choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
@@ -200,26 +200,12 @@ class LanguageModel(Engine):
         """
         with self.in_use():
             writing = Writing(self, request, seed, watch)
-            self.read(writing)
+            read_prompts(self, [writing])
             write_texts(self, [writing])
         return writing.finish()
 
     def batch(self, size: int) -> Waves:
         return Waves(self, size)
-
-    def read(self, writing: Writing, *, whole: bool = False) -> None:
-        """Read the parts of a draft's prompt that are kept; with ``whole``, all of it but the last token."""
-        ids = writing.prompt_ids
-        ends = find_ends(writing.request.prompt, writing.prompt_offsets, self.parts)
-        if self.rotary_switch is not None and len(ids) > self.rotary_switch:
-            ends, whole = (), whole and len(ids) - 1 > self.rotary_switch  # a shorter part would be rotated otherwise
-        writing.reused, writing.cache = self.prefixes.find(ids, ends)
-        for end in ends:
-            if end > writing.reused:
-                writing.cache = read_prefix(self, ids[:end], writing.cache)
-                self.prefixes.keep(ids[:end], writing.cache)
-        if whole and len(ids) - 1 > (ends or (0,))[-1]:
-            writing.cache = read_prefix(self, ids[:-1], writing.cache)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

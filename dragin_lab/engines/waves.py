@@ -1,7 +1,6 @@
 """Drafts written side by side, in waves: one ``generate`` for several, until half of them have ended.
 
-The others go on in the next wave, from their own caches, beside drafts that were waiting. Prompts are read one by one,
-after their kept prefixes.
+The others go on in the next wave, from their own caches, beside drafts that were waiting, whose prompts are read first.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from dragin_lab.engines.engine import Batch, DraftResult
-from dragin_lab.engines.generating import write_texts
+from dragin_lab.engines.generating import read_prompts, write_texts
 from dragin_lab.engines.writing import Writing
 
 #: Messages of torch for a lack of memory that has no error class.
@@ -43,17 +42,15 @@ class Waves(Batch):
         """Write a wave; the drafts that ended, or their errors."""
         if self.size == 1:
             return self._step_alone()
-        ended, beginning = list[DraftResult](), True
+        ended = list[DraftResult]()
         with self.lm.in_use():
             try:
-                while self._waiting and len(self._writing) < self.size:
-                    self._begin(ended)
-                beginning = False
+                self._begin(ended)
                 if self._writing:
                     self._write(ended)
                 return ended
             except Exception as error:  # noqa: BLE001 - whatever a shared forward fails with, each draft begins again
-                n, failed = self._restart() + beginning, error.with_traceback(None)  # it holds tensors of its frames
+                n, failed = self._restart(), error.with_traceback(None)  # it holds tensors of its frames
         if not out_of_memory(failed):
             why = f"because a batch of {n} met {type(failed).__name__}: {failed}"
             self._shrink(1, f"written one at a time, {why}")
@@ -74,27 +71,36 @@ class Waves(Batch):
         return ended
 
     def _begin(self, ended: list[DraftResult]) -> None:
-        """Read the prompt of the next draft, whose errors end it alone. Raises where memory is short."""
-        job = self._waiting.pop(0)
-        try:
-            writing = Writing(self.lm, *job[1:])
-            self.lm.read(writing, whole=True)
-        except Exception as error:
-            if out_of_memory(error):
-                self._waiting.insert(0, job)
-                raise
-            ended.append((job[0], error))
-        else:
-            self._writing[writing] = job
+        """Read the prompts of the next drafts, side by side. What a draft's own prompt is refused for ends it alone."""
+        beginning = []
+        while self._waiting and len(self._writing) < self.size:
+            job = self._waiting.pop(0)
+            try:
+                writing = Writing(self.lm, *job[1:])
+            except Exception as error:
+                if out_of_memory(error):
+                    self._waiting.insert(0, job)
+                    raise
+                ended.append((job[0], error))
+            else:
+                self._writing[writing] = job
+                beginning.append(writing)
+        read_prompts(self.lm, beginning, whole=True)
 
     def _write(self, ended: list[DraftResult]) -> None:
-        """Write the drafts in progress that capture states of the same layer as the first."""
-        hidden = next(iter(self._writing)).request.hidden
-        beside = [writing for writing in self._writing if writing.request.hidden == hidden]
+        """Write the drafts in progress that can share forwards with the first."""
+        first = next(iter(self._writing))
+        beside = [one for one in self._writing if self._key(one) == self._key(first)]
         write_texts(self.lm, beside, enough=(len(beside) + 1) // 2)
         for writing in [writing for writing in self._writing if writing.complete]:
             key, *_ = self._writing.pop(writing)
             ended.append((key, writing.error or writing.finish()))
+
+    def _key(self, one: Writing) -> Any:
+        """What drafts side by side have in common: the layer of their states. One that may be rotated stands alone."""
+        switch = self.lm.rotary_switch
+        rotated = switch is not None and len(one.prompt_ids) + one.request.max_new_tokens > switch
+        return one if rotated else one.request.hidden
 
     def _restart(self) -> int:
         """Free all memory, and put the drafts in progress back in front of the queue; how many they are."""

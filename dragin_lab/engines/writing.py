@@ -236,7 +236,7 @@ def open_cache(config: Any, beside: Sequence[DynamicCache | None]) -> DynamicCac
     if batch_obstacle(config):
         return copy.deepcopy(beside[0])
     cache = DynamicCache(config=config)
-    lengths = [0 if one is None else one.get_seq_length() for one in beside]
+    lengths = list(map(count_cached, beside))
     each, longest = [{} if one is None else list_layers(one) for one in beside], max(lengths)
     for i, like in each[lengths.index(longest)].items():
         rows = [one.get(i, tuple(states[:, :, :0] for states in like)) for one in each]
@@ -248,13 +248,18 @@ def open_cache(config: Any, beside: Sequence[DynamicCache | None]) -> DynamicCac
     return cache
 
 
-def split_cache(cache: DynamicCache, row: int, start: int, config: Any) -> DynamicCache:
-    """The cache of the text in one row, without its padding before the column ``start``; a copy."""
+def split_cache(cache: DynamicCache, row: int, columns: Tensor, config: Any) -> DynamicCache:
+    """The cache of the text that stands in some columns of one row; a copy."""
     own = DynamicCache(config=config)
     for i, states in list_layers(cache).items():
-        keys, values = (s[row : row + 1, :, start:].clone() for s in states)
+        keys, values = (s[row : row + 1].index_select(2, columns.to(s.device)) for s in states)
         own.update(keys, values, i)
     return own
+
+
+def count_cached(cache: DynamicCache | None) -> int:
+    """How many tokens a cache has."""
+    return 0 if cache is None else int(cache.get_seq_length())
 
 
 def list_layers(cache: Any) -> dict[int, tuple[Tensor, Tensor]]:

@@ -96,7 +96,18 @@ def test_exemplars_are_read_once_for_all() -> None:
     drafts = [Write(Prompt(lm_tiny.PROMPT + end, spans), 4) for end in (" A", " B", " C", " D", " E")]
     reused = [output.reused for output in written(lm.batch(5), drafts)]
     shared = len(lm.tokenizer.encode_prompt(Prompt(lm_tiny.PROMPT))[0])
-    assert reused == [0, shared, shared, shared, shared]
+    assert reused == [0, *[shared + 1] * 4]  # the space before the last letter is in all of them too
+
+
+def test_prompts_of_about_one_length_are_read_side_by_side() -> None:
+    lm, shapes = tiny(), list[tuple[int, ...]]()
+    spans, ends = {"exemplars": (0, len(lm_tiny.PROMPT))}, (" A mother", " B", " C was", " D " + 90 * "x")
+    drafts = [Write(Prompt(lm_tiny.PROMPT + end, spans), 1, attention=True) for end in ends]
+    lm.model.model.embed_tokens.register_forward_pre_hook(lambda _, given: shapes.append(tuple(given[0].shape)))
+    output = written(lm.batch(5), drafts)
+    assert [rows for rows, columns in shapes if columns > 1] == [1, 1, 3]  # the exemplars, the longest rest, the others
+    for draft, one in zip(drafts, output, strict=True):
+        alike(tiny().write(draft), one)
 
 
 # -- what goes wrong ----------------------------------------------------------------------------------------------
@@ -158,7 +169,7 @@ def test_a_draft_that_fits_nowhere_fails_alone() -> None:
     assert isinstance(output[1], torch.OutOfMemoryError)
     alike(tiny().write(drafts[0]), output[0])
     alike(tiny().write(drafts[2]), output[2])
-    assert batch.describe()["notes"] == ["a batch of 2 did not fit into memory; went on with 1"]
+    assert batch.describe()["notes"] == ["a batch of 3 did not fit into memory; went on with 1"]
 
 
 def test_closing_leaves_the_model_as_it_was() -> None:

@@ -264,7 +264,7 @@ def test_a_name_that_is_nowhere_is_refused_at_once_without_a_network(monkeypatch
             load_by_name("no/such-model")
 
 
-def test_a_prompt_beyond_the_switch_of_longrope_is_read_whole() -> None:
+def test_a_prompt_beyond_the_switch_of_longrope_is_read_whole_and_alone() -> None:
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 8.0, 20.0]}
     rope |= {"original_max_position_embeddings": 40, "factor": 8.0}
     config = lm_tiny.config_of("llama")
@@ -272,14 +272,16 @@ def test_a_prompt_beyond_the_switch_of_longrope_is_read_whole() -> None:
     torch.manual_seed(0)
     lm = LanguageModel(transformers.LlamaForCausalLM(config).eval(), lm_tiny.byte_level(), check=False)
     assert lm.rotary_switch == 40
-    for text, parts in (("Who is Bo? " * 12, 0), ("Who is Bo?", 5)):
-        draft = Write(Prompt(text, {"exemplars": (0, 8)}), 3)
-        whole = lm.write(replace(draft, prompt=Prompt(text)))
+    drafts = [Write(Prompt(text, {"exemplars": (0, 8)}), 3) for text in ("Who is Bo? " * 12, "Who is Bo?")]
+    beside = lm_tiny.written(lm.batch(2), drafts)
+    for draft, one, parts in zip(drafts, beside, (0, 5), strict=True):
+        whole = lm.write(replace(draft, prompt=Prompt(draft.prompt.text)))
         for _ in range(2):
             written = lm.write(draft)
         assert bool(written.reused) == bool(parts)
-        assert written.ids.tolist() == whole.ids.tolist()
-        np.testing.assert_allclose(written.entropy, whole.entropy, atol=lm_tiny.CLOSE)
+        for other in (written, one):
+            assert other.ids.tolist() == whole.ids.tolist()
+            np.testing.assert_allclose(other.entropy, whole.entropy, atol=lm_tiny.CLOSE)
 
 
 def test_an_end_mark_that_a_tokenizer_puts_after_each_text_is_taken_off_prompts() -> None:
