@@ -125,7 +125,7 @@ ci-tests: $(FULL)
 		$(addprefix --ignore ,tests/browser/test_lab_notebooks.py $(LLAMA_TESTS)) notebooks tests
 
 bench: $(FULL) $(LLAMA)
-	for one in capture episode batch corpus search sweep engines; do $(BIN)/python benchmarks/$$one.py || exit 1; done
+	for one in capture episode batch corpus search sweep opening engines; do $(BIN)/python benchmarks/$$one.py || exit 1; done
 	$(BIN)/python -m tools.performance
 
 lint: $(FULL)

@@ -1,9 +1,10 @@
 """Queries side by side in threads: tantivy over corpora of several sizes, two threads against one, by the clock.
 
-    python benchmarks/search.py --passages 30000 60000 120000
+    python benchmarks/search.py
 
 Passages and queries are those of ``corpus.py``. The processor time of a query is fitted by a line in the number of
-passages, which says what the paper's 21 million would take. Give it two quiet cores: a clock also counts others' work.
+passages, which says what the paper's 21 million would take. It takes minutes and two quiet cores: a clock also counts
+others' work.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def measure(count: int, queries: int, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     options = parser(__doc__, "search")
-    options.add_argument("--passages", type=int, nargs="+", default=[30_000, 60_000, 120_000])
+    options.add_argument("--passages", type=int, nargs="+", default=[30_000, 120_000, 400_000, 1_000_000])
     options.add_argument("--queries", type=int, default=128)
-    options.add_argument("--rounds", type=int, default=7)
+    options.add_argument("--rounds", type=int, default=9)
     args = options.parse_args()
     begin(args)
     found = [measure(count, args.queries, args.rounds) for count in args.passages]

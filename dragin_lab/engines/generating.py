@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ _WARPERS: dict[
     "eta_cutoff": (tf.EtaLogitsWarper, 0.0),
 }
 _TOP_K = 50  # ``generate``'s own default
-#: Tokens of padding that cost less than a forward by itself, which reads all weights, by the device.
+#: Tokens of padding that cost less than another forward, which reads all weights, by the device.
 _PADDING = {"cpu": 16, "cuda": 256}
 #: Settings that bring no processor of ``generate``'s own, beside those above.
 _QUIET = {"bos_token_id", "decoder_start_token_id", "max_new_tokens", "transformers_version", "_from_model_config"}
@@ -259,20 +260,18 @@ def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[tuple[int, ...], Dynami
 
     What several drafts begin with is read once, and texts of about one length side by side.
     """
-    same, found = dict[tuple[int, ...], list[Writing]](), dict[tuple[int, ...], DynamicCache]()
+    same, found = defaultdict[tuple[int, ...], list[Writing]](list), dict[tuple[int, ...], DynamicCache]()
     for one, end in ends.items():
         if end > count_cached(one.cache):
-            same.setdefault(tuple(one.prompt_ids[:end]), []).append(one)
+            same[tuple(one.prompt_ids[:end])].append(one)
     new = {ids: len(ids) - count_cached(drafts[0].cache) for ids, drafts in same.items()}
-    left, padding = sorted(new, key=new.__getitem__, reverse=True), _PADDING.get(lm.device.type, _PADDING["cuda"])
-    while left:
-        texts = [ids for ids in left if new[ids] >= new[left[0]] - padding]
-        left = left[len(texts) :]
+    padding = _PADDING.get(lm.device.type, _PADDING["cuda"])
+    for _, alike in groupby(sorted(new, key=new.__getitem__), lambda ids: new[ids] // padding):
+        texts = list(alike)
         found |= zip(texts, read_texts(lm, texts, [same[ids][0].cache for ids in texts]), strict=True)
     for ids, drafts in same.items():
         for number, one in enumerate(drafts):
-            one.cache = found[ids]
-            one.reused = len(ids) if number else one.reused
+            one.cache, one.reused = found[ids], len(ids) if number else one.reused
     return found
 
 
