@@ -15,9 +15,10 @@ import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import SettingError
 from dragin_lab.study.attribution import find_replaced, mark_tokens
-from dragin_lab.study.leaving_out import find_in_view, leave_out, list_subsets
-from dragin_lab.trace.records import AttributedText, Prompt
-from dragin_lab.trace.trace import Draft, Passage
+from dragin_lab.study.leaving_out import find_in_view, leave_out
+from dragin_lab.trace.file import save_trace
+from dragin_lab.trace.records import AttributedText
+from dragin_lab.trace.trace import Draft
 
 QUESTION = "Who made the thing?"
 WRONG, RIGHT, OTHER = "Ida Moe made it.", "Bo Ek made the thing.", "Nobody made it."
@@ -48,13 +49,6 @@ def marked(attribution: dl.Attribution) -> str:
     return " ".join(word.word + shown.get(word.mark, f"[{word.passage}]") for word in words)
 
 
-# -- the equations ----------------------------------------------------------------------------------------------------
-
-
-def test_every_subset_is_listed_in_the_order_of_its_bits() -> None:
-    assert [row.tolist() for row in list_subsets(2).astype(int)] == [[0, 0], [1, 0], [0, 1], [1, 1]]
-
-
 def test_a_token_is_known_from_a_passage_or_a_guess() -> None:
     p_with, without = np.log([0.9, 0.9, 0.3, 0.3, 0.9]), np.log([0.5, 0.4, 0.2, 0.01, 0.01])
     nats = np.array([[0, 1], [0, 1], [0, 1], [3, 2], [2, 1]], float)
@@ -62,9 +56,6 @@ def test_a_token_is_known_from_a_passage_or_a_guess() -> None:
     assert mark_tokens(text, np.eye(2), 0.5, 1.0).tolist() == [-1, 0, 0, 1, 1]
     alone = AttributedText(0, "draft", (), p_with, p_with, nats[:, :0], nats[:, :0])
     assert mark_tokens(alone, np.zeros((0, 0)), 0.5, 1.0).tolist() == [-1, -1, 0, 0, -1]
-
-
-# -- what was in view -------------------------------------------------------------------------------------------------
 
 
 def test_a_passage_that_is_left_out_leaves_the_others_their_numbers() -> None:
@@ -146,12 +137,6 @@ def test_without_a_passage_there_are_known_words_and_guesses() -> None:
     assert attribution.retrievals["which"].isna().all()
 
 
-def test_one_passage_is_all_the_difference() -> None:
-    lab, trace = ask(RIGHT)
-    tokens = lab.attribute(trace).tokens
-    assert tokens["passage 1"].max() == pytest.approx(np.log(90), abs=1e-5)
-
-
 def test_more_than_five_are_left_out_one_by_one() -> None:
     others = [f"Nothing {word}." for word in ("a", "b", "c", "d", "e")]
     lab, trace = ask(RIGHT, *others)
@@ -190,8 +175,6 @@ def test_the_very_ids_are_scored(says: str) -> None:
 
 @pytest.mark.parametrize("slim", [False, True])
 def test_a_saved_trace_keeps_its_attribution(slim: bool, tmp_path: Path) -> None:
-    from dragin_lab.trace.file import save_trace
-
     lab, trace = ask(WRONG, RIGHT)
     before = lab.attribute(trace, known=0.6)
     again = dl.Attribution(dl.Trace.load(save_trace(trace, tmp_path / "t.trace", slim=slim)))
@@ -232,17 +215,15 @@ def test_another_model_and_one_that_scores_nothing_are_refused() -> None:
         ask(WRONG)[0].attribute(trace, known=2)
 
 
-def test_attention_is_seen_beside_it() -> None:
+def test_attention_and_the_effect_against_having_found_nothing_are_seen_beside_it_when_asked_for() -> None:
     lab, trace = ask(WRONG, RIGHT)
-    assert lab.attribute(trace).tokens["attention 1"].isna().all()
-    paid = lab.attribute(trace, attention=True).tokens[["attention 1", "attention 2"]]
+    plain = lab.attribute(trace)
+    assert plain.tokens["attention 1"].isna().all()
+    assert plain.retrievals["effect"].isna().all()
+    more = lab.attribute(trace, attention=True, effect=True)
+    paid = more.tokens[["attention 1", "attention 2"]]
     assert ((paid > 0) & (paid < 1)).all(axis=None)
-
-
-def test_an_effect_is_the_score_against_having_found_nothing() -> None:
-    lab, trace = ask(WRONG, RIGHT)
-    assert lab.attribute(trace, effect=True).retrievals["effect"].tolist() == [0.0]  # it says the same
-    assert lab.attribute(trace).retrievals["effect"].isna().all()
+    assert more.retrievals["effect"].tolist() == [0.0]  # it says the same
 
 
 def test_what_a_retrieval_replaced() -> None:
@@ -253,18 +234,10 @@ def test_what_a_retrieval_replaced() -> None:
     assert (row["thrown away"], row["lost"]) == ("It is by Bo Ek.", False)
 
 
-def test_a_piece_that_stands_twice_is_one_passage_each() -> None:
-    first, second = (Passage(str(i), "t", "Same.") for i in range(2))
-    prompt = Prompt("[1] Same.\n[2] Same.\n[1] Same. Question?", {"passages": (0, 20), "question": (20, 40)})
-    _, trace = ask(WRONG)
-    steps = [replace(trace.steps[0], passages=(first, second))]
-    assert [place for place, _ in find_in_view(prompt, steps)] == [(0, 1), (0, 0)]
-
-
 def test_a_trace_just_written_has_the_values_of_one_that_was_saved(tmp_path: Path) -> None:
     """Prompts of a running lab know the ids of the answer so far, which move with the text before them."""
     lab = embedded()
-    trace = lab.ask("In which town was the director of The Ashen Rooftop born?", "fs-rag", max_new_tokens=48)
+    trace = lab.ask("In which town was the director of The Ashen Rooftop born?", "fs-rag", max_new_tokens=24)
     assert any(step.passages_prompt.written for step in trace.steps)
     loaded = dl.Trace.load(trace.save(tmp_path / "a.trace"))
     now, then = (lab.attribute(one).tokens for one in (trace, loaded))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answering import embedded
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
@@ -29,18 +30,22 @@ def find(monkeypatch: pytest.MonkeyPatch, retrievals: float, scores: Any, when: 
 
 
 @pytest.mark.parametrize(
-    ("retrievals", "theta", "reached"), [(0.5, 2.5, 0.5), (1, 1.5, 1.0), (2.5, 0.0, 2.5), (0, 3.1, 0.0)]
+    ("scores", "retrievals", "theta", "reached"),
+    [
+        (TWO, 0.5, 2.5, 0.5),
+        (TWO, 1, 1.5, 1.0),
+        (TWO, 2.5, 0.0, 2.5),
+        (TWO, 0, 3.1, 0.0),
+        ([[2.0, 2.0], [2.0]], 1, 2.1, 0.0),  # equal scores are never divided
+    ],
 )
-def test_a_threshold_by_hand(monkeypatch: pytest.MonkeyPatch, retrievals: float, theta: float, reached: float) -> None:
-    found = find(monkeypatch, retrievals, TWO)
+def test_a_threshold_by_hand(
+    monkeypatch: pytest.MonkeyPatch, scores: Any, retrievals: float, theta: float, reached: float
+) -> None:
+    found = find(monkeypatch, retrievals, scores)
     assert (found, found.reached, found.questions) == (pytest.approx(theta), reached, 2)
     assert pickle.loads(pickle.dumps(found)).reached == reached
     assert dl.method(threshold=found).settings["threshold"] == float(found)
-
-
-def test_equal_scores_are_never_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = find(monkeypatch, 1, [[2.0, 2.0], [2.0]])
-    assert (found > 2.0, found.reached) == (True, 0.0)
 
 
 def test_of_scores_below_zero_all_can_fire(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,18 +87,11 @@ def test_flare_searches_once_whatever_is_asked_for() -> None:
         lab().budget(["Who?"], 0, "flare")
 
 
-@pytest.fixture(scope="module")
-def embedded() -> dl.Lab:
-    return dl.Lab(cache=True)
-
-
-@pytest.mark.parametrize(
-    ("when", "retrievals"), [("rind", 0), ("rind", 0.5), ("margin", 0), ("probability", 0), ("max-probability", 0.5)]
-)
-def test_on_the_same_questions_zero_is_zero(embedded: dl.Lab, when: str, retrievals: float) -> None:
-    lab, questions = embedded, almanac.questions("2wikimultihopqa")[:3]
+@pytest.mark.parametrize(("when", "retrievals"), [("rind", 0), ("probability", 0), ("max-probability", 0.5)])
+def test_on_the_same_questions_zero_is_zero(when: str, retrievals: float) -> None:
+    lab, questions = embedded(), almanac.questions("2wikimultihopqa")[:2]
     always = 1 if when == "probability" else 0  # FLARE's first search
-    how: dict[str, Any] = {"when": when, "what": "question", "max_new_tokens": 24, "batch_size": 3}
+    how: dict[str, Any] = {"when": when, "what": "question", "max_new_tokens": 24, "batch_size": 2}
     theta = lab.budget(questions, always + retrievals, **how)
     asked = lab.ask_many(questions, threshold=theta, **how)
     got = sum(trace.retrievals_count for trace in asked) / len(questions) - always

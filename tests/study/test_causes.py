@@ -75,75 +75,55 @@ def mother(value: str) -> str:
 WRONG = mother("Maud Sorrel")
 
 
-def test_a_value_that_was_never_looked_up() -> None:
-    found = judged(episode((RIGHT, (FILM,)), (WRONG, None), answer="Maud Sorrel"))
-    assert found == Cause("not looked up", f"mother of Otto Fenn: 'Maud Sorrel', not {GOLD!r}")
-    assert judged(episode((RIGHT, None), (WRONG, None), answer="Maud Sorrel")).kind == "never retrieved"
+ABOUT = f"mother of Otto Fenn: 'Maud Sorrel', not {GOLD!r}"
+FIRST = (RIGHT, None)  # the fact before, written without a search
+THERE = Passage("9", "Ada Torwisk", "Ada Torwisk was born in 1902.")
+OF_ANOTHER = " The mother of Otto Fell is Maud Sorrel. So the answer is Maud Sorrel."
+CALLS = " The mother of Otto Fenn is [Search(mother of Otto Fenn)] Maud Sorrel."
+CONCLUDED = f" The mother of Otto Fenn is {GOLD}. So the answer is Otto Fenn."
 
 
-def test_a_trace_of_another_answer_is_not_judged_by() -> None:
-    trace = episode((RIGHT, (FILM,)), (WRONG, (OTHER,)), answer="Maud Sorrel")
-    for change in ({"text": f"{trace.text} Or so."}, {"retrievals": 0}):
-        found = judged(trace, **change)
-        assert (found.kind, found.why) == ("unknown", "the trace that was kept is of another answer to this question")
-
-
-def test_a_search_that_missed_the_passage_says_what_it_asked() -> None:
-    found = judged(episode((RIGHT, (FILM,)), (WRONG, (OTHER,)), answer="Maud Sorrel"))
-    assert found.kind == "not found"
-    assert found.why.endswith("asked 'mother Otto'")
-
-
-def test_a_passage_that_came_after_the_value() -> None:
-    found = judged(episode((RIGHT, None), (WRONG, None), (" It is so.", (OTTO,)), answer="Maud Sorrel"))
-    assert found.kind == "retrieved too late"
-    assert "retrieval 1 found it afterwards" in found.why
-
-
-def test_a_passage_in_view_that_was_not_copied_and_where_the_value_is_from() -> None:
-    for passages, value, said in (
-        ((OTTO, OTHER), "Maud Sorrel", "stands in another passage ('Ida Sorrel')"),
-        ((OTTO,), "Otto Fenn", "stands in the same passage ('Otto Fenn')"),
-        ((OTTO,), "Maud Sorrel", "stands in no passage in view"),
-    ):
-        found = judged(episode((RIGHT, None), (mother(value), passages), answer=value))
-        assert found.kind == "value not copied"
-        assert said in found.why
-
-
-def test_a_misspelt_value_is_no_value_of_a_passage() -> None:
-    trace = episode((RIGHT, None), (mother("Ada Torwisk"), (OTTO,)), answer="Ada Torwisk")
-    assert judged(trace).kind == "misspelt"
-    there = Passage("9", "Ada Torwisk", "Ada Torwisk was born in 1902.")
-    trace = episode((RIGHT, None), (mother("Ada Torwisk"), (OTTO, there)), answer="Ada Torwisk")
-    assert judged(trace).kind == "value not copied"
-    half = episode((RIGHT, None), (mother("Ada Torwell"), (OTTO,)), answer="Ada Torwell")  # half a name is another
-    assert judged(half).kind == "value not copied"
-
-
-def test_a_value_that_is_stated_of_another_subject() -> None:
-    text = " The mother of Otto Fell is Maud Sorrel. So the answer is Maud Sorrel."
-    for passages, kind in (((OTTO, OTHER), "value not copied"), ((OTHER,), "not found")):
-        found = judged(episode((RIGHT, None), (text, passages), answer="Maud Sorrel"))
-        assert found.kind == kind
-        assert found.why.startswith(f"mother of Otto Fenn: 'Maud Sorrel' (written of Otto Fell), not {GOLD!r}")
-    assert judged(episode((RIGHT + " Otto knew her well.", (OTTO,)), answer="Otto")).kind == "unknown"
-
-
-def test_right_facts_and_a_wrong_conclusion_or_none() -> None:
-    text = f" The mother of Otto Fenn is {GOLD}. So the answer is Otto Fenn."
-    trace = episode((RIGHT, None), (text, (OTTO,)), answer="Otto Fenn")
-    assert judged(trace).kind == "wrong conclusion"
-    assert judged(trace, ended="length").kind == "cut by length"
+@pytest.mark.parametrize(
+    ("written", "kind", "says"),
+    [
+        ([(RIGHT, (FILM,)), (WRONG, None)], "not looked up", ABOUT),
+        ([FIRST, (WRONG, None)], "never retrieved", ABOUT),
+        ([(RIGHT, (FILM,)), (WRONG, (OTHER,))], "not found", "asked 'mother Otto'"),
+        ([FIRST, (WRONG, None), (" It is so.", (OTTO,))], "retrieved too late", "retrieval 1 found it afterwards"),
+        ([FIRST, (WRONG, (OTTO, OTHER))], "value not copied", "stands in another passage ('Ida Sorrel')"),
+        ([FIRST, (mother("Otto Fenn"), (OTTO,))], "value not copied", "stands in the same passage ('Otto Fenn')"),
+        ([FIRST, (WRONG, (OTTO,))], "value not copied", "stands in no passage in view"),
+        ([FIRST, (CALLS, (OTTO, OTHER))], "value not copied", "stands in another passage"),
+        ([FIRST, (mother("Ada Torwisk"), (OTTO,))], "misspelt", "Ada Torwisk"),
+        ([FIRST, (mother("Ada Torwisk"), (OTTO, THERE))], "value not copied", "stands in another passage"),
+        ([FIRST, (mother("Ada Torwell"), (OTTO,))], "value not copied", ""),  # half a name is another
+        ([FIRST, (OF_ANOTHER, (OTTO, OTHER))], "value not copied", "'Maud Sorrel' (written of Otto Fell), not"),
+        ([FIRST, (OF_ANOTHER, (OTHER,))], "not found", "'Maud Sorrel' (written of Otto Fell), not"),
+        ([(RIGHT + " Otto knew her well.", (OTTO,))], "unknown", "known wording"),
+        ([FIRST, (CONCLUDED, (OTTO,))], "wrong conclusion", "'Otto Fenn'"),
+    ],
+)
+def test_where_the_first_wrong_value_of_a_labelled_question_comes_from(
+    written: list[tuple[str, Passages]], kind: str, says: str
+) -> None:
+    found = judged(episode(*written, answer="Otto Fenn"))
+    assert found.kind == kind
+    assert says in found.why
 
 
 def test_what_the_line_alone_tells() -> None:
-    trace = episode((RIGHT, None), answer="")
-    judge = Judge({"q": LABELS})
-    assert judge.cause(line(trace, ended="error", error="no\nmemory")) == Cause("failed", "no")
-    assert judge.cause(line(trace, readable=False)).kind == "no readable answer"
-    assert judge.cause(line(trace, readable=False, ended="length")).kind == "cut by length"
-    assert judge.cause(line(trace)).kind == "unknown"
+    trace = episode((RIGHT, (FILM,)), answer="")
+    for changes, cause in (
+        ({"ended": "error", "error": "no\nmemory"}, "failed: no"),
+        ({"readable": False}, "no readable answer: "),
+        ({"readable": False, "ended": "length"}, "cut by length: "),
+        ({"ended": "length"}, "cut by length: "),
+        ({}, "unknown: "),
+        ({"text": f"{trace.text} Or so."}, "unknown: the trace that was kept is of another answer"),
+        ({"retrievals": 0}, "unknown: the trace that was kept is of another answer"),
+    ):
+        assert str(judged(trace, **changes)).startswith(cause)
+    assert Judge({"q": LABELS}).cause(line(trace)).kind == "unknown"
 
 
 def test_passages_that_did_not_fit_the_window() -> None:
@@ -152,24 +132,31 @@ def test_passages_that_did_not_fit_the_window() -> None:
     assert judged(trace).kind == "window"
 
 
-def test_search_calls_in_the_text_do_not_hide_its_facts() -> None:
-    text = " The mother of Otto Fenn is [Search(mother of Otto Fenn)] Maud Sorrel."
-    found = judged(episode((RIGHT, None), (text, (OTTO, OTHER)), answer="Maud Sorrel"))
-    assert found.kind == "value not copied"
+MILL = Passage("9", "A&W \u201cMill\u201d", "A mill.")
 
 
 @pytest.mark.parametrize(
-    ("found", "kind"), [((FILM,), "not found"), ((FILM, OTTO), "value not copied"), (None, "never retrieved")]
+    ("titles", "text", "found", "kind"),
+    [
+        (("The Grey Mill", "Otto Fenn"), WRONG, (FILM,), "not found"),
+        (("The Grey Mill", "Otto Fenn"), WRONG, (FILM, OTTO), "value not copied"),
+        (("The Grey Mill", "Otto Fenn"), WRONG, None, "never retrieved"),
+        (("A&amp;W &quot;Mill&quot;",), WRONG, (MILL,), "value not copied"),  # the same title
+        ((), WRONG, (OTTO,), "value not copied"),
+        ((), WRONG, (OTHER,), "not found"),
+        ((), WRONG, None, "never retrieved"),
+        ((), f" It is {GOLD}.", (OTHER,), "wrong conclusion"),
+    ],
 )
-def test_gold_titles_where_no_facts_are_labelled(found: tuple[Passage, ...] | None, kind: str) -> None:
-    judge = Judge(titles={"q": ("The Grey Mill", "Otto Fenn")})
-    assert judged(episode((RIGHT + WRONG, found), answer="Maud Sorrel"), judge).kind == kind
-
-
-def test_a_title_is_the_same_with_entities_and_quotation_marks() -> None:
-    judge = Judge(titles={"q": ("A&amp;W &quot;Mill&quot;",)})
-    found = (Passage("9", "A&W \u201cMill\u201d", "A mill."),)
-    assert judged(episode((RIGHT + WRONG, found), answer="Maud Sorrel"), judge).kind == "value not copied"
+def test_gold_titles_or_the_gold_answer_alone_where_no_facts_are_labelled(
+    titles: tuple[str, ...], text: str, found: Passages, kind: str
+) -> None:
+    judge = Judge(titles={"q": titles} if titles else {})
+    trace = episode((text, found), answer="Maud Sorrel")
+    for one in (trace, replace(trace, provenance={"retriever": None})):  # that of wo-rag
+        assert judged(one, judge).kind == kind
+    closed = judged(trace, Judge(), gold=["yes"]).kind
+    assert closed == ("never retrieved" if found is None else "unknown")
 
 
 def test_labels_of_another_edition_are_not_taken() -> None:
@@ -177,18 +164,6 @@ def test_labels_of_another_edition_are_not_taken() -> None:
     judge = Judge.of("almanac/hotpotqa", {"dataset": {}})
     assert judge.label(known.id, known.question) == known
     assert judge.label(known.id, "Who made it?") is None
-
-
-def test_the_gold_answer_alone() -> None:
-    plain = Judge()
-    assert judged(episode((WRONG, (OTTO,)), answer="Maud Sorrel"), plain).kind == "value not copied"
-    assert judged(episode((WRONG, (OTHER,)), answer="Maud Sorrel"), plain).kind == "not found"
-    alone = episode((WRONG, None), answer="Maud Sorrel")
-    for trace in (alone, replace(alone, provenance=alone.provenance | {"retriever": None})):  # that of wo-rag
-        assert judged(trace, plain).kind == "never retrieved"
-    assert judged(episode((f" It is {GOLD}.", (OTHER,)), answer="Otto Fenn"), plain).kind == "wrong conclusion"
-    closed = episode((WRONG, (OTHER,)), answer="no")
-    assert judged(closed, plain, gold=["yes"]).kind == "unknown"
 
 
 @pytest.mark.parametrize("judge", [Judge({"q": LABELS}), Judge(titles={"q": ("Otto Fenn",)}), Judge()])
