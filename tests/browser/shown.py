@@ -11,7 +11,6 @@ TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "views")]
 
 import factories  # noqa: E402 - it lies beside the tests
-import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import view_samples as samples  # noqa: E402
 from view_samples import hostile_trace  # noqa: E402
@@ -30,39 +29,11 @@ def right_to_left_trace() -> Trace:
     return Trace(Question("q", HEBREW, ("נועה כהן",)), {"name": "wo-rag"}, [kept], text, "נועה כהן", ended="answered")
 
 
-def sweep() -> Any:
-    """A sweep over five thresholds, with intervals."""
-    frame = pd.DataFrame({"setting": "threshold", "value": [0.8, 1.0, 1.2, 1.4, 1.6], "n": 200})
-    for name, values, wide in (
-        ("em", [0.335, 0.34, 0.32, 0.315, 0.3], 0.06),
-        ("f1", [0.44, 0.445, 0.42, 0.41, 0.4], 0.055),
-        ("retrievals", [4.1, 3.6, 2.9, 2.2, 1.8], 0.3),
-        ("tokens", [160.0, 149.0, 122.0, 108.0, 97.0], 9.0),
-    ):
-        frame[name] = values
-        frame[f"{name}_low"], frame[f"{name}_high"] = frame[name] - wide, frame[name] + wide
-    return frame
-
-
 def sweep_of_methods() -> Any:
-    """Nine methods at five costs each."""
+    """Nine methods at three costs each."""
     names = ("rind", "entropy", "margin", "probability", "every-n", "entity", "verbalized-confidence", "seakr", "uar")
-    frames = [sweep().assign(method=name, em=sweep()["em"] - 0.01 * number) for number, name in enumerate(names)]
-    return pd.concat(frames)
-
-
-def facts(n: int = 240) -> Any:
-    """Facts, known and missing, with the scores of four triggers and a clock."""
-    rng = np.random.default_rng(0)
-    missing = np.arange(n) % 3 == 0
-    scores = {
-        "rind": rng.gamma(1 + 2 * missing),
-        "entropy": rng.gamma(1 + 3 * missing, 0.6),
-        "probability": rng.beta(1 + 2 * missing, 2),
-        "noise": rng.random(n),
-        "every-n": np.arange(n) % 2.0,
-    }
-    return pd.DataFrame({"missing": missing} | scores)
+    one = samples.sweep_table()
+    return pd.concat([one.assign(method=name, em=one["em"] - 0.01 * at) for at, name in enumerate(names)])
 
 
 def labelled_methods() -> list[Trace]:
@@ -71,7 +42,7 @@ def labelled_methods() -> list[Trace]:
     return [*others, samples.almanac_trace()]
 
 
-THETAS = {"rind": 1.2, "probability": 0.6}
+THETAS = {"entropy": 3.0}
 #: The pages.
 CARDS: dict[str, Callable[[], Any]] = {
     "trace": samples.almanac_trace,
@@ -86,10 +57,10 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "heatmap, reference variant": lambda: views.heatmap(samples.almanac_trace()),
     "selections": lambda: views.selections(samples.almanac_trace("paper")),
     "attention": lambda: views.attention(factories.make_trace()),
-    "sweep": lambda: views.sweep(sweep(), paper=True),
+    "sweep": lambda: views.sweep(samples.sweep_table(), paper=True),
     "frontier": lambda: views.frontier(sweep_of_methods()),
-    "roc": lambda: views.roc(facts(), thresholds=THETAS),
-    "scores": lambda: views.scores(facts(), thresholds=THETAS),
+    "roc": lambda: views.roc(samples.facts(240), thresholds=THETAS),
+    "scores": lambda: views.scores(samples.facts(240), thresholds=THETAS),
 }
 #: Bad input, with words of what must stand in its place.
 BAD: dict[str, tuple[Callable[[], Any], str]] = {

@@ -21,7 +21,7 @@ import shown, dragin_lab as dl""",
     *(f"shown.FIGURES[{name!r}]()" for name in ("heatmap", "selections", "attention", "sweep")),
     "dl.tune(shown.CARDS['trace']())",
     "shown.CARDS['trace']()",
-    "shown.sweep()",
+    "shown.samples.sweep_table()",
 ]
 
 

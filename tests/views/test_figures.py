@@ -27,21 +27,6 @@ from dragin_lab.views.rows import find_text, token_rows
 OF_A_TRACE = {"heatmap": views.heatmap, "selections": views.selections}
 
 
-def sweep_table(**more: object) -> pd.DataFrame:
-    table = pd.DataFrame({"setting": "threshold", "value": [1.4, 1.0, 1.2], "n": 200})
-    for name, values in (("em", [0.30, 0.28, 0.32]), ("f1", [0.40, 0.38, 0.42]), ("retrievals", [1.0, 3.0, 2.0])):
-        table[name] = values
-        table[f"{name}_low"], table[f"{name}_high"] = table[name] - 0.05, table[name] + 0.06
-    return table.assign(**more)
-
-
-def facts(n: int = 60) -> pd.DataFrame:
-    rng = np.random.default_rng(3)
-    missing = np.arange(n) % 3 == 0
-    scores = {"entropy": rng.gamma(2, size=n) + 2 * missing, "noise": rng.random(n), "every-n": np.arange(n) % 2.0}
-    return pd.DataFrame({"missing": missing} | scores)
-
-
 def rows_of(trace: Trace, step: int = 1, source: str = "draft") -> pd.DataFrame:
     return token_rows(trace, *find_text(trace, step, source))
 
@@ -80,7 +65,7 @@ def test_texts_are_texts_neither_markup_nor_formulas():
         shown = texts_of(figure(hostile_trace()))
         assert "<script" not in shown
         assert "\x1b" not in shown
-    assert "<i>" not in texts_of(views.frontier(sweep_table(method=["a", "b", "<i> $x$"])))
+    assert "<i>" not in texts_of(views.frontier(samples.sweep_table(method=["a", "b", "<i> $x$"])))
     word = Word("<i>", 0, 1)
     assert "<i>" not in texts_of(draw_map(WordMap(np.ones((1, 1, 1)), [("draft", word)], [("draft", word)], [0]), "$"))
 
@@ -98,7 +83,9 @@ def test_ink_and_colours_are_seen_on_their_white_paper():
 
 def test_the_heatmap_draws_what_was_measured_and_says_it_on_hover():
     trace = samples.almanac_trace()
-    draft, words, rows = trace.steps[0].draft, trace.steps[0].words, rows_of(trace)
+    draft, words = trace.steps[0].draft, trace.steps[0].words
+    words.judged = np.arange(len(words)) > 2  # and those behind the one that fired
+    rows = rows_of(trace)
     entropy, received, *bars, diamonds = trace.heatmap(1).data
     assert entropy.y == pytest.approx(draft.entropy)
     assert received.y == pytest.approx(draft.received)
@@ -109,17 +96,25 @@ def test_the_heatmap_draws_what_was_measured_and_says_it_on_hover():
     assert len(diamonds.x) == words.hit.sum() > 0
     fires, _, hatched, *behind = bars
     assert [bar.name for bar in bars[:3]] == ["◆ fires", "does not fire", "stop word, or may not fire"]
+    assert set(rows["word"][rows["spared"]]) == {i for i in range(3) if not words.stop[i]}
     passed = (rows["compared"] > 1.2) & ~(rows["fires"] | rows["stop_word"])
     assert [place - 1 for bar in behind for place in bar.x] == np.flatnonzero(passed).tolist()
     low, high = trace.heatmap(1, theta=9.0).layout.yaxis3.range
     assert low <= 0 < 9 < high, "θ and its name are in the picture"
     assert [place - 1 for place in diamonds.x] == [int(start) for start, _ in words.spans[words.hit]]
     assert hatched.marker.pattern.shape == "/"
-    assert [place - 1 for place in hatched.x] == np.flatnonzero(rows["stop_word"]).tolist()
+    assert [place - 1 for place in hatched.x] == np.flatnonzero(rows["stop_word"] | rows["spared"]).tolist()
+    assert "not judged" in hatched.customdata[0]
     assert rows["cut"].tolist() == (draft.offsets[:, 0] >= trace.steps[0].decision.cut).tolist()
     for says in ("token", "entropy", "attention received", "probability", "◆ HIT", "> θ 1.2", "likeliest: "):
         assert says in fires.customdata[0].replace("&gt;", ">")
     assert trace.heatmap(1).layout.xaxis.ticktext[0] == "The"
+    for step, source, says in ((9, None, "step"), (3, "continuation", "nothing is written"), (1, "x", "source")):
+        with pytest.raises(SettingError, match=says):
+            trace.heatmap(step, source)
+    with pytest.raises(SettingError, match="no extraction"):
+        trace.heatmap(source="extraction")
+    assert find_text(trace)[1] == "draft"
 
 
 def test_a_threshold_judges_the_stored_draft_again():
@@ -129,15 +124,6 @@ def test_a_threshold_judges_the_stored_draft_again():
     assert [len(trace.heatmap(1, theta=theta).data[-1].x) for theta in (0.5, 2.0)] == [1, 1]
     assert not trace.heatmap(1, theta=9.0).data[-1].x.size
     assert "≤ θ 9" in token_rows(Replay(trace).at(threshold=9.0).judged, *find_text(trace, 1))["about"].str.cat()
-
-
-def test_words_that_may_not_fire_are_hatched():
-    trace = samples.almanac_trace("paper")
-    words = trace.steps[0].words
-    words.judged = np.arange(len(words)) > 2
-    rows = rows_of(trace)
-    assert set(rows["word"][rows["spared"]]) == {i for i in range(3) if not words.stop[i]}
-    assert "not judged" in rows["about"][int(rows.index[rows["spared"]][0])]
 
 
 @pytest.mark.parametrize(("unit", "peaks"), [("sentence", (1.7, 0.25)), ("draft", (1.7,))])
@@ -158,16 +144,6 @@ def test_no_tokens_and_two_thousand_are_drawn(tokens):
     assert (figure.layout.xaxis.ticktext is None) == (tokens > 60), "names on hover alone"
 
 
-def test_a_step_or_text_that_is_not_there_is_refused():
-    trace = samples.almanac_trace()
-    for step, source, says in ((9, None, "step"), (3, "continuation", "nothing is written"), (1, "x", "source")):
-        with pytest.raises(SettingError, match=says):
-            trace.heatmap(step, source)
-    with pytest.raises(SettingError, match="no extraction"):
-        trace.heatmap(source="extraction")
-    assert find_text(samples.almanac_trace())[1] == "draft"
-
-
 def test_selections_place_every_candidate_in_its_text():
     trace = samples.almanac_trace()
     query = trace.steps[0].query
@@ -179,15 +155,11 @@ def test_selections_place_every_candidate_in_its_text():
     parts = find_parts(trace, trace.steps[0])
     assert parts == sorted(parts, key=["question", "answer so far", "draft"].index)
     assert set(parts) == {"question", "draft"}
-    assert figure.layout.xaxis.title.text == "10 of 11 candidates chosen"
+    assert figure.layout.xaxis.title.text == "10 of 17 candidates chosen"
     query.chosen[:] = True
-    assert "all 11 candidates fit, nothing was selected" in trace.selections(1).layout.xaxis.title.text
-
-
-@pytest.mark.parametrize("name", ["fs-rag", "wo-rag"])
-def test_a_query_without_weights_says_so(name):
-    says = "retrieved nothing" if name == "wo-rag" else "does not weigh words"
-    assert says in views.selections(samples.baseline_trace(name)).layout.annotations[0].text
+    assert "all 17 candidates fit, nothing was selected" in trace.selections(1).layout.xaxis.title.text
+    for name, says in (("fs-rag", "does not weigh words"), ("wo-rag", "retrieved nothing")):
+        assert says in views.selections(samples.baseline_trace(name)).layout.annotations[0].text
 
 
 # -- attention --------------------------------------------------------------------------------------------------------
@@ -240,7 +212,7 @@ def test_a_model_reads_question_and_answer_again():
 
 
 def test_a_sweep_has_a_panel_per_measure_with_ticks_at_what_was_tried():
-    figure = views.sweep(sweep_table(), paper=True)
+    figure = views.sweep(samples.sweep_table(), paper=True)
     points = [data for data in figure.data if "markers" in data.mode]
     assert len(points) == 6
     ours, paper = points[0], points[3]
@@ -248,6 +220,7 @@ def test_a_sweep_has_a_panel_per_measure_with_ticks_at_what_was_tried():
     assert list(paper.x) == [1.0, 1.1, 1.2, 1.3, 1.4]
     assert paper.y[0] == 0.327
     assert paper.xaxis != ours.xaxis
+    assert list(ours.x) == [1.0, 1.2, 1.4]
     assert "exact match 0.280 (0.230 to 0.340)" in ours.customdata[0]
 
 
@@ -258,27 +231,24 @@ def test_values_that_lie_close_have_ticks_and_hover_but_no_names_over_one_anothe
     assert list(figure.layout.xaxis.ticktext) == ["0.25", "", "", "1", "", "1.21"]
     assert list(figure.data[0].text) == ["", "", "0.30", "", "", "0.10"]
     assert "θ 0.26" in figure.data[0].customdata[1]
-
-
-def test_texts_stand_beside_one_another_in_their_order():
-    values = pd.Series(["qfs", "all", None], dtype=object)
-    figure = views.sweep(sweep_table(setting="what", value=values))
+    long = [f"near-tie(floor=0.10, cap=0.{at})@0.3" for at in (5, 7)]
+    figure = views.sweep(pd.DataFrame({"setting": "when", "value": long, "em": [0.2, 0.8]}), measures=["em"])
+    assert list(figure.data[-1].x) == list(figure.layout.xaxis.tickvals) == long, "apart behind a common beginning"
     assert figure.layout.xaxis.type == "category"
-    assert list(figure.data[0].x) == ["qfs", "all", "None"]
     assert "lines" not in figure.data[0].mode
+
+
+def test_an_empty_sweep_is_drawn_and_what_is_no_sweep_is_refused():
+    assert "Nothing was run" in views.sweep(pd.DataFrame()).layout.title.text
+    table = samples.sweep_table()
+    table.loc[0, ["retrievals_low", "retrievals_high"]] = math.nan
+    assert np.isfinite(views.sweep(table, measures=["retrievals"]).data[0].y).all()
     with pytest.raises(SettingError, match="leave paper out"):
-        views.sweep(sweep_table(setting="top_n"), paper=True)
+        views.sweep(samples.sweep_table(setting="top_n"), paper=True)
     with pytest.raises(SettingError, match="lacks the column 'em'"):
         views.sweep(pd.DataFrame({"value": [1]}))
     with pytest.raises(SettingError, match="takes a table"):
         views.sweep([1])
-
-
-def test_an_empty_sweep_and_missing_intervals_are_drawn():
-    assert "Nothing was run" in views.sweep(pd.DataFrame()).layout.title.text
-    table = sweep_table()
-    table.loc[0, ["retrievals_low", "retrievals_high"]] = math.nan
-    assert np.isfinite(views.sweep(table, measures=["retrievals"]).data[0].y).all()
 
 
 def test_the_dotted_line_goes_over_what_no_other_beats():
@@ -287,7 +257,7 @@ def test_the_dotted_line_goes_over_what_no_other_beats():
     assert list(figure.data[-1].x) == [0, 1, 2]
     assert list(figure.data[-1].y) == [0.2, 0.5, 0.6]
     assert "retrievals a question 1" in figure.data[1].customdata[0].replace("1.000", "1")
-    lines = views.frontier(sweep_table(method=["a", "b", "a"]).set_axis([0, 0, 0]))
+    lines = views.frontier(samples.sweep_table(method=["a", "b", "a"]).set_axis([0, 0, 0]))
     assert list(lines.data[0].x) == [1.0, 2.0]
     assert list(lines.data[0].error_y.array) == pytest.approx([0.06, 0.06])
 
@@ -301,50 +271,34 @@ def test_a_method_keeps_its_look_whatever_stands_beside_it():
     assert len({tuple(sorted(map(str, look.items()))) for look in looks[0].values()}) == 3
 
 
-def test_values_with_a_long_beginning_in_common_stand_apart():
-    values = [f"near-tie(floor=0.10, cap=0.{at})@0.3" for at in (5, 7)]
-    figure = views.sweep(pd.DataFrame({"setting": "when", "value": values, "em": [0.2, 0.8]}), measures=["em"])
-    assert list(figure.data[-1].x) == list(figure.layout.xaxis.tickvals) == values
-
-
 # -- needs ------------------------------------------------------------------------------------------------------------
 
 
-def test_curves_have_their_areas_and_a_diamond_at_theta():
-    table = facts()
-    figure = views.roc(table, thresholds={"entropy": 3.0})
-    names = list(dict.fromkeys(data.name for data in figure.data if data.name))
-    assert names[0].startswith("entropy")
+def test_thresholds_are_marked_beside_curves_and_shares_and_columns_that_are_no_scores_are_refused():
+    table, how = samples.facts(), {"thresholds": {"entropy": 3.0}}
+    figure = views.roc(table, **how)
     diamond = next(data for data in figure.data if data.marker.symbol == "diamond" and data.marker.size == 13)
     fired = table["entropy"] > 3.0
     assert diamond.y[0] == pytest.approx(fired[table["missing"]].mean())
     assert diamond.x[0] == pytest.approx(fired[~table["missing"]].mean())
     clock = next(data for data in figure.data if str(data.name).startswith("every-n"))
-    assert len(clock.x) == 1
-    assert clock.mode == "markers"
-
-
-def test_histograms_are_shares_of_their_own_kind():
-    figure = views.scores(facts(), triggers=["entropy"], thresholds={"entropy": 3.0})
-    assert [sum(bar.y) for bar in figure.data] == pytest.approx([1.0, 1.0])
+    assert (len(clock.x), clock.mode) == (1, "markers")
+    figure = views.scores(table, triggers=["entropy"], **how)
     assert [bar.marker.pattern.shape for bar in figure.data] == ["", "/"]
     assert "θ 3" in [note.text for note in figure.layout.annotations]
+    for draw in (views.roc, views.scores):
+        with pytest.raises(SettingError, match="no column 'x'"):
+            draw(table, triggers=["x"])
+        with pytest.raises(SettingError, match="no scores"):
+            draw(table.assign(noise=math.nan))
+        assert "nothing to tell apart" in draw(table.assign(missing=True)).layout.annotations[0].text
 
 
-@pytest.mark.parametrize("wrong", [math.nan, "False", 2, None])
+@pytest.mark.parametrize("wrong", ["False", None])
 def test_labels_that_are_no_truth_values_are_refused(wrong):
-    table = facts().astype({"missing": object})
+    table = samples.facts().astype({"missing": object})
     table.loc[0, "missing"] = wrong
     with pytest.raises(SettingError, match=f"1 of {len(table)} values of column 'missing' are neither true nor false"):
         views.roc(table)
-    names = {one.name for one in views.roc(facts().astype({"missing": int})).data}
-    assert names == {one.name for one in views.roc(facts()).data}
-
-
-def test_columns_that_are_no_scores_are_refused():
-    for draw in (views.roc, views.scores):
-        with pytest.raises(SettingError, match="no column 'x'"):
-            draw(facts(), triggers=["x"])
-        with pytest.raises(SettingError, match="no scores"):
-            draw(facts().assign(noise=math.nan))
-        assert "nothing to tell apart" in draw(facts().assign(missing=True)).layout.annotations[0].text
+    names = {one.name for one in views.roc(samples.facts().astype({"missing": int})).data}
+    assert names == {one.name for one in views.roc(samples.facts()).data}

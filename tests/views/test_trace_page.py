@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import view_samples as samples
-from answering import embedded
 from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever, drive
 from view_samples import STATES, Reader, hostile_trace
 
@@ -134,8 +133,8 @@ def test_text_and_page_list_the_same_parts(name):
 
 def test_the_story_is_told_in_order_with_its_numbers():
     text = read(views.trace(samples.almanac_trace()))
-    story = [samples.ASKED, "✓ right", "gold: 1466", "2 retrievals", "θ 1.2", "almanac-small", "RIND score", "Step 1"]
-    story += ["cut here", "Retrieve:", "10 of 11 candidates", "score 21.4", "Step 2"]
+    story = [samples.ASKED, "✓ right", "gold: 1466", "2 retrievals", "θ 1.2", "scripted", "RIND score", "Step 1"]
+    story += ["cut here", "Retrieve:", "10 of 17 candidates", "score 21.4", "Step 2"]
     places = [text.index(said) for said in story]
     assert places == sorted(places)
     assert text.count("Is the sky blue?") == 1, "exemplars are written out once"
@@ -192,7 +191,7 @@ def test_right_to_left_emoji_and_split_characters():
     assert all(a.get("dir") == "auto" for tag, a in shown.tags if a.get("class") in ("txt", "q"))
 
 
-@pytest.mark.parametrize(("tokens", "per_draft"), [(2000, 60), (5000, 60), (5000, 5000)])
+@pytest.mark.parametrize(("tokens", "per_draft"), [(1980, 60), (2520, 60), (2100, 2100)])
 def test_long_traces_are_coloured_as_far_as_there_is_room_and_say_so(tokens, per_draft):
     trace = samples.long_trace(tokens, per_draft)
     written = sum(map(len, trace.continuations))
@@ -245,19 +244,16 @@ def test_words_that_may_not_fire_are_drawn_as_not_judged():
 
 
 def test_what_is_not_known_at_another_threshold_is_a_question_mark():
-    trace = (
-        embedded()
-        .replace(cache=True)
-        .ask("In which town was the director of The Ashen Rooftop born?", threshold=0.5, top_n=5)
-    )
-    outcome = Replay(trace).at(threshold=0.7)
+    trace = samples.almanac_trace("paper")
+    outcome = Replay(trace).at(threshold=9.0)
     assert not outcome.whole
     head = Reader(views.replayed(outcome).html).text.split("Colour:")[0]
-    assert trace.answer not in head
+    assert trace.answer not in head.split("gold:")[0]
     assert "thrown away" not in head
     assert "Answer?" in re.sub(r"\s", "", head)
     assert "◆ drafted" not in Reader(views.replayed(outcome).html).text
-    assert trace.answer in Reader(views.replayed(Replay(trace).at()).html).text.split("Colour:")[0]
+    whole = Reader(views.replayed(Replay(trace).at()).html).text.split("Colour:")[0]
+    assert trace.answer in whole.split("gold:")[0]
 
 
 def test_gold_answers_are_found_as_whole_words():
@@ -312,10 +308,10 @@ def test_sentences_that_say_the_same_stand_in_one_slot():
 def test_methods_stand_under_each_other_with_their_differences():
     traces = [samples.baseline_trace("wo-rag"), samples.almanac_trace(), samples.baseline_trace("fs-rag")]
     drawn = views.compare(traces)
-    for said in ("wo-rag", "dragin", "fs-rag", "◆ 1", "asked: city director", "instead of", "✓ right", "✗ wrong"):
+    for said in ("wo-rag", "dragin", "fs-rag", "◆ 1", "asked: When was", "instead of", "✓ right", "✗ wrong"):
         assert said in read(drawn)
     assert "<ins>" in drawn.html
-    assert "\ndragin-reference  1466 (✓ right)" in drawn.text
+    assert "\ndragin-reference-top_n=10  1466 (✓ right)" in drawn.text
     assert views.compare(*traces).html == drawn.html
 
 
@@ -324,7 +320,7 @@ def test_a_trace_is_called_by_its_methods_label_whatever_stands_beside_it():
     other = dataclasses.replace(one, method=one.method | {"threshold": 0.8})
     own = dataclasses.replace(one, method=one.method | {"when": "not-defined-here", "label": "mine"})
     page = views.compare([one, other, own, own])
-    for name in ("dragin-reference ", "dragin-reference-threshold=0.8 ", "mine #1", "mine #2"):
+    for name in ("dragin-reference-top_n=10 ", "dragin-reference-threshold=0.8-top_n=10 ", "mine #1", "mine #2"):
         assert f"\n{name}" in page.text
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from factories import make_continuation, make_prompt
+from scripted import Say, ScriptedModel, WordTokenizer
 
+import dragin_lab as dl
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Question, Step, Trace, Words
 
+BLUE = Exemplar("Is the sky blue?", "The sky is blue.", "yes")
 ASKED = "When was the city where the director of film Gewair Lantern was born founded?"
 FOUND = (
     Passage(
@@ -39,25 +46,23 @@ FIRST = (
     "The film Gewair Lantern was directed by Graizond Loththaimpan. Graizond Loththaimpan was born in the city of "
     "Bealtha. Bealtha was founded in the year 1466. So the answer is 1466."
 )
-FIRST_ATTENTION = (
-    "1.0 .596 .77 .255 .275 .31 .259 .126 .535 .129 .135 .197 .151 .172 .229 .26 .216 .635 .326 .324 .056 .134 .19 "
-    ".352 .822 .094 .044 .065 .307 .769"
-)
-FIRST_ENTROPY = (
-    ".001 .004 .51 .296 .001 .005 .009 2.876 .148 .574 .143 .014 .034 .071 .001 .022 .004 4.056 .152 .003 .002 .006 "
-    ".001 .004 1.122 .001 .001 .002 .001 .382"
-)
 SECOND = "Gewair Lantern was founded in the year 1466. So the answer is 1466."
-SECOND_ATTENTION = "1.702 .285 .464 .148 .237 .273 .373 .89 .133 .074 .089 .265 .898"
-SECOND_ENTROPY = ".536 3.053 .002 .004 .008 .002 .005 1.122 .001 .001 .002 .001 .347"
-THIRD = "So the answer is 1466."
-THIRD_ATTENTION = "1.0 .538 .402 .361 1.441"
-THIRD_ENTROPY = ".001 .001 .002 .001 .347"
-STOP = frozenset(["the", "was", "by", "in", "of", "so", "is"])
 
 
-def numbers(text: str) -> np.ndarray:
-    return np.array([float(v) for v in text.split()])
+class Pieces(WordTokenizer):
+    """Words of several tokens, of up to four letters each."""
+
+    def cut(self, text: str) -> list[tuple[int, int, int]]:
+        cuts = [(a, min(a + 5, end)) for _, start, end in super().cut(text) for a in range(start, end, 5)]
+        return [(super(Pieces, self).cut(text[a:b])[0][0], a, b) for a, b in cuts]
+
+
+def ask(name: str, *says: Say, gold: str = "1466", **settings: Any) -> Trace:
+    """The trace of a model that says these texts in turn."""
+    model = ScriptedModel(says, looks={"Gew": 3.0, "the": 0.1})
+    model.tokenizer = Pieces()
+    lab = dl.Lab(model, retriever=lambda query, k: list(FOUND[:k]), exemplars=PromptTemplate((BLUE,)))
+    return lab.ask(Question("q0", ASKED, (gold,)), name, **settings)
 
 
 def split(text: str, size: int = 4) -> list[tuple[int, int]]:
@@ -85,119 +90,28 @@ def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = F
     )
 
 
-def words_of(made: Draft, attention: np.ndarray, entropy: np.ndarray, theta: float = 1.2) -> Words:
-    """Words split at spaces, scored sentence by sentence; the first sentence with a score above θ keeps its hits."""
-    starts = [i for i, p in enumerate(made.pieces) if i == 0 or p.startswith("▁")]
-    spans = np.array(list(zip(starts, [*starts[1:], len(made)], strict=True)), np.int32).reshape(-1, 2)
-    text = tuple("".join(made.pieces[a:b]).replace("▁", "") for a, b in spans)
-    ends = np.cumsum([t.rstrip("</s>").endswith(".") for t in text])
-    sentence = np.concatenate([[0], ends[:-1]]).astype(np.int32) if text else np.zeros(0, np.int32)
-    score = np.zeros(len(text))
-    for s in np.unique(sentence):
-        inside = sentence == s
-        score[inside] = attention[inside] / attention[inside].sum() * entropy[inside] * inside.sum()
-    stop = np.array([t.lower() in STOP for t in text], bool)
-    over = score > theta
-    fired = sentence[over].min() if over.any() else -1
-    measured = [values.astype(np.float32) for values in (attention, entropy)]
-    hit = over & (sentence == fired) & ~stop
-    return Words(text, spans, sentence, *measured, stop, score.astype(np.float32), hit)
-
-
 def almanac_trace(variant: str = "reference") -> Trace:
     """Two retrievals and an end. The paper variant is the first retrieval alone, resumed in the next step."""
-    theta = 1.2
-    asked = "city director film Gewair Lantern born founded? directed Graizond born"
-    weights = numbers(".012 .061 .122 .034 .187 .143 .052 .02 .041 .233 .095").astype(np.float32)
-    chosen = np.array([False] + [True] * 10)
-    query = Query(asked, asked, ("<s>", *asked.split()), weights, chosen)
-    trace = Trace(
-        question=Question("q0", ASKED, ("1466",)),
-        method={"name": "dragin", "variant": variant, "when": "rind", "what": "qfs", "measure": "RIND score"}
-        | {"threshold": theta, "top_n": 25, "n": 16, "max_new_tokens": 64, "top_k": 3, "scale": None},
-        provenance={
-            "model": {"id": "almanac-small", "dtype": "float32", "device": "cpu", "weights": "sha256:9f2c41aa"},
-            "retriever": {"kind": "BM25", "k1": 1.2, "b": 0.75, "corpus": "400 passages", "fingerprint": "5d0e77"},
-            "versions": {"torch": "2.13.0", "transformers": "5.23.0"},
-            "seed": 0,
-        },
-        seconds=0.84,
-    )
-    answer = ""
-    rounds = (
-        (FIRST, FIRST_ATTENTION, FIRST_ENTROPY, "Graizond Loththaimpan was born in the city of Gewair."),
-        (SECOND, SECOND_ATTENTION, SECOND_ENTROPY, "Gewair Lantern was founded in the year 1466."),
-        (THIRD, THIRD_ATTENTION, THIRD_ENTROPY, ""),
-    )
-    for index, (text, attention, entropy, resumed) in enumerate(rounds):
-        if variant == "paper" and index:
-            break
-        draft = make(text, eos=True, seed=index)
-        words = words_of(draft, numbers(attention), numbers(entropy), theta)
-        step = Step(index, make_prompt(answer), draft, words, seconds={"draft": 0.12, "attend": 0.02})
-        if resumed:
-            worst = int(np.argmax(np.where(words.hit, words.score, -1)))
-            start = int(draft.offsets[words.spans[worst, 0], 0])
-            cut = start if variant == "paper" else text.rfind(". ", 0, start) + 2
-            cut = max(cut, 0) if variant == "paper" or ". " in text[:start] else 0
-            kept = text[:cut].strip()
-            made = make(resumed + " It stands on the river.", seed=10 + index)
-            reason = f"'{words.text[worst]}' scores {words.score[worst]:.2f} > θ {theta}"
-            step.decision = Decision(True, reason, cut, int(words.spans[worst, 0]), int(words.sentence[worst]))
-            step.query, step.passages = query, FOUND
-            step.seconds["search"] = 0.004
-            if variant == "reference":
-                step.passages_prompt, step.continuation = make_prompt(f"{answer} {kept}".strip(), FOUND), made
-                step.continuation_kept = len(resumed)
-            else:
-                resumed = ""
-            step.kept = f"{kept} {resumed}".strip()
-            step.discarded = text[cut:]
-        else:
-            step.decision = Decision(False, f"no word scores above θ {theta}; the highest is '1466.</s>' at 0.67")
-            step.kept = text
-        answer = f"{answer} {step.kept}".strip()
-        step.answer = answer
-        trace.steps.append(step)
+    says = [
+        Say(f" {FIRST}", entropy={"Beal": 4.0}, received={"Beal": 0.6}),
+        Say(" Graizond Loththaimpan was born in the city of Gewair. It stands on the river."),
+        Say(f" {SECOND}", entropy={"1": 30.0}, received={"1": 0.9}),
+        Say(" Gewair Lantern was founded in the year 1466. It stands on the river."),
+        Say(" So the answer is 1466."),
+    ]
     if variant == "paper":
-        going = make(
-            " Graizond Loththaimpan. He was born in Gewair, founded in 1466. So the answer is 1466.", eos=True, seed=5
-        )
-        w = len([p for p in going.pieces if p.startswith("▁")])
-        rng = np.random.default_rng(4)
-        words = words_of(going, rng.beta(1, 5, w), rng.gamma(0.5, 0.6, w), 99.0)
-        step = Step(1, make_prompt(answer, FOUND), going, words, Decision(False, "no word scores above θ 1.2"))
-        step.kept = going.text
-        step.answer = answer = answer + going.text
-        trace.steps.append(step)
+        said = " Graizond Loththaimpan. He was born in Gewair, founded in 1466. So the answer is 1466."
+        says[1:] = [Say(said)]
+    trace = ask("dragin", *says, variant=variant, threshold=1.2, top_n=10)
     trace.steps[0].notes.append("re-encoded text gives other ids than were generated, from token 17 on")
-    trace.text = answer + "</s>" if variant == "reference" else answer
-    trace.answer, trace.ended = "1466", "answered"
-    trace.scores = {"em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0}
     return trace
 
 
 def baseline_trace(name: str) -> Trace:
     """A method that searches first and judges nothing (``fl-rag``, ``fs-rag``, ``sr-rag``), or never (``wo-rag``)."""
-    trace = Trace(Question("q1", ASKED, ("1388",)), {"name": name, "variant": "reference", "top_k": 3, "n": 16})
-    if name == "wo-rag":
-        made = make(FIRST, eos=True)
-        step = Step(
-            0, make_prompt(""), made, decision=Decision(False, "never"), kept=made.raw_text, answer=made.raw_text
-        )
-        trace.steps.append(step)
-    else:
-        chunks = [FIRST] if name == "sr-rag" else [s.strip() + "." for s in FIRST.split(". ")]
-        for i, chunk in enumerate(chunks):
-            asked = ASKED if i == 0 else chunks[i - 1]
-            step = Step(i, decision=Decision(True, "before every sentence"), query=Query(asked, asked), passages=FOUND)
-            step.passages_prompt, step.continuation = make_prompt(trace.text, FOUND), make(chunk, seed=i)
-            step.kept, step.continuation_kept = chunk, len(chunk)
-            trace.text = step.answer = f"{trace.text} {chunk}".strip()
-            trace.steps.append(step)
-    trace.text = trace.steps[-1].answer
-    trace.answer, trace.ended, trace.scores = "1466", "length", {"em": 0.0, "f1": 0.0}
-    return trace
+    whole = name in ("wo-rag", "sr-rag")
+    says = [f" {FIRST}"] if whole else [f" {part.rstrip('.')}." for part in FIRST.split(". ")]
+    return ask(name, *map(Say, says), gold="1388", variant="reference")
 
 
 def judged_whole(unit: str, peaks: tuple[float, ...]) -> Trace:
@@ -219,15 +133,31 @@ def long_trace(tokens: int, per_draft: int = 60) -> Trace:
     text = text[: spans[-1][1]]
     for index in range(tokens // per_draft):
         made = make(text, spans, seed=index)
-        w = sum(i == 0 or p.startswith("▁") for i, p in enumerate(made.pieces))
-        rng = np.random.default_rng(index)
-        words = words_of(made, rng.beta(1, 4, w), rng.gamma(0.5, 1, w), 2.5 if index % 5 == 0 else 99.0)
+        trigger = dl.method("dragin", threshold=1.2 if index % 5 == 0 else 99.0).trigger
+        words = trigger.judge(made.read_by(load_pipeline(), ended=True)).words
         step = Step(index, make_prompt(trace.text[-300:]), made, words, Decision(False, "no word scores above θ 1.2"))
         step.kept = text
         trace.text = step.answer = f"{trace.text} {text.strip()}".strip()
         trace.steps.append(step)
     trace.ended = "length"
     return trace
+
+
+def sweep_table(**more: object) -> pd.DataFrame:
+    """A sweep over three thresholds, with intervals."""
+    table = pd.DataFrame({"setting": "threshold", "value": [1.4, 1.0, 1.2], "n": 200})
+    for name, values in (("em", [0.30, 0.28, 0.32]), ("f1", [0.40, 0.38, 0.42]), ("retrievals", [1.0, 3.0, 2.0])):
+        table[name] = values
+        table[f"{name}_low"], table[f"{name}_high"] = table[name] - 0.05, table[name] + 0.06
+    return table.assign(**more)
+
+
+def facts(n: int = 60) -> pd.DataFrame:
+    """Facts, known and missing, with the scores of two triggers and a clock."""
+    rng = np.random.default_rng(3)
+    missing = np.arange(n) % 3 == 0
+    scores = {"entropy": rng.gamma(2, size=n) + 2 * missing, "noise": rng.random(n), "every-n": np.arange(n) % 2.0}
+    return pd.DataFrame({"missing": missing} | scores)
 
 
 # -- every state, and a reader -----------------------------------------------------------------------------------------
