@@ -14,35 +14,18 @@ from dragin_lab.errors import SettingError
 GOOD = "- question: Is ice cold?\n  rationale: Ice is frozen.\n  answer: 'yes'\n"
 
 
-@pytest.mark.parametrize(
-    "text", [GOOD, '[{"question": "Is ice cold?", "rationale": "Ice is frozen.", "answer": "yes", "more": 1}]']
-)
-def test_yaml_and_json(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "e.yaml"
-    path.write_text(text, encoding="utf-8")
-    assert load_exemplars(path) == (Exemplar("Is ice cold?", "Ice is frozen.", "yes"),)
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="No such file"):
-        load_exemplars(tmp_path / "no.yaml")
-    with pytest.raises(SettingError, match="Is a directory"):
-        load_exemplars(tmp_path)
-
-
 # -- the package's own sets -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("name", "count"), [("2wikimultihopqa", 6), ("hotpotqa", 8), ("strategyqa", 6), ("iirc", 8)])
-def test_the_package_has_a_set_for_each_benchmark(name: str, count: int) -> None:
-    examples = load_exemplars(name)
-    assert len(examples) == len({e.question for e in examples}) == count == SHOTS[name]
-    if name == "strategyqa":
-        assert {e.answer for e in examples} == {"yes", "no"}
 
 
 def whole_set() -> list[Exemplar]:
     return [e for name in SHOTS for e in load_exemplars(name)]
+
+
+def test_the_package_has_a_set_for_each_benchmark() -> None:
+    for name, count in (("2wikimultihopqa", 6), ("hotpotqa", 8), ("strategyqa", 6), ("iirc", 8)):
+        examples = load_exemplars(name)
+        assert len(examples) == len({e.question for e in examples}) == count == SHOTS[name]
+    assert {e.answer for e in load_exemplars("strategyqa")} == {"yes", "no"}
 
 
 @pytest.mark.parametrize("exemplar", whole_set(), ids=lambda e: e.question[:40])
@@ -59,8 +42,13 @@ def test_an_exemplar_reasons_in_sentences_to_its_answer(exemplar: Exemplar) -> N
 
 def test_a_file_of_a_sets_name_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("iirc").write_text(GOOD, encoding="utf-8")
-    assert len(load_exemplars("iirc")) == 1
+    more = '[{"question": "Is ice cold?", "rationale": "Ice is frozen.", "answer": "yes", "more": 1}]'
+    for text in (GOOD, more):
+        Path("iirc").write_text(text, encoding="utf-8")
+        assert load_exemplars("iirc") == (Exemplar("Is ice cold?", "Ice is frozen.", "yes"),)
+    for missing in ("no.yaml", tmp_path):
+        with pytest.raises(SettingError, match=r"No such file|Is a directory"):
+            load_exemplars(missing)
 
 
 def test_a_question_among_the_worked_examples_is_found_however_it_is_spelt() -> None:

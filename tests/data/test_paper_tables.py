@@ -63,19 +63,6 @@ def test_the_best_of_each_column_is_the_one_that_is_bold(number: int) -> None:
 # -- with one another -------------------------------------------------------------------------------------------------
 
 
-def test_oddities_are_flagged_and_are_there() -> None:
-    vicuna, llama = (pick(2, llm=llm, method="wo-RAG") for llm in ("Vicuna-13b-v1.5", "Llama2-7b-chat"))
-    assert "equal those of Llama2-7b-chat" in vicuna["note"]
-    assert all(vicuna[f"2wikimultihopqa.{name}"] == llama[f"2wikimultihopqa.{name}"] for name in ("em", "f1"))
-    assert all("names no data set" in row["note"] for row in paper.rows(6))
-    for row in paper.rows(6):
-        if row["method"] == "DRAGIN":
-            same = [r for r in paper.rows(2) for n in ("2wikimultihopqa", "hotpotqa", "iirc")
-                    if (row["em"], row["f1"]) == (r[f"{n}.em"], r[f"{n}.f1"])]  # fmt: skip
-            assert not same
-    assert "have 6" in pick(8, setting="#Examplars")["note"]
-
-
 def test_presets_of_the_paper_are_tables_8_and_9() -> None:
     for row in paper.rows(9):
         key = {"θ": "threshold", "top n tokens": "top_n", "generate length": "max_new_tokens"}[row["hyperparameter"]]
@@ -115,43 +102,18 @@ def printed_lines(number: int) -> list[list[str]]:
 
 
 @needs_text
-@pytest.mark.parametrize("number", [2, 3, 4, 5, 6, 9])
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 6, 7, 9])
 def test_numbers_are_those_of_the_text_in_its_order(number: int) -> None:
-    text = [cell for line in printed_lines(number) for cell in line if re.fullmatch(r"\d+(\.\d+)?", cell)]
+    read = [part for line in printed_lines(number) for cell in line for part in cell.split()]
+    text = [part for part in read if re.fullmatch(r"\d+(\.\d+)?", part)]
     ours = [value for row in paper.rows(number) for name, value in row.items()
             if name not in EXTRA and re.fullmatch(r"\d+(\.\d+)?", value)]  # fmt: skip
+    if number == 7:  # whose two retrievers share a line
+        pairs = zip(paper.rows(7)[::2], paper.rows(7)[1::2], strict=True)
+        ours = [value for one, other in pairs for pair in zip(cells(one).values(), cells(other).values(), strict=True)
+                for value in pair]  # fmt: skip
     assert ours == text
-    assert len(text) == {2: 126, 3: 60, 4: 32, 5: 30, 6: 40, 9: 36}[number]
-
-
-@needs_text
-def test_table_7_is_that_of_the_text() -> None:
-    assert TEXT is not None
-    ours = paper.rows(7)
-    matches = [line for line in printed_lines(7) if line[1] == "BM25 SGPT"]
-    assert [line[0] for line in matches] == [row["dataset"] for row in ours[::2]]
-    for line, bm25, sgpt in zip(matches, ours[::2], ours[1::2], strict=True):
-        assert [cell.split() for cell in line[2:]] == [
-            list(pair) for pair in zip(cells(bm25).values(), cells(sgpt).values(), strict=True)
-        ]
-    marked = re.findall(r"<b>(0\.\d+)</b> 0\.\d+", TEXT)
-    assert marked == [value for row in ours if row["best"] for value in cells(row).values()]
-
-
-@needs_text
-def test_texts_of_tables_1_and_8_are_those_of_the_text() -> None:
-    assert [[row["method"], row["timing"], row["query"]] for row in paper.rows(1)] == printed_lines(1)[1:]
-    blocks = [cell for line in printed_lines(8) for cell in line if cell]
-    for row in paper.rows(8):
-        assert row["part"] in blocks
-        assert any(row["setting"] in cell for cell in blocks)
-    tasks = next(line for line in printed_lines(8) if line[0] == "Task #Examples")[1:]
-    task, count = (pick(8, setting=name) for name in ("Task", "#Examples"))
-    assert [f"{task[name]} {count[name]}" for name in cells(task)] == tasks
-    for name in ("Metrics", "#Examplars", "Corpus", "Retriever", "Top-k"):
-        quoted = [cell for cell in next(line for line in printed_lines(8) if line[0] == name)[1:] if cell]
-        typed = list(cells(pick(8, setting=name)).values())
-        assert quoted == typed or (set(quoted) == set(typed) and len(set(typed)) == 1), name  # printed across columns
+    assert len(text) == {2: 126, 3: 60, 4: 32, 5: 30, 6: 40, 7: 24, 9: 36}[number]
 
 
 # -- as data ----------------------------------------------------------------------------------------------------------

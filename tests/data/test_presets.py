@@ -44,13 +44,6 @@ def test_flare_as_the_page_has_it() -> None:
             assert (chosen.top_k, chosen.max_new_tokens) == (3, length)
 
 
-def test_flare_as_its_own_authors_have_it() -> None:
-    chosen = preset("llama2-7b-chat", "2wikimultihopqa", source="flare", method="flare")
-    assert (chosen.variant, chosen.top_k, chosen.max_new_tokens) == ("paper", 2, 256)
-    assert chosen.threshold == pytest.approx(1 - 0.8)
-    assert chosen.settings["doubt_limit"] == pytest.approx(1 - 0.4)
-
-
 @pytest.mark.parametrize("name", ["wo-rag", "sr-rag", "fl-rag", "fs-rag"])
 def test_baselines_share_length_passages_and_exemplars(name: str) -> None:
     for dataset in DATASETS:
@@ -72,13 +65,11 @@ def test_every_preset_makes_a_method_and_says_where_it_is_from() -> None:
         assert one.cited
 
 
-def test_names_are_read_as_people_write_them() -> None:
+def test_names_are_read_as_people_write_them_and_settings_can_be_changed() -> None:
     chosen = preset("meta-llama/Llama-2-7b-chat-hf", "2WikiMultihopQA")
     assert chosen == preset("llama2-7b-chat", "2wikimultihopqa")
-    assert preset("lmsys/vicuna-13b-v1.5", "IIRC").threshold == 1.3
-
-
-def test_settings_can_be_changed_and_added() -> None:
-    chosen = preset("llama2-7b-chat", "iirc", what="current", variant="paper", threshold=0.5)
-    assert (chosen.formulator.name, chosen.variant) == ("current", "paper")
-    assert (chosen.threshold, chosen.max_new_tokens) == (0.5, 128)
+    chosen = preset("lmsys/vicuna-13b-v1.5", "IIRC", what="current", variant="paper")
+    assert (chosen.formulator.name, chosen.variant, chosen.threshold) == ("current", "paper", 1.3)
+    flare = preset("llama2-7b-chat", "2wikimultihopqa", source="flare", method="flare")  # as its own authors have it
+    assert (flare.variant, flare.top_k, flare.max_new_tokens) == ("paper", 2, 256)
+    assert (flare.threshold, flare.settings["doubt_limit"]) == pytest.approx((1 - 0.8, 1 - 0.4))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
@@ -32,7 +34,7 @@ def model(embedded: bool = False) -> ScriptedModel:
 # -- forms in a prompt ------------------------------------------------------------------------------------------------
 
 
-def test_exemplars_with_calls_and_without_are_told_apart_by_their_labels() -> None:
+def test_a_prompt_is_laid_out_by_its_form() -> None:
     prompt = PromptTemplate((SKY, CALL), form="search", preamble="Two skills.\n", instruction="Use both.\n")
     assert prompt.render("Who?", " It").text == (
         "Two skills.\n"
@@ -41,18 +43,15 @@ def test_exemplars_with_calls_and_without_are_told_apart_by_their_labels() -> No
         "Answer (with step-by-step & Search): Ma is by [Search(maker of Ma)] Bo. So the answer is Bo.\n"
         "Use both.\nQuestion: Who?\nAnswer (with step-by-step & Search): It"
     )
-    assert prompt.render("Who?").part("exemplars").startswith("Two skills.\n")
-
-
-@pytest.mark.parametrize("labelled", [True, False])
-def test_follow_ups_stand_behind_their_label_once(labelled: bool) -> None:
     label = "Are follow up questions needed here:"
-    rationale = ASKED.rationale if labelled else ASKED.rationale.removeprefix(f"{label} ")
-    shot = Exemplar(ASKED.question, rationale, ASKED.answer)
-    assert PromptTemplate((shot,), form="self-ask").render("Who?", " Yes.").text == (
-        f"Question: Who made Ma?\n{label} Yes.\nFollow up: Who made Ma?\nIntermediate answer: Bo made it.\n"
-        f"So the final answer is: Bo.\nQuestion: Who?\n{label} Yes."
-    )
+    for rationale in (ASKED.rationale, ASKED.rationale.removeprefix(f"{label} ")):  # the label stands there once
+        shot = Exemplar(ASKED.question, rationale, ASKED.answer)
+        assert PromptTemplate((shot,), form="self-ask").render("Who?", " Yes.").text == (
+            f"Question: Who made Ma?\n{label} Yes.\nFollow up: Who made Ma?\nIntermediate answer: Bo made it.\n"
+            f"So the final answer is: Bo.\nQuestion: Who?\n{label} Yes."
+        )
+    with pytest.raises(SettingError, match="form 'x' does not exist"):
+        PromptTemplate(form="x")
 
 
 @pytest.mark.parametrize("form", [name for name, form in FORMS.items() if not form.task])
@@ -61,11 +60,6 @@ def test_the_answer_of_an_exemplar_is_read_back(form: str) -> None:
     assert extract_answer(worked, phrase=FORMS[form].phrase) == "Bo"
     assert extract_answer(worked.split(" Bo.")[0].rpartition("\n")[0], "iirc", FORMS[form].phrase) == ""
     assert extract_answer(f"It is.{FORMS[form].request} Bo.", phrase=FORMS[form].phrase) == "Bo"
-
-
-def test_a_form_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(SettingError, match="form 'x' does not exist; one of reasoning, search, self-ask"):
-        PromptTemplate(form="x")
 
 
 # -- which prompt a model gets ----------------------------------------------------------------------------------------
@@ -98,19 +92,15 @@ def test_defaults() -> None:
         assert FORMS[form].shown(template.exemplars)
 
 
-def test_what_is_given_is_taken_where_it_shows_the_form() -> None:
+def test_what_is_given_is_taken_where_it_shows_the_form_or_stands_behind_the_search_skill() -> None:
     given = PromptTemplate((CALL,), instruction="I.\n", layout="flare", answer_rule="iirc")
-    shown = template_for(INSTRUCT, model(), given)  # type: ignore[arg-type]
-    assert shown == PromptTemplate((CALL,), instruction="I.\n", layout="flare", answer_rule="iirc", form="search")
+    assert template_for(INSTRUCT, model(), given) == replace(given, form="search")  # type: ignore[arg-type]
     assert template_for(PLAIN, model(), given) == given  # type: ignore[arg-type]
-
-
-def test_reasoning_is_shown_the_search_skill_first() -> None:
-    given = PromptTemplate((SKY,), instruction="I.\n", answer_rule="strategyqa")
-    shown, own = template_for(INSTRUCT, model(), given), default_template(model(), INSTRUCT)  # type: ignore[arg-type]
-    assert (shown.exemplars, shown.preamble, shown.answer_rule) == ((SKY,), own.preamble, "strategyqa")
+    plain, own = replace(given, exemplars=(SKY,)), default_template(model(), INSTRUCT)  # type: ignore[arg-type]
+    shown = template_for(INSTRUCT, model(), plain)  # type: ignore[arg-type]
+    assert (shown.exemplars, shown.preamble, shown.answer_rule) == ((SKY,), own.preamble, "iirc")
     assert shown.instruction == own.instruction + "I.\n"
-    embedded = template_for(INSTRUCT, model(embedded=True), given)  # type: ignore[arg-type]
+    embedded = template_for(INSTRUCT, model(embedded=True), plain)  # type: ignore[arg-type]
     assert (embedded.exemplars, embedded.preamble) == (default_exemplars("search"), "")
 
 
