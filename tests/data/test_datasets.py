@@ -387,23 +387,13 @@ def test_the_real_files(real: str) -> None:
     assert datasets.benchmark(path) == real
     assert len(questions) == COUNTS[real].get(len(asked), len(questions))
     assert load(real, limit=100) == questions[:100]  # the first, as the authors take them
-    sample = load(real, sample=100, seed=1)
-    assert len(sample) == 100
-    assert sample == [q for q in questions if q in set(sample)]
     key = "qid" if real in ("iirc", "strategyqa") else "_id"
     originals = {record[key]: record for record in asked}
     for question in questions:
-        answer = originals[question.id]["answer"]
-        assert question.text == originals[question.id]["question"].strip()
-        if real == "iirc":
-            texts = [s["text"] for s in answer.get("answer_spans", [])] or [answer["answer_value"]]
-            assert set(question.golds) == {text.strip() for text in texts}
-        elif real == "strategyqa":
-            assert question.golds == ("yes" if answer else "no",)
-        else:
-            assert question.golds[0] == answer.strip()
-    if real == "2wikimultihopqa":
-        assert any(len(q.golds) > 1 for q in questions)
+        original = originals[question.id]
+        assert question.text == original["question"].strip()
+        if real in ("2wikimultihopqa", "hotpotqa"):
+            assert question.golds[0] == original["answer"].strip()
 
 
 @every

@@ -1,4 +1,4 @@
-"""Which words come from which passage: the equations, what was in view, and what a trace keeps of it."""
+"""Which words come from which passage, what a trace keeps of it, and what the retrievals of runs were good for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from answering import embedded
 from scripted import Parrot, ScriptedRetriever
@@ -15,6 +16,7 @@ import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import SettingError
 from dragin_lab.study.attribution import find_replaced, mark_tokens
+from dragin_lab.study.funnel import count_funnel
 from dragin_lab.study.leaving_out import find_in_view, leave_out
 from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.records import AttributedText
@@ -122,8 +124,8 @@ def test_words_are_marked_by_the_passage_that_they_come_from() -> None:
 
 def test_gold_passages_say_whether_one_was_found() -> None:
     lab, trace = ask(WRONG)
-    assert not lab.attribute(trace).retrievals["found"][0]
-    assert lab.attribute(trace, gold=["title"]).retrievals["found"][0]
+    for one, gold, found in ((trace, (), False), (trace, ["title"], True)):
+        assert lab.attribute(one, gold=gold).retrievals["found"].tolist() == [found]
     assert lab.attribute(replace(trace, question=dl.Question("q", QUESTION))).retrievals["found"].isna().all()
 
 
@@ -243,3 +245,55 @@ def test_a_trace_just_written_has_the_values_of_one_that_was_saved(tmp_path: Pat
     now, then = (lab.attribute(one).tokens for one in (trace, loaded))
     numbers = [name for name in now if name.startswith(("p_", "passage "))]
     np.testing.assert_allclose(now[numbers].to_numpy(float), then[numbers].to_numpy(float), atol=1e-3)
+
+
+# -- the retrievals of whole runs --------------------------------------------------------------------------------------
+
+ASKED = [{"id": "a", "question": QUESTION, "answer": "Bo Ek"}, {"id": "b", "question": QUESTION, "answer": "Ida Moe"}]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dl.Runs:
+    lab = dl.Lab(Reader(), retriever=ScriptedRetriever(WRONG, RIGHT))
+    output = tmp_path_factory.mktemp("runs")
+    lab.run(ASKED, ["sr-rag", "wo-rag"], output=output, progress=False)
+    return lab.run(ASKED, ["sr-rag", "wo-rag"], output=output, progress=False, attribute=True)  # of a finished run
+
+
+def test_a_run_says_what_each_retrieval_was_good_for(runs: dl.Runs) -> None:
+    shown = runs.retrievals[["id", "method", "found", "used", "which", "right"]].to_numpy().tolist()
+    assert shown == [["a", "sr-rag", True, True, 2, True], ["b", "sr-rag", True, True, 2, False]]
+    row = runs.funnel_table().loc["sr-rag"]
+    assert (row["asked"], row["found"], row["used"], row["right, of the used"]) == (2, 1, 1, 0.5)
+    assert row["retrievals a used one"] == 1
+    assert np.isnan(row["lost"])
+    assert runs.trace("a", "sr-rag").attributed is not None
+
+
+def test_the_funnel_is_drawn_from_its_table(runs: dl.Runs) -> None:
+    links = runs.funnel().data[0].link
+    assert list(links.value) == [2, 2, 1, 1]
+    assert links.customdata[-1] == "1 retrievals of sr-rag: used → wrong answer"
+    assert runs.funnel(by="dataset").data[0].node.label[0] == "questions 2"
+
+
+def test_the_methods_of_a_funnel_keep_their_order(runs: dl.Runs) -> None:
+    asked = pd.concat([runs.retrievals.assign(method=name) for name in ("z", "a")])
+    outcomes = asked[["dataset", "id", "method"]].assign(tokens=1)
+    assert list(count_funnel(asked, outcomes, "method").index) == ["z", "a"]
+
+
+def test_runs_without_their_traces_keep_it(runs: dl.Runs, tmp_path: Path) -> None:
+    read = dl.Runs.load(runs.save(tmp_path / "runs.zip"))
+    pd.testing.assert_frame_equal(read.retrievals, runs.retrievals)
+
+
+def test_what_was_not_attributed_says_so(tmp_path: Path) -> None:
+    lab = dl.Lab(Reader(), retriever=ScriptedRetriever(OTHER))
+    plain = lab.run(ASKED, "sr-rag", output=tmp_path, progress=False, traces=False)
+    with pytest.raises(SettingError, match="no answer of these runs is attributed"):
+        _ = plain.retrievals
+    with pytest.warns(UserWarning, match="2 of 2 answers have no trace"):
+        lab.run(ASKED, "sr-rag", output=tmp_path, progress=False, attribute=True)
+    with pytest.raises(SettingError, match="leave traces=False out"):
+        lab.run(ASKED, "sr-rag", output=tmp_path / "else", progress=False, attribute=True, traces=False)

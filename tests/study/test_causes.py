@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from factories import make_continuation, make_prompt
 
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.study.causes import Cause, Judge
+from dragin_lab.trace.records import Attributed, AttributedText
 from dragin_lab.trace.trace import Decision, Passage, Query, Question, Step, Trace
 
 Passages = tuple[Passage, ...] | None
@@ -178,3 +180,45 @@ def test_no_cause_contradicts_the_count_of_retrievals(
     assert kind != "never retrieved" or trace.retrievals_count == 0
     if kind in ("not looked up", "retrieved too late", "not found", "value not copied"):
         assert trace.retrievals_count > 0
+
+
+# -- of an attributed trace -------------------------------------------------------------------------------------------
+
+
+def attributed(trace: Trace, passage: int) -> Trace:
+    """The trace with all words of its second step from a passage, from 1; 0: from none."""
+    text = trace.steps[1].continuation
+    assert text is not None
+    n, k = len(text), len(trace.steps[1].passages)
+    nats = np.zeros((n, k))
+    nats[:, passage - 1] = 5.0 * (passage > 0)
+    none = np.full(n, np.log(0.01))
+    one = AttributedText(1, "continuation", tuple((1, i) for i in range(k)), none + nats.sum(1), none, nats, nats)
+    trace.attributed = Attributed(trace.fingerprint, 0.5, 1.0, (one,))
+    return trace
+
+
+def cause(passage: int, found: tuple[Passage, ...] = (OTTO, OTHER), thrown: str = "") -> str:
+    written = " The mother of Otto Fenn is Maud Sorrel."
+    trace = episode((RIGHT, None), (written, found), answer="Maud Sorrel")
+    if thrown:
+        step = trace.steps[1]
+        draft = replace(trace.steps[0].draft, text=thrown, offsets=np.array([[0, len(thrown)]]))  # type: ignore[type-var]
+        step.draft, step.decision = draft, replace(step.decision, cut=0)  # type: ignore[type-var]
+    return Judge({"q": LABELS}).cause(line(trace), attributed(trace, passage)).kind
+
+
+def test_an_attributed_trace_says_where_a_wrong_value_comes_from() -> None:
+    assert cause(0) == "found and not used"
+    assert cause(1) == "value not copied"
+    assert cause(2) == "used, from another passage"
+    assert cause(1, (OTHER,)) == "not found"
+    assert cause(1, (OTHER,), thrown="The mother of Otto Fenn is Ada Torwick.") == "talked out of it"
+
+
+def test_without_labels_it_goes_by_the_gold_answer() -> None:
+    kinds = []
+    for passage in (0, 1, 2):
+        trace = episode((RIGHT, None), (" She is Maud Sorrel.", (OTTO, OTHER)), answer="Maud Sorrel")
+        kinds.append(Judge({}).cause(line(trace), attributed(trace, passage)).kind)
+    assert kinds == ["found and not used", "value not copied", "used, from another passage"]

@@ -1,8 +1,9 @@
-"""Stored traces under other settings: the replay is held against what the methods really do."""
+"""Stored traces under other settings, held against what the methods really do; a trigger of one's own among them."""
 
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.catalog.by_name import exchange_settings, method
 from dragin_lab.core.method import Method
+from dragin_lab.core.trigger import TRIGGERS
+from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
 from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
 from dragin_lab.study.truth import Count, Truth, read_truths
@@ -220,10 +223,9 @@ def test_counting_decisions() -> None:
 
 
 def test_what_a_draft_states() -> None:
-    def trace(first: str, second: str = "") -> Trace:
-        steps = [Step(0, make_prompt(), make_continuation(make_prompt(), first, attention=False), answer=first)]
-        if second:
-            steps.append(Step(1, make_prompt(), make_continuation(make_prompt(), second, attention=False)))
+    def trace(*texts: str) -> Trace:
+        made = [make_continuation(make_prompt(), text, attention=False) for text in texts]
+        steps = [Step(at, make_prompt(), one, answer=one.text) for at, one in enumerate(made)]
         return Trace(Question("q", "When?"), {}, steps)
 
     known = replace(ELM_ROAD, question="When?")
@@ -236,3 +238,38 @@ def test_what_a_draft_states() -> None:
     assert after is None, "behind a wrong value nobody knows what would be right"
     with pytest.raises(SettingError, match="take those of that question"):
         read_truths(trace(director), ELM_ROAD)
+
+
+def test_figures_controls_and_replay_know_it(tmp_path: Path) -> None:
+    @dl.when("near-tie", threshold=0.6, source="TARG")
+    def near_tie(draft: dl.Draft, first: int = 0) -> np.ndarray:
+        """Second-likeliest over likeliest probability of each token."""
+        return draft.alternative_probs[:, 1] / draft.alternative_probs[:, 0]  # (n,)
+
+    @dl.what("last-ten")
+    def last_ten(place: dl.Gap) -> str:
+        """The last ten words."""
+        return " ".join(place.context.split()[-10:])
+
+    lab = embedded()
+    trace = lab.ask(demo_questions()[0], when="near-tie", what="last-ten", max_new_tokens=24)
+    fired = [step.decision for step in trace.steps if step.decision is not None and step.decision.retrieve]
+    assert fired
+    assert re.search(r"scores 0\.\d+, above θ 0\.6", fired[0].reason)
+    figure = trace.heatmap()
+    assert "near-tie score of the word" in [note.text for note in figure.layout.annotations]
+    assert figure.layout.shapes[0].label.text == "θ 0.6"
+    assert 0.6 in lab.tune([trace]).thetas
+    replay = dl.Replay(trace)
+    assert replay.at().whole
+    assert replay.at().retrievals == trace.counters["retrievals"]
+    never = replay.at(threshold=1.0)  # a quotient of probabilities is at most 1
+    assert (never.retrievals, never.since) == (0, fired[0] and trace.steps[0].index)
+    assert "ask the question again" in never.why
+    # Without the definitions what is recorded is shown, and a replay is refused.
+    trace.save(tmp_path / "own.trace")
+    del TRIGGERS._parts["near-tie"]
+    loaded = dl.Trace.load(tmp_path / "own.trace")
+    assert "near-tie score" in loaded.heatmap().to_json()
+    with pytest.raises(SettingError, match="the trace's trigger 'near-tie' is not defined here"):
+        dl.Replay(loaded)

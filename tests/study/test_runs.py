@@ -42,12 +42,6 @@ def test_one_row_per_question_and_method(runs: dl.Runs) -> None:
     assert frame["cause"].notna().tolist() == [not em for em in (*A, *B)]
 
 
-def test_a_file_of_ones_own_has_a_table_in_every_form(runs: dl.Runs) -> None:
-    for shown in map(runs.table(compare="dragin").show, FORMATS):
-        assert "Table 0" not in shown
-        assert "0.75" in shown
-
-
 def test_a_table_says_over_how_many_questions_its_scores_are_means(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "dragin", "mine", A)
     assert "n = 4 questions; brackets" in str(dl.Runs.load(tmp_path).table())
@@ -72,27 +66,22 @@ def test_no_sample_without_spread_has_an_interval_without_width(tmp_path: Path) 
         assert part in made.show()
 
 
-def test_the_table_counts_the_texts_that_are_empty(tmp_path: Path) -> None:
+def test_the_table_counts_texts_that_are_empty_and_what_could_not_be_read(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "dragin", "mine", A)
-    assert "texts are empty" not in dl.Runs.load(tmp_path).table().show()
-    change_line(folder, 1, text=" \n")
-    assert "1 of 4 texts are empty" in (table := dl.Runs.load(tmp_path).table().show())
-    assert 'an instruct model may need layout="chat"' in table
-    config = read_config(folder)
-    write_config(folder, config | {"template": config["template"] | {"layout": "chat"}})
-    assert "asked for" in (table := dl.Runs.load(tmp_path).table().show())
-    assert "instruct" not in table
-
-
-def test_the_table_counts_what_could_not_be_read(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, "dragin", "mine", A)
-    change_line(folder, 1, readable=False)
+    assert "texts are empty" not in str(dl.Runs.load(tmp_path).table())
+    change_line(folder, 1, text=" \n", readable=False)
     for at in (0, 2, 3):
         change_line(folder, at, readable=True)
     runs = dl.Runs.load(tmp_path)
+    assert "1 of 4 texts are empty" in str(runs.table())
+    assert 'an instruct model may need layout="chat"' in str(runs.table())
     assert runs.table().rows[0].cells[-1].setting == "1 of 4"
     assert runs.where("method == 'dragin' and not readable").outcomes["id"].tolist() == ["q1"]
     assert runs.questions.loc[1, "cause"] == "no readable answer"
+    config = read_config(folder)
+    write_config(folder, config | {"template": config["template"] | {"layout": "chat"}})
+    assert "asked for" in (table := str(dl.Runs.load(tmp_path).table()))
+    assert "instruct" not in table
 
 
 def test_runs_without_golds_have_no_exact_match(tmp_path: Path) -> None:
@@ -119,7 +108,7 @@ def test_methods_are_tested_in_pairs(runs: dl.Runs) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["method == 'flare' and not right", "em < 1", "right and method == 'dragin'", "not readable", "cause == cause"],
+    ["method == 'flare' and not right", "em < 1", "cause == cause"],
 )
 def test_questions_chosen_by_their_answers_are_not_tested(runs: dl.Runs, said: str) -> None:
     chosen = runs.where(said)
@@ -157,7 +146,6 @@ def test_where_takes_an_expression_over_the_questions_and_refuses_nonsense(runs:
     for said, why in (
         ("retreivals > 2", "column 'retreivals' does not exist; did you mean 'retrievals'"),
         ("em < < 1", "cannot be read"),
-        ("id", "cannot be read"),
         ("right = 1", "cannot be read"),
         ("(" * 500 + "right" + ")" * 500, "cannot be read"),
         ("ended == 'error'", "no question matches"),
@@ -183,7 +171,6 @@ def test_a_method_is_called_by_its_folder_whatever_stands_beside_it(tmp_path: Pa
         ({"model": "org/smollm"}, {"dragin (almanac)", "dragin (smollm)"}),
         ({"retriever": "dense"}, {"dragin (bm25 psgs_w100)", "dragin (dense psgs_w100)"}),
         ({}, {"dragin ({0}/mine)", "dragin ({0}/another/mine)"}),
-        ({"dataset": "yours", "model": "org/smollm"}, {"dragin (almanac)", "dragin (smollm)"}),
     ],
 )
 def test_one_label_of_two_runs_or_models_is_told_apart(tmp_path: Path, other: dict[str, str], told: set[str]) -> None:
@@ -229,12 +216,9 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
         )
     runs = dl.Runs.load(tmp_path)
     assert read_config(tmp_path / "dragin")["template"]["metrics"] == ["brief"]
-    assert [line.get("metrics") for line in runs.lines("questions", "dragin").values()] == [
-        {"brief": 1 / 4}, {"brief": 1 / 4}, None, {"brief": 1 / 4},
-    ]  # fmt: skip
     assert runs.metrics == ("brief",)
-    assert runs.questions["brief"].tolist()[:2] == [1 / 4, 1 / 4]
-    assert runs.questions["brief"].isna().sum() == 1
+    assert runs.lines("questions", "dragin")["q1"]["metrics"] == {"brief": 1 / 4}
+    assert runs.questions["brief"].isna().tolist() == [False, False, True, False] + [False] * 4
     made = runs.table(compare="wo-rag")
     assert [measure for _, measure in made.columns] == ["n", "EM", "F1", "brief", "retrievals", "tokens", "unreadable"]
     assert made.rows[0].cells[3].ours.mean == 1 / 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import factories
 import numpy as np
@@ -11,16 +12,18 @@ import pandas as pd
 import plotly.io as pio
 import pytest
 import view_samples as samples
-from scripted import Say, ScriptedModel, ScriptedRetriever, WordTokenizer
+from answering import embedded
+from scripted import WordTokenizer
 from view_samples import STATES, hostile_trace
 
 import dragin_lab as dl
-from dragin_lab import views
+from dragin_lab import almanac, views
 from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.draft import Word
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import theme
+from dragin_lab.views.attribution import attribution_page
 from dragin_lab.views.episodes import WordMap, draw_map, find_parts, read_again, written_map
 from dragin_lab.views.rows import find_text, token_rows
 
@@ -118,9 +121,7 @@ def test_the_heatmap_draws_what_was_measured_and_says_it_on_hover():
 
 
 def test_a_threshold_judges_the_stored_draft_again():
-    doubted = Say("Ada was born in Elm. So the answer is Elm.", entropy={"Elm": 3.0}, received={"Elm": 0.9})
-    lab = dl.Lab(ScriptedModel([doubted, *[Say(" Elm. So the answer is Elm.")] * 9]), retriever=ScriptedRetriever())
-    trace = lab.ask("Where was Ada born?", dl.method("dragin", what="question", threshold=0.5))
+    trace = samples.almanac_trace("paper")
     assert [len(trace.heatmap(1, theta=theta).data[-1].x) for theta in (0.5, 2.0)] == [1, 1]
     assert not trace.heatmap(1, theta=9.0).data[-1].x.size
     assert "≤ θ 9" in token_rows(Replay(trace).at(threshold=9.0).judged, *find_text(trace, 1))["about"].str.cat()
@@ -302,3 +303,50 @@ def test_labels_that_are_no_truth_values_are_refused(wrong):
         views.roc(table)
     names = {one.name for one in views.roc(samples.facts().astype({"missing": int})).data}
     assert names == {one.name for one in views.roc(samples.facts()).data}
+
+
+QUESTION = almanac.questions("2wikimultihopqa")[0]
+
+
+@pytest.fixture(scope="module")
+def attribution() -> dl.Attribution:
+    lab = embedded()
+    return lab.attribute(lab.ask(QUESTION, "dragin", max_new_tokens=48))
+
+
+def test_each_word_has_the_number_of_its_passage(attribution: dl.Attribution) -> None:
+    html = attribution._repr_html_()
+    used = attribution.words[attribution.words["mark"] == "passage"]
+    assert len(used)
+    numbered = re.findall(r">([^<>]+)<sup aria-label=\"from passage (\d+)\">", html)
+    assert numbered == [(row.word, str(row.passage)) for row in used.itertuples()]
+    for title, words in attribution.passages[["title", "words"]].to_numpy():
+        assert title in html
+        assert f"gave: {words}" in html or not words
+    assert f"{used.iloc[0]['word']}[{used.iloc[0]['passage']}]" in attribution_page(attribution).text
+
+
+def test_the_page_of_the_trace_has_the_marks(attribution: dl.Attribution) -> None:
+    trace, used = attribution.trace, attribution.words[attribution.words["mark"] == "passage"]
+    shown = views.trace(trace).html
+    numbers = re.findall(r'</span><sup class="from">(\d)\??</sup>', shown)
+    assert numbers == [str(one) for one in used[used["source"] != "extraction"]["passage"]]
+    trace.attributed, kept = None, trace.attributed
+    assert '<sup class="from">' not in views.trace(trace).html
+    trace.attributed = kept
+
+
+def test_the_figure_has_what_the_table_has(attribution: dl.Attribution) -> None:
+    bars = attribution.plot().data
+    assert [bar.name for bar in bars] == [name for name in attribution.tokens if name.startswith("passage ")]
+    for bar in bars:
+        assert sum(bar.y) == pytest.approx(attribution.tokens[bar.name].sum(), abs=1e-4)
+        assert len(set(bar.x)) == len(bar.x)
+    assert len({bar.marker.pattern.shape for bar in bars}) == len(bars)
+
+
+def test_without_a_retrieval_the_figure_says_so() -> None:
+    lab = embedded()
+    alone = lab.attribute(lab.ask(QUESTION, "wo-rag", max_new_tokens=8))
+    assert "No passage was in view" in alone.plot().layout.annotations[0].text
+    assert "0 of 0 used" in alone._repr_html_()

@@ -1,4 +1,4 @@
-"""The pages: what they say, that they are safe and whole, in every state of a trace."""
+"""The pages of a trace, its overview and comparisons: what they say, that they are safe and whole, in every state."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import view_samples as samples
+from answering import DRAGIN
 from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever, drive
-from view_samples import STATES, Reader, hostile_trace
+from view_samples import STATES, Reader
 
 import dragin_lab as dl
 from dragin_lab import views
 from dragin_lab.catalog.by_name import method
-from dragin_lab.errors import SettingError, TraceFileError, ViewError
+from dragin_lab.errors import SettingError, ViewError
 from dragin_lab.study.whatif import Replay
-from dragin_lab.trace.trace import Passage, Prompt, Query, Question, Step, Trace
+from dragin_lab.trace.trace import Decision, Passage, Prompt, Query, Question, Step, Trace
 from dragin_lab.views import facts
 from dragin_lab.views.comparing import align_sentences
 from dragin_lab.views.facts import esc
+from dragin_lab.views.overview_page import CARRY, LINES, find_lines
 from dragin_lab.views.pages import load_stylesheet
 from dragin_lab.views.texts import BELOW, LEVELS, Texts, find_bounds, find_levels, read_pieces
 
@@ -46,7 +48,10 @@ def tips(html: str) -> list[str]:
 def test_every_state_renders_whole_without_script_or_network(name, page):
     drawn = PAGES[page](STATES[name])
     drawn.html.encode()  # no lone surrogates
+    assert "\x1b" not in drawn.html + drawn.text
+    assert 'class="dl-out mathjax_ignore' in drawn.html
     shown = Reader(drawn.html)
+    assert name != "hostile" or "<script>document.title = 'x'</script>" in shown.text
     assert {tag for tag, _ in shown.tags}.isdisjoint({"script", "img", "link", "iframe", "object", "svg"})
     for _, attrs in shown.tags:
         assert attrs.keys().isdisjoint({"src", "onerror", "onclick", "srcset", "background"})
@@ -57,14 +62,6 @@ def test_every_state_renders_whole_without_script_or_network(name, page):
     ids = [attrs["id"] for _, attrs in shown.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
     assert {attrs["href"][1:] for _, attrs in shown.tags if "href" in attrs} <= set(ids)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_hostile_text_is_shown_as_text_and_no_formula(page):
-    drawn = PAGES[page](hostile_trace())
-    assert "\x1b" not in drawn.html + drawn.text
-    assert "<script>document.title = 'x'</script>" in Reader(drawn.html).text
-    assert 'class="dl-out mathjax_ignore' in drawn.html
 
 
 def test_a_trace_shows_as_its_page_and_where_there_is_no_html_as_its_text():
@@ -103,15 +100,9 @@ def test_a_page_is_one_file_with_the_script_of_its_figures_beside_it(tmp_path: P
 def test_what_is_no_part_and_what_cannot_be_written_is_refused(tmp_path: Path):
     with pytest.raises(SettingError, match="nothing to write"):
         views.page(tmp_path / "a.html")
-    with pytest.raises(SettingError, match="no part of a page"):
-        views.page(tmp_path / "a.html", 7)
     (tmp_path / "file").write_text("")
     with pytest.raises(ViewError):
         views.page(tmp_path / "file" / "a.html", samples.almanac_trace())
-    with pytest.raises(TraceFileError, match="No such file"):
-        views.trace(tmp_path / "absent.trace")
-    with pytest.raises(SettingError, match="not int"):
-        views.trace(7)
 
 
 # -- the trace --------------------------------------------------------------------------------------------------------
@@ -332,9 +323,70 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
         ([one] * 17, None, "17 traces"),
         ([one, other], None, "different questions"),
         ([one], ["a", "b"], "2 labels"),
-        (7, None, "give a list"),
     ):
         with pytest.raises(SettingError, match=says):
             views.compare(traces, labels=labels)
     one.save(tmp_path / "a.trace")
     assert "mine" in views.compare([tmp_path / "a.trace"], labels=["mine"]).text
+
+
+LOUD = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}}
+
+
+def squeeze(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+def lines_of(trace, marks=None):
+    return find_lines(Texts(trace), marks or {})
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_every_word_that_was_written_stands_there_once_and_is_kept_or_thrown_away(name):
+    trace = STATES[name]
+    words = [word for line in lines_of(trace) for word in line.words if line.step is not None]
+    wrote = "".join(text.text for step in trace.steps for _, text, _ in step.texts)
+    assert squeeze("".join(word.text for word in words)) == squeeze(wrote)
+    asked = [line.asked for line in lines_of(trace) if line.asked]
+    assert len(asked) == trace.retrievals_count
+    Reader(trace.overview().html)
+
+
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+def test_what_came_instead_stands_exactly_under_what_was_thrown_away(variant):
+    lines = lines_of(samples.almanac_trace(variant))
+    place = next(at for at, line in enumerate(lines) if line.words and not line.words[-1].kept)
+    cut, asks, instead = lines[place : place + 3]
+    before = cut.before + "".join(word.text for word in cut.words if word.kept)
+    assert asks.asked
+    assert asks.before == instead.before == before
+    assert len(before) <= CARRY
+    assert "Gewair Lantern · Graizond Loththaimpan" in asks.found
+    gone = "".join(word.text for word in cut.words if not word.kept)
+    assert gone.strip().startswith("Bealtha." if variant == "paper" else "Graizond Loththaimpan was born in")
+
+
+def test_words_are_whole_fire_and_carry_their_mark():
+    script = [Say(" It is by Bo Ek, a man", **LOUD), Say(" Li Ann. So the answer is Li.")]
+    trace = dl.Lab(ScriptedModel(script), retriever=ScriptedRetriever()).ask("Who?", DRAGIN)
+    page = trace.overview({(2, "draft", 1): "1", (1, "draft", 1): "no passage was in view here"})
+    assert page.html.count('<sup class="from">1</sup>') == 1 == page.html.count('class="from"')
+    assert page.text.splitlines()[3].startswith("It is by ~[⟦Bo⟧")
+    html = samples.almanac_trace().overview().html
+    assert ">Loththaimpan<" in html.replace("Loththaimpan.", "Loththaimpan"), "its tokens are one word"
+
+
+def test_a_long_trace_is_folded_and_says_what_it_leaves_out():
+    trace, found = samples.long_trace(7000, 100), samples.almanac_trace().steps[0]
+    for step in trace.steps:
+        step.decision, step.query, step.passages = Decision(True, "x", 30), found.query, found.passages
+    html = trace.overview().html
+    assert trace.counters["discarded"] > 6000
+    assert html.count('<div class="ln') <= LINES
+    assert "more word" in html
+    assert re.search(r"⋯ 5\d steps more: 5\d retrievals, [\d,]+ of [\d,]+ tokens thrown away", html)
+
+
+def test_an_empty_episode_says_so():
+    assert "nothing written yet" in dl.Trace(dl.Question("q", "Who?"), {}).overview().html
+    assert set(views.__all__) == set(dir(views))
