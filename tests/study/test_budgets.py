@@ -87,7 +87,7 @@ def test_flare_searches_once_whatever_is_asked_for() -> None:
         lab().budget(["Who?"], 0, "flare")
 
 
-@pytest.mark.parametrize(("when", "retrievals"), [("rind", 0), ("probability", 0), ("max-probability", 0.5)])
+@pytest.mark.parametrize(("when", "retrievals"), [("rind", 0), ("probability", 0.5)])
 def test_on_the_same_questions_zero_is_zero(when: str, retrievals: float) -> None:
     lab, questions = embedded(), almanac.questions("2wikimultihopqa")[:2]
     always = 1 if when == "probability" else 0  # FLARE's first search

@@ -23,8 +23,7 @@ from dragin_lab.almanac.facts import Fact
 from dragin_lab.catalog.by_name import method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
-from dragin_lab.core.sentences import Pipeline, load_pipeline
-from dragin_lab.engines.load import LanguageModel
+from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.study.spans import read_texts, score_tokens
 from dragin_lab.study.truth import find_facts
@@ -184,70 +183,33 @@ def test_a_model_that_reads_no_given_text_is_refused_by_name() -> None:
         embedded().judge([OWN])
 
 
-MODEL = Path(__file__).parents[1] / "parity" / "models" / "almanac-prototype"
-#: The shipped triggers that score tokens by what is captured by default, with a pipeline that finds no entities.
-REGISTERED = ("probability", "rind", "entropy-trend", "entropy", "margin", "random")
-
-
-@pytest.fixture(scope="module")
-def lm() -> LanguageModel:
-    return LanguageModel.load(MODEL)
-
-
-@pytest.fixture(scope="module")
-def pipeline() -> Pipeline:
-    return load_pipeline()
-
-
-@pytest.fixture(scope="module")
-def template() -> PromptTemplate:
-    return PromptTemplate()
-
-
-# -- scores -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("method", "variant", "trigger"), [("dragin", "paper", "rind"), ("flare", "paper", "probability")]
-)
-def test_scores_are_those_of_the_methods(
-    lm: LanguageModel, pipeline: Pipeline, method: str, variant: str, trigger: str
-) -> None:
+@pytest.mark.parametrize(("name", "theta", "trigger"), [("dragin", 1e6, "rind"), ("flare", 1.0, "probability")])
+def test_scores_are_those_of_the_methods(lab: dl.Lab, name: str, theta: float, trigger: str) -> None:
     """What a real episode held against its θ is what is ranked here: a word's score is its tokens' largest."""
-    theta = 1e6 if method == "dragin" else 1.0
-    chosen = dl.method(method, variant=variant, threshold=theta)
-    trace = dl.Lab(lm, retriever=ScriptedRetriever(), exemplars=PromptTemplate()).ask(
-        "Who is the mother of the director of Elm Road?", chosen
-    )
-    step = next(s for s in trace.steps if s.draft is not None)
+    bare = lab.replace(retriever=ScriptedRetriever(), exemplars=PromptTemplate())
+    trace = bare.ask("Who is the mother of the director of Elm Road?", name, threshold=theta)
+    step = next(one for one in trace.steps if one.draft is not None)
     assert step.draft is not None
-    scores = score_tokens(step.draft, pipeline)[trigger]
-    spans, expected = step.words.spans, step.words.score
-    assert len(spans) > 5
-    np.testing.assert_allclose([scores[a:b].max() for a, b in spans], expected, rtol=1e-4, atol=1e-6)
+    scores = score_tokens(step.draft, load_pipeline())[trigger]
+    assert len(step.words) > 5
+    highest = [scores[a:b].max() for a, b in step.words.spans]
+    np.testing.assert_allclose(highest, step.words.score, rtol=1e-4, atol=1e-6)
 
 
-def test_entities_are_scored_where_the_pipeline_finds_any(lm: LanguageModel, template: PromptTemplate) -> None:
+def test_scores_of_the_other_triggers(lab: dl.Lab) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Ada"}])  # type: ignore[attr-defined]
-    made = lm.score(template.render("Who?"), " Ada was born in 1938.")
+    made = lab.model.score(PromptTemplate().render("Who?"), " Ada was born in 1938. She lived at Elmouth. She left.")
     scores = score_tokens(made, load_pipeline(nlp))
-    scored = "".join(made.text[a:b] for a, b in made.offsets[scores["entity"] > 0])
-    assert scored.strip() == "Ada"
-
-
-def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate) -> None:
-    made = lm.score(template.render("Who?"), " Ada was born in 1938. She lived at Elmouth for some years. She left.")
-    scores = score_tokens(made, pipeline)
-    assert set(scores) >= {*REGISTERED}  # and custom ones of other tests
+    assert set(scores) >= {"probability", "rind", "entropy-trend", "entropy", "margin", "random", "entity"}
     margins = made.alternative_probs[:, 1].astype(float) / made.alternative_probs[:, 0]
     np.testing.assert_allclose(scores["margin"], margins)
     np.testing.assert_allclose(scores["entropy"], made.entropy)
     np.testing.assert_allclose(scores["probability"], doubts(made.logprob))
-    # RIND is attention times entropy, word by word; without doubt about a word nothing is left of it.
-    sure = scores["entropy"] == 0
-    assert (scores["rind"][sure] == 0).all()
+    assert (scores["rind"][scores["entropy"] == 0] == 0).all(), "attention times entropy"
+    assert "".join(made.text[a:b] for a, b in made.offsets[scores["entity"] > 0]).strip() == "Ada"
+    assert set(score_tokens(made, load_pipeline())) == set(scores) - {"entity"}
 
 
 # -- facts in a text ------------------------------------------------------------------------------------------

@@ -20,27 +20,10 @@ BLUE = Exemplar("Is the sky blue?", "The sky is blue.", "yes")
 ASKED = "When was the city where the director of film Gewair Lantern was born founded?"
 FOUND = (
     Passage(
-        "a54",
-        "Gewair Lantern",
-        "Gewair Lantern (film) Gewair Lantern is a drama film of 1976. It was made in Thokklailkoia and directed by "
-        "Graizond Loththaimpan. It received mixed reviews from critics.",
-        21.37,
+        "a54", "Gewair Lantern", "Gewair Lantern is a drama film of 1976, directed by Graizond Loththaimpan.", 21.37
     ),
-    Passage(
-        "a114",
-        "Graizond Loththaimpan",
-        "Graizond Loththaimpan Graizond Loththaimpan (13 May 1963 - 19 December 2002) was a politician. The father of "
-        "Graizond Loththaimpan was Deathgrex Loththaimpan. Graizond Loththaimpan was born in the city of "
-        "Ceardeldrial. The mother of Graizond Loththaimpan was Ra Chundrondpa.",
-        17.9,
-    ),
-    Passage(
-        "a49",
-        "Grondnimliath Lantern",
-        "Grondnimliath Lantern (film) Grondnimliath Lantern is a thriller film of 1960. It was made in Cungondhuland "
-        "and directed by Harlom Tolesklaix.",
-        9.52,
-    ),
+    Passage("a114", "Graizond Loththaimpan", "Graizond Loththaimpan was born in the city of Ceardeldrial.", 17.9),
+    Passage("a49", "Grondnimliath Lantern", "Grondnimliath Lantern is a thriller film of 1960.", 9.52),
 )
 FIRST = (
     "The film Gewair Lantern was directed by Graizond Loththaimpan. Graizond Loththaimpan was born in the city of "
