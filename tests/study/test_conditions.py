@@ -62,7 +62,6 @@ def test_what_is_not_the_same_in_all_rows_is_announced_under_the_table(tmp_path:
     for lines in announced():
         assert len(lines) == 1
         assert lines[0].startswith(f"{kind} differ: ")
-
         assert said[kind] in lines[0]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from answering import embedded
 from factories import ELM_ROAD, make_continuation, make_prompt
+from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import almanac
@@ -202,6 +203,20 @@ def test_a_broken_off_episode_and_one_without_figures() -> None:
     damaged = replace(trace, steps=[replace(trace.steps[0], words=Words())])
     with pytest.raises(SettingError, match="step 1: its words"):
         Replay(damaged).at()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "text"),
+    [("fl-rag", {"n": 2}, " ( ) Bo Ek."), ("dragin", {"what": "last-sentence", "threshold": 0.0}, " ( Bo")],
+)
+def test_a_query_without_a_word_is_not_sent_and_no_retrieval(name: str, settings: dict[str, Any], text: str) -> None:
+    says = Say(text, entropy={"Bo": 1.0}, received={"Bo": 1.0})
+    asking = dl.Lab(ScriptedModel([says] * 40), retriever=ScriptedRetriever("Bo."))
+    trace = asking.ask("Who?", name, max_new_tokens=12, **settings)
+    outcome = Replay(trace).at()
+    assert any("holds no word" in note for step in trace.steps for note in step.notes)
+    assert (outcome.why, outcome.retrievals) == ("", trace.retrievals_count)
+    assert outcome.queries == trace.queries
 
 
 # -- ground truth -----------------------------------------------------------------------------------------------------

@@ -91,10 +91,8 @@ def outputs(control: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_ipywidgets_is_imported_by_controls_alone_which_say_how_to_install_it() -> None:
-    code = (
-        "import sys, dragin_lab as dl, dragin_lab.views; print('ipywidgets' in sys.modules, 'plotly' in sys.modules)\n"
-    )
-    code += "import importlib.util as u; old, sys.modules['ipywidgets'] = u.find_spec, None\n"
+    code = "import sys, dragin_lab as dl, dragin_lab.views; print('ipywidgets' in sys.modules, 'plotly' in sys.modules)"
+    code += "\nimport importlib.util as u; old, sys.modules['ipywidgets'] = u.find_spec, None\n"
     code += "u.find_spec = lambda name, *rest: None if name == 'ipywidgets' else old(name, *rest)\ndl.explore"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.stdout.split() == ["False", "False"]
