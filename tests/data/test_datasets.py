@@ -308,7 +308,7 @@ def test_an_index_with_a_name_is_a_column() -> None:
     ("rows", "message"),
     [
         (["", ""], "holds no question"),
-        ([{"id": id, "question": "Who?", "answer": "Ada"} for id in ("e\u0301", "\u00e9")], "row 2: the id .* was used"),
+        ([{"id": id, "question": "Who?", "answer": "Ada"} for id in ("e\u0301", "\u00e9")], "the id .* was used"),
         ([{"question": "Who?", "answer": {"spans": ["a"]}}], "the answer is a mapping with the fields spans; give a"),
         ([{"question": "Who?", "answer": "a", "is_impossible": "perhaps"}], "is_impossible is 'perhaps'; give"),
         ([{"question": "Who?", "golden_answers": "a", "ground_truth": "b"}], "both 'golden_answers' and 'gr"),

@@ -75,8 +75,6 @@ def mother(value: str) -> str:
 
 
 WRONG = mother("Maud Sorrel")
-
-
 ABOUT = f"mother of Otto Fenn: 'Maud Sorrel', not {GOLD!r}"
 FIRST = (RIGHT, None)  # the fact before, written without a search
 THERE = Passage("9", "Ada Torwisk", "Ada Torwisk was born in 1902.")

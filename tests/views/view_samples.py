@@ -58,18 +58,18 @@ def split(text: str, size: int = 4) -> list[tuple[int, int]]:
     return spans
 
 
-def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = False, seed: int = 0) -> Draft:
+def make(text: str, spans: list[tuple[int, int]] | None = None, *, seed: int = 0) -> Draft:
     """A continuation of this text with made-up but fixed figures."""
     spans = split(text) if spans is None else spans
-    made = make_continuation(make_prompt(), "x " * len(spans), attention=False, ended=eos, seed=seed)
+    made = make_continuation(make_prompt(), "x " * len(spans), attention=False, seed=seed)
     return replace(
         made,
-        pieces=tuple(text[a:b].replace(" ", "▁") for a, b in spans) + ("</s>",) * eos,
+        pieces=tuple(text[a:b].replace(" ", "▁") for a, b in spans),
         text=text,
-        raw_text=text + "</s>" * eos,
-        offsets=np.array([*spans, *[(len(text), len(text))] * eos], np.int32).reshape(-1, 2),
+        raw_text=text,
+        offsets=np.array(spans, np.int32).reshape(-1, 2),
         received=made.received.clip(0.01, 0.6),
-        alternative_tokens=tuple((text[a:b], " Bel", "ai") for a, b in spans) + (("</s>", " Bel", "ai"),) * eos,
+        alternative_tokens=tuple((text[a:b], " Bel", "ai") for a, b in spans),
     )
 
 
