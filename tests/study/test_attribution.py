@@ -113,13 +113,13 @@ def test_what_a_window_dropped_was_not_in_view() -> None:
 
 
 def test_words_are_marked_by_the_passage_that_they_come_from() -> None:
-    lab, trace = ask(WRONG, RIGHT, OTHER)
+    lab, trace = ask(WRONG, OTHER, RIGHT)
     attribution = lab.attribute(trace)
-    assert marked(attribution) == "It~ is by Bo[2] Ek.[2] So~ the answer is Bo[2] Ek.[2]"
+    assert marked(attribution) == "It~ is by Bo[3] Ek.[3] So~ the answer is Bo[3] Ek.[3]"
     row = attribution.retrievals.iloc[0]
-    assert (row["found"], row["used"], row["which"], row["words"]) == (True, True, 2, 4)
+    assert (row["found"], row["used"], row["which"], row["words"]) == (True, True, 3, 4)
     assert "2 guess" in repr(attribution)
-    assert attribution.passages["words"].tolist() == ["", "Bo Ek. Bo Ek.", ""]
+    assert attribution.passages["words"].tolist() == ["", "", "Bo Ek. Bo Ek."]
 
 
 def test_gold_passages_say_whether_one_was_found() -> None:
