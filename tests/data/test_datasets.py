@@ -128,6 +128,7 @@ def test_a_template_has_the_instruction_answer_rule_and_exemplars_of_its_benchma
         assert 0 < len(own.exemplars) < 3
         assert not set(own.exemplars) & set(load_exemplars(name))
         assert (own.instruction, own.answer_rule) == (template(name).instruction, name)
+    assert template("plain").exemplars == ()
     assert template("iirc", "strategyqa").exemplars == load_exemplars("strategyqa")
     file = write(tmp_path, "e.yaml", [{"question": "Who?", "rationale": "Ada did.", "answer": "Ada"}])
     assert template("plain", file) == template_of(file) == PromptTemplate((shot,))

@@ -68,6 +68,7 @@ def test_a_slim_trace_tells_for_certain_what_asking_again_gives(
     """On a real model; laws/test_certain.py has it for any method, settings and texts."""
     outcome = Replay(reload_slim(ask(found), tmp_path), tokenizer=lab().model.tokenizer).at(**settings)
     assert list(outcome.table["step"]) == [turn.step + 1 for turn in outcome.turns]
+    assert len(repr(outcome).splitlines()) == 1
     real = ask(exchange_settings(found, **settings))
     for turn, step in zip(outcome.reached, real.steps, strict=False):
         assert turn.certain
@@ -79,7 +80,10 @@ def test_a_slim_trace_tells_for_certain_what_asking_again_gives(
             assert turn.query.text == step.query.text
     if settings == {"top_n": 6}:
         assert outcome.queries[0] is not None
-        assert Replay(ask(found)).at(**settings).queries[0] is None, "without a tokenizer it cannot be formed"
+        alone = Replay(ask(found))
+        assert alone.at().whole, "as it was, the recorded query stands"
+        assert alone.at(**settings).queries[0] is None, "without a tokenizer it cannot be formed"
+        assert Replay(ask(found), tokenizer=lab().model.tokenizer).at().whole
 
 
 def test_the_rows_among_the_tokens_give_what_each_received() -> None:

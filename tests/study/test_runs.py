@@ -171,6 +171,7 @@ def test_a_method_is_called_by_its_folder_whatever_stands_beside_it(tmp_path: Pa
         ({"model": "org/smollm"}, {"dragin (almanac)", "dragin (smollm)"}),
         ({"retriever": "dense"}, {"dragin (bm25 psgs_w100)", "dragin (dense psgs_w100)"}),
         ({}, {"dragin ({0}/mine)", "dragin ({0}/another/mine)"}),
+        ({"dataset": "yours", "model": "org/smollm"}, {"dragin (almanac)", "dragin (smollm)"}),
     ],
 )
 def test_one_label_of_two_runs_or_models_is_told_apart(tmp_path: Path, other: dict[str, str], told: set[str]) -> None:

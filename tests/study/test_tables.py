@@ -293,6 +293,7 @@ def test_text_markdown_and_html_hold_the_same_cells_each_in_its_form(made: Table
         assert "0.200 (a, b)" in shown
     assert made._repr_html_() == html
     assert str(made) == made.show()
+    assert "12 of 126 cells are ours" in repr(made)
     with pytest.raises(SettingError, match="did you mean 'text'"):
         made.show("tex")
 

@@ -100,6 +100,8 @@ def test_a_page_is_one_file_with_the_script_of_its_figures_beside_it(tmp_path: P
 def test_what_is_no_part_and_what_cannot_be_written_is_refused(tmp_path: Path):
     with pytest.raises(SettingError, match="nothing to write"):
         views.page(tmp_path / "a.html")
+    with pytest.raises(SettingError, match="no part of a page"):
+        views.page(tmp_path / "a.html", 7)
     (tmp_path / "file").write_text("")
     with pytest.raises(ViewError):
         views.page(tmp_path / "file" / "a.html", samples.almanac_trace())
@@ -171,8 +173,9 @@ def test_the_unit_is_in_brackets_with_its_score_and_no_word_is_a_hit(unit, peaks
 def test_right_to_left_emoji_and_split_characters():
     text = "שלום 👩‍🚀 עולם مرحبا"
     star = text.index("👩")
-    spans = [(0, 4), (4, star), (star, star + 1), (star, star + 1), (star + 1, star + 3), (star + 3, len(text))]
+    spans = [(0, 0), (0, 4), (4, star), (star, star + 1), (star, star + 1), (star + 1, star + 3), (star + 3, len(text))]
     draft = samples.make(text, spans)
+    draft.pieces = ("▁", *draft.pieces[1:])  # a marker alone shows nothing
     trace = Trace(Question("q", text, (text,)), {"name": "wo-rag"}, [Step(0, draft=draft, kept=text)], text, text)
     pieces = read_pieces(Texts(trace), trace.steps[0], "draft")
     assert [row["tokens"] for kind, _, row in pieces if kind == "token"] == [1, 1, 2, 1, 1]
@@ -323,6 +326,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
         ([one] * 17, None, "17 traces"),
         ([one, other], None, "different questions"),
         ([one], ["a", "b"], "2 labels"),
+        (7, None, "give a list"),
     ):
         with pytest.raises(SettingError, match=says):
             views.compare(traces, labels=labels)

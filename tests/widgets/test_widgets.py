@@ -311,6 +311,8 @@ def test_an_answer_is_watched_and_kept_and_what_fails_is_said_in_place() -> None
     assert 'role="alert"' in control.status.value
     control.method.value = "wo-rag"
     assert control.theta.disabled
+    with pytest.raises(SettingError):
+        lab.explore("Who?", "dragin", nonsense=1)
 
 
 def test_stop_really_stops_and_what_was_done_is_kept() -> None:
