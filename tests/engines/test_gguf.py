@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import lm_tiny
@@ -53,12 +52,6 @@ def file(written: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(written, tmp_path / "models"))
 
 
-def count_conversions(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    conversions = Mock(wraps=sources._read_model)
-    monkeypatch.setattr(sources, "_read_model", conversions)
-    return conversions
-
-
 def test_a_gguf_file_is_the_model_it_was_made_from(source: LanguageModel, file: Path) -> None:
     lm = dl.Lab(str(file)).model
     draft = Write(Prompt("Question: Who is Bo?\nAnswer:"), 20, attention=True)
@@ -67,50 +60,39 @@ def test_a_gguf_file_is_the_model_it_was_made_from(source: LanguageModel, file: 
     assert ours.text == theirs.text
     np.testing.assert_allclose(ours.entropy, theirs.entropy, atol=1e-4)
     assert (lm.tokenizer.marker, lm.eos) == (source.tokenizer.marker, source.eos)
+    facts = lm.provenance()
+    assert (facts["model"], facts["weights_sha256"]) == ("tiny.gguf", sources.hash_weights(None, [file]))
 
 
-def test_provenance_names_the_file_and_its_content(file: Path) -> None:
-    facts = LanguageModel.load(file).provenance()
-    assert facts["model"] == "tiny.gguf"
-    assert facts["weights_sha256"] == sources.hash_weights(None, [file])
-    same = {"dtype": "float32", "probe": facts["probe"]}  # what is rounded computes other numbers
-    assert LanguageModel.load(file, dtype="bfloat16").provenance() | same == facts
-
-
-def test_a_file_is_converted_once_whatever_its_name_and_date(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    conversions = count_conversions(monkeypatch)
+def test_a_file_is_converted_once_whatever_its_name_and_date_but_again_where_it_was_killed_or_of_another_version(
+    file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversions = Mock(wraps=sources._read_model)
+    monkeypatch.setattr(sources, "_read_model", conversions)
     LanguageModel.load(file)
+    (folder,) = (path for path in cache.iterdir() if path.is_dir())
     os.utime(file, (1, 1))
-    LanguageModel.load(file.rename(file.with_name("other.gguf")))
+    file = file.rename(file.with_name("other.gguf"))
+    LanguageModel.load(file, check=False)
     assert conversions.call_count == 1
-    assert LanguageModel.load(file.with_name("other.gguf"), dtype="bfloat16").model.dtype == torch.bfloat16
+    folder.rename(f"{folder}.partial")
+    LanguageModel.load(file, check=False)
     assert conversions.call_count == 2
+    assert {path.name for path in cache.iterdir()} == {folder.name, f"{folder.name}.lock"}
+    assert LanguageModel.load(file, dtype="bfloat16", check=False).model.dtype == torch.bfloat16
+    monkeypatch.setattr(sources.transformers, "__version__", "99.0")
+    LanguageModel.load(file, check=False)
+    assert conversions.call_count == 4
 
 
 def test_another_file_of_the_same_name_size_and_date_is_converted_anew(file: Path) -> None:
-    before = LanguageModel.load(file)
+    before = LanguageModel.load(file, check=False)
     stat, content = file.stat(), bytearray(file.read_bytes())
     content[-4:] = np.float32(0.5).tobytes()
     file.write_bytes(content)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    after = LanguageModel.load(file)
+    after = LanguageModel.load(file, check=False)
     assert any(not torch.equal(a, b) for a, b in zip(before.model.parameters(), after.model.parameters(), strict=True))
-
-
-def test_a_conversion_that_was_killed_or_is_of_another_version_is_made_again(
-    file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    LanguageModel.load(file)
-    (folder,) = (path for path in cache.iterdir() if path.is_dir())
-    folder.rename(f"{folder}.partial")
-    conversions = count_conversions(monkeypatch)
-    LanguageModel.load(file)
-    LanguageModel.load(file)
-    assert conversions.call_count == 1
-    assert {path.name for path in cache.iterdir()} == {folder.name, f"{folder.name}.lock"}
-    monkeypatch.setattr(sources.transformers, "__version__", "99.0")
-    LanguageModel.load(file)
-    assert conversions.call_count == 2
 
 
 def test_a_folder_with_one_gguf_file_loads_and_with_several_lists_them(file: Path) -> None:
@@ -168,9 +150,3 @@ def test_an_architecture_that_is_not_converted(source: LanguageModel, tmp_path: 
 def test_a_cache_that_cannot_be_written_says_where_and_what_to_do(file: Path, cache: Path) -> None:
     cache.parent.parent.write_text("a file in the way")
     refused(file, "tiny.gguf: its conversion cannot be saved in .*; make room there, or set XDG_CACHE_HOME")
-
-
-def test_the_command_line_takes_a_gguf_file(file: Path, command: Any) -> None:
-    ran = command("ask", "Who is Bo?", "--model", file, "--method", "wo-rag", "--set", "max_new_tokens=8")
-    assert ran.code == 0, ran.err
-    command.refused("ask", "Who?", "--model", file.with_name("no.gguf"), says=("no file", "give the path"))

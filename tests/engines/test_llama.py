@@ -30,7 +30,6 @@ from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.sources import hash_weights
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
-from dragin_lab.run.episodes import TokenWritten
 from dragin_lab.trace.trace import Draft, Prompt
 
 pytest.importorskip("gguf")
@@ -38,10 +37,10 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not built; pip inst
 
 PROMPT = Prompt("Question: Who directed The Silent Fukain?\nAnswer:")
 QUESTIONS = questions("2wikimultihopqa", "test")
+#: Questions to each method in the slow tier: a part of what was compared once, 200.
+MANY = int(os.environ.get("DRAGIN_LAB_LLAMA_QUESTIONS", "4"))
 #: Every trigger that needs no pipeline that finds entities.
 TRIGGERS = ("rind@0.25", "entropy@1.0", "margin", "random", "entropy-trend@1.0", "max-probability", "prefix-margin")
-#: Questions of the slow tests: a part of what was compared once, 200.
-MANY = int(os.environ.get("DRAGIN_LAB_LLAMA_QUESTIONS", "40"))
 
 
 @cache
@@ -76,47 +75,39 @@ def close(ours: Draft, theirs: Draft, within: float = 1e-4) -> None:
 
 
 def all_methods() -> list[Any]:
+    """Those of the quick tier ask the engine for what differs: attention, probabilities, a bias, a prefix; and all."""
     methods = [m for m in map(make, METHODS) if "entities" not in m.trigger.needs]
     methods += [make(name, variant="reference") for name in REFERENCE_METHODS]
-    return methods + [
-        make("flare", variant="paper", when=when, what="question" if when.startswith("prefix") else None)
-        for when in TRIGGERS
-    ]
+    for when in TRIGGERS:
+        methods.append(make("flare", variant="paper", when=when, what="question" if "prefix" in when else None))
+    quick = [make("dragin", variant="reference"), make("flare-instruct"), methods[-1]]
+    return [*((one, 1) for one in quick), *(pytest.param(one, MANY, marks=pytest.mark.slow) for one in methods)]
 
 
-def same(lab: dl.Lab, method: Any, asked: Any) -> list[Any]:
-    """The traces of llama.cpp, after they were compared with those of transformers."""
-    theirs = list(dl.Lab(almanac()).ask_many(asked, method))
-    ours = list(lab.ask_many(asked, method))
-    for a, b in zip(ours, theirs, strict=True):
-        assert (a.text, a.queries, a.answer, a.error) == (b.text, b.queries, b.answer, ""), f"{method}: {a.question}"
-        assert decisions(a) == decisions(b)
-    return ours
+@pytest.fixture(scope="module")
+def reference() -> dl.Lab:
+    """The lab of transformers; a draft that several methods begin with is written once."""
+    return dl.Lab(almanac(), cache=True)
 
 
-@pytest.mark.parametrize("stop", [1, pytest.param(9, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("method", all_methods(), ids=str)
-def test_every_method_gives_the_same_episodes(lab: dl.Lab, method: Any, stop: int) -> None:
-    same(lab, method, QUESTIONS[stop // 9 : stop])
+@pytest.mark.parametrize(("method", "asked"), all_methods(), ids=str)
+def test_every_method_gives_the_same_episodes(lab: dl.Lab, reference: dl.Lab, method: Any, asked: int) -> None:
+    for question in QUESTIONS[:asked]:
+        ours, theirs = lab.ask(question, method), reference.ask(question, method)
+        assert (ours.text, ours.queries, ours.answer, ours.error) == (theirs.text, theirs.queries, theirs.answer, "")
+        assert decisions(ours) == decisions(theirs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["dragin", "flare"])
-def test_dragin_and_flare_are_the_same_on_many_questions(lab: dl.Lab, method: str) -> None:
-    same(lab, make(method), QUESTIONS[:MANY])
+def test_side_by_side_dragins_episodes_are_the_same(lab: dl.Lab, reference: dl.Lab) -> None:
+    method = make("dragin", max_new_tokens=16)
+    for beside in lab.ask_many(QUESTIONS[:3], method, batch_size=2):
+        alone = reference.ask(beside.question, method)
+        assert (beside.text, beside.queries, decisions(beside)) == (alone.text, alone.queries, decisions(alone))
+        assert beside.provenance["batch"] == {"asked": 2, "size": 2, "notes": []}
 
 
-def test_side_by_side_they_are_the_same(lab: dl.Lab) -> None:
-    asked, method = QUESTIONS[:4], make("dragin", max_new_tokens=32)
-    texts = {trace.question.id: (trace.text, trace.queries) for trace in same(lab, method, asked)}
-    beside = list(lab.ask_many(asked, method, batch_size=3))
-    assert {trace.question.id: (trace.text, trace.queries) for trace in beside} == texts
-    assert beside[0].provenance["batch"] == {"asked": 3, "size": 3, "notes": []}
-
-
-@pytest.mark.parametrize("hidden", [None, "last", 2])
-def test_a_draft_has_the_numbers_of_transformers(lab: dl.Lab, hidden: Any) -> None:
-    draft = Write(PROMPT, 24, attention=True, among=True, hidden=hidden)
+def test_a_draft_has_the_numbers_of_transformers(lab: dl.Lab) -> None:
+    draft = Write(PROMPT, 24, attention=True, among=True, hidden=2)
     close(lab.model.write(draft), almanac().write(draft))
 
 
@@ -138,6 +129,7 @@ def test_drafts_of_every_kind_have_them_side_by_side(lab: dl.Lab) -> None:
         Write(Prompt("Question: Who is Bo?\nAnswer:"), 9, stop=NextExample(("The",)), among=True),
         Write(PROMPT, 8, bias=(Bias("The", 50.0, stop=1), Bias(" of", -50.0, first=3, stop=5)), hidden="last"),
         Write(PROMPT, 12, prefix=tuple(almanac().tokenizer.encode("The river Zażółć", special=False))),
+        Write(PROMPT, 12, bias=tuple(Bias(chr(b), 1000.0, first=i, stop=i + 1) for i, b in enumerate("€".encode()))),
         Write(Prompt("a" * 5000), 9),
     ]
     batch, ended = lab.model.batch(3), {}
@@ -145,16 +137,10 @@ def test_drafts_of_every_kind_have_them_side_by_side(lab: dl.Lab) -> None:
         batch.ask(key, draft)
     while len(batch):
         ended |= dict(batch.step())
-    assert isinstance(ended.pop(4), ModelError)
+    assert isinstance(ended.pop(5), ModelError)
+    assert ended[4].pieces[:3] == ("<0xE2>", "<0x82>", "<0xAC>"), "tokens within a character have its place"
     for key, ours in ended.items():
         close(ours, almanac().write(drafts[key]))
-
-
-def test_tokens_within_a_character_have_its_place(lab: dl.Lab) -> None:
-    euro = tuple(Bias(chr(byte), 1000.0, first=i, stop=i + 1) for i, byte in enumerate("€".encode()))
-    draft = Write(PROMPT, 12, bias=euro)
-    close(ours := lab.model.write(draft), almanac().write(draft))
-    assert ours.pieces[:3] == ("<0xE2>", "<0x82>", "<0xAC>")
 
 
 def test_what_a_prompt_begins_with_is_read_once_and_changes_no_bit(lab: dl.Lab) -> None:
@@ -171,7 +157,7 @@ def test_what_a_prompt_begins_with_is_read_once_and_changes_no_bit(lab: dl.Lab) 
 
 
 def test_the_map_of_a_text_longer_than_what_is_computed_at_once_is_that_of_transformers(lab: dl.Lab) -> None:
-    ids = [i % 1400 + 10 for i in range(700)]
+    ids = [i % 1400 + 10 for i in range(520)]  # of 512 that are computed at once
     ours = lab.model.attend(ids)
     assert np.abs(ours - almanac().attend(ids)).max() < 1e-4
     assert lab.model.attend([]).shape == (len(ours), 0, 0)
@@ -186,16 +172,9 @@ def test_any_layer_and_some_heads_are_captured(file: Path, layer: int) -> None:
         assert (lab.model.layer, lab.model.heads) == (theirs.layer, [1, 3])
 
 
-def test_drafts_are_streamed_and_two_streams_may_be_read_in_turn(lab: dl.Lab) -> None:
-    question, method = QUESTIONS[0], make("dragin", max_new_tokens=32)
-    stream = lab.stream(question, method)
-    written = [event for event in stream if isinstance(event, TokenWritten)]
-    assert len(written) == sum(map(len, stream.trace.continuations)) > 32
-    assert stream.trace.text == lab.ask(question, method).text
-    one, other = (
-        stream_draft(lab.model, Write(Prompt(text), 8)) for text in (PROMPT.text, "Question: Who is Bo?\nAnswer:")
-    )
-    turns = list(zip(one, other, strict=True))
+def test_two_streams_may_be_read_in_turn(lab: dl.Lab) -> None:
+    prompts = PROMPT, Prompt("Question: Who is Bo?\nAnswer:")
+    turns = list(zip(*(stream_draft(lab.model, Write(prompt, 8)) for prompt in prompts), strict=True))
     expected = lab.model.write(Write(PROMPT, 8))
     assert [int(draft.ids[-1]) for draft, _ in turns] == expected.ids.tolist()
 
@@ -207,21 +186,13 @@ def test_sampled_drafts_are_drawn_by_their_seed(file: Path) -> None:
     assert texts[0] != almanac().write(Write(PROMPT, 24)).ids.tolist()
 
 
-def test_a_sweep_and_a_branch_are_those_of_transformers(lab: dl.Lab) -> None:
-    columns, here = ["value", "em", "retrievals", "tokens"], dl.Lab(almanac())
-    ours, theirs = (one.sweep(QUESTIONS[:2], "dragin", threshold=[0.1, 0.4], progress=False) for one in (lab, here))
-    assert ours.table[columns].equals(theirs.table[columns])
-    trace = lab.ask(QUESTIONS[0], "dragin")
-    itself = lab.branch(trace, step=1, token=3, to=int(trace.steps[0].draft.ids[2]))
-    assert (itself.text, itself.queries) == (trace.text, trace.queries)
-
-
 def test_a_run_goes_on_with_another_lab_of_the_same_file(lab: dl.Lab, file: Path, tmp_path: Path) -> None:
-    lab.run(QUESTIONS[:1], "flare", output=tmp_path, progress=False)
+    method = make("wo-rag", max_new_tokens=8)
+    lab.run(QUESTIONS[:1], method, output=tmp_path, progress=False)
     (path,) = tmp_path.rglob("predictions.jsonl")
     first = path.read_bytes()
     with open_lab(file) as other:
-        other.run(QUESTIONS[:2], "flare", output=tmp_path, progress=False)
+        other.run(QUESTIONS[:2], method, output=tmp_path, progress=False)
     assert path.read_bytes().startswith(first)
 
 
@@ -294,7 +265,7 @@ def test_without_attention_it_reads_by_flash_attention_and_writes_the_same(lab: 
 
 def test_the_files_own_tokenizer_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    byte_level = LanguageModel.load(PARITY / "almanac-prototype")
+    byte_level = LanguageModel.load(PARITY / "almanac-prototype", check=False)
     path = write_gguf(tmp_path / "tiny.gguf", byte_level.model, byte_level.tokenizer.hf.backend_tokenizer)
     with dl.Lab(path, engine="llama.cpp", dtype="float32", threads=1) as lab:
         close(lab.model.write(Write(PROMPT, 16)), byte_level.write(Write(PROMPT, 16)), within=1e-3)
@@ -311,7 +282,7 @@ def test_a_build_with_amx_is_used_without_it(file: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(bindings, "llama_print_system_info", lambda says=says: says)
         with open_lab(file) as lab:
             assert ("without AMX" in repr(lab.model)) == (b"AMX_INT8" in says)
-            assert lab.ask(QUESTIONS[0], "flare", max_new_tokens=2).text
+            assert lab.model.write(Write(PROMPT, 2)).text
 
 
 def test_an_architecture_without_the_node_is_refused_for_attention_by_name(
@@ -356,16 +327,11 @@ class Spaced:
 
     def to_str(self) -> str:
         spec = json.loads(almanac().tokenizer.hf.backend_tokenizer.to_str())
-        vocab = spec["model"]["vocab"]
-        spec["model"]["vocab"] = (
-            {token.replace("▁", " "): i for token, i in vocab.items()}
-            if isinstance(vocab, dict)
-            else [[token.replace("▁", " "), score] for token, score in vocab]
-        )
+        spec["model"]["vocab"] = [[token.replace("▁", " "), score] for token, score in spec["model"]["vocab"]]
         return json.dumps(spec)
 
 
 def test_a_vocabulary_that_writes_its_spaces_otherwise_is_the_same(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "spaced.gguf", almanac().model, Spaced())
     with open_lab(path) as lab:
-        assert lab.ask(QUESTIONS[0], max_new_tokens=8).text == dl.Lab().ask(QUESTIONS[0], max_new_tokens=8).text
+        assert lab.model.write(Write(PROMPT, 8)).text == almanac().write(Write(PROMPT, 8)).text

@@ -63,7 +63,8 @@ def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str
         for prompt in (in_parts("Who is the mother of Ann Lee?"), in_parts("Who?"), Prompt("Elm"))
     ]
     for layer in sorted({layers[0], layers[len(layers) // 2], layers[-1]}):
-        lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=layer)
+        lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=layer, check=False)
+        assert layer != layers[-1] or [check for check in lm.check() if not check.passed] == []
         place = layers.index(layer)
         alone = [lm.write(draft) for draft in drafts]
         assert bool(alone[1].reused) == bool(lm.parts)
@@ -77,13 +78,6 @@ def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str
         np.testing.assert_allclose(lm.attend(output.ids.tolist()), own_map, atol=CLOSE)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2"])
-def test_text_is_exactly_the_untapped_text(kind: str) -> None:
-    output = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level()).write(Write(Prompt(lm_tiny.PROMPT), 24))
-    settled(output)
-    assert output.ids.tolist() == lm_tiny.own_text(kind, output.prompt_ids, 24)
-
-
 def test_layers_and_heads_can_be_chosen() -> None:
     eager = lm_tiny.build("llama", attn_implementation="eager")
     for layer, index in ((1, 1), (-2, 2), ("last", 3)):
@@ -94,16 +88,14 @@ def test_layers_and_heads_can_be_chosen() -> None:
         agree(output, logits, maps[index][0].numpy()[[3, 1]])
 
 
-@lm_tiny.matrix(*lm_tiny.REGISTRY, *lm_tiny.BYPASS, *lm_tiny.FURTHER)
-def test_every_check_passes(kind: str) -> None:
+@lm_tiny.matrix(*lm_tiny.BYPASS)
+def test_what_looks_no_attention_up_by_name_gives_probabilities_alone(kind: str) -> None:
     lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), check=False)
     assert [c for c in lm.check() if not c.passed] == []
-    assert lm.has_attention == (kind not in lm_tiny.BYPASS)
-    if kind in lm_tiny.BYPASS:
-        assert lm.no_attention.endswith("does not look its attention function up by name")
-        written = lm.write(Write(Prompt(lm_tiny.PROMPT), 5))
-        assert np.isfinite(written.entropy).all()
-        assert np.isnan(written.received).all()
+    assert lm.no_attention.endswith("does not look its attention function up by name")
+    written = lm.write(Write(Prompt(lm_tiny.PROMPT), 5))
+    assert np.isfinite(written.entropy).all()
+    assert np.isnan(written.received).all()
 
 
 def test_bfloat16_models_give_float32_rows() -> None:

@@ -52,21 +52,6 @@ def test_capture_finds_the_tokenizer_of_a_saved_model(name: str) -> None:
     np.testing.assert_allclose(table["entropy"], expected.entropy, atol=lm_tiny.CLOSE)
 
 
-def test_every_call_is_kept() -> None:
-    model, tokenizer = lm_tiny.build("llama"), lm_tiny.byte_level()
-    model.generation_config.eos_token_id = None
-    with dl.capture(model, tokenizer, heads=[2], attention=False) as tape:
-        for n in (3, 50):
-            model.generate(**encoded(tokenizer), max_new_tokens=n, do_sample=False)
-    assert [len(c) for c in tape.continuations] == [3, 50]
-    assert len(tape.tokens) == 53
-    lm = LanguageModel(lm_tiny.build("llama"), tokenizer, heads=[2])
-    lm.eos = frozenset()
-    long = lm.write(Write(Prompt(lm_tiny.PROMPT), 50))
-    np.testing.assert_allclose(tape.continuation.received, long.received, atol=lm_tiny.CLOSE)
-    assert tape.continuation.rows is None
-
-
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
 def test_the_model_is_left_as_it_was(kind: str) -> None:
     model, tokenizer = lm_tiny.build(kind), lm_tiny.byte_level()
@@ -93,7 +78,6 @@ def test_the_model_is_left_as_it_was(kind: str) -> None:
         {"num_beams": 2, "do_sample": False},
         {"do_sample": True, "num_return_sequences": 2},
         {"prompt_lookup_num_tokens": 3, "do_sample": False},
-        {"cache_implementation": "static", "do_sample": False},
     ],
     ids=lambda options: "-".join(options),
 )
@@ -110,10 +94,10 @@ def test_however_generate_decodes_its_texts_are_measured(options: dict[str, Any]
         np.testing.assert_allclose(continuation.entropy, expected.entropy, atol=lm_tiny.CLOSE)
 
 
-def test_texts_written_side_by_side_are_those_written_alone() -> None:
+def test_every_call_is_kept_and_texts_written_side_by_side_are_those_written_alone() -> None:
     model, tokenizer = lm_tiny.build("llama"), lm_tiny.byte_level()
     texts = [lm_tiny.PROMPT, "Answer: Ulm"]
-    with dl.capture(model, tokenizer) as tape:
+    with dl.capture(model, tokenizer, heads=[2], attention=False) as tape:
         for text in texts:
             model.generate(**encoded(tokenizer, text), max_new_tokens=6, do_sample=False)
         end = int(tape.continuations[1].ids[2])  # the second text ends early, and is padded behind its end
@@ -122,6 +106,9 @@ def test_texts_written_side_by_side_are_those_written_alone() -> None:
     *alone, first, second = tape.continuations
     lm_tiny.alike(alone[0], first)
     assert second.prompt_ids.tolist() == alone[1].prompt_ids.tolist()
+    expected = LanguageModel(lm_tiny.build("llama"), tokenizer, heads=[2]).write(Write(Prompt(texts[0]), 6))
+    lm_tiny.alike(expected, first, close=20 * lm_tiny.CLOSE)
+    assert len(tape.tokens) == sum(map(len, tape.continuations)) == 21
     assert (second.ids.tolist(), second.stopped) == (alone[1].ids[:3].tolist(), "eos")
     np.testing.assert_allclose(second.entropy, alone[1].entropy[:3], atol=lm_tiny.CLOSE)
 

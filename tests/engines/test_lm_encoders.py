@@ -72,21 +72,19 @@ def test_sgpt_is_the_mean_weighted_by_place_between_brackets(folder: Path, marks
     tokenizer = lm_tiny.byte_level()
     first, last = (tokenizer.convert_tokens_to_ids(mark) for mark in marks)
     passages = [Passage("", "", text) for text in TEXTS]
+    beside: list[int] = []
+    embeddings = encoder.model[0].model.get_input_embeddings()
+    embeddings.register_forward_pre_hook(lambda _, args: beside.append(len(args[0])))
     vectors = encoder.encode_queries(TEXTS) if marks == "[]" else encoder.encode_passages(passages)
+    assert marks == "{}" or beside == [1] * len(TEXTS)  # in a batch, a query's last bits hang on what is beside it
     assert vectors.shape == (3, encoder.dimension)
     assert vectors.dtype == np.float32
     for text, vector in zip(TEXTS, vectors, strict=True):
         read = [first, *tokenizer.encode(text), last]
         assert ids(encoder, text, marks) == read
         np.testing.assert_allclose(vector, written_out(encoder.model[0].model, read), atol=2e-6)
-
-
-def test_a_query_is_the_same_whatever_is_asked_beside_it(folder: Path) -> None:
-    encoder = open_encoder(str(folder), "cpu")
-    read: list[int] = []
-    encoder.model[0].model.get_input_embeddings().register_forward_pre_hook(lambda _, args: read.append(len(args[0])))
-    encoder.encode_queries(TEXTS)
-    assert read == [1] * len(TEXTS)  # a batch changes the last bits
+    cut = ids(encoder, "word " * 500, marks)
+    assert (len(cut), cut[-1]) == (encoder.facts["longest"], last) == (256, last)  # so that the brackets still fit
 
 
 def test_a_passage_is_its_title_and_its_text(folder: Path) -> None:
@@ -99,14 +97,6 @@ def test_a_passage_is_its_title_and_its_text(folder: Path) -> None:
     np.testing.assert_array_equal(untitled, other)
 
 
-def test_a_long_text_is_cut_so_that_the_brackets_still_fit(folder: Path) -> None:
-    encoder = open_encoder(str(folder), "cpu")
-    assert encoder.facts["longest"] == 256
-    read = ids(encoder, "word " * 500, "{}")
-    assert len(read) == 256
-    assert read[-1] == lm_tiny.byte_level().convert_tokens_to_ids("}")
-
-
 def test_a_bracket_behind_a_space_mark_is_the_bracket_and_stands_outside_the_tokenizers_own_marks() -> None:
     encoder = open_encoder("almanac", "cpu")
     read = encoder.model.tokenizer.convert_ids_to_tokens(ids(encoder, "Elm Road"))
@@ -114,17 +104,13 @@ def test_a_bracket_behind_a_space_mark_is_the_bracket_and_stands_outside_the_tok
     assert encoder.facts["model"] == encoder.name == "almanac"
 
 
-def test_models_for_similarity_take_no_brackets(tmp_path: Path) -> None:
-    encoder = open_encoder(str(saved(tmp_path / "SGPT-tiny-weightedmean-nli-bitfit")), "cpu")
+def test_models_for_similarity_take_no_brackets_and_facts_name_the_weights(folder: Path, tmp_path: Path) -> None:
+    encoder = open_encoder(str(saved(tmp_path / "SGPT-tiny-weightedmean-nli-bitfit", seed=1)), "cpu")
     assert encoder.facts["brackets"] is False
+    own = open_encoder(str(folder), "cpu").facts
+    assert (own["model"], own["pooling"], own["brackets"]) == ("my-sgpt", "weighted mean", True)
+    assert own["weights_sha256"] != encoder.facts["weights_sha256"]
     assert ids(encoder, "a b") == ids(encoder, "a b", "{}") == lm_tiny.byte_level().encode("a b")
-
-
-def test_facts_name_the_weights(folder: Path, tmp_path: Path) -> None:
-    facts = open_encoder(str(folder), "cpu").facts
-    assert (facts["model"], facts["pooling"], facts["brackets"]) == ("my-sgpt", "weighted mean", True)
-    other = open_encoder(str(saved(tmp_path / "my-sgpt", seed=1)), "cpu").facts
-    assert other["weights_sha256"] != facts["weights_sha256"]
 
 
 @pytest.mark.parametrize(("name", "says"), [("/nowhere/model", "no folder"), ("", "it is empty")])

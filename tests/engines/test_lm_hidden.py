@@ -19,8 +19,6 @@ from dragin_lab.run.cache import Cache
 from dragin_lab.run.cached import cached
 from dragin_lab.trace.trace import Prompt
 
-LAYERS: list[int | str] = ["last", 0, -2]
-
 
 def find_nothing(query: str, k: int) -> list[dl.Passage]:
     return []
@@ -63,7 +61,7 @@ def test_served_from_a_cache_and_forced() -> None:
     assert again.stored
     np.testing.assert_array_equal(first.hidden, again.hidden)
     assert not model.write(asked(1)).stored
-    for layer in LAYERS:
+    for layer in ("last", -2):
         forced = lm.score(Prompt(PROMPT), " The director", hidden=layer)
         theirs = own_states(lm, [*forced.prompt_ids.tolist(), *forced.ids.tolist()], layer)
         np.testing.assert_allclose(forced.hidden, theirs[len(forced.prompt_ids) - 1 : -1], atol=1e-4)
@@ -74,8 +72,7 @@ def test_a_layer_that_is_not_there_is_refused() -> None:
         LanguageModel(build("llama"), byte_level()).write(asked(9))
 
 
-@pytest.mark.parametrize("caching", [False, True])
-def test_a_custom_trigger_reads_them(caching: bool, tmp_path: Path) -> None:
+def test_a_custom_trigger_reads_them_from_a_cache_too(tmp_path: Path) -> None:
     seen: list[tuple[int, ...]] = []
 
     @dl.when("norm", threshold=1e9, needs=("hidden:1", "attention"))
@@ -85,8 +82,7 @@ def test_a_custom_trigger_reads_them(caching: bool, tmp_path: Path) -> None:
         assert draft.attention.shape[1] == len(draft)
         return np.linalg.norm(draft.hidden, axis=1)
 
-    model: Any = LanguageModel(build("llama"), byte_level())
-    model = cached(model, Cache()) if caching else model
+    model = cached(LanguageModel(build("llama"), byte_level()), Cache())
     method = dl.method(when="norm", what="question", max_new_tokens=8)
     for _ in range(2):
         trace = Lab(model, retriever=find_nothing).ask("Who?", method)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers.processors import TemplateProcessing
 
 import dragin_lab as dl
+from dragin_lab import engines
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import load, names, tap, writing
 from dragin_lab.engines import transformers as engine
@@ -50,6 +50,11 @@ def test_a_folder_loads_in_float32_with_all_it_needs() -> None:
     assert (lm.name, lm.context_window, lm.hard_window, lm.layer) == ("almanac-small", 2048, False, 2)
     assert repr(lm).startswith("LanguageModel(almanac-small, LlamaForCausalLM, float32 on cpu, layer 3 of 3, ")
     assert LanguageModel.load(str(SMALL), dtype="bfloat16").model.dtype == torch.bfloat16
+    checks = lm.check()
+    for what in ("decoding", "a prompt read in parts", "a left-padded batch"):
+        said = {f"{what} gives the probabilities of one pass", f"{what} gives the rows of one pass"}
+        assert said <= {check.name for check in checks}
+    assert all(check.passed and 0 <= check.value <= check.limit for check in checks)
 
 
 def test_provenance_says_what_decides_the_output(folder: Path) -> None:
@@ -64,12 +69,8 @@ def test_provenance_says_what_decides_the_output(folder: Path) -> None:
     weights["model.norm.weight"][0] += 1
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     assert LanguageModel.load(folder).provenance()["weights_sha256"] != facts["weights_sha256"]
-
-
-def test_a_model_in_memory_is_hashed_by_its_weights() -> None:
-    hashes = [
-        LanguageModel(lm_tiny.build("llama", s), lm_tiny.byte_level()).provenance()["weights_sha256"] for s in (0, 0, 1)
-    ]
+    in_memory = [LanguageModel(lm_tiny.build("llama", seed), lm_tiny.byte_level(), check=False) for seed in (0, 0, 1)]
+    hashes = [lm.provenance()["weights_sha256"] for lm in in_memory]
     assert hashes[0] == hashes[1] != hashes[2]
 
 
@@ -111,12 +112,11 @@ SPREAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("layer", [0, 2])
-def test_a_model_that_is_spread_writes_and_is_captured_like_one_that_is_not(layer: int) -> None:
+def test_a_model_that_is_spread_writes_and_is_captured_like_one_that_is_not() -> None:
     pytest.importorskip("accelerate")
     draft = Write(Prompt("Question: Who is Bo?\nAnswer:"), 12, attention=True)
-    plain = LanguageModel.load(SMALL, layer=layer).write(draft)
-    lm = LanguageModel.load(SMALL, layer=layer, device_map=SPREAD)
+    plain = LanguageModel.load(SMALL).write(draft)
+    lm = LanguageModel.load(SMALL, device_map=SPREAD)
     assert any(p.device.type == "meta" for p in lm.model.parameters()), "nothing is on disk"
     for spread in (lm.write(draft), *lm_tiny.written(lm.batch(2), [draft, draft])):
         assert spread.ids.tolist() == plain.ids.tolist()
@@ -127,17 +127,6 @@ def test_a_model_that_is_spread_writes_and_is_captured_like_one_that_is_not(laye
 
 
 # -- the checks ---------------------------------------------------------------------------------------------------
-
-
-def test_checks_name_what_they_measured() -> None:
-    lm = LanguageModel.load(SMALL)
-    checks = lm.check()
-    names = [c.name for c in checks]
-    assert {"attention rows sum to 1", "logits equal with and without capture"} <= set(names)
-    for what in ("decoding", "a prompt read in parts", "a left-padded batch"):
-        assert {f"{what} gives the probabilities of one pass", f"{what} gives the rows of one pass"} <= set(names)
-    assert all(c.passed and 0 <= c.value <= c.limit for c in checks)
-    assert str(checks[0]).startswith("attention rows sum to 1: ok (")
 
 
 def test_a_model_that_fails_a_check_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,27 +218,28 @@ def test_a_model_without_attention_serves_the_methods_that_need_only_probabiliti
 
 
 @pytest.mark.parametrize(("given", "used"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
-def test_threads_wait_asleep_unless_the_user_says_otherwise(given: dict[str, str], used: str) -> None:
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"} | given
-    code = "import os, dragin_lab.engines; print(os.environ['OMP_WAIT_POLICY'])"
-    printed = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
-    assert printed.stdout.strip() == used
+def test_threads_wait_asleep_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], used: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.delenv("OMP_WAIT_POLICY", raising=False)
+        for name, value in given.items():
+            patch.setenv(name, value)
+        importlib.reload(engines)
+        assert os.environ["OMP_WAIT_POLICY"] == used
 
 
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        (["sliding_attention"] * 5 + ["full_attention"], "6 of 6"),
-        (
-            (["sliding_attention"] * 5 + ["full_attention"]) * 5 + ["sliding_attention"] * 4,  # Gemma 3 4B's
-            "30 of 34, the last with attention over the whole text",
-        ),
+        ((["sliding_attention"] * 5 + ["full_attention"]) * 5 + ["sliding_attention"] * 4, "30 of 34, the last with"),
         (["sliding_attention"] * 2, "2 of 2"),
     ],
+    ids=["Gemma 3 4B's", "none"],
 )
 def test_the_last_layer_is_the_last_that_sees_the_whole_text(kinds: list[str], said: str) -> None:
     config = transformers.Gemma3TextConfig(num_hidden_layers=len(kinds), layer_types=kinds)
-    assert describe_layer(config, choose_layer(config, "last")) == said
+    assert describe_layer(config, choose_layer(config, "last")).startswith(said)
 
 
 # -- other people's machines -------------------------------------------------------------------------------------------

@@ -72,35 +72,17 @@ def test_a_stream_has_the_same_events() -> None:
     assert (cache.counts.tokens_made, cache.counts.tokens_served) == (12, 7)
 
 
-def test_a_stream_of_a_draft_that_needs_more_than_is_cached_begins_once() -> None:
-    model = cached(tiny(), Cache())
-    model.write(Write(PROMPT, 4))
-    events, output = drained(stream_draft(model, Write(PROMPT, 9)))
-    assert [len(event) for event in events] == list(range(1, 10))
-    assert len(output) == 9
-
-
-def test_a_text_that_has_ended_is_served_to_whoever_asks_for_more() -> None:
-    lm, cache = tiny(), Cache()
-    first = lm.write(Write(PROMPT, 20))
-    lm.eos = frozenset([int(first.ids[9])])
-    model = cached(lm, cache)
+def test_a_text_that_has_ended_is_served_with_processed_entropies_to_whoever_asks_for_more() -> None:
+    built = lm_tiny.build("llama")
+    built.generation_config.update(repetition_penalty=1.5, eos_token_id=None)
+    lm = LanguageModel(built, lm_tiny.byte_level())
+    lm.eos = frozenset([int(lm.write(Write(PROMPT, 20)).ids[9])])
+    model = cached(lm, Cache())
     ended = model.write(Write(PROMPT, 12))
     assert ended.stopped == "eos"
     longer = model.write(Write(PROMPT, 60))
-    alike(lm.write(Write(PROMPT, 60)), longer)
-    from_cache(longer)
-
-
-def test_processed_entropies_come_back() -> None:
-    built = lm_tiny.build("llama")
-    built.generation_config.repetition_penalty = 1.5
-    lm = LanguageModel(built, lm_tiny.byte_level())
-    model = cached(lm, Cache())
-    output = model.write(Write(PROMPT, 8))
-    served = model.write(Write(PROMPT, 5))
-    np.testing.assert_array_equal(served.entropy_processed, output.entropy_processed[:5])
-    alike(lm.write(Write(PROMPT, 5)), served)
+    identical(ended, longer)
+    assert longer.entropy_processed is not None
 
 
 # -- what is not served -----------------------------------------------------------------------------------------------
@@ -110,20 +92,16 @@ def test_what_is_kept_too_short_is_made_anew_and_replaced() -> None:
     lm, cache = tiny(), Cache()
     model = cached(lm, cache)
     model.write(Write(PROMPT, 6))
-    longer = model.write(Write(PROMPT, 10))
+    events, longer = drained(stream_draft(model, Write(PROMPT, 10)))
+    assert [len(event) for event in events] == list(range(1, 11)), "the stream begins once"
     assert not longer.stored
     assert (cache.counts.drafts_outgrown, cache.counts.tokens_made) == (1, 16)
     identical(longer, model.write(Write(PROMPT, 10)))
     assert len(cache) == 2  # and the probes of the models that it has met
-
-
-def test_attention_is_not_invented() -> None:
-    lm, cache = tiny(), Cache()
-    model = cached(lm, cache)
-    model.write(Write(PROMPT, 6))
-    assert not model.write(Write(PROMPT, 6, attention=True)).stored
-    assert model.write(Write(PROMPT, 6, attention=True)).stored
-    assert model.write(Write(PROMPT, 4)).rows is None
+    assert not model.write(Write(PROMPT, 10, attention=True)).stored, "attention is not invented"
+    sampling = tiny(sample=True)
+    assert cached(sampling, cache) is sampling
+    assert cached(lm, None) is lm
 
 
 def test_another_request_is_another_key() -> None:
@@ -153,12 +131,6 @@ def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> N
         assert not cached(lm, cache).write(Write(PROMPT, 6)).stored, name
     monkeypatch.undo()
     assert cached(lm, cache).write(Write(PROMPT, 6)).stored
-
-
-def test_sampling_is_never_stored() -> None:
-    lm, cache = tiny(sample=True), Cache()
-    assert cached(lm, cache) is lm
-    assert cached(lm, None) is lm
 
 
 # -- maps and batches -------------------------------------------------------------------------------------------------

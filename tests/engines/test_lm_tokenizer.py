@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Any
 
 import lm_tiny
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from dragin_lab.engines.load import LanguageModel
@@ -102,8 +101,6 @@ def test_text_grows_only_by_whole_characters() -> None:
 def test_the_marker_comes_from_the_tokenizer() -> None:
     assert HFTokenizer(lm_tiny.byte_level()).marker == "Ġ"
     assert HFTokenizer(lm_tiny.byte_fallback()).marker == "▁"
-    for name, marker in (("almanac-prototype", "Ġ"), ("almanac-small", "▁")):
-        assert HFTokenizer(AutoTokenizer.from_pretrained(lm_tiny.PARITY / name)).marker == marker
     raw = Tokenizer(models.BPE({"a": 0, "b": 1, "e": 2, "x": 3}, []))
     raw.pre_tokenizer = pre_tokenizers.Whitespace()
     assert HFTokenizer(PreTrainedTokenizerFast(tokenizer_object=raw)).marker == ""
@@ -134,7 +131,7 @@ def test_single_tokens_are_shown_with_their_space() -> None:
         tokenizer = HFTokenizer(hf)
         ids = tokenizer.encode("a the", special=False)
         assert "".join(tokenizer.show(i) for i in ids).strip() == "a the"
-    assert unicodedata.name(HFTokenizer(lm_tiny.byte_level()).show(2)[0:1] or " ")  # </s> shows as nothing, no error
+    assert HFTokenizer(lm_tiny.byte_level()).show(2) in ("", "</s>")
 
 
 def test_a_slow_tokenizer_is_refused() -> None:

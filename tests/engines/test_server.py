@@ -174,15 +174,6 @@ def same(ours: dl.Trace, theirs: dl.Trace) -> None:
     assert decisions(ours) == decisions(theirs)
 
 
-@pytest.mark.parametrize("method", ["wo-rag", "flare", "flare-instruct"])
-def test_methods_that_need_probabilities_give_the_same_episodes(
-    asking: Any, almanac: LanguageModel, method: str
-) -> None:
-    lab, _ = asking()
-    options = {"variant": "paper", "max_new_tokens": 24}
-    same(lab.ask(QUESTIONS[0], method, **options), dl.Lab(almanac).ask(QUESTIONS[0], method, **options))
-
-
 def test_without_hidden_states_there_are_probabilities_and_no_entropies(asking: Any, almanac: LanguageModel) -> None:
     lab, _ = asking()
     unlikely = tuple(almanac.tokenizer.encode("The river", special=False))
@@ -225,13 +216,16 @@ def test_with_hidden_states_the_last_block_makes_dragin_exact(
     assert np.abs(lab.model.attend([5, 6, 7]) - almanac.attend([5, 6, 7])).max() < 1e-5
 
 
-def test_side_by_side_and_from_a_cache_drafts_are_the_same(asking: Any) -> None:
+@pytest.mark.parametrize("method", ["flare", "flare-instruct"])
+def test_episodes_are_the_same_side_by_side_and_from_a_cache(asking: Any, almanac: LanguageModel, method: str) -> None:
     lab, fake = asking(cache=True)
-    method = dl.method("flare", variant="paper", max_new_tokens=16)
-    beside = {trace.question.id: trace.text for trace in lab.ask_many(QUESTIONS[:3], method, batch_size=3)}
+    chosen = dl.method(method, variant="paper", max_new_tokens=16)
+    traces = list(lab.ask_many(QUESTIONS[:2], chosen, batch_size=2))
     count = len(fake.asked)
-    again = {trace.question.id: trace.text for trace in lab.ask_many(QUESTIONS[:3], method)}
-    assert (again, len(fake.asked)) == (beside, count)
+    for trace in traces:
+        same(trace, dl.Lab(almanac).ask(trace.question, chosen))
+        same(trace, lab.ask(trace.question, chosen))
+    assert len(fake.asked) == count
 
 
 def raw(data: bytes, again: bytes = b"") -> Callable[[Any], None]:
@@ -289,7 +283,7 @@ def test_every_odd_answer_is_a_clear_error_within_the_deadline(asking: Any, trou
     assert lab.model.write(Write(PROMPT, 4)).ids.tolist() == expected
 
 
-@pytest.mark.parametrize("trouble", TROUBLES, ids=range(len(TROUBLES)))
+@pytest.mark.parametrize("trouble", TROUBLES[:3], ids=["refused", "cut", "endless"])
 def test_opening_a_server_in_trouble_ends_within_its_deadline(asking: Any, trouble: Any) -> None:
     with pytest.raises(ModelServerError, match=r"127\.0\.0\.1"):
         asking(trouble=[trouble] * 100, timeout=1.0)

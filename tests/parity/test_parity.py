@@ -42,8 +42,10 @@ def lines(name: str) -> list[dict]:
     return [json.loads(line) for line in (HERE / name).read_text(encoding="utf-8").splitlines()]
 
 
-CASES = lines("cases.jsonl")
-EXPECTED = {row["id"]: row for row in lines("expected.jsonl")}
+CASES, REAL = lines("cases.jsonl"), lines("real/cases.jsonl")
+EXPECTED = {row["id"]: row for row in lines("expected.jsonl") + lines("real/expected.jsonl")}
+#: Short cases on a real model that are part of every check.
+FEW = ("smol-sr-rag-1-open6", "smol-flare-4-open4", "smol-dragin-5-open0")
 SETS: dict[str, dict] = {}
 for path in (HERE / "sets.json", HERE / "real" / "sets.json"):
     SETS |= json.loads(path.read_text(encoding="utf-8"))
@@ -152,6 +154,21 @@ def test_same_as_released_code(case: dict) -> None:
     if case in CASES[::7]:  # by the same drafts, which are kept
         # Without a tagger, content words are the non-stop-words, which is what the recording's tags come to.
         assert_same_answer(answer(case, None), expected)
+
+
+@functools.cache
+def english() -> Language:
+    if not real.ENGLISH.folder.is_dir():
+        pytest.skip("en_core_web_sm is not here; make real fetches it")
+    return spacy.load(real.ENGLISH.folder, exclude=["ner", "lemmatizer"])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c["id"], marks=[] if c["id"] in FEW else pytest.mark.slow) for c in REAL]
+)
+def test_a_real_model_with_the_real_english_pipeline_answers_the_same(case: dict) -> None:
+    assert_same_episode(answer(case, english()), EXPECTED[case["id"]])
 
 
 def assert_same_episode(trace: Trace, expected: dict) -> None:

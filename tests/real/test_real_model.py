@@ -31,6 +31,7 @@ def test_it_loads_from_the_file_and_from_its_folder(
     again = LanguageModel.load(gguf.parent, check=False)
     assert again.name == smollm2.name == "SmolLM2-135M-Instruct.Q4_1.gguf"
     assert smollm2.provenance()["weights_sha256"].startswith("b179c9523d0e6a0f")  # that of the file
+    assert [str(check) for check in smollm2.check() if not check.passed] == []
     assert smollm2.model.dtype == torch.float32
     assert smollm2.tokenizer.marker == "Ġ"
     assert smollm2.tokenizer.chats
@@ -51,14 +52,8 @@ def test_what_is_kept_is_what_transformers_converts(smollm2: LanguageModel, gguf
 
 
 @pytest.mark.slow
-def test_it_passes_its_own_checks(smollm2: LanguageModel) -> None:
-    assert [str(check) for check in smollm2.check() if not check.passed] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("question", QUESTIONS[:2])
-def test_what_is_captured_is_its_own_eager_attention(smollm2: LanguageModel, question: str) -> None:
-    written = smollm2.write(Write(Prompt(f"Question: {question}\nAnswer:"), 40, attention=True))
+def test_what_is_captured_is_its_own_eager_attention(smollm2: LanguageModel) -> None:
+    written = smollm2.write(Write(Prompt(f"Question: {QUESTIONS[0]}\nAnswer:"), 40, attention=True))
     ids = torch.tensor([[*written.prompt_ids.tolist(), *written.ids.tolist()]])
     p = len(written.prompt_ids)
     eager = AutoModelForCausalLM.from_pretrained(
