@@ -16,12 +16,15 @@ from dragin_lab.engines.tap import attention_layers
 from dragin_lab.trace.trace import Draft, Prompt
 
 
-def one_pass(model: Any, output: Draft) -> tuple[np.ndarray, list[torch.Tensor]]:
-    """Logits (T, V) of prompt and continuation in one forward, and the maps (1, h, T, T) of the layers with any."""
+def one_pass(model: Any, output: Draft) -> tuple[np.ndarray, list[torch.Tensor], tuple[torch.Tensor, ...]]:
+    """Logits (T, V) of prompt and continuation in one pass, the maps (1, h, T, T) of the layers with any, and states.
+
+    The states (1, T, d) are the embeddings, then those of each layer, the last one's after its norm.
+    """
     ids = torch.tensor([[*output.prompt_ids.tolist(), *output.ids.tolist()]])
     with torch.inference_mode():
-        out = model(ids, use_cache=False, output_attentions=True)
-    return out.logits[0].numpy(), [one for one in out.attentions if one is not None]
+        out = model(ids, use_cache=False, output_attentions=True, output_hidden_states=True)
+    return out.logits[0].numpy(), [one for one in out.attentions if one is not None], out.hidden_states
 
 
 def agree(output: Draft, logits: np.ndarray, attention: np.ndarray) -> None:
@@ -58,19 +61,20 @@ def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str
     """Of prompts read in parts and whole, longer than a window and shorter, alone and side by side."""
     eager = lm_tiny.build(kind, attn_implementation="eager")
     layers = list(attention_layers(eager))
-    drafts = [
-        Write(prompt, 6, attention=True)
-        for prompt in (in_parts("Who is the mother of Ann Lee?"), in_parts("Who?"), Prompt("Elm"))
-    ]
+    prompts = in_parts("Who is the mother of Ann Lee?"), in_parts("Who?"), Prompt("Elm")
     for layer in sorted({layers[0], layers[len(layers) // 2], layers[-1]}):
+        hidden = "last" if layer == layers[-1] else layer
+        drafts = [Write(prompt, 6, attention=True, hidden=hidden) for prompt in prompts]
         lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=layer, check=False)
         assert layer != layers[-1] or [check for check in lm.check() if not check.passed] == []
         place = layers.index(layer)
         alone = [lm.write(draft) for draft in drafts]
         assert bool(alone[1].reused) == bool(lm.parts)
         for output in (*alone, *lm_tiny.written(lm.batch(3), drafts)):
-            logits, maps = one_pass(eager, output)
+            logits, maps, states = one_pass(eager, output)
             agree(output, logits, maps[place if len(maps) == len(layers) else layer][0].numpy())
+            own_states = states[-1 if hidden == "last" else layer + 1][0, len(output.prompt_ids) - 1 : -1]
+            np.testing.assert_allclose(output.states, own_states, atol=1e-4)
         ids = torch.tensor([output.ids.tolist()])
         with torch.inference_mode():
             own = [one for one in eager(ids, output_attentions=True).attentions if one is not None]
@@ -84,7 +88,7 @@ def test_layers_and_heads_can_be_chosen() -> None:
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level(), layer=layer, heads=[3, 1])
         assert lm.layer == index
         output = lm.write(Write(Prompt(lm_tiny.PROMPT), 5, attention=True))
-        logits, maps = one_pass(eager, output)
+        logits, maps, _ = one_pass(eager, output)
         agree(output, logits, maps[index][0].numpy()[[3, 1]])
 
 

@@ -11,9 +11,9 @@ import lm_tiny
 import numpy as np
 import pytest
 import torch
-from lm_tiny import CLOSE, alike, drained, sampling, tiny
+from lm_tiny import CLOSE, After, alike, drained, sampling, tiny
 
-from dragin_lab.core.episode import Bias, Stop, Write
+from dragin_lab.core.episode import Bias, Write
 from dragin_lab.engines.engine import stream_draft
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError
@@ -23,18 +23,14 @@ PROMPT = Prompt(lm_tiny.PROMPT)
 
 
 @dataclass(frozen=True)
-class After(Stop):
-    """Stops behind a number of tokens, and keeps what it was shown."""
+class Seeing(After):
+    """Keeps what it was shown."""
 
-    tokens: int
-    seen: list[Any] = field(default_factory=list, compare=False)
-    measured = True
+    seen: list[Draft] = field(default_factory=list, compare=False)
 
     def reached(self, so_far: Draft) -> str | None:
-        self.seen.append(
-            (list(so_far.ids), so_far.text, list(so_far.offsets), list(so_far.entropy), so_far.received.copy())
-        )
-        return "enough" if len(so_far.ids) >= self.tokens else None
+        self.seen.append(replace(so_far, received=so_far.received.copy()))
+        return super().reached(so_far)
 
 
 # -- one draft beside another -----------------------------------------------------------------------------------
@@ -74,21 +70,21 @@ def test_threads_may_share_a_model() -> None:
 
 def test_stop_sees_every_token_in_order_and_ends_the_draft() -> None:
     full = tiny().write(Write(PROMPT, 12, attention=True))
-    stop = After(7)
+    stop = Seeing(7, looks=1)
     output = tiny().write(Write(PROMPT, 12, stop, attention=True))
     assert output.stopped == "enough"
     assert output.ids.tolist() == full.ids[:7].tolist()
-    assert [len(ids) for ids, *_ in stop.seen] == [1, 2, 3, 4, 5, 6, 7]
+    assert [len(so_far.ids) for so_far in stop.seen] == [1, 2, 3, 4, 5, 6, 7]
     p = len(output.prompt_ids)
     mean = full.rows.astype(np.float32).mean(0)
-    for t, (ids, text, offsets, entropy, received) in enumerate(stop.seen):
-        assert ids == full.ids[: t + 1].tolist()
-        assert full.text.startswith(text)
-        assert len(offsets) == len(entropy) == len(received) == t + 1
-        np.testing.assert_allclose(entropy, full.entropy[: t + 1], atol=1e-5)
+    for t, so_far in enumerate(stop.seen):
+        assert list(so_far.ids) == full.ids[: t + 1].tolist()
+        assert full.text.startswith(so_far.text)
+        assert len(so_far.offsets) == len(so_far.entropy) == len(so_far.received) == t + 1
+        np.testing.assert_allclose(so_far.entropy, full.entropy[: t + 1], atol=1e-5)
         # the rows of the tokens before token t are known, token t's own is not
         expected = [max((mean[j + 1, p + i] for j in range(i + 1, t)), default=0.0) for i in range(t + 1)]
-        np.testing.assert_allclose(received, expected, atol=5e-4)  # `mean` is made of float16
+        np.testing.assert_allclose(so_far.received, expected, atol=5e-4)  # `mean` is made of float16
     # the last token was fed: its look back counts in the result
     assert output.received[5] == pytest.approx(mean[7, p + 5], abs=5e-4)
     assert output.received[6] == 0

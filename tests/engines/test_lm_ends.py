@@ -15,15 +15,13 @@ from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.trace.trace import Prompt
 
-#: Chat templates in the manner of six families: how a turn is written, and what ends it.
-CHATML = "<|im_start|>{role}\n{content}<|im_end|>\n"
+#: Chat templates in the manner of five families: how a turn is written, and what ends it.
 FAMILIES = {
     "llama-3": ("<|start_header_id|>{role}<|end_header_id|>\n\n{content}<|eot_id|>", "<|eot_id|>"),
     "gemma-3": ("<start_of_turn>{role}\n{content}<end_of_turn>\n", "<end_of_turn>"),
-    "qwen-3": (CHATML, "<|im_end|>"),
+    "chatml": ("<|im_start|>{role}\n{content}<|im_end|>\n", "<|im_end|>"),
     "phi-4": ("<|im_start|>{role}<|im_sep|>{content}<|im_end|>", "<|im_end|>"),
     "mistral": (" {content}</s>", "</s>"),
-    "smollm2": (CHATML, "<|im_end|>"),
 }
 MARKS = (
     "<|im_start|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<start_of_turn>",
