@@ -27,17 +27,10 @@ def paper(name: str = "wo-rag", **settings: Any) -> Method:
 
 @BOTH
 @MARKERS
-def test_an_answer_that_is_asked_for_has_no_end_mark(variant: str, marker: str) -> None:
-    driven = drive(method("wo-rag", variant=variant), Say(" It is old."), Say(" Bo Ek."), marker=marker, eos=END)
-    assert driven.trace.answer == "Bo Ek"
-
-
-@BOTH
-@MARKERS
-def test_an_answer_at_the_end_of_the_text_has_no_end_mark(variant: str, marker: str) -> None:
-    driven = drive(method("wo-rag", variant=variant), Say(" So the answer is Bo."), marker=marker, eos=END)
-    trace = driven.trace
-    assert trace.answer == "Bo"
+def test_an_answer_asked_for_or_at_the_end_of_the_text_has_no_end_mark(variant: str, marker: str) -> None:
+    asked = drive(method("wo-rag", variant=variant), Say(" It is old."), Say(" Bo Ek."), marker=marker, eos=END)
+    trace = drive(method("wo-rag", variant=variant), Say(" So the answer is Bo."), marker=marker, eos=END).trace
+    assert (asked.trace.answer, trace.answer) == ("Bo Ek", "Bo")
     assert trace.text.endswith(END) == (variant == "reference")  # the released code keeps it
     assert [END in note for note in trace.notes] == [True] * (variant == "reference")
 
@@ -59,7 +52,6 @@ def test_a_text_ends_where_the_model_begins_another_example(marker: str) -> None
     (step,) = driven.trace.steps
     assert driven.trace.text.strip() == "It is Bo."
     assert (driven.trace.answer, driven.trace.ended) == ("Bo", "answered")
-    assert step.draft is not None
     assert (step.draft.stopped, step.draft.cut.strip()) == ("example", "Question:")
     assert step.draft.cut_tokens == 4
     assert step.notes == ["the model began another example, which was cut: 'Question:'"]
@@ -84,12 +76,6 @@ def test_a_reply_of_nothing_but_another_example_has_its_answer_asked_for() -> No
     driven = drive(paper(), Say("\nQuestion: Who?"), Say(" Bo."))
     assert (driven.trace.text, driven.trace.answer, driven.trace.ended) == ("", "Bo", "stalled")
     assert driven.trace.notes == ["the model began another example before it wrote anything; the answer was asked for"]
-
-
-def test_the_reference_variant_writes_on_as_released() -> None:
-    driven = drive(method("wo-rag", variant="reference"), Say(" So the answer is Bo.\nQuestion: Who?"))
-    assert driven.trace.text == "So the answer is Bo.\nQuestion: Who?</s>"
-    assert driven.trace.answer == "Bo"
 
 
 def test_a_layout_of_your_own_says_what_begins_an_example() -> None:
@@ -146,9 +132,3 @@ def test_an_answer_that_is_asked_for_ends_with_its_line(said: str, answer: str, 
     driven = drive(paper(), Say(" It is old."), Say(said), marker=marker, template=template)
     assert driven.trace.answer == answer
     assert driven.lm.prompts[-1].endswith(f"Question: {QUESTION}\nAnswer: It is old. So the answer is")
-
-
-def test_an_answer_in_the_text_ends_with_its_line() -> None:
-    driven = drive(paper(), Say(" So the answer is Bo Ek\nHe was born"))
-    assert (driven.trace.answer, driven.trace.ended) == ("Bo Ek", "answered")
-    assert driven.trace.text.strip() == "So the answer is Bo Ek"

@@ -18,7 +18,6 @@ def test_a_forbidden_call_is_not_opened_and_a_bonus_opens_one() -> None:
     asked = (lab.ask(question, method) for question in demo_questions()[:4])
     step = next(step for trace in asked for step in trace.steps if step.query is not None)
     assert step.prompt is not None
-    assert step.draft is not None
     at = step.draft.text.index(" [Search(")
     first = int(np.flatnonzero(step.draft.offsets[:, 0] >= at)[0])
     forbidden = lm.write(Write(step.prompt, first + 6, bias=(Bias(CALL_OPENS, float("-inf")),)))

@@ -45,8 +45,6 @@ def test_every_method_in_its_variants(name: str, variant: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"threshold": "abc"}, "threshold='abc' is not a number"),
-        ({"top_n": 0}, "top_n=0 is out of range; it must be at least 1"),
         ({"max_new_tokens": 0}, "max_new_tokens=0 is out of range"),
         ({"top_k": 0}, "top_k=0 is out of range"),
         (
@@ -56,17 +54,12 @@ def test_every_method_in_its_variants(name: str, variant: str) -> None:
         ({"name": "dragon"}, "method 'dragon' does not exist; did you mean 'dragin'\\? one of wo-rag"),
         ({"name": "xyz"}, "method 'xyz' does not exist; one of wo-rag, sr-rag"),
         ({"variant": "papr"}, "variant 'papr' does not exist; did you mean 'paper'\\?"),
-        ({"variant": None}, "variant None does not exist"),
         ({"when": "every"}, "when 'every' does not exist; did you mean 'every-n'"),
-        ({"what": "qsf"}, "what 'qsf' does not exist; did you mean 'qfs'"),
         (
             {"scale": "sentence", "variant": "reference"},
             "scale='sentence' has no meaning for when='rind' and what='qfs' of the reference variant",
         ),
-        ({"when": "never"}, "when='never' with what='qfs' makes no sense.*use what='question'"),
         ({"when": "every-n", "threshold": 1.0}, "threshold=1.0 has no meaning for when='every-n'"),
-        ({"what": "term"}, "when='rind' with what='term' makes no sense.*only with when='search-call'"),
-        ({"call_bonus": 1.0}, "call_bonus=1.0 has no meaning for when='rind' and what='qfs'"),
         ({"treshold": 1.0}, "setting 'treshold' does not exist; did you mean 'threshold'"),
         ({"when": 3}, "when=3 is not a trigger; pass a name such as"),
         ({"nlp": spacy.blank("en")}, "finds no sentences"),
@@ -112,19 +105,16 @@ def test_a_later_method_has_no_reference_variant(name: str) -> None:
         method(name, variant="reference")
 
 
-def test_the_reference_variant_takes_no_other_trigger_and_says_why() -> None:
+def test_the_reference_variant_takes_no_other_trigger_or_formulator_and_says_why() -> None:
     own = dl.when("own", threshold=1.0)(lambda draft: draft.entropy)
+    asks = dl.what("own")(lambda gap: gap.sentence)
     call = dl.Call(opens="<q>", closes="</q>")
+    says = r"='.*': variant='reference' runs the authors' released code, .*; use variant='paper' for any other"
     for trigger in ("margin", "own", "own@2", own, own(), call, TRIGGERS.named("rind")):
-        says = r"when='.*': variant='reference' runs the authors' released code, .*; use variant='paper' for any other"
-        with pytest.raises(SettingError, match=says):
+        with pytest.raises(SettingError, match=f"when{says}"):
             method("dragin", variant="reference", when=trigger, what="question")
-
-
-def test_the_reference_variant_takes_no_other_formulator_and_says_why() -> None:
-    own = dl.what("own")(lambda gap: gap.sentence)
-    for what in ("own", "term", own, own(), FORMULATORS.named("qfs")):
-        with pytest.raises(SettingError, match=r"what='.*': variant='reference' runs the authors' released code"):
+    for what in ("own", "term", asks, asks(), FORMULATORS.named("qfs")):
+        with pytest.raises(SettingError, match=f"what{says}"):
             method("dragin", variant="reference", what=what)
 
 

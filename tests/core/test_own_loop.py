@@ -105,12 +105,6 @@ def test_a_text_cut_at_its_length_is_asked_in_a_new_line() -> None:
     assert found.trace.notes == ["the text was cut at its length; the answer was asked for in a new line"]
 
 
-def test_a_text_that_ends_at_once_is_said_to_be_empty() -> None:
-    trace = drive(method("flare"), Say(""), Say(" Li."), question="Who?").trace
-    assert trace.steps[-1].decision is not None
-    assert trace.steps[-1].decision.reason == "the model ended before it wrote anything"
-
-
 # -- by their ids -----------------------------------------------------------------------------------------------------
 
 

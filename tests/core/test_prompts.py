@@ -16,17 +16,12 @@ FOUND = (Passage("1", "Film", "A film."), Passage("2", "Book", "A book."))
 
 
 def test_direct_prompt() -> None:
-    prompt = PromptTemplate([SKY, SEA]).render("Who?", " It")  # type: ignore[arg-type]
-    assert prompt.text == SKY_TEXT + SEA_TEXT + "Question: Who?\nAnswer: It"
+    prompt = PromptTemplate([SKY, SEA], instruction="Reason.\n").render("Who?", " It")  # type: ignore[arg-type]
+    assert prompt.text == SKY_TEXT + SEA_TEXT + "Reason.\nQuestion: Who?\nAnswer: It"
     assert prompt.part("exemplars") == SKY_TEXT + SEA_TEXT
     assert prompt.part("question") == "Who?"
     assert prompt.part("answer") == " It"
     assert "passages" not in prompt.spans
-
-
-def test_instruction_stands_before_the_test_question_only() -> None:
-    template = PromptTemplate((SKY,), instruction="Reason.\n")
-    assert template.render("Who?").text == SKY_TEXT + "Reason.\nQuestion: Who?\nAnswer:"
 
 
 def test_prompt_with_passages() -> None:
@@ -71,11 +66,6 @@ def test_what_cannot_fit_is_dropped_from_the_far_end(drop: tuple[str, ...], note
     prompt = PromptTemplate((SKY, SEA)).fit("Who?", "", FOUND, lambda p: not any(part in p.text for part in drop))
     assert prompt.notes == notes
     assert [part in prompt.text for part in parts] == [part not in drop for part in parts]
-
-
-def test_without_passages_only_exemplars_are_dropped() -> None:
-    prompt = PromptTemplate((SKY, SEA)).fit("Who?", "", None, lambda p: "sky" not in p.text)
-    assert prompt.notes == ("dropped 1 of 2 exemplars to fit the window",)
 
 
 def test_a_question_that_never_fits_is_refused() -> None:

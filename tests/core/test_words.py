@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,6 @@ from vocabularies import TOKENIZERS, cut
 from dragin_lab.trace.draft import Word, character_words, contain_any
 
 KINDS = tuple(TOKENIZERS)
-TEXT = "The film by Żuławski 🎬 is 1984."
 
 
 def without_space(text: str) -> str:
@@ -54,27 +54,16 @@ def test_tokens_of_one_character_are_of_one_word(kind: str) -> None:
     assert last.stop == len(made.tokens)
 
 
-def test_space_before_a_word_belongs_to_it() -> None:
-    # "film", " ", "\n", "by"
-    words = character_words("film \nby", [(0, 4), (4, 5), (5, 6), (6, 8)])
-    assert words == [Word("film", 0, 1), Word("by", 1, 4)]
-
-
-def test_space_at_the_end_is_a_word_without_text() -> None:
-    assert character_words("film  ", [(0, 4), (4, 5), (5, 6)]) == [Word("film", 0, 1), Word("", 1, 3)]
-
-
-def test_special_token_is_a_word_without_text() -> None:
-    assert character_words("film by", [(0, 4), (4, 4), (4, 7), (7, 7)]) == [
-        Word("film", 0, 1),
-        Word("", 1, 2),
-        Word("by", 2, 3),
-        Word("", 3, 4),
-    ]
-
-
-def test_no_tokens_have_no_words() -> None:
-    assert character_words("", np.zeros((0, 2), np.int32)) == []
+@pytest.mark.parametrize(
+    ("text", "ends", "words"),
+    [
+        ("film \nby", [4, 5, 6, 8], [("film", 0, 1), ("by", 1, 4)]),
+        ("film  ", [4, 5, 6], [("film", 0, 1), ("", 1, 3)]),
+        ("film by", [4, 4, 7, 7], [("film", 0, 1), ("", 1, 2), ("by", 2, 3), ("", 3, 4)]),  # special tokens
+    ],
+)
+def test_space_belongs_to_the_word_after_it(text: str, ends: list[int], words: list[tuple[str, int, int]]) -> None:
+    assert character_words(text, list(pairwise([0, *ends]))) == [Word(*word) for word in words]
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="▁\ufffd\x00"), max_size=25)
