@@ -105,7 +105,6 @@ def test_targ_decides_once() -> None:
         question=QUESTION,
     )
     step = fires.trace.steps[0]
-    assert step.draft is not None
     assert (len(step.draft), fires.queries, fires.trace.answer) == (3, [QUESTION], "Li")
     assert (len(fires.trace.steps), step.discarded) == (1, step.draft.text)
     assert "First passage." in fires.lm.prompts[1]

@@ -41,7 +41,6 @@ def test_a_custom_trigger_and_formulator(tmp_path: Path) -> None:
     driven = drive(method, *SCRIPT, question=QUESTION)
     trace = driven.trace
     decision = trace.steps[0].decision
-    assert decision is not None
     assert decision.retrieve
     assert decision.reason == "'Bo' scores 4.5, above θ 3"
     assert driven.queries == ["is by"]
@@ -123,11 +122,18 @@ def test_mistakes_name_the_function_and_the_remedy(score: Any, says: str) -> Non
         drive(dl.method(when="wrong", what="question"), DRAFT, question=QUESTION)
 
 
-@pytest.mark.parametrize("query", [None, "", "  ", 3, "x" * 100_000])
+@pytest.mark.parametrize("query", [None, "", "  ", 3, ["a"], "x" * 100_000])
 def test_queries_that_cannot_be_sent_are_refused(query: Any) -> None:
+    class Odd(dl.Formulator):
+        name = "odd"
+
+        def text(self, gap: dl.Gap) -> Any:
+            return query
+
     dl.what("bad")(lambda gap: query)
-    with pytest.raises(TriggerError, match="query formulator 'bad' returned "):
-        drive(dl.method("dragin", threshold=0.1, what="bad"), DRAFT, question=QUESTION)
+    for what in ("bad", Odd):
+        with pytest.raises(TriggerError, match=r"query formulator '(bad|odd)' returned "):
+            drive(dl.method("dragin", threshold=0.1, what=what), DRAFT, question=QUESTION)
 
 
 def test_definitions_are_checked_where_they_are_made() -> None:
