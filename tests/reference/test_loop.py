@@ -38,15 +38,11 @@ def run(chosen: Method, *script: Say, **options: Any) -> Driven:
 
 
 def decision(driven: Driven, step: int = 0) -> Decision:
-    found = driven.trace.steps[step].decision
-    assert found is not None
-    return found
+    return driven.trace.steps[step].decision  # type: ignore[return-value]
 
 
 def query(driven: Driven, step: int = 0) -> Query:
-    found = driven.trace.steps[step].query
-    assert found is not None
-    return found
+    return driven.trace.steps[step].query  # type: ignore[return-value]
 
 
 # -- single generations -----------------------------------------------------------------------------------------------
@@ -104,7 +100,6 @@ def test_dragin_writes_looks_back_searches_and_writes_one_sentence_again() -> No
     first, second = driven.trace.steps
     assert decision(driven).sentence == 1
     assert decision(driven).retrieve
-    assert first.draft is not None
     assert decision(driven).cut == first.draft.text.index("It is by Bo")
     assert first.words.text == ("It", "was", "far.", "It", "is", "by", "Bo", "Ek.", "He", "left</s>")
     assert first.words.sentence.tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 2, 2]
@@ -118,7 +113,6 @@ def test_dragin_writes_looks_back_searches_and_writes_one_sentence_again() -> No
     assert (query(driven).words, query(driven).note) == (("directed", "Ma?", "far.", "Ek."), "")
     assert first.kept == "It was far. It is by Li."
     assert first.discarded == "It is by Bo Ek. He left"
-    assert first.continuation is not None
     assert first.continuation.text == "It is by Li. So it"
     assert first.continuation_kept == len("It is by Li.")
     assert not decision(driven, 1).retrieve
@@ -196,8 +190,6 @@ def test_a_model_that_says_nothing(name: str) -> None:
 
 
 def test_endings() -> None:
-    answered = drive(reference("dragin"), Say(" So the answer is Bo."))
-    assert (answered.trace.ended, answered.trace.answer) == ("answered", "Bo")
     # The text may have as many tokens as the limit, with the special tokens that the tokenizer adds.
     long = drive(reference("fs-rag", max_new_tokens=4), Say(" It is Bo."), Say(" Bo."))
     assert (long.trace.ended, long.trace.text) == ("length", " It is Bo.")
@@ -212,7 +204,3 @@ def test_extraction_stands_after_the_stripped_and_cut_text() -> None:
     assert driven.trace.answer == "Bo Ek"
     assert driven.trace.scores == {"em": 1, "f1": 1, "precision": 1, "recall": 1}
     assert driven.trace.text == "It is Bo. Question: Who</s>"
-
-
-def test_without_golds_nothing_is_scored() -> None:
-    assert drive(reference("wo-rag"), Say(" So the answer is Bo.")).trace.scores == {}
