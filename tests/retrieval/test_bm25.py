@@ -92,7 +92,7 @@ text = st.lists(word, min_size=1, max_size=8).map(" ".join)
 
 @given(
     rows=st.lists(st.tuples(st.one_of(st.just(""), text), text), min_size=1, max_size=8),
-    query=text,
+    query=st.one_of(st.just(""), text),
     k=st.integers(1, 10),
     k1=st.sampled_from([0.0, 0.9, 1.2, 2.0]),
     b=st.sampled_from([0.0, 0.4, 0.75, 1.0]),
@@ -118,13 +118,6 @@ def test_agrees_with_the_formula(
     assert keys == sorted(keys)
     left = [score for id, score in expected.items() if id not in {p.id for p in hits}]
     assert max(left, default=0.0) <= hits[-1].score * (1 + 1e-9) if hits else not expected
-
-
-def test_fewer_hits_are_fewer_hits(bm25: BM25) -> None:
-    assert sorted(p.id for p in bm25.search("cat", 100)) == ["a", "b", "c"]
-    assert bm25.search("unheard", 3) == []
-    assert bm25.search("", 3) == []
-    assert bm25.search("the of to", 3) == []
 
 
 def test_provenance(bm25: BM25) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import os
 import sys
@@ -247,15 +246,3 @@ def test_refuses_what_is_not_a_corpus(tmp_path: Path) -> None:
             Corpus.load(thing)
     with pytest.raises(DataError, match=r"list, row 2: is str 'two'; every row is a dictionary"):
         Corpus.load([{"text": "one"}, "two"])
-
-
-# -- real data --------------------------------------------------------------------------------------------------------
-
-
-def test_reads_the_real_passages_as_the_csv_module_does() -> None:
-    path = Path(os.environ.get("DRAGIN_LAB_DATA", "data")) / "passages" / "psgs_w100.tsv.gz"
-    if not path.exists():
-        pytest.skip("no real passages: set DRAGIN_LAB_DATA to the folder that holds passages/")
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        rows = [tuple(row) for row in csv.reader(file, delimiter="\t")]
-    assert plain(Corpus.load(path)) == rows[1:]

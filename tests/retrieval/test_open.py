@@ -71,7 +71,6 @@ def test_a_dataframe_is_its_rows() -> None:
     ("answer", "says"),
     [
         ("a text", "with str 'a text'; it must be a list of dl.Passage"),
-        ({"text": ["one", "two"]}, "with dict"),
         (["one", None], "result 2 is NoneType"),
         ([{"text": " "}], "{'text': ' '}\": Expected `str` that is not blank - at `text`; give a list of dl.Passage"),
         ([{"text": "x", "id": 1.5}], "Expected `int | str | null`, got `float` - at `id`"),
