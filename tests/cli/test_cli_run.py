@@ -76,18 +76,6 @@ def test_questions_without_gold_answers_are_run_from_a_file(
     assert "EM" not in command("table", tmp_path / "runs").out
 
 
-def test_the_same_command_goes_on(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
-    first = command(*RUN, "--dataset", "one", "--output", tmp_path)
-    asked = len(scripted.asked)
-    again = command(*RUN, "--dataset", "one", "--output", tmp_path)
-    assert (again.code, again.out) == (first.code, first.out)
-    assert len(scripted.asked) == asked
-    refused = command(*RUN, "--dataset", "one", "--output", tmp_path, "--limit", 2)
-    assert refused.code == cli.USAGE
-    assert "holds a run of other settings" in refused.err
-    assert "dataset.questions: 3 → 2" in refused.err
-
-
 def test_every_folder_is_checked_before_any_work_is_done(
     command: Command, tmp_path: Path, scripted: AnsweringModel
 ) -> None:
@@ -103,27 +91,22 @@ def test_every_folder_is_checked_before_any_work_is_done(
 
 #: Options, the benchmark of Almanac, and the labels of the methods that are run.
 COMBINED = [
-    ("--method dragin,flare", "iirc", "dragin flare"),
     ("--method wo-rag,dragin --set threshold=0.8,1.2", "iirc", "wo-rag dragin-threshold=0.8 dragin-threshold=1.2"),
     ("--method dragin,sr-rag --set top_n=5", "iirc", "dragin-top_n=5 sr-rag"),
     ("--set variant=reference,paper --set what=qfs,question", "iirc",
      "dragin-reference dragin-reference-what=question dragin dragin-what=question"),
     ("--set when=rind,every-sentence --set threshold=1", "iirc", "dragin-threshold=1.0 dragin-when=every-sentence"),
     ("--set top_k=5 --set max_new_tokens=100", "iirc", "dragin-max_new_tokens=100-top_k=5"),
-    ("--set what='qfs(top_n=5)'", "iirc", "dragin-top_n=5"),
     ("--set when=rind@0.5,margin --set what=question", "iirc",
      "dragin-what=question-threshold=0.5 dragin-when=margin-what=question"),
     ("--set check_content_words=no --method dragin,flare --set variant=reference", "iirc",
      "dragin-reference-check_content_words=False flare-reference"),
-    ("--set threshold=1.1 --set top_k=2", "iirc", "dragin-threshold=1.1-top_k=2"),
     ("--preset llama2-7b-chat:paper", "2wikimultihopqa", "dragin-reference-top_n=40"),
     ("--preset released --model meta-llama/Llama-2-7b-chat-hf", "2wikimultihopqa", "dragin-reference-threshold=1.0"),
     ("--preset llama2-7b-chat:paper --set threshold=0.5,1.2", "hotpotqa",
      "dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100 dragin-reference-top_n=35-max_new_tokens=100"),
     ("--preset llama2-7b-chat:paper --set when=every-sentence", "2wikimultihopqa",
      "dragin-reference-when=every-sentence-top_n=40"),
-    ("--preset llama2-7b-chat:released --set when=rind@0.5", "hotpotqa",
-     "dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100"),
     ("--preset llama2-7b-chat:paper --set 'what=qfs(top_n=5)'", "hotpotqa",
      "dragin-reference-threshold=1.3-top_n=5-max_new_tokens=100"),
     ("--preset llama2-7b-chat:released --set when=margin --set variant=paper", "hotpotqa",
@@ -271,21 +254,6 @@ def test_a_budget_is_found_on_the_questions_of_the_run(
 
 
 # -- sweep ------------------------------------------------------------------------------------------------------------
-
-
-def test_sweep_over_thresholds_and_query_lengths(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
-    paper = ("--set", "variant=paper", "--set", "what=question", "--dataset", "one", "--output", tmp_path)
-    ran = command("sweep", *paper, "--set", "threshold=1,9")
-    assert ran.code == cli.DONE, ran.err
-    assert [row[:4] for row in rows(ran.out)] == [
-        ["dragin-what=question-threshold=1.0", "3", "1.000", "1.000"],
-        ["dragin-what=question-threshold=9.0", "3", "0.000", "0.500"],
-    ]
-    assert command("sweep", *paper, "--set", "threshold=9,1").code == cli.DONE
-    assert len(scripted.asked) == 6  # nothing was asked twice
-    ran = command("sweep", "--method", "fl-rag", "--set", "top_n=5,8", "--dataset", "one", "--output", tmp_path)
-    assert [row[0] for row in rows(ran.out)] == ["fl-rag-top_n=5", "fl-rag-top_n=8"]
-    assert {m.folder.name for m in find_runs(tmp_path)} >= {"fl-rag-top_n=5", "fl-rag-top_n=8"}
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ def test_a_run_cannot_write_to_the_terminal(command: Command, tmp_path: Path) ->
 @pytest.mark.parametrize("words", [("ask", "Who?", "--corpus"), ("ask", "Who?", "--exemplars"), ("show",), ("table",)])
 def test_the_name_of_a_file_cannot_write_to_the_terminal(command: Command, words: tuple[str, ...]) -> None:
     shown(command, *words, f"./{HOSTILE}.jsonl")
+    assert "Traceback" in shown(command, "--debug", *words, f"./{HOSTILE}.jsonl")
 
 
 def test_a_model_cannot_write_to_the_terminal(
@@ -105,10 +106,6 @@ def test_a_trace_has_its_own_colours_on_a_terminal_and_no_others(
         assert "gnp.exe" in text
         assert not UNSAFE.search(re.sub(r"\x1b\[[0-9;]*m", "", text))
         assert "\x1b[31m" not in text  # which stands in the trace
-
-
-def test_a_traceback_cannot_write_to_the_terminal(command: Command) -> None:
-    assert "Traceback" in shown(command, "show", f"./{HOSTILE}", "--debug")
 
 
 def test_a_file_of_triggers_takes_no_name_of_another_module(command: Command, tmp_path: Path) -> None:

@@ -31,14 +31,11 @@ def lab() -> dl.Lab:
     return dl.Lab(lm, retriever=Always(), exemplars=shots)
 
 
-def test_the_paper_variant_counts_what_it_drops(lab: dl.Lab) -> None:
+def test_the_paper_variant_counts_what_it_drops_and_the_reference_what_outgrows_the_window(lab: dl.Lab) -> None:
     trace = lab.ask("Who is Ann Lee?", "sr-rag", variant="paper", max_new_tokens=8)
     assert trace.steps[0].passages_prompt is not None
     assert trace.lost["exemplars"] >= 1
     assert "beyond" not in trace.lost
-
-
-def test_the_reference_variant_counts_what_outgrows_the_window(lab: dl.Lab) -> None:
     trace = lab.ask("Who is Ann Lee?", "sr-rag", variant="reference", max_new_tokens=8)
     assert trace.lost == {"beyond": len(trace.continuations)}
     lab.model.context_window = 100_000
