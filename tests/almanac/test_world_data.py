@@ -59,13 +59,10 @@ def test_what_does_not_exist_is_refused() -> None:
         almanac.exemplars("iirk")
 
 
-def test_a_damaged_file_is_named(copy: Path) -> None:
+def test_a_damaged_a_torn_and_a_missing_file_are_named(copy: Path) -> None:
     shutil.copyfile(copy / "labels.jsonl.xz", copy / "passages.jsonl.xz")
     with pytest.raises(AlmanacError, match=r"passages.jsonl.xz is damaged: .* the manifest has"):
         almanac.passages()
-
-
-def test_a_torn_file_is_named(copy: Path) -> None:
     (copy / "questions.jsonl.xz").write_bytes((copy / "questions.jsonl.xz").read_bytes()[:1000])
     with pytest.raises(AlmanacError, match=r"questions.jsonl.xz cannot be read .*install dragin_lab again"):
         almanac.questions("iirc")

@@ -13,16 +13,15 @@ from typing import Any
 
 import pytest
 from answering import embedded
-from command import PATIENCE, QUESTION, ROOT, Command, interrupt_on_terminal, start
-from mounts import mounted
+from command import PATIENCE, QUESTION, ROOT, Command, start
 
-from dragin_lab.almanac import embedded_model_path, passages
+import dragin_lab as dl
+from dragin_lab.almanac import embedded_model_path
 from dragin_lab.cli import app as cli
 from dragin_lab.cli.options import read_loading
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.trace.trace import Trace
+from dragin_lab.trace.trace import Question, Trace
 
-HEADER = b"id\ttext\ttitle\n"
 WINDOW = 256
 #: A question where the answer does not matter.
 BRIEF = ("ask", QUESTION, "--set", "max_new_tokens=8")
@@ -35,48 +34,12 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture(scope="module")
-def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder of random weights that writes on and on."""
-    import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-    path = tmp_path_factory.mktemp("endless")
-    tokenizer = AutoTokenizer.from_pretrained(embedded_model_path())
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-        max_position_embeddings=1_000_000, initializer_range=0.3, eos_token_id=None, bos_token_id=1,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
-
-
-@pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded model with a small window."""
     path = Path(shutil.copytree(embedded_model_path(), tmp_path_factory.mktemp("narrow") / "narrow"))
     settings = json.loads((path / "config.json").read_text()) | {"max_position_embeddings": WINDOW}
     (path / "config.json").write_text(json.dumps(settings))
     return path
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stored trace."""
-    path = tmp_path_factory.mktemp("stored") / "one.trace"
-    assert cli.status(["ask", QUESTION, "--save", str(path)]) == cli.DONE
-    return path
-
-
-def test_wrong_names_are_refused_before_torch_is_imported() -> None:
-    code = (
-        "import sys; from dragin_lab.cli.app import status;"
-        "print([status(['ask', 'Who?', *wrong.split()]) for wrong in sys.argv[1:]], 'torch' in sys.modules)"
-    )
-    wrong = ["--corpus nothere", "--model nothere/x", "--method dragn", "--retriever bm52"]
-    ran = subprocess.run([sys.executable, "-c", code, *wrong], capture_output=True, text=True, check=True)
-    assert ran.stdout.split("\n")[-2] == "[2, 2, 2, 2] False"
 
 
 # -- what goes right --------------------------------------------------------------------------------------------------
@@ -91,6 +54,9 @@ def test_help_lists_the_commands_and_their_defaults(command: Command) -> None:
     said = " ".join(command("ask", "--help").out.split())
     for part in ("default: dragin", "threshold=1.2", "max_new_tokens=64", "top_k=3"):
         assert part in said
+    ran = command()
+    assert "Commands" in ran.out + ran.err
+    assert ran.code in (cli.DONE, cli.USAGE)  # click changed its mind about this in 8.2
 
 
 @pytest.mark.parametrize("name", ["", "ask", "run", "sweep", "table", "show", "doctor", "demo", "data fetch"])
@@ -102,12 +68,6 @@ def test_help_fits_a_terminal_of_80_columns_without_colours(
     assert max(len(line) for line in lines) <= 80
     assert not any("\x1b" in line or line.strip()[-1:] == "…" for line in lines)
     assert len(lines) <= 110  # two screens of 55 lines
-
-
-def test_no_command_at_all_shows_the_help(command: Command) -> None:
-    ran = command()
-    assert "Commands" in ran.out + ran.err
-    assert ran.code in (cli.DONE, cli.USAGE)  # click changed its mind about this in 8.2
 
 
 def test_ask_answers_saves_and_shows_again(command: Command, tmp_path: Path) -> None:
@@ -131,9 +91,8 @@ def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path
     examples = tmp_path / "e.yaml"
     examples.write_text("- question: Is ice cold?\n  rationale: Ice is frozen.\n  answer: 'yes'\n", encoding="utf-8")
     trace = tmp_path / "a.trace"
-    corpus = tmp_path / "almanac.jsonl"
-    rows = [{"id": one.id, "title": one.title, "text": one.text} for one in passages()]
-    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    corpus = tmp_path / "own.jsonl"
+    corpus.write_text('{"text": "The Silent Fukain is a film."}\n')
     given = ["variant=paper", "threshold=0.5", "what=last-n", "top_n=5", "top_k=1", "max_new_tokens=20"]
     given += ["layer=0", "heads=[0,1]", "sample=true"]
     ran = command(
@@ -162,7 +121,7 @@ def test_a_passage_of_100_000_words_does_not_eat_the_memory(
     command: Command, tmp_path: Path, narrow: Path, variant: str
 ) -> None:
     corpus = tmp_path / "c.tsv"
-    corpus.write_bytes(HEADER + b"1\t" + b"mother director film " * 33_334 + b"\tT\n")
+    corpus.write_bytes(b"id\ttext\ttitle\n1\t" + b"mother director film " * 33_334 + b"\tT\n")
     how = ("--model", narrow, "--corpus", corpus, "--method", "sr-rag", "--set", f"variant={variant}")
     ran = command("ask", QUESTION, *how)
     if variant == "paper":
@@ -190,21 +149,6 @@ def test_a_question_longer_than_the_window(command: Command, narrow: Path) -> No
 
 
 # -- what fails at the end --------------------------------------------------------------------------------------------
-
-
-def test_a_full_disk_keeps_the_answer_and_the_old_files(command: Command, tmp_path: Path) -> None:
-    with mounted(tmp_path / "disk", "16k") as disk:
-        old = disk / "old.trace"
-        old.write_bytes(b"old")
-        ran = command(*BRIEF, "--save", old, "--html", disk / "a.html")
-        assert ran.code == cli.FAILED
-        assert QUESTION in ran.out
-        assert "\nEnded " in ran.out
-        lines = ran.err.splitlines()
-        assert [line.split(":")[1].strip() for line in lines] == [str(old), str(disk / "a.html")]
-        assert all("No space left on device; free some space" in line for line in lines)
-        assert [p.name for p in disk.iterdir()] == ["old.trace"]
-        assert old.read_bytes() == b"old"
 
 
 def test_one_output_that_fails_does_not_keep_the_other_back(command: Command, tmp_path: Path) -> None:
@@ -269,53 +213,50 @@ def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: 
     assert "noise" in command(*BRIEF, "--method", "wo-rag", "--debug").err
 
 
+def test_ctrl_c_keeps_what_was_finished(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from dragin_lab.engines.load import LanguageModel
+
+    write, drafts = LanguageModel.write, []
+
+    def stops(self: LanguageModel, *args: Any, **options: Any) -> Any:
+        if len(drafts) == 2:
+            raise KeyboardInterrupt
+        drafts.append(write(self, *args, **options))
+        return drafts[-1]
+
+    monkeypatch.setattr(LanguageModel, "write", stops)
+    trace = tmp_path / "a.trace"
+    ran = command("ask", QUESTION, "--method", "fl-rag", "--set", "max_new_tokens=64", "--save", trace)
+    assert (ran.code, ran.err.splitlines()[-1]) == (cli.INTERRUPTED, "interrupted")
+    assert f"trace written to {trace}" in ran.err
+    loaded = Trace.load(trace)
+    assert (loaded.ended, loaded.counters["retrievals"]) == ("cancelled", 3)
+    assert len(loaded.steps[0].continuation or ()) == 16
+    assert command("show", trace).out == ran.out
+    assert "cancelled" in ran.out
+
+
 # -- processes of their own -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.deep
-def test_a_closed_pipe_is_no_reason_to_lose_the_trace_or_to_complain(tmp_path: Path) -> None:
+@pytest.mark.parametrize("args", [("table", 2), pytest.param((*BRIEF, "--save", "a.trace"), marks=pytest.mark.deep)])
+def test_a_reader_that_leaves_early_is_no_failure_and_loses_no_trace(args: tuple[object, ...], tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    trace = tmp_path / "a.trace"
-    process = start("ask", QUESTION, "--save", trace, stdout=writer, stderr=subprocess.PIPE)
+    process = start(*args, stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path)
     os.close(writer)
     _, err = process.communicate(timeout=PATIENCE)
-    assert err.decode().splitlines() == [f"trace written to {trace}"]
-    assert process.returncode == cli.DONE
-    assert Trace.load(trace).ended in ("answered", "length")
+    assert (process.returncode, err) == (cli.DONE, b"trace written to a.trace\n" * ("--save" in args))
+    assert [Trace.load(file).ended for file in tmp_path.iterdir()] == ["length"] * ("--save" in args)
 
 
-def test_a_terminal_that_lacks_characters_still_shows_the_rest(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_lacks_characters_still_shows_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    process = start("show", stored, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    trace = Trace(Question("1", QUESTION), dl.method("wo-rag").settings, text=" Zoë → 電影", ended="answered")
+    process = start("show", trace.save(tmp_path / "a.trace"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (cli.DONE, b"")
     assert QUESTION.encode() in out
-
-
-@pytest.mark.slow
-def test_ctrl_c_keeps_what_was_finished(command: Command, endless: Path, tmp_path: Path) -> None:
-    trace = tmp_path / "a.trace"
-    long = ("--method", "fl-rag", "--set", "max_new_tokens=100000")
-    asked = ("ask", QUESTION, "--model", endless, *long, "--save", trace)
-    out, terminal = interrupt_on_terminal("passages for:", *asked, times=3)  # two steps are behind it
-    assert f"trace written to {trace}" in terminal
-    loaded = Trace.load(trace)
-    assert loaded.ended == "cancelled"
-    assert loaded.counters["retrievals"] >= 2
-    assert len(loaded.steps[0].continuation or ()) == 16
-    shown = command("show", trace)
-    assert (shown.code, shown.out) == (cli.DONE, out)
-    assert "cancelled" in out
-
-
-def test_a_reader_that_leaves_early_is_no_failure() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    process = start("table", "2", stdout=writer, stderr=subprocess.PIPE)
-    os.close(writer)
-    _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (cli.DONE, b"")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

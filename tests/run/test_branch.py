@@ -104,21 +104,15 @@ def test_another_query_is_searched_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [["It was Al."], [dl.Passage("9", "", "It was Al.")], [{"id": "9", "text": "It was Al."}]]
+    "given", [["It was Al."], [dl.Passage("9", "", "It was Al.")], [{"id": "9", "text": "It was Al."}], []]
 )
 def test_other_passages_stand_in_the_prompt(given: Any) -> None:
     lab, _, branch = branched(Say(" Al. So the answer is Al."), step=1, passages=given)
     assert asked_for(lab) == []
-    assert "[1] It was Al.\n" in lab.model.prompts[0]
+    assert ("[1] It was Al.\n" in lab.model.prompts[0]) == ("Context" in lab.model.prompts[0]) == bool(given)
     assert "First passage" not in lab.model.prompts[0]
-    assert [passage.text for passage in branch.steps[0].passages] == ["It was Al."]
+    assert [passage.text for passage in branch.steps[0].passages] == ["It was Al."] * len(given)
     assert branch.parting.before == "0, 1, 2"
-
-
-def test_no_passages_at_all() -> None:
-    lab, _, branch = branched(Say(" Al. So the answer is Al."), step=1, passages=[])
-    assert "Context" not in lab.model.prompts[0]
-    assert branch.steps[0].passages == ()
 
 
 def test_without_its_retrieval_the_sentence_is_written_on() -> None:
@@ -129,16 +123,6 @@ def test_without_its_retrieval_the_sentence_is_written_on() -> None:
     assert not decision.retrieve
     assert decision.reason.startswith("the branch does not retrieve here; ")
     assert (branch.parting.before, branch.parting.after) == ("retrieve", "go on")
-
-
-def test_after_that_sentence_the_trigger_may_fire_again() -> None:
-    lab, trace = ask()
-    loud = Say(" a man. He is Al Ek, too", entropy={"Al": 9.0}, received={"Al": 0.5})
-    say(lab, loud, Say(" Li. So the answer is Li."))
-    branch = lab.branch(trace, step=1, retrieve=False)
-    decision = branch.steps[0].decision
-    assert (decision.retrieve, decision.reason) == (True, "'Al' scores 4.5, above θ 0.25")
-    assert branch.text == " It is by Bo Ek, a man. He is Li. So the answer is Li."
 
 
 def test_a_draft_that_did_not_fire_retrieves_at_its_highest_word_or_at_a_token() -> None:

@@ -91,32 +91,22 @@ def test_samples_after_the_parting_are_those_of_the_trace(name: str) -> None:
         assert trace.diff(sampling.replace(seed=0).branch(trace, **change)) == ""
 
 
-def same_episode(branch: Trace, trace: Trace) -> None:
-    assert [c.ids.tolist() for c in branch.continuations] == [c.ids.tolist() for c in trace.continuations]
-    assert [step.decision for step in branch.steps] == [step.decision for step in trace.steps]
-    assert (branch.queries, branch.answer, branch.scores) == (trace.queries, trace.answer, trace.scores)
-
-
 @pytest.mark.parametrize("slim", [False, True])
-def test_saved_and_slim_traces(tmp_path: Any, slim: bool) -> None:
-    trace = question("dragin", lab())
-    stored = load_trace(Trace, save_trace(trace, tmp_path / "t", slim=slim))
-    for change in unchanged(stored):
-        same_episode(lab().branch(stored, **change), trace)
-
-
-@pytest.mark.parametrize("slim", [False, True])
-def test_what_a_trigger_reads_of_attention_and_hidden_states_is_there_again(tmp_path: Any, slim: bool) -> None:
+def test_what_a_trigger_reads_is_there_again_in_a_stored_trace(tmp_path: Any, slim: bool) -> None:
     @dl.when("two-sides", threshold=0.6, needs=("attention", "hidden:1"))
     def two_sides(draft: dl.Draft) -> np.ndarray:
         """What the token does not pay itself, and a component of its state."""
         rows, n = draft.attention, len(draft)
         return 1 - rows[:, range(n), range(rows.shape[2] - n, rows.shape[2])].mean(0) + draft.hidden[:, 0]
 
-    trace = question(dl.method(when="two-sides", what="question"), lab())
-    stored = load_trace(Trace, save_trace(trace, tmp_path / "t", slim=slim, hidden=True))
-    for change in unchanged(stored):
-        same_episode(lab().branch(stored, **change), trace)
+    for method in (dl.method("dragin"), dl.method(when="two-sides", what="question")):
+        trace = question(method, lab())
+        stored = load_trace(Trace, save_trace(trace, tmp_path / "t", slim=slim, hidden=method.name != "dragin"))
+        for change in unchanged(stored):
+            branch = lab().branch(stored, **change)
+            assert [c.ids.tolist() for c in branch.continuations] == [c.ids.tolist() for c in trace.continuations]
+            assert [step.decision for step in branch.steps] == [step.decision for step in trace.steps]
+            assert (branch.queries, branch.answer, branch.scores) == (trace.queries, trace.answer, trace.scores)
 
 
 def test_another_token_gives_another_answer_that_the_same_method_writes() -> None:
@@ -133,14 +123,6 @@ def test_another_token_gives_another_answer_that_the_same_method_writes() -> Non
         assert draft.entropy[:3].tolist() == step.draft.entropy[:3].tolist()  # measured as if the model had written it
         assert np.exp(draft.logprob[2]) == pytest.approx(step.draft.alternative_probs[2, rank], rel=1e-4)
         assert branch.ended == "answered"
-
-
-def test_branches_share_the_cache() -> None:
-    asking = lab(cache=True)
-    trace = question("dragin", asking)
-    change = {"step": 1, "token": 2, "to": "The"}
-    first = asking.branch(trace, **change)
-    made = asking.cache.counts.drafts_made
-    again = asking.branch(trace, **change)
-    assert asking.cache.counts.drafts_made == made
-    assert first.diff(again) == ""
+        made = asking.cache.counts.drafts_made
+        assert asking.branch(trace, step=step.index + 1, token=3, to=other).diff(branch) == ""
+        assert asking.cache.counts.drafts_made == made  # branches share the cache

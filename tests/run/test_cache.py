@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import subprocess
-import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from answering import embedded
-from command import PATIENCE
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.run.cache import Cache, CacheError, Counts, as_cache
+from dragin_lab.run.cache import Cache, CacheError, as_cache
 
 
 def block(value: int, count: int = 250) -> dict[str, np.ndarray]:
@@ -72,12 +71,6 @@ def test_what_store_may_stand_for(tmp_path: Path) -> None:
         Cache(limit=-1)
 
 
-def test_counts_for_people() -> None:
-    counts = Counts(drafts_served=3, drafts_made=1, tokens_served=1200, tokens_made=400)
-    assert str(counts) == "3 of 4 drafts and 1,200 of 1,600 tokens were served from the cache"
-    assert str(Counts(drafts_outgrown=2)).endswith("; 2 were cached too short and generated again")
-
-
 # -- on disk ----------------------------------------------------------------------------------------------------------
 
 
@@ -125,27 +118,20 @@ def test_a_full_disk_ends_the_writing_and_nothing_else(tmp_path: Path, monkeypat
         assert there(cache, range(60)) == [1]
 
 
-def test_two_processes_share_a_folder(tmp_path: Path) -> None:
-    code = (
-        "import sys, numpy as np; from dragin_lab.run.cache import Cache\n"
-        "folder, mine = sys.argv[1], int(sys.argv[2])\n"
-        "with Cache(folder, limit=300_000) as cache:\n"
-        "    for n in range(150):\n"
-        "        cache.put('%d' % (n % 40), {'a': np.full(250, n % 40, np.float32)})\n"
-        "        found = cache.get('%d' % ((n * 7 + mine) % 40))\n"
-        "        assert found is None or set(found['a'].tolist()) == {(n * 7 + mine) % 40}\n"
-    )
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", code, str(tmp_path), str(n)], stderr=subprocess.PIPE, text=True
-        )
-        for n in range(2)
-    ]
-    for process in both:
-        _, said = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, said
+def test_two_share_a_folder(tmp_path: Path) -> None:
+    def use(mine: int) -> None:
+        with Cache(tmp_path, limit=300_000) as cache:
+            for n in range(150):
+                cache.put(key(n % 40), block(n % 40))
+                other = (n * 7 + mine) % 40
+                found = cache.get(key(other))
+                assert found is None or set(found["a"].tolist()) == {other}
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(2) as pool:
+        warnings.simplefilter("error")
+        list(pool.map(use, range(2)))
     with Cache(tmp_path) as cache:
-        assert cache.get("39") is not None
+        assert cache.get(key(39)) is not None
 
 
 def test_an_entry_that_names_a_file_outside_the_folder_touches_it_neither_way(tmp_path: Path) -> None:

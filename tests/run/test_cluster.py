@@ -116,23 +116,6 @@ def test_a_question_that_ends_every_worker_is_an_error(head: Nodes, whole: bytes
     assert predictions(tmp_path / "run") == whole
 
 
-@pytest.mark.timeout(200)
-@pytest.mark.deep
-def test_a_head_that_dies_in_the_middle(whole: bytes, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with started(cpus=1) as nodes:
-        process = nodes.run(nodes.address, folder, COUNT, 0.5)
-        wait_for(lambda: whole_lines(folder) >= 1 or process.poll() is not None)
-        servers = nodes.processes("gcs_server")
-        assert servers
-        for server in servers:
-            server.kill()
-        process.communicate(timeout=PATIENCE)  # workers under way may answer all; otherwise Ray ends the process
-    assert whole_lines(folder) >= 1
-    answer(folder, COUNT)
-    assert predictions(folder) == whole
-
-
 @pytest.mark.deep
 def test_a_driver_that_is_killed_takes_its_workers_with_it(head: Nodes, whole: bytes, tmp_path: Path) -> None:
     folder = tmp_path / "run"

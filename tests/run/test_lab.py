@@ -168,12 +168,9 @@ def test_a_loaded_model_goes_in_with_its_tokenizer() -> None:
     for copied in (copy.deepcopy, pickle.dumps):
         with pytest.raises(SettingError, match="the copy would be another model"):
             copied(lab)
-
-
-@pytest.mark.parametrize("wrong", [5, [1], object(), ("model", "tokenizer")])
-def test_what_is_no_model_is_told_what_is_one(wrong: Any) -> None:
-    with pytest.raises(SettingError, match=r"dl\.Lab\(model, corpus, tokenizer=tokenizer\)"):
-        dl.Lab(wrong)
+    for wrong in (5, object(), ("model", "tokenizer")):
+        with pytest.raises(SettingError, match="tokenizer=tokenizer"):
+            dl.Lab(wrong)  # type: ignore[arg-type]
 
 
 def test_a_model_is_opened_once_whoever_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,14 +200,10 @@ def test_a_lab_with_a_cache_is_copied_without_what_is_in_it(copied: Any, tmp_pat
         assert len(other.cache) == there
 
 
-def test_a_seed_is_a_whole_number_of_any_size() -> None:
-    assert dl.Lab(seed=2**62 + 3).seed == 2**62 + 3
-    assert dl.Lab(seed=10**40 + 1).seed == 10**40 + 1
+def test_samples_of_one_question_differ_and_are_drawn_again() -> None:
     with pytest.raises(SettingError, match="whole number"):
         dl.Lab(seed=0.5)  # type: ignore[arg-type]
-
-
-def test_samples_of_one_question_differ_and_are_drawn_again() -> None:
+    assert dl.Lab(seed=10**40 + 1).seed == 10**40 + 1
     lab = dl.Lab(sample=True, seed=2**60 + 1)
     asked = [ASKED_OF_ALMANAC] * 3
     texts = [trace.text for trace in lab.ask_many(asked, "wo-rag", max_new_tokens=16)]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -235,39 +232,6 @@ def test_what_was_finished_out_of_order_is_put_in_order(whole: Path, tmp_path: P
     assert (folder / "predictions.jsonl").read_bytes() == data
 
 
-@pytest.mark.deep
-def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    count = 12
-    folder, other = tmp_path / "killed", tmp_path / "whole"
-    answer(other, count)
-    command = [sys.executable, HERE / "answering.py", folder, str(count), "0.5"]  # time to see it and kill it
-    options: dict[str, Any] = {"env": environment(), "stderr": subprocess.PIPE}
-    rng, kills, before = random.Random(4), 0, 0
-    while kills < 5 and before < count - 2:
-        process = subprocess.Popen(command, **options)
-        while len(_whole_lines(folder)) <= before:  # until it has got on a little
-            assert process.poll() is None
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0, 0.15))
-        process.kill()
-        process.wait()
-        kills += 1
-        before = len(_whole_lines(folder))
-    assert kills >= 3
-    done = subprocess.run([*command[:-1], "0"], **options)
-    assert done.returncode == 0, done.stderr
-    assert (folder / "predictions.jsonl").read_bytes() == (other / "predictions.jsonl").read_bytes()
-    assert sorted(p.name for p in folder.iterdir()) == [
-        ".lock", "predictions.jsonl", "run.json", "timings.jsonl", "traces"
-    ]  # fmt: skip
-    assert len(lines(folder, "timings.jsonl")) == count
-
-
-def _whole_lines(folder: Path) -> list[bytes]:
-    path = folder / "predictions.jsonl"
-    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-
-
 def test_a_failed_question_is_recorded_and_tried_again(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     lm = answer(folder, 4, AnsweringModel({2: ModelError("too long\nby far"), 4: OSError("gone")}))
@@ -371,11 +335,16 @@ def test_another_version_is_announced_and_recorded(whole: Path, tmp_path: Path) 
     assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
 
 
-def test_a_line_of_before_readable_and_peak_were_recorded_is_kept(whole: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
-    for name, key in (("predictions.jsonl", "readable"), ("timings.jsonl", "peak")):
-        old = [{k: v for k, v in line.items() if k != key} for line in lines(folder, name)]
-        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in old))
-    assert answer(folder, len(lines(whole, "predictions.jsonl"))).asked == []
-    assert all(line["readable"] for line in read_run(folder).predictions)
+@pytest.mark.parametrize(
+    ("now", "before"), [(b'"id"', b'"qid"'), (b'"readable": true, ', b""), (b"}\n", b', "sum": "00000000"}\n')]
+)
+def test_files_of_earlier_versions_are_read_and_completed(folder: Path, now: bytes, before: bytes) -> None:
+    record, path = read_run(folder), folder / "predictions.jsonl"
+    path.write_bytes(old := path.read_bytes().replace(now, before))
+    assert old.count(before) >= 4
+    timings = [{k: v for k, v in line.items() if k != "peak"} for line in lines(folder, "timings.jsonl")]
+    (folder / "timings.jsonl").write_text("".join(json.dumps(line) + "\n" for line in timings))
+    write_config(folder, record.config | {"sum": "00000000"})
+    assert read_run(folder).predictions == record.predictions
+    assert answer(folder, 4).asked == []
+    assert read_run(folder).predictions == record.predictions

@@ -90,12 +90,10 @@ def test_a_sweep_goes_over_texts_and_over_none_anywhere(settings: dict[str, Any]
         ("dragin", {"threshold": 1.0}, "none has a list of values"),
         ("dragin", {"threshold": [1], "top_n": [1]}, "threshold, top_n has a list"),
         ("dragin", {"threshold": []}, "threshold has no values"),
-        ("dragin", {"threshold": {"rind": 1}}, "none has a list of values"),
         ("dragin", {"what": "full-context", "top_n": [None, 3]}, "top_n has no meaning for method 'dragin'"),
         ("wo-rag", {"threshold": [None]}, "threshold has no meaning for method 'wo-rag'"),
         ("dragin", {"threshold": [1, -1]}, "threshold=-1 is out of range"),
         ("sr-rag", {"threshold": [1]}, "no meaning for when='once'"),
-        ("sr-rag", {"top_n": [1]}, "top_n has no meaning for method 'sr-rag'"),
     ],
 )
 def test_values_that_make_no_sense(name: str, values: dict[str, Any], says: str) -> None:

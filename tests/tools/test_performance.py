@@ -22,13 +22,11 @@ def neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
 
 
-def ran(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: object, script: Any = None
-) -> dict[str, Any]:
+def ran(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: object) -> dict[str, Any]:
     """What a benchmark writes, run with these options."""
     out = folder / f"{name}.json"
     monkeypatch.setattr(sys, "argv", [f"{name}.py", "--out", str(out), *map(str, options)])
-    (script or loaded(f"benchmarks/{name}.py")).main()
+    loaded(f"benchmarks/{name}.py").main()
     found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return found
 
