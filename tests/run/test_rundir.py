@@ -348,3 +348,4 @@ def test_files_of_earlier_versions_are_read_and_completed(folder: Path, now: byt
     assert read_run(folder).predictions == record.predictions
     assert answer(folder, 4).asked == []
     assert read_run(folder).predictions == record.predictions
+    assert len(lines(folder, "timings.jsonl")) == 4
