@@ -44,6 +44,12 @@ def test_labels_go_with_questions_and_passages(benchmark: str, split: str) -> No
     assert almanac.labels(benchmark, split, 3) == labels[:3]
 
 
+def test_no_question_is_in_two_splits() -> None:
+    for benchmark in ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc"):
+        texts = [one.text for split in ("train", "dev", "test") for one in almanac.questions(benchmark, split)]
+        assert len(set(texts)) == len(texts)
+
+
 def test_exemplars_and_wordings() -> None:
     assert all(isinstance(one, Exemplar) for one in almanac.exemplars("self-ask"))
     for ways in almanac.wordings().values():

@@ -105,7 +105,7 @@ def test_prompts_of_about_one_length_are_read_side_by_side() -> None:
     drafts = [Write(Prompt(lm_tiny.PROMPT + end, spans), 1, attention=True) for end in ends]
     lm.model.model.embed_tokens.register_forward_pre_hook(lambda _, given: shapes.append(tuple(given[0].shape)))
     output = written(lm.batch(5), drafts)
-    assert [rows for rows, columns in shapes if columns > 1] == [1, 3, 1]  # the exemplars, the shorter rests, the longest
+    assert [rows for rows, columns in shapes if columns > 1] == [1, 3, 1]  # exemplars, shorter rests, the longest
     for draft, one in zip(drafts, output, strict=True):
         alike(tiny().write(draft), one)
 

@@ -71,6 +71,8 @@ def test_a_passage_that_is_left_out_leaves_the_others_their_numbers() -> None:
     none = leave_out(step.passages_prompt, [span for _, span in in_view])
     assert "passages" not in none.spans
     assert "Context:\nAnswer in the same format" in none.text
+    again = replace(step, index=1)  # the same passages, found once more: those in view are the latest
+    assert [place for place, _ in find_in_view(step.passages_prompt, [step, again])] == [(1, 0), (1, 1), (1, 2)]
 
 
 def after(question: str, passages: Any, tail: str) -> str:

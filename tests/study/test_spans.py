@@ -56,6 +56,12 @@ def write(path: Path, *rows: Any) -> Path:
     return path
 
 
+def test_the_known_facts_of_smollm2_are_a_file_of_spans() -> None:
+    """Its answers to 420 questions (docs/results/real-model.md: 231 right), each sentence a span."""
+    spans = dl.Spans.load(Path(__file__).parents[2] / "corpora/smollm2_facts.jsonl.gz")
+    assert repr(spans) == "Spans(420 in 420 texts, 189 not supported)"
+
+
 @pytest.mark.parametrize(
     ("row", "spans", "chat"),
     [
