@@ -28,7 +28,7 @@ SEED ?= $(shell date +%Y%m%d)
 BOOKS := --nbmake --nbmake-timeout=1200
 LLAMA_TESTS := tests/engines/test_llama.py tests/real/test_real_llama.py
 
-.PHONY: help demo lab test test-slow test-all test-newest test-browser real ci try-llama ci-tests bench lint docs docs-site gallery dist clean
+.PHONY: help demo lab test test-slow test-all test-newest test-browser real ci try-llama test-llama ci-tests bench lint docs docs-site gallery dist clean
 
 help:
 	@echo "make demo    set up, then answer questions with every method and show a trace"
@@ -39,7 +39,7 @@ help:
 	@echo "make test-newest  set up, then run tests of models, figures and controls with the newest Python and releases that are here"
 	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
 	@echo "make ci      all of these but what takes minutes by itself, the notebooks once"
-	@echo "make try-llama   build llama.cpp for its tests, where that can be done"
+	@echo "make test-llama  build llama.cpp where that can be done, then run its quick tests"
 	@echo "make ci-tests    those of its tests that need no llama.cpp"
 	@echo "make real    set up, build llama.cpp, then fetch real models (190 MB) and run the tests on them"
 	@echo "make bench   set up, then run the benchmarks"
@@ -111,11 +111,13 @@ real: $(FULL) $(LLAMA)
 
 # In one more worker than there are cores, as many tests wait for a process or a page. The notebooks run once, under
 # nbmake; `make test-browser` runs them in JupyterLab as well.
-# llama.cpp is built, and the newest releases are installed and tried, beside them.
+# llama.cpp is built and tried, and the newest releases are installed and tried, beside them.
 ci: $(FULL)
 	$(BIN)/python -m tools.real
-	$(MAKE) --jobs 3 try-llama test-newest ci-tests
-	$(PYTEST) $(LLAMA_TESTS)
+	$(MAKE) --jobs 3 test-llama test-newest ci-tests
+
+test-llama: try-llama
+	$(subst $(BIN),nice $(BIN),$(PYTEST)) --numprocesses 1 $(LLAMA_TESTS)
 
 try-llama: $(FULL)
 	@$(MAKE) $(LLAMA) || echo "llama.cpp could not be built here, so its tests skip" >&2
