@@ -133,7 +133,7 @@ def _name_class(feature: Any, value: Any) -> Any:
         return feature.int2str(int(value)) if int(value) >= 0 else None
     if isinstance(feature, Mapping) and isinstance(value, Mapping):
         return {key: _name_class(feature.get(key), one) for key, one in value.items()}
-    inner = feature[0] if isinstance(feature, list) else getattr(feature, "feature", None)
+    inner = getattr(feature, "feature", None)  # of a list
     return [_name_class(inner, one) for one in value] if isinstance(value, list) and inner is not None else value
 
 
