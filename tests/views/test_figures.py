@@ -60,6 +60,7 @@ def test_every_state_of_a_trace_is_drawn_or_says_why_not(figure, name):
         drawn = OF_A_TRACE[figure](trace)
         assert drawn.layout.title.text
         assert len(drawn.data) or drawn.layout.annotations[0].text
+        assert drawn.layout.legend.yref != "container" or 0 <= drawn.layout.legend.y <= 1
 
 
 def test_texts_are_texts_neither_markup_nor_formulas():
