@@ -144,6 +144,14 @@ def test_a_failed_question_is_status_1_and_tried_again(
     assert scripted.asked == [2]  # by both methods
 
 
+def test_a_cache_that_is_kept_says_what_it_served(command: Command, tmp_path: Path) -> None:
+    asked = ("run", "--method", "wo-rag", "--dataset", "almanac/hotpotqa", "--limit", "1", "--set", "max_new_tokens=8")
+    for store, says in (((), False), (("--store", tmp_path / "cache"), True)):
+        ran = command(*asked, *store, "--output", tmp_path / str(says))
+        assert ran.code == cli.DONE, ran.err
+        assert bool(re.search(r"0 of \d drafts and 0 of \d+ tokens were served from the cache", ran.out)) == says
+
+
 def test_ctrl_c_keeps_what_was_finished_and_says_how_to_go_on(
     command: Command, tmp_path: Path, scripted: AnsweringModel
 ) -> None:

@@ -247,7 +247,7 @@ def test_an_empty_sweep_is_drawn_and_what_is_no_sweep_is_refused():
     assert np.isfinite(views.sweep(table, measures=["retrievals"]).data[0].y).all()
     with pytest.raises(SettingError, match="leave paper out"):
         views.sweep(samples.sweep_table(setting="top_n"), paper=True)
-    with pytest.raises(SettingError, match="lacks the column 'em'"):
+    with pytest.raises(SettingError, match="lacks the column 'em'; it has value"):
         views.sweep(pd.DataFrame({"value": [1]}))
     with pytest.raises(SettingError, match="takes a table"):
         views.sweep([1])
