@@ -258,7 +258,7 @@ def read_prompts(lm: Any, beside: Sequence[Writing], *, whole: bool = False) -> 
 def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[tuple[int, ...], DynamicCache]:
     """Read prompts up to some ``ends``, where their caches do not reach so far; the new caches, by their ids.
 
-    What several drafts begin with is read once, and texts of about one length side by side.
+    What several drafts begin with is read once, and texts of about one length side by side; a rotated one alone.
     """
     same, found = defaultdict[tuple[int, ...], list[Writing]](list), dict[tuple[int, ...], DynamicCache]()
     for one, end in ends.items():
@@ -266,7 +266,12 @@ def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[tuple[int, ...], Dynami
             same[tuple(one.prompt_ids[:end])].append(one)
     new = {ids: len(ids) - count_cached(drafts[0].cache) for ids, drafts in same.items()}
     padding = _PADDING.get(lm.device.type, _PADDING["cuda"])
-    for _, alike in groupby(sorted(new, key=new.__getitem__), lambda ids: new[ids] // padding):
+
+    def kind(ids: tuple[int, ...]) -> Any:
+        rotated = lm.rotary_switch is not None and len(ids) > lm.rotary_switch
+        return ids if rotated else new[ids] // padding
+
+    for _, alike in groupby(sorted(new, key=new.__getitem__), kind):
         texts = list(alike)
         found |= zip(texts, read_texts(lm, texts, [same[ids][0].cache for ids in texts]), strict=True)
     for ids, drafts in same.items():

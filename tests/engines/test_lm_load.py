@@ -263,12 +263,14 @@ def test_a_prompt_beyond_the_switch_of_longrope_is_read_whole_and_alone() -> Non
     lm = LanguageModel(transformers.LlamaForCausalLM(config).eval(), lm_tiny.byte_level(), check=False)
     assert lm.rotary_switch == 40
     drafts = [Write(Prompt(text, {"exemplars": (0, 8)}), 3) for text in ("Who is Bo? " * 12, "Who is Bo?")]
-    beside = lm_tiny.written(lm.batch(2), drafts)
-    for draft, one, parts in zip(drafts, beside, (0, 5), strict=True):
+    drafts += [Write(Prompt("x" * 44), 3), Write(Prompt("y" * 34), 3)]  # of about one length
+    x, y = (len(lm.tokenizer.encode_prompt(draft.prompt)[0]) for draft in drafts[2:])
+    assert y + 3 <= lm.rotary_switch < x
+    for draft, one in zip(drafts, lm_tiny.written(lm.batch(4), drafts), strict=True):
         whole = lm.write(replace(draft, prompt=Prompt(draft.prompt.text)))
         for _ in range(2):
             written = lm.write(draft)
-        assert bool(written.reused) == bool(parts)
+        assert bool(written.reused) == (draft is drafts[1])
         for other in (written, one):
             assert other.ids.tolist() == whole.ids.tolist()
             np.testing.assert_allclose(other.entropy, whole.entropy, atol=lm_tiny.CLOSE)
