@@ -10,6 +10,7 @@ import pytest
 from answering import embedded
 
 import dragin_lab as dl
+from dragin_lab.core.fingerprint import fingerprint_class
 from dragin_lab.errors import SettingError
 
 QUESTION = "In which town was the director of The Ashen Rooftop born?"
@@ -53,6 +54,10 @@ def test_helpers_partials_and_globals_count_and_comments_do_not() -> None:
         assert define(chain, **first) != define(chain, **first | {name: [2]})
     one, other = (dl.when("own")(partial(_weighted, weight=w))(threshold=1.0).fingerprint for w in (1, 2))
     assert one != other
+
+
+def test_what_comes_with_the_package_has_no_fingerprint() -> None:
+    assert [name for name in ("dragin", "flare", "targ") if fingerprint_class(type(dl.method(name).trigger))] == []
 
 
 def _weighted(draft: Any, weight: float) -> Any:
