@@ -243,8 +243,8 @@ def read_prompts(lm: Any, beside: Sequence[Writing], *, whole: bool = False) -> 
     """Read the parts of prompts that are kept, for all drafts at once; with ``whole``, all but each last token too."""
     parts = dict[Writing, tuple[int, ...]]()
     for one in beside:
-        rotated = lm.rotary_switch is not None and len(one.prompt_ids) > lm.rotary_switch  # a part would not be so
-        parts[one] = () if rotated else find_ends(one.request.prompt, one.prompt_offsets, lm.parts)
+        whole_only = lm.is_rotated(len(one.prompt_ids))  # a part would not be
+        parts[one] = () if whole_only else find_ends(one.request.prompt, one.prompt_offsets, lm.parts)
         one.reused, one.cache = lm.prefixes.find(one.prompt_ids, parts[one])
     for ends in zip_longest(*parts.values(), fillvalue=0):
         for ids, part in read_ends(lm, dict(zip(beside, ends, strict=True))).items():
@@ -268,8 +268,7 @@ def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[tuple[int, ...], Dynami
     padding = _PADDING.get(lm.device.type, _PADDING["cuda"])
 
     def kind(ids: tuple[int, ...]) -> Any:
-        rotated = lm.rotary_switch is not None and len(ids) > lm.rotary_switch
-        return ids if rotated else new[ids] // padding
+        return ids if lm.is_rotated(len(ids)) else new[ids] // padding
 
     for _, alike in groupby(sorted(new, key=new.__getitem__), kind):
         texts = list(alike)

@@ -207,6 +207,10 @@ class LanguageModel(Engine):
     def batch(self, size: int) -> Waves:
         return Waves(self, size)
 
+    def is_rotated(self, tokens: int) -> bool:
+        """Whether all of a text of so many tokens is rotated otherwise than a short one (longrope, dynamic)."""
+        return self.rotary_switch is not None and tokens > self.rotary_switch
+
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Reserve the model for this thread, in eval mode and without gradients."""
@@ -277,7 +281,7 @@ class LanguageModel(Engine):
         encoded = [self.tokenizer.encode_prompt(prompt, self.name) for prompt in prompts]
         longest = max((len(text) for text, _ in encoded), default=0)
         self.refuse_overrun(longest, len(ids))
-        rotated = self.rotary_switch is not None and longest + len(ids) > self.rotary_switch
+        rotated = self.is_rotated(longest + len(ids))
         if not prompts or not len(ids):
             return super().score_many(prompts, ids)
         ends = None if rotated or not self.shareable else find_ends(prompts[0], encoded[0][1], self.parts)

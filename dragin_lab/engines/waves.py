@@ -98,9 +98,7 @@ class Waves(Batch):
 
     def _key(self, one: Writing) -> Any:
         """What drafts side by side have in common: the layer of their states. One that may be rotated stands alone."""
-        switch = self.lm.rotary_switch
-        rotated = switch is not None and len(one.prompt_ids) + one.request.max_new_tokens > switch
-        return one if rotated else one.request.hidden
+        return one if self.lm.is_rotated(len(one.prompt_ids) + one.request.max_new_tokens) else one.request.hidden
 
     def _restart(self) -> int:
         """Free all memory, and put the drafts in progress back in front of the queue; how many they are."""
