@@ -1,9 +1,11 @@
-"""What episodes side by side save: the same questions in one batch and one after another, with the same answers.
+"""What episodes side by side save: the same questions in one batch and one after another, with the
+same answers.
 
-Medians of interleaved rounds, as ratios within a round: on a CPU of processor time, which hardly depends on what else
-the machine does, on a GPU by the clock. Another model takes minutes, so it answers once each way. Every place where a
-batch wrote something else is listed, and the script fails unless the two likeliest tokens lie within 1e-4 nats of one
-another there (a batch sums in another order).
+Medians of interleaved rounds, as ratios within a round: on a CPU of processor time, which hardly
+depends on what else the machine does, on a GPU by the clock. Another model takes minutes, so it
+answers once each way. Every place where a batch wrote something else is listed, and the script
+fails unless the two likeliest tokens lie within 1e-4 nats of one another there (a batch sums in
+another order).
 
     python benchmarks/batch.py --model SmolLM2-135M-Instruct.Q4_1.gguf
 """
@@ -28,27 +30,45 @@ CLOSE = 1e-4  # nats
 
 
 def differences(alone: dict[str, Trace], side: dict[str, Trace]) -> list[dict[str, Any]]:
-    """Where the two ways wrote something else; ``allowed`` where the two likeliest tokens were equal to rounding."""
+    """Where the two ways wrote something else; ``allowed`` where the two likeliest tokens were
+    equal to rounding.
+    """
     found = []
     for key, one in alone.items():
         place = first_difference(one, side[key])
         if place is not None:
             where, gap = place
-            found.append({"question": key, "where": where, "gap": gap, "allowed": gap is not None and gap <= CLOSE})
+            found.append(
+                {
+                    "question": key,
+                    "where": where,
+                    "gap": gap,
+                    "allowed": gap is not None and gap <= CLOSE,
+                }
+            )
         elif (one.text, one.answer, one.queries, one.ended) != (
             side[key].text,
             side[key].answer,
             side[key].queries,
             side[key].ended,
         ):
-            found.append({"question": key, "where": "the same drafts, another outcome", "gap": None, "allowed": False})
+            found.append(
+                {
+                    "question": key,
+                    "where": "the same drafts, another outcome",
+                    "gap": None,
+                    "allowed": False,
+                }
+            )
     return found
 
 
 def first_difference(alone: Trace, side: Trace) -> tuple[str, float | None] | None:
-    """Where two traces first wrote something else, and how much likelier the likeliest token was there, in nats.
+    """Where two traces first wrote something else, and how much likelier the likeliest token was
+    there, in nats.
 
-    None for that where they do not differ by the choice of a token, and for all where they wrote the same.
+    None for that where they do not differ by the choice of a token, and for all where they wrote
+    the same.
     """
     for i, (x, y) in enumerate(zip_longest(alone.continuations, side.continuations)):
         if x is None or y is None or x.prompt_ids.tolist() != y.prompt_ids.tolist():
@@ -56,22 +76,38 @@ def first_difference(alone: Trace, side: Trace) -> tuple[str, float | None] | No
         for t, (a, b) in enumerate(zip(x.ids, y.ids, strict=False)):
             if a != b:
                 first, second = np.log(x.alternative_probs[t, :2].astype(float))
-                return f"draft {i}, token {t}: {x.tokens[t]!r} or {y.tokens[t]!r}", float(first - second)
+                return f"draft {i}, token {t}: {x.tokens[t]!r} or {y.tokens[t]!r}", float(
+                    first - second
+                )
         if len(x) != len(y):
-            return f"draft {i} ends after {len(x)} tokens ({x.stopped}) and {len(y)} ({y.stopped})", None
+            return (
+                f"draft {i} ends after {len(x)} tokens ({x.stopped}) and {len(y)} ({y.stopped})",
+                None,
+            )
     return None
 
 
 def measure(
-    method: Any, lm: LanguageModel, retriever: Any, questions: list[Question], size: int, rounds: int
+    method: Any,
+    lm: LanguageModel,
+    retriever: Any,
+    questions: list[Question],
+    size: int,
+    rounds: int,
 ) -> dict[str, Any]:
-    """Seconds of both ways over interleaved rounds, what was generated, and where the two differ."""
+    """Seconds of both ways over interleaved rounds, what was generated, and where the two
+    differ.
+    """
 
     def answer(at_once: int) -> dict[str, Trace]:
         found = {}
-        for trace in dl.Lab(lm, retriever=retriever).ask_many(questions, method, batch_size=at_once):
+        for trace in dl.Lab(lm, retriever=retriever).ask_many(
+            questions, method, batch_size=at_once
+        ):
             if trace.ended == "error":  # what ends early writes little, and the same both ways
-                raise SystemExit(f"{method.name} ({method.variant}), {trace.question.id}: {trace.error}")
+                raise SystemExit(
+                    f"{method.name} ({method.variant}), {trace.question.id}: {trace.error}"
+                )
             found[trace.question.id] = trace
             for made in trace.continuations:
                 made.rows = None  # hundreds of traces are kept, and this is most of each
@@ -113,13 +149,19 @@ def main() -> None:
         list(dl.Lab(lm).ask_many(questions[:2], dl.method("wo-rag"), batch_size=2))  # warms up
         for method in methods:
             found = measure(method, lm, retriever, questions, args.batch_size, rounds)
-            what = f"{args.batch_size} episodes side by side / one after another, dragin, {method.variant} variant"
+            what = (
+                f"{args.batch_size} episodes side by side / one after another, dragin,"
+                f" {method.variant} variant"
+            )
             over = found["over_cpu" if on == "cpu" else "over"]["alone"]
             budgets.append(budget(f"{what}, {lm.name.rpartition('/')[2]}", over, at_most))
             results.append(found)
     write(args.out, {"budgets": budgets, "batch": results, "machine": machine()})
     if any(not one["allowed"] for result in results for one in result["differences"]):
-        raise SystemExit(f"a batch wrote something else where no two tokens were equally likely; see {args.out.name}")
+        raise SystemExit(
+            "a batch wrote something else where no two tokens were equally likely; see"
+            f" {args.out.name}"
+        )
 
 
 if __name__ == "__main__":

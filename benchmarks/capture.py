@@ -1,12 +1,14 @@
 """What capture costs: time against drafts whose rows are not kept, and against ``generate``.
 
-Medians of interleaved runs, as ratios within one round, so that a busy machine disturbs all ways alike:
+Medians of interleaved runs, as ratios within one round, so that a busy machine disturbs all ways
+alike:
 
 - capture: our engine with everything, the rows kept in full;
 - without: our engine without the rows kept in full;
 - generate: ``transformers``' ``generate`` without any capture.
 
-Processor time is given beside it: with ``--threads 1`` it hardly depends on what else the machine does.
+Processor time is given beside it: with ``--threads 1`` it hardly depends on what else the machine
+does.
 
     python benchmarks/capture.py
 """
@@ -22,16 +24,20 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Prompt
 
-LOOP, GENERATE = 1.05, (1.0, 1.03)  # budgets; those against `generate` of the embedded model and of the large one
+# budgets; those against `generate` of the embedded model and of the large one
+LOOP, GENERATE = 1.05, (1.0, 1.03)
 VOCABULARY, VOCABULARY_LIMIT = 262_144, 1.08  # Gemma 3's; against `generate`, of processor time
 PASSAGE = (
-    "Question: When was the city where the director of film Gewair Lantern was born founded?\n"
-    "Answer: The film Gewair Lantern was directed by Graizond Loththaimpan. So the answer is 1450.\n"
+    "Question: When was the city where the director of film Gewair Lantern was born"
+    " founded?\nAnswer: The film Gewair Lantern was directed by Graizond Loththaimpan. So the"
+    " answer is 1450.\n"
 )
 
 
 def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
-    """Median seconds of each variant over interleaved rounds, and medians of their ratios within a round."""
+    """Median seconds of each variant over interleaved rounds, and medians of their ratios within
+    a round.
+    """
     lm.eos = frozenset()
     ids, _ = lm.tokenizer.encode_prompt(Prompt(text))
 
@@ -62,8 +68,12 @@ def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
 def main() -> None:
     options = parser(__doc__, "capture")
     options.add_argument("--runs", type=int, default=15, help="rounds on the embedded model")
-    options.add_argument("--large-runs", type=int, default=5, help="rounds on 0.5 billion parameters; 0 for none")
-    options.add_argument("--vocabulary-runs", type=int, default=7, help="rounds on a large vocabulary; 0 for none")
+    options.add_argument(
+        "--large-runs", type=int, default=5, help="rounds on 0.5 billion parameters; 0 for none"
+    )
+    options.add_argument(
+        "--vocabulary-runs", type=int, default=7, help="rounds on a large vocabulary; 0 for none"
+    )
     options.add_argument("--tokens", type=int, default=64)
     options.add_argument("--large-tokens", type=int, default=24)
     args = options.parse_args()
@@ -79,7 +89,11 @@ def main() -> None:
         size = f"{one['parameters'] / 1e6:.1f} M parameters"
         budgets += [
             budget(f"decoding with all rows kept / without, {size}", one["over"]["without"], LOOP),
-            budget(f"decoding with capture / `generate` without any capture, {size}", one["over"]["generate"], limit),
+            budget(
+                f"decoding with capture / `generate` without any capture, {size}",
+                one["over"]["generate"],
+                limit,
+            ),
         ]
     if args.vocabulary_runs:
         small = random_llama(layers=12, heads=8, hidden=512, ffn=1408, vocab=VOCABULARY)

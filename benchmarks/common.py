@@ -1,4 +1,6 @@
-"""What the benchmarks share: interleaved rounds, budgets, the machine in words, random models, one JSON."""
+"""What the benchmarks share: interleaved rounds, budgets, the machine in words, random models,
+one JSON.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ MIB = 2**20
 
 @dataclass
 class Rounds:
-    """Seconds of several ways to do the same, one entry a round, by the wall clock and of the processor."""
+    """Seconds of several ways to do the same, one entry a round, by the wall clock and of the
+    processor.
+    """
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     processor: dict[str, list[float]] = field(default_factory=dict)
@@ -46,7 +50,9 @@ class Rounds:
         return {
             "rounds": len(self.seconds[way]),
             "median_s": {name: statistics.median(took) for name, took in self.seconds.items()},
-            "median_cpu_s": {name: statistics.median(took) for name, took in self.processor.items()},
+            "median_cpu_s": {
+                name: statistics.median(took) for name, took in self.processor.items()
+            },
             "over": self.over(way),
             "over_cpu": self.over(way, processor=True),
         }
@@ -60,7 +66,8 @@ def interleaved(
     check: Callable[[str, Any], None] = lambda way, made: None,
     warm: bool = True,
 ) -> Rounds:
-    """Run all ways in turn, each round in the other direction; ``warm`` leaves a first round out of the figures.
+    """Run all ways in turn, each round in the other direction; ``warm`` leaves a first round out of
+    the figures.
 
     ``before`` each run and the ``check`` of what it made are not timed.
     """
@@ -80,12 +87,16 @@ def interleaved(
     return found
 
 
-def budget(what: str, measured: float, at_most: float, unit: str = "x", note: str = "") -> dict[str, Any]:
-    """A line of the table in docs/performance.md; ``note`` says what the limit is where it may be missed."""
+def budget(
+    what: str, measured: float, at_most: float, unit: str = "x", note: str = ""
+) -> dict[str, Any]:
+    """A line of the table in docs/performance.md; ``note`` says what the limit is where it may
+    be missed.
+    """
     return {"what": what, "measured": measured, "at_most": at_most, "unit": unit, "note": note}
 
 
-# -- the machine ------------------------------------------------------------------------------------------------------
+# -- the machine -----------------------------------------------------------------------------------
 
 
 def machine() -> dict[str, Any]:
@@ -93,7 +104,9 @@ def machine() -> dict[str, Any]:
     import torch
 
     info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.is_file() else []
+    lines = (
+        info.read_text(encoding="utf-8", errors="replace").splitlines() if info.is_file() else []
+    )
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
         "processor": next(iter(names), platform.machine()),
@@ -105,14 +118,18 @@ def machine() -> dict[str, Any]:
     }
 
 
-# -- a script ---------------------------------------------------------------------------------------------------------
+# -- a script --------------------------------------------------------------------------------------
 
 
 def parser(doc: str | None, name: str) -> argparse.ArgumentParser:
     """The options that every benchmark has."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     made.add_argument("--out", type=Path, default=RESULTS / f"{name}.json")
-    made.add_argument("--threads", type=int, default=0, help="torch threads; 0 leaves torch's own choice")
+    made.add_argument(
+        "--threads", type=int, default=0, help="torch threads; 0 leaves torch's own choice"
+    )
     return made
 
 
@@ -134,23 +151,39 @@ def write(path: Path, found: Mapping[str, Any]) -> None:
 
 
 def child(script: str, *arguments: object) -> dict[str, Any]:
-    """What a script prints as JSON in a process of its own, for figures that a used process would blur."""
+    """What a script prints as JSON in a process of its own, for figures that a used process
+    would blur.
+    """
     done = subprocess.run(
-        [sys.executable, script, *map(str, arguments)], stdout=subprocess.PIPE, check=False, text=True
+        [sys.executable, script, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        check=False,
+        text=True,
     )
     if done.returncode:
-        raise SystemExit(f"{Path(script).name} {' '.join(map(str, arguments))}: ended with {done.returncode}")
+        raise SystemExit(
+            f"{Path(script).name} {' '.join(map(str, arguments))}: ended with {done.returncode}"
+        )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-# -- models -----------------------------------------------------------------------------------------------------------
+# -- models ----------------------------------------------------------------------------------------
 
 
 def random_llama(
-    *, layers: int, heads: int, hidden: int, ffn: int, vocab: int = 32_000, device: str = "cpu", dtype: Any = None
+    *,
+    layers: int,
+    heads: int,
+    hidden: int,
+    ffn: int,
+    vocab: int = 32_000,
+    device: str = "cpu",
+    dtype: Any = None,
 ) -> Any:
-    """A ``LanguageModel`` of that shape with random weights, made on its device, and a tokenizer of as many words."""
+    """A ``LanguageModel`` of that shape with random weights, made on its device, and a tokenizer
+    of as many words.
+    """
     import torch
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -172,7 +205,9 @@ def random_llama(
     )
     torch.manual_seed(0)
     with torch.device(device):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype or torch.float32).eval()
+        model = transformers.AutoModelForCausalLM.from_config(
+            config, dtype=dtype or torch.float32
+        ).eval()
     words = ["<unk>", *(f"w{i}" for i in range(1, vocab))]
     raw = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

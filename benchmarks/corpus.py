@@ -1,12 +1,14 @@
-"""Corpora on disk and bare tantivy with the same fields: building, memory and searching, each in its own process.
+"""Corpora on disk and bare tantivy with the same fields: building, memory and searching, each in
+its own process.
 
     python benchmarks/corpus.py --passages 100000 1000000 --rounds 3
 
-Passages of 60 invented words in a table like DPR's. Bare tantivy is what its documentation shows: rows
-read by the csv module, title and text stored and analysed in the same way, a disjunction of both fields with the same
-tie breaker, and the stored fields of the hits. Builds alternate, and so do searches. Figures are medians, and their
-ratios are compared with the budgets of the design. Builds are compared by processor time of all threads, which depends
-little on the machine's other work; clock times are given too.
+Passages of 60 invented words in a table like DPR's. Bare tantivy is what its documentation shows:
+rows read by the csv module, title and text stored and analysed in the same way, a disjunction of
+both fields with the same tie breaker, and the stored fields of the hits. Builds alternate, and so
+do searches. Figures are medians, and their ratios are compared with the budgets of the design.
+Builds are compared by processor time of all threads, which depends little on the machine's other
+work; clock times are given too.
 """
 
 from __future__ import annotations
@@ -34,25 +36,31 @@ from common import MIB, budget, child, machine, parser, write
 from dragin_lab.trace.trace import Passage
 
 K, QUERY_WORDS = 3, 25
-#: Passages of invented words: frequencies follow Zipf's law in two regimes (Ferrer i Cancho and Solé, 2001), 1 / rank
-#: up to the 5,000th word, steeper for the rest, so that the vocabulary goes on growing with the text. The commonest are
-#: English function words. An article has one to nine passages and a few words of its own, which gather in them as
-#: names do.
+#: Passages of invented words: frequencies follow Zipf's law in two regimes (Ferrer i Cancho and
+#: Solé, 2001), 1 / rank up to the 5,000th word, steeper for the rest, so that the vocabulary goes
+#: on growing with the text. The commonest are English function words. An article has one to nine
+#: passages and a few words of its own, which gather in them as names do.
 VOCABULARY = 2_000_000
 WORDS = 60
 SHIFT, FIRST, BEND, SECOND = 0.5, 1.0, 5000, 1.7
 TOPIC_WORDS, TOPIC_SHARE, TOPIC_FROM = 4, 0.12, 500
 _ARTICLES_AT_ONCE = 2000
 _FUNCTION_WORDS = (
-    "the of and in to a is was for as on by with at from he it that his an are be which this were also has or had "
-    "first one its their after new not who they two her but she have been other when during all time into may some "
-    "more there between school can only most over city made up states about known used year then while years later "
-    "part where such him under three no will would both these became many people until team including since"
+    "the of and in to a is was for as on by with at from he it that his an are be which this were"
+    " also has or had first one its their after new not who they two her but she have been other"
+    " when during all time into may some more there between school can only most over city made up"
+    " states about known used year then while years later part where such him under three no will"
+    " would both these became many people until team including since"
 )
 _COMMON = _FUNCTION_WORDS.split()
-_ONSETS, _VOWELS = "b br c ch d dr f fl g gr h j k kl l m n p pr r s sh st t th tr v w z", "a e i o u ai ea ou"
+_ONSETS, _VOWELS = (
+    "b br c ch d dr f fl g gr h j k kl l m n p pr r s sh st t th tr v w z",
+    "a e i o u ai ea ou",
+)
 _CODAS = ("", "n", "r", "s", "l", "m", "nd")
-SYLLABLES = ["".join(parts) for parts in itertools.product(_ONSETS.split(), _VOWELS.split(), _CODAS)]
+SYLLABLES = [
+    "".join(parts) for parts in itertools.product(_ONSETS.split(), _VOWELS.split(), _CODAS)
+]
 
 
 def word(rank: int) -> str:
@@ -86,12 +94,16 @@ def passages(count: int) -> Iterator[Passage]:
         sizes = np.minimum(draw.geometric(0.3, _ARTICLES_AT_ONCE), 9)
         total = int(sizes.sum())
         topics = np.exp(
-            draw.uniform(np.log(TOPIC_FROM), np.log(VOCABULARY - 1), (_ARTICLES_AT_ONCE, TOPIC_WORDS))
+            draw.uniform(
+                np.log(TOPIC_FROM), np.log(VOCABULARY - 1), (_ARTICLES_AT_ONCE, TOPIC_WORDS)
+            )
         ).astype(int)
         article = np.repeat(np.arange(_ARTICLES_AT_ONCE), sizes)  # (total,)
         common = np.searchsorted(limits, draw.random((total, WORDS)))  # (total, WORDS)
         own = topics[article[:, None], draw.integers(0, TOPIC_WORDS, (total, WORDS))]
-        ranks = np.minimum(np.where(draw.random((total, WORDS)) < TOPIC_SHARE, own, common), VOCABULARY - 1)
+        ranks = np.minimum(
+            np.where(draw.random((total, WORDS)) < TOPIC_SHARE, own, common), VOCABULARY - 1
+        )
         for row in range(total):
             made += 1
             title = text(topics[article[row], : 1 + article[row] % 3]).title()
@@ -109,7 +121,7 @@ def write_table(path: Path, count: int) -> None:
         writer.writerows((p.id, p.text, p.title) for p in passages(count))
 
 
-# -- bare tantivy -----------------------------------------------------------------------------------------------------
+# -- bare tantivy ----------------------------------------------------------------------------------
 
 
 def bare_index(folder: Path, *, new: bool) -> Any:
@@ -123,7 +135,11 @@ def bare_index(folder: Path, *, new: bool) -> Any:
     fields.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
     for name in ("title", "text"):
         fields.add_text_field(name, stored=True, tokenizer_name="english", index_option="freq")
-    index = tantivy.Index(fields.build(), path=str(folder), reuse=False) if new else tantivy.Index.open(str(folder))
+    index = (
+        tantivy.Index(fields.build(), path=str(folder), reuse=False)
+        if new
+        else tantivy.Index.open(str(folder))
+    )
     index.register_tokenizer("english", ANALYZER)
     return index
 
@@ -150,13 +166,15 @@ def bare_search(folder: Path) -> Callable[[str], list[Any]]:
 
     def search(query: str) -> list[Any]:
         fields = [index.parse_query(query, [name]) for name in ("title", "text")]
-        hits = searcher.search(Query.disjunction_max_query(fields, tie_breaker=0.5), K, count=False).hits
+        hits = searcher.search(
+            Query.disjunction_max_query(fields, tie_breaker=0.5), K, count=False
+        ).hits
         return [searcher.doc(address).to_dict() for _, address in hits]
 
     return search
 
 
-# -- what runs in a process of its own --------------------------------------------------------------------------------
+# -- what runs in a process of its own -------------------------------------------------------------
 
 
 def build(what: str, source: Path, folder: Path) -> dict[str, Any]:
@@ -181,7 +199,9 @@ def search(ours: Path, bare: Path, count: int) -> dict[str, Any]:
     opened = time.perf_counter() - began
     draw = random.Random(0)
     rows = draw.choices(range(len(retriever.corpus)), k=count)
-    queries = [" ".join(draw.choices(retriever.corpus[row].text.split(), k=QUERY_WORDS)) for row in rows]
+    queries = [
+        " ".join(draw.choices(retriever.corpus[row].text.split(), k=QUERY_WORDS)) for row in rows
+    ]
     for query in queries:
         retriever.search(query, K)
     resident = psutil.Process().memory_info().rss / MIB
@@ -198,7 +218,7 @@ def search(ours: Path, bare: Path, count: int) -> dict[str, Any]:
     return figures | {"open_seconds": opened, "resident_MiB": resident, "queries": count}
 
 
-# -- all of it --------------------------------------------------------------------------------------------------------
+# -- all of it -------------------------------------------------------------------------------------
 
 
 def figures(count: int, folder: Path, rounds: int, queries: int) -> dict[str, Any]:
@@ -208,12 +228,18 @@ def figures(count: int, folder: Path, rounds: int, queries: int) -> dict[str, An
     for _ in range(rounds):
         for what, made in builds.items():
             made.append(child(__file__, "--child", "build", what, source, folder / what))
-    result: dict[str, Any] = {"passages": count, "rounds": rounds, "source_MiB": source.stat().st_size / MIB}
+    result: dict[str, Any] = {
+        "passages": count,
+        "rounds": rounds,
+        "source_MiB": source.stat().st_size / MIB,
+    }
     for what, made in builds.items():
         medians = {name: statistics.median(one[name] for one in made) for name in made[0]}
         stored = sum(path.stat().st_size for path in (folder / what).rglob("*") if path.is_file())
         result[what] = medians | {"stored_MiB": stored / MIB}
-    result["search"] = child(__file__, "--child", "search", folder / "ours", folder / "bare", queries)
+    result["search"] = child(
+        __file__, "--child", "search", folder / "ours", folder / "bare", queries
+    )
     result["build_ratio"] = result["ours"]["cpu_seconds"] / result["bare"]["cpu_seconds"]
     result["search_ratio"] = result["search"]["ours_ms"] / result["search"]["bare_ms"]
     return result
@@ -237,13 +263,26 @@ def main() -> None:
     for count in args.passages:
         with tempfile.TemporaryDirectory() as folder:
             results.append(figures(count, Path(folder), args.rounds, args.queries))
-    found: dict[str, Any] = {"corpora": results, "machine": machine() | {"tantivy": version("tantivy")}}
-    if (million := next((one for one in results if one["passages"] == 1_000_000), None)) is not None:
+    found: dict[str, Any] = {
+        "corpora": results,
+        "machine": machine() | {"tantivy": version("tantivy")},
+    }
+    if (
+        million := next((one for one in results if one["passages"] == 1_000_000), None)
+    ) is not None:
         found["budgets"] = [
-            budget("corpus of 1 million passages, built / bare tantivy", million["build_ratio"], 1.3),
+            budget(
+                "corpus of 1 million passages, built / bare tantivy", million["build_ratio"], 1.3
+            ),
             budget("peak memory while building it", million["ours"]["peak_MiB"], 1024, "MiB"),
-            budget("resident memory while searching it", million["search"]["resident_MiB"], 300, "MiB"),
-            budget(f"a query of {QUERY_WORDS} words / bare tantivy's, median", million["search_ratio"], 2.0),
+            budget(
+                "resident memory while searching it", million["search"]["resident_MiB"], 300, "MiB"
+            ),
+            budget(
+                f"a query of {QUERY_WORDS} words / bare tantivy's, median",
+                million["search_ratio"],
+                2.0,
+            ),
         ]
     write(args.out, found)
 

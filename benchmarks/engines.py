@@ -1,10 +1,12 @@
-"""llama.cpp beside transformers on the same real prompts: processor time to read, to write, and for whole episodes.
+"""llama.cpp beside transformers on the same real prompts: processor time to read, to write, and for
+whole episodes.
 
-    python benchmarks/engines.py               # SmolLM2-135M Q4_1, which `make real` fetches, and Q8_0 made of it
-    python benchmarks/engines.py --questions 8
+    python benchmarks/engines.py               # SmolLM2-135M Q4_1, which `make real` fetches, and
+    Q8_0 made of it python benchmarks/engines.py --questions 8
 
-``bare`` is llama.cpp by its own functions alone, fed the ids that the engine writes: reading in one go, then a token at
-a time, flash attention as llama.cpp chooses. Engines take turns, so that a busy machine slows all of them.
+``bare`` is llama.cpp by its own functions alone, fed the ids that the engine writes: reading in one
+go, then a token at a time, flash attention as llama.cpp chooses. Engines take turns, so that a busy
+machine slows all of them.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class Bare:
 
     def __init__(self, file: Path, threads: int) -> None:
         self.C = C = load_bindings()
-        self.model = C.llama_model_load_from_file(str(file).encode(), C.llama_model_default_params())
+        self.model = C.llama_model_load_from_file(
+            str(file).encode(), C.llama_model_default_params()
+        )
         parameters = C.llama_context_default_params()
         parameters.n_ctx = parameters.n_batch = 4096
         parameters.n_threads = parameters.n_threads_batch = threads
@@ -52,14 +56,19 @@ class Bare:
         self.C.llama_memory_clear(self.C.llama_get_memory(self.context), True)
         for piece in [prompt, *([i] for i in ids)]:
             array = (ctypes.c_int32 * len(piece))(*piece)  # a batch does not keep it
-            assert self.C.llama_decode(self.context, self.C.llama_batch_get_one(array, len(piece))) == 0
+            assert (
+                self.C.llama_decode(self.context, self.C.llama_batch_get_one(array, len(piece)))
+                == 0
+            )
             self.C.llama_get_logits_ith(self.context, -1)
 
 
 def open_labs(file: Path, requantized: Path, threads: int) -> dict[str, dl.Lab]:
     """A lab of each engine, its model loaded."""
     recorded = json.loads(SET.read_text(encoding="utf-8"))["smol"]
-    passages = Corpus.from_passages([Passage(p["id"], p["title"], p["text"]) for p in recorded["passages"]])
+    passages = Corpus.from_passages(
+        [Passage(p["id"], p["title"], p["text"]) for p in recorded["passages"]]
+    )
     exemplars = [Exemplar(**one) for one in recorded["exemplars"]]
     ways: dict[str, tuple[Path, dict[str, Any]]] = {
         "llama.cpp Q4_1": (file, {"engine": "llama.cpp", "threads": threads}),
@@ -68,7 +77,9 @@ def open_labs(file: Path, requantized: Path, threads: int) -> dict[str, dl.Lab]:
         "transformers bfloat16": (file, {"dtype": "bfloat16", "device": "cpu"}),
         "transformers float32": (file, {"dtype": "float32", "device": "cpu"}),
     }
-    labs = {name: dl.Lab(path, passages, exemplars, **loading) for name, (path, loading) in ways.items()}
+    labs = {
+        name: dl.Lab(path, passages, exemplars, **loading) for name, (path, loading) in ways.items()
+    }
     for lab in labs.values():
         print(lab.model, file=sys.stderr)
     return labs
@@ -80,7 +91,10 @@ def requantize(file: Path, path: Path) -> Path:
         C = load_bindings()
         parameters = C.llama_model_quantize_default_params()
         parameters.ftype, parameters.allow_requantize = C.LLAMA_FTYPE_MOSTLY_Q8_0, True
-        assert C.llama_model_quantize(str(file).encode(), str(path).encode(), ctypes.byref(parameters)) == 0
+        assert (
+            C.llama_model_quantize(str(file).encode(), str(path).encode(), ctypes.byref(parameters))
+            == 0
+        )
     return path
 
 
@@ -98,13 +112,19 @@ def processor(do: Callable[[], Any]) -> float:
     return time.process_time() - began
 
 
-def measure_drafts(labs: dict[str, dl.Lab], bares: dict[str, Bare], prompts: list[Prompt]) -> dict[str, Any]:
-    """Processor seconds to read the prompts and write one token, and to write the others, for each way."""
+def measure_drafts(
+    labs: dict[str, dl.Lab], bares: dict[str, Bare], prompts: list[Prompt]
+) -> dict[str, Any]:
+    """Processor seconds to read the prompts and write one token, and to write the others, for
+    each way.
+    """
     ways: dict[str, Callable[[Prompt, int], Any]] = {}
     for name, lab in labs.items():
         ways[name] = lambda prompt, n, lm=lab.model: lm.write(Write(prompt, n))
         if name in bares:
-            ways[f"{name}, all rows kept"] = lambda prompt, n, lm=lab.model: lm.write(Write(prompt, n, attention=True))
+            ways[f"{name}, all rows kept"] = lambda prompt, n, lm=lab.model: lm.write(
+                Write(prompt, n, attention=True)
+            )
     for name, bare in bares.items():
         ids = {p.text: labs[name].model.write(Write(p, TOKENS)) for p in prompts}
         ways[f"bare {name}"] = lambda prompt, n, bare=bare, ids=ids: bare.write(
@@ -120,7 +140,11 @@ def measure_drafts(labs: dict[str, dl.Lab], bares: dict[str, Bare], prompts: lis
     read = sum(len(some.tokenizer.encode_prompt(prompt, "")[0]) for prompt in prompts)
     wrote = len(prompts) * (TOKENS - 1)
     return {
-        name: one | {"read_ms": 1e3 * one["read_s"] / read, "write_ms": 1e3 * (one["all_s"] - one["read_s"]) / wrote}
+        name: one
+        | {
+            "read_ms": 1e3 * one["read_s"] / read,
+            "write_ms": 1e3 * (one["all_s"] - one["read_s"]) / wrote,
+        }
         for name, one in totals.items()
     }
 
@@ -129,7 +153,10 @@ def measure(questions: int, threads: int) -> dict[str, Any]:
     """Everything, as plain data."""
     file = real.language_model()
     asked = open_benchmark("hotpotqa", limit=questions).questions
-    files = {"llama.cpp Q4_1": file, "llama.cpp Q8_0": requantize(file, Path("/tmp") / f"{file.stem}.Q8_0.gguf")}
+    files = {
+        "llama.cpp Q4_1": file,
+        "llama.cpp Q8_0": requantize(file, Path("/tmp") / f"{file.stem}.Q8_0.gguf"),
+    }
     labs = open_labs(*files.values(), threads)
     bares = {name: Bare(path, threads) for name, path in files.items()}
     template = labs["llama.cpp Q4_1"].template("dragin")
@@ -138,14 +165,23 @@ def measure(questions: int, threads: int) -> dict[str, Any]:
     drafts = measure_drafts(labs, bares, prompts)
     episodes: dict[str, Any] = {}
     for method in ("dragin", "flare"):
-        able = {name: lab for name, lab in labs.items() if method == "flare" or name != NO_ATTENTION}
-        rounds = interleaved({name: partial(ask, lab, asked, method) for name, lab in able.items()}, 1, warm=False)
-        episodes[method] = {name: {"cpu_s": sum(rounds.processor[name]), **rounds.made[name]} for name in able}
+        able = {
+            name: lab for name, lab in labs.items() if method == "flare" or name != NO_ATTENTION
+        }
+        rounds = interleaved(
+            {name: partial(ask, lab, asked, method) for name, lab in able.items()}, 1, warm=False
+        )
+        episodes[method] = {
+            name: {"cpu_s": sum(rounds.processor[name]), **rounds.made[name]} for name in able
+        }
     for name in (*files, NO_ATTENTION):
         labs[name].close()
     limits = {name: (name, "with rows", ROWS) for name in files}
     limits[NO_ATTENTION] = "llama.cpp Q4_1", "without rows", NO_ROWS
-    ratios = {name: drafts[name]["all_s"] / drafts[f"bare {bare}"]["all_s"] for name, (bare, *_) in limits.items()}
+    ratios = {
+        name: drafts[name]["all_s"] / drafts[f"bare {bare}"]["all_s"]
+        for name, (bare, *_) in limits.items()
+    }
     what = f"{len(prompts)} drafts of {TOKENS} tokens"
     budgets = [
         budget(f"{what} {rows}, {bare} / bare, processor time", ratios[name], most)
@@ -168,7 +204,9 @@ def ask(lab: dl.Lab, asked: Any, method: str) -> dict[str, int]:
     traces = list(lab.ask_many(asked, method, variant="paper"))
     return {
         "tokens": sum(trace.counters["generated"] for trace in traces),
-        "read": sum(len(one.prompt_ids) - one.reused for trace in traces for one in trace.continuations),
+        "read": sum(
+            len(one.prompt_ids) - one.reused for trace in traces for one in trace.continuations
+        ),
         "retrievals": sum(trace.retrievals_count for trace in traces),
     }
 

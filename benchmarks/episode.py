@@ -1,16 +1,18 @@
-"""What an episode costs: against the same episode by a naive driver, and against writing the kept text only.
+"""What an episode costs: against the same episode by a naive driver, and against writing the kept
+text only.
 
 Interleaved, one question after another, ratios within a question:
 
-- ours: ``Lab.ask`` after an episode of another question, so that the exemplars have been read, as for every question of
-  a benchmark but its first;
+- ours: ``Lab.ask`` after an episode of another question, so that the exemplars have been read, as
+  for every question of a benchmark but its first;
 - first: ``Lab.ask`` on an empty cache;
-- naive: the same episode as the authors' released code would serve it (``Naive``). Its answers have to be
-  the same, or the run fails;
+- naive: the same episode as the authors' released code would serve it (``Naive``). Its answers have
+  to be the same, or the run fails;
 - plain: one ``generate`` of as many tokens as the answer has, behind the first prompt.
 
-Seconds depend on the machine; the tokens that each way feeds to a model, in how many forwards, do not, and stand beside
-them. The settings are the defaults and those that Almanac's development questions chose.
+Seconds depend on the machine; the tokens that each way feeds to a model, in how many forwards, do
+not, and stand beside them. The settings are the defaults and those that Almanac's development
+questions chose.
 
     python benchmarks/episode.py
 """
@@ -53,16 +55,19 @@ WAYS = ("ours", "first", "naive", "plain")
 
 
 class Naive:
-    """A model served as the released code serves it: ``generate``, whole drafts, nothing reused, second passes.
+    """A model served as the released code serves it: ``generate``, whole drafts, nothing reused,
+    second passes.
 
-    It answers the same requests as ``LanguageModel``, so every method works on it unchanged. Attention comes from
-    forwards with ``output_attentions`` and eager attention. Greedy decoding.
+    It answers the same requests as ``LanguageModel``, so every method works on it unchanged.
+    Attention comes from forwards with ``output_attentions`` and eager attention. Greedy decoding.
     """
 
     def __init__(self, lm: LanguageModel) -> None:
         self.lm = lm
         config = copy.deepcopy(lm.model.config)
-        model: Any = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=lm.model.dtype)
+        model: Any = AutoModelForCausalLM.from_config(
+            config, attn_implementation="eager", dtype=lm.model.dtype
+        )
         model.load_state_dict(lm.model.state_dict())
         model.generation_config = lm.model.generation_config
         self.model = model.to(lm.device).eval()
@@ -93,8 +98,11 @@ class Naive:
         spread, chosen = entropy(logs.exp(), logs).tolist(), logs[range(len(ids)), ids].tolist()
         rows: Any = None
         if request.attention:
-            rows = self._map(out.sequences[0].tolist())[0, :, p - 1 :].cpu().numpy()  # (h, n + 1, p + n)
-        writing = Writing(lm, replace(request, stop=Stop(), among=True), prompt=(prompt_ids, prompt_offsets))
+            # (h, n + 1, p + n)
+            rows = self._map(out.sequences[0].tolist())[0, :, p - 1 :].cpu().numpy()
+        writing = Writing(
+            lm, replace(request, stop=Stop(), among=True), prompt=(prompt_ids, prompt_offsets)
+        )
         for r in range(len(ids) + 1):
             if rows is not None:
                 writing.add_row(rows[:, r, : p + r].mean(0), rows[:, r, : p + r])
@@ -109,8 +117,12 @@ class Naive:
         return found
 
     def _map(self, ids: list[int]) -> Tensor:
-        """Weights of the captured layer, (1, h, n, n), by a forward that returns those of all layers."""
-        out = self.model(torch.tensor([ids], device=self.lm.device), output_attentions=True, use_cache=False)
+        """Weights of the captured layer, (1, h, n, n), by a forward that returns those of all
+        layers.
+        """
+        out = self.model(
+            torch.tensor([ids], device=self.lm.device), output_attentions=True, use_cache=False
+        )
         weights: Tensor = out.attentions[self.lm.layer]
         return weights
 
@@ -122,7 +134,12 @@ def kept_tokens(lm: LanguageModel, trace: Trace) -> int:
 
 def plain(lm: LanguageModel, trace: Trace) -> None:
     """``generate`` as many tokens as were kept, behind the prompt that the episode began with."""
-    first = next(prompt for step in trace.steps for prompt in (step.prompt, step.passages_prompt) if prompt is not None)
+    first = next(
+        prompt
+        for step in trace.steps
+        for prompt in (step.prompt, step.passages_prompt)
+        if prompt is not None
+    )
     generate(lm, [lm.tokenizer.encode_prompt(first)[0]], kept_tokens(lm, trace))
 
 
@@ -137,7 +154,9 @@ def counted(*models: Any) -> Iterator[Counter[str]]:
         counts["forwards"] += 1
 
     # On the inner model, which a forward that stops behind the captured layer goes through too.
-    hooks = [model.base_model.register_forward_pre_hook(count, with_kwargs=True) for model in models]
+    hooks = [
+        model.base_model.register_forward_pre_hook(count, with_kwargs=True) for model in models
+    ]
     try:
         yield counts
     finally:
@@ -145,7 +164,9 @@ def counted(*models: Any) -> Iterator[Counter[str]]:
             hook.remove()
 
 
-def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Question], template: Any) -> dict[str, Any]:
+def measure(
+    method: Any, lm: LanguageModel, retriever: Any, questions: list[Question], template: Any
+) -> dict[str, Any]:
     """Seconds and tokens of each way of answering, question by question."""
     naive = Naive(lm)
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -156,17 +177,25 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
         for place, question in enumerate(questions):
             found: dict[str, Trace] = {}
 
-            def answer(way: str, question: Question = question, found: dict[str, Trace] = found) -> None:
+            def answer(
+                way: str, question: Question = question, found: dict[str, Trace] = found
+            ) -> None:
                 served = naive if way == "naive" else lm
-                found[way] = dl.Lab(served, retriever=retriever, exemplars=template).ask(question, method)
+                found[way] = dl.Lab(served, retriever=retriever, exemplars=template).ask(
+                    question, method
+                )
 
-            ways: dict[str, Callable[[], None]] = {way: lambda way=way: answer(way) for way in WAYS[:3]}
+            ways: dict[str, Callable[[], None]] = {
+                way: lambda way=way: answer(way) for way in WAYS[:3]
+            }
             ways["plain"] = lambda found=found: plain(lm, found["first"])
             order = [*WAYS[:3][:: 1 if place % 2 else -1], "plain"]
             for way in order:
                 lm.prefixes.clear()
                 if way == "ours":
-                    dl.Lab(lm, retriever=retriever, exemplars=template).ask(questions[place - 1], method)
+                    dl.Lab(lm, retriever=retriever, exemplars=template).ask(
+                        questions[place - 1], method
+                    )
                 gc.collect()
                 counts.clear()
                 began = time.perf_counter()
@@ -189,7 +218,8 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
         "questions": n,
         "median_s": {way: statistics.median(took) for way, took in seconds.items()},
         "over": {
-            one: {other: _ratio(seconds[one], seconds[other]) for other in WAYS if other != one} for one in WAYS[:3]
+            one: {other: _ratio(seconds[one], seconds[other]) for other in WAYS if other != one}
+            for one in WAYS[:3]
         },
         "fed": {way: counts["fed"] / n for way, counts in fed.items()},
         "forwards": {way: counts["forwards"] / n for way, counts in fed.items()},
@@ -211,13 +241,21 @@ def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         name = f"DRAGIN, {one['variant']} variant, {one['settings']} settings"
         forwards, limits = one["forwards"], BUDGETS[one["variant"]]
         note = (
-            f"the naive driver makes {forwards['naive']:.0f} forwards a question, ours {forwards['ours']:.0f}; one for "
-            f"each token kept would be {one['tokens_kept'] / forwards['naive']:.2f} of the naive driver's"
+            f"the naive driver makes {forwards['naive']:.0f} forwards a question, ours"
+            f" {forwards['ours']:.0f}; one for each token kept would be"
+            f" {one['tokens_kept'] / forwards['naive']:.2f} of the naive driver's"
         )
         found += [
-            budget(f"{name}: episode / naive driver", one["over"]["ours"]["naive"], limits["naive"], note=note),
             budget(
-                f"{name}: episode / plain `generate` of what is kept", one["over"]["ours"]["plain"], limits["plain"]
+                f"{name}: episode / naive driver",
+                one["over"]["ours"]["naive"],
+                limits["naive"],
+                note=note,
+            ),
+            budget(
+                f"{name}: episode / plain `generate` of what is kept",
+                one["over"]["ours"]["plain"],
+                limits["plain"],
             ),
         ]
     return found
@@ -238,10 +276,14 @@ def main() -> None:
     results = []
     for variant, settings in SETTINGS.items():
         for kind in args.settings.split(","):
-            method = dl.method("dragin", variant=variant, max_new_tokens=args.max_new_tokens, **settings[kind])
+            method = dl.method(
+                "dragin", variant=variant, max_new_tokens=args.max_new_tokens, **settings[kind]
+            )
             if not results:
                 measure(method, lm, retriever, questions[:2], template)  # warms up
-            results.append({"settings": kind, **measure(method, lm, retriever, questions, template)})
+            results.append(
+                {"settings": kind, **measure(method, lm, retriever, questions, template)}
+            )
     found = {
         "exemplars": len(shots),
         "max_new_tokens": args.max_new_tokens,

@@ -1,10 +1,13 @@
-"""A model of Llama-2-7B's shape on a GPU: bare ``generate``, drafts without and with attention, 16 of them, a probe.
+"""A model of Llama-2-7B's shape on a GPU: bare ``generate``, drafts without and with attention, 16
+of them, a probe.
 
-    python benchmarks/gpu.py                # random weights in bfloat16, built on the device; under 4 minutes
-    python benchmarks/gpu.py --tiny         # the same on a processor, in float32, to try the script
+    python benchmarks/gpu.py                # random weights in bfloat16, built on the device; under
+    4 minutes python benchmarks/gpu.py --tiny         # the same on a processor, in float32, to try
+    the script
 
-One line of JSON each, by the wall clock: medians of rounds that alternate, without kept prefixes. The weights are
-random, so nothing reaches DRAGIN's threshold: it reads every row and judges every token, and never searches.
+One line of JSON each, by the wall clock: medians of rounds that alternate, without kept prefixes.
+The weights are random, so nothing reaches DRAGIN's threshold: it reads every row and judges every
+token, and never searches.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ NEVER, BESIDE, PROMPT = 1e9, 16, 800
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--tiny", action="store_true")
     options.add_argument("--tokens", type=int, default=64)
     options.add_argument("--rounds", type=int, default=3)
@@ -35,9 +40,18 @@ def main() -> None:
     if not (args.tiny or torch.cuda.is_available()):
         raise SystemExit("there is no GPU here; --tiny tries the script on the processor")
     began = time.perf_counter()
-    where = {"device": "cpu", "dtype": torch.float32} if args.tiny else {"device": "cuda", "dtype": torch.bfloat16}
+    where = (
+        {"device": "cpu", "dtype": torch.float32}
+        if args.tiny
+        else {"device": "cuda", "dtype": torch.bfloat16}
+    )
     lm = random_llama(**TINY if args.tiny else SHAPE, **where)
-    say(what="built", seconds=time.perf_counter() - began, parameters=lm.model.num_parameters(), **machine())
+    say(
+        what="built",
+        seconds=time.perf_counter() - began,
+        parameters=lm.model.num_parameters(),
+        **machine(),
+    )
     lab = dl.Lab(lm, [{"id": "a", "title": "w1", "text": "w2 w3"}])
     methods = {
         "wo-rag": dl.method("wo-rag", variant="paper", max_new_tokens=args.tokens),
@@ -47,7 +61,10 @@ def main() -> None:
     ids = lab.ask(questions[0], methods["wo-rag"]).continuations[0].prompt_ids.tolist()
 
     def ask(method: str, n: int) -> int:
-        return sum(trace.counters["generated"] for trace in lab.ask_many(questions[:n], methods[method], batch_size=n))
+        return sum(
+            trace.counters["generated"]
+            for trace in lab.ask_many(questions[:n], methods[method], batch_size=n)
+        )
 
     ways: dict[str, Callable[[], int]] = {
         "generate": lambda: len(plain(lm, [ids], args.tokens)[0]),
@@ -62,11 +79,17 @@ def main() -> None:
         over = found.over(way).get("generate", 1.0) * args.tokens / (tokens or args.tokens)
         say(what=way, seconds=each[way], prompt=len(ids), tokens=tokens, over_generate_a_token=over)
     if not args.tiny:
-        say(what="memory", peak_GiB=torch.cuda.max_memory_allocated() / 2**30, device=torch.cuda.get_device_name())
+        say(
+            what="memory",
+            peak_GiB=torch.cuda.max_memory_allocated() / 2**30,
+            device=torch.cuda.get_device_name(),
+        )
 
 
 def say(**facts: Any) -> None:
-    rounded = {name: round(fact, 4) if isinstance(fact, float) else fact for name, fact in facts.items()}
+    rounded = {
+        name: round(fact, 4) if isinstance(fact, float) else fact for name, fact in facts.items()
+    }
     print(json.dumps(rounded), flush=True)
 
 

@@ -1,5 +1,5 @@
-"""Do the tests see it? Lines of the package broken at random, one at a time, in a copy; the quick tests that name the
-file first, then those of its room, then the others.
+"""Do the tests see it? Lines of the package broken at random, one at a time, in a copy; the quick
+tests that name the file first, then those of its room, then the others.
 
 ``python benchmarks/mutations.py [--count 60] [--seed 63] [--first 0] [--workers 0] [--room-only]``
 """
@@ -21,12 +21,33 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".real", ".*_cache", ".hypothesis", "__pycache__", "site", "dist")
-OTHER = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-         ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Add: ast.Sub,
-         ast.Sub: ast.Add, ast.And: ast.Or, ast.Or: ast.And}  # fmt: skip
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", ".real", ".*_cache", ".hypothesis", "__pycache__", "site", "dist"
+)
+OTHER = {
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
 #: The tests of what has no folder of its own.
-TESTS = {"catalog": "core", "lab.py": "run", "text.py": "cli", "files.py": "run", "checks.py": "core"}
+TESTS = {
+    "catalog": "core",
+    "lab.py": "run",
+    "text.py": "cli",
+    "files.py": "run",
+    "checks.py": "core",
+}
 LONGEST = 1800  # seconds; what then still runs has been broken into an endless loop
 
 
@@ -52,7 +73,9 @@ def broken(node: ast.AST) -> ast.AST | None:
 
 
 class Way(NamedTuple):
-    """One way to break a line: what stands in the file's bytes a to b, and what comes there instead."""
+    """One way to break a line: what stands in the file's bytes a to b, and what comes there
+    instead.
+    """
 
     path: Path
     line: int
@@ -68,7 +91,11 @@ def list_ways() -> Iterator[Way]:
         starts = [0, *itertools.accumulate(len(line) for line in raw.split(b"\n"))]
         tree = ast.parse(raw)
         # Their places are not told, or nothing reads them.
-        whole = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.AnnAssign | ast.arguments)]
+        whole = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.JoinedStr | ast.AnnAssign | ast.arguments)
+        ]
         inside = {id(one) for node in whole for one in ast.walk(node)}
         for node in ast.walk(tree):
             new = None if id(node) in inside else broken(node)
@@ -93,22 +120,50 @@ def draw(count: int, seed: int) -> list[Way]:
 def name_tests(copied: Path, path: Path) -> list[str]:
     """The test files that import a file of the package by its name."""
     name = ".".join(path.with_suffix("").parts)
-    found = (one for one in (copied / "tests").rglob("test_*.py") if f"{name} " in one.read_text(encoding="utf-8"))
+    found = (
+        one
+        for one in (copied / "tests").rglob("test_*.py")
+        if f"{name} " in one.read_text(encoding="utf-8")
+    )
     return sorted(str(one.relative_to(copied)) for one in found if "browser" not in one.parts)
 
 
 def see(copied: Path, tests: list[str], workers: int) -> str:
     """The first test that fails, or nothing."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", "-n", str(workers), *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-rfE",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        str(workers),
+        *tests,
+    ]
     environment = os.environ | {"PYTHONPATH": str(copied), "OMP_NUM_THREADS": "1"}
     try:
         ran = subprocess.run(
-            command, cwd=copied, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
+            command,
+            cwd=copied,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return "it never ends"
     failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0][:160] if failed else f"pytest ended with {ran.returncode}" if ran.returncode not in (0, 5) else ""
+    return (
+        failed[0][:160]
+        if failed
+        else f"pytest ended with {ran.returncode}"
+        if ran.returncode not in (0, 5)
+        else ""
+    )
 
 
 def main() -> None:

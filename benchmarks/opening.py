@@ -2,9 +2,9 @@
 
     python benchmarks/opening.py
 
-The file is made here: two random layers behind a vocabulary of Gemma 3's size and kind, byte fallback and pieces that
-are two earlier ones each. The first time its tokenizer is converted and kept. Each opening has a process of its own,
-and what importing the libraries takes is not in it.
+The file is made here: two random layers behind a vocabulary of Gemma 3's size and kind, byte
+fallback and pieces that are two earlier ones each. The first time its tokenizer is converted and
+kept. Each opening has a process of its own, and what importing the libraries takes is not in it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ FIRST, THEN = 25.0, 6.0  # seconds at most
 
 
 def draw_pieces(count: int) -> list[str]:
-    """Pieces of text, each but the first letters joined of two before it, as BPE would learn them."""
+    """Pieces of text, each but the first letters joined of two before it, as BPE would learn
+    them.
+    """
     draw = random.Random(0)
     pieces = dict.fromkeys([*string.ascii_letters, *string.digits, *string.punctuation, "▁"])
     known = list(pieces)
     while len(known) < count:
-        new = "".join(known[int(len(known) * draw.random() ** 3)] for _ in range(2))  # rather of early, short ones
+        # rather of early, short ones
+        new = "".join(known[int(len(known) * draw.random() ** 3)] for _ in range(2))
         if len(new) <= LONGEST and new not in pieces:
             pieces[new] = None
             known.append(new)
@@ -65,7 +68,6 @@ def write_file(path: Path) -> None:
 
 def open_file(path: Path) -> dict[str, float]:
     """Processor seconds of one opening, by a process that has done nothing else."""
-    from transformers import AutoTokenizer  # noqa: F401 - transformers imports it when it is first asked for
 
     from dragin_lab.engines.load import open_model
 
@@ -88,7 +90,10 @@ def main() -> None:
         write_file(path := Path(folder) / "large.gguf")
         first, then = (child(__file__, "--open", path)["seconds"] for _ in range(2))
     what = f"opening a GGUF file of {VOCABULARY:,} tokens in llama.cpp, processor time"
-    note = "transformers reads the vocabulary twice by a slow reader, for a configuration and for a tokenizer"
+    note = (
+        "transformers reads the vocabulary twice by a slow reader, for a configuration and for a"
+        " tokenizer"
+    )
     budgets = [
         budget(f"{what}, the first time", first, FIRST, "s", note=note),
         budget(f"{what}, then", then, THEN, "s"),

@@ -1,4 +1,5 @@
-"""What knowing a model by what it computes costs: one probe over one answer of 96 tokens, in processor time.
+"""What knowing a model by what it computes costs: one probe over one answer of 96 tokens, in
+processor time.
 
 python benchmarks/probe.py --model SmolLM2-135M-Instruct.Q4_1.gguf
 """
@@ -14,7 +15,10 @@ from dragin_lab.engines.load import LanguageModel, open_model
 from dragin_lab.trace.trace import Prompt
 
 AT_MOST, TOKENS = 0.03, 96
-PROMPT = Prompt("Question: When was the city where the director of film Gewair Lantern was born founded?\nAnswer:")
+PROMPT = Prompt(
+    "Question: When was the city where the director of film Gewair Lantern was born"
+    " founded?\nAnswer:"
+)
 
 
 def compare(lm: LanguageModel, rounds: int) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""Queries side by side in threads: tantivy over corpora of several sizes, two threads against one, by the clock.
+"""Queries side by side in threads: tantivy over corpora of several sizes, two threads against one,
+by the clock.
 
     python benchmarks/search.py
 
-Passages and queries are those of ``corpus.py``. The processor time of a query is fitted by a line in the number of
-passages, which says what the paper's 21 million would take. It takes minutes and two quiet cores: a clock also counts
-others' work.
+Passages and queries are those of ``corpus.py``. The processor time of a query is fitted by a line
+in the number of passages, which says what the paper's 21 million would take. It takes minutes and
+two quiet cores: a clock also counts others' work.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def measure(count: int, queries: int, rounds: int) -> dict[str, Any]:
         build_corpus(rows, Path(folder) / "built")
         retriever = Tantivy(Corpus.load(Path(folder) / "built"))
         draw = random.Random(0)
-        drawn = [retriever.corpus[row].text.split() for row in draw.choices(range(count), k=queries)]
+        drawn = [
+            retriever.corpus[row].text.split() for row in draw.choices(range(count), k=queries)
+        ]
         asked = [" ".join(draw.choices(words, k=QUERY_WORDS)) for words in drawn]
 
         def search(threads: int) -> Any:
@@ -41,13 +44,18 @@ def measure(count: int, queries: int, rounds: int) -> dict[str, Any]:
 
         timed = interleaved({"one": lambda: search(1), "two": lambda: search(2)}, rounds)
         assert timed.made["one"] == timed.made["two"]
-        each = {way: 1e3 * float(np.median(seconds)) / queries for way, seconds in timed.processor.items()}
+        each = {
+            way: 1e3 * float(np.median(seconds)) / queries
+            for way, seconds in timed.processor.items()
+        }
         return {"passages": count, "ms": each, "two_over_one": timed.over("two")["one"]}
 
 
 def list_budgets(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Two threads at the largest size, and the paper's corpus on the line through all sizes."""
-    slope, base = np.polyfit([one["passages"] for one in found], [one["ms"]["one"] for one in found], 1)
+    slope, base = np.polyfit(
+        [one["passages"] for one in found], [one["ms"]["one"] for one in found], 1
+    )
     curve = ", ".join(f"{one['ms']['one']:.2g} ms over {one['passages']:,}" for one in found)
     most = f"{found[-1]['passages']:,} passages"
     return [
@@ -67,7 +75,9 @@ def list_budgets(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main() -> None:
     options = parser(__doc__, "search")
-    options.add_argument("--passages", type=int, nargs="+", default=[30_000, 120_000, 400_000, 1_000_000])
+    options.add_argument(
+        "--passages", type=int, nargs="+", default=[30_000, 120_000, 400_000, 1_000_000]
+    )
     options.add_argument("--queries", type=int, default=128)
     options.add_argument("--rounds", type=int, default=9)
     args = options.parse_args()

@@ -4,9 +4,11 @@ Interleaved, one round after another, ratios within a round:
 
 - one: the middle threshold by itself, without a cache;
 - kept: all five with a new cache in memory;
-- anew: all five without one. Its predictions have to be the same as with the cache, or the run fails.
+- anew: all five without one. Its predictions have to be the same as with the cache, or the run
+  fails.
 
-The thresholds are Table 5's, and Table 5's times what makes its middle the one that the embedded model's methods use.
+The thresholds are Table 5's, and Table 5's times what makes its middle the one that the embedded
+model's methods use.
 
     python benchmarks/sweep.py
 """
@@ -33,14 +35,22 @@ MIDDLE = 1.2
 
 
 def measure(
-    variant: str, thetas: list[float], top_n: int, lm: LanguageModel, retriever: Any, asked: Benchmark, rounds: int
+    variant: str,
+    thetas: list[float],
+    top_n: int,
+    lm: LanguageModel,
+    retriever: Any,
+    asked: Benchmark,
+    rounds: int,
 ) -> dict[str, Any]:
     """Seconds of each way over interleaved rounds, and what was generated and served."""
     middle = thetas[len(thetas) // 2]
     method = dl.method("dragin", variant=variant, top_n=top_n)
 
     def sweep(values: list[float], cache: bool) -> Sweep:
-        return dl.Lab(lm, retriever=retriever, cache=cache).sweep(asked, method, threshold=values, progress=False)
+        return dl.Lab(lm, retriever=retriever, cache=cache).sweep(
+            asked, method, threshold=values, progress=False
+        )
 
     ways = {
         "one": lambda: sweep([middle], False),
@@ -50,7 +60,10 @@ def measure(
     timed = interleaved(ways, rounds, before=lm.prefixes.clear, warm=False)
     found: dict[str, Sweep] = timed.made
     check(found["kept"], found["anew"])
-    tokens = {way: sum(line["tokens"] for run in found[way].records for line in run.predictions) for way in ways}
+    tokens = {
+        way: sum(line["tokens"] for run in found[way].records for line in run.predictions)
+        for way in ways
+    }
     return {
         "method": "dragin",
         "variant": variant,
@@ -69,17 +82,23 @@ def check(kept: Sweep, anew: Sweep) -> None:
     for value, run, other_run in zip(kept.values, kept.records, anew.records, strict=True):
         for line, other in zip(run.predictions, other_run.predictions, strict=True):
             if json.dumps(line) != json.dumps(other):
-                raise SystemExit(f"θ {value}, {line['id']}: other answers\n  kept: {line}\n  anew: {other}")
+                raise SystemExit(
+                    f"θ {value}, {line['id']}: other answers\n  kept: {line}\n  anew: {other}"
+                )
 
 
 def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines of the table."""
     return [
         budget(
-            f"five thresholds / one, {one['variant']} variant, θ {one['thresholds'][0]:g} to {one['thresholds'][-1]:g}",
+            f"five thresholds / one, {one['variant']} variant, θ {one['thresholds'][0]:g} to"
+            f" {one['thresholds'][-1]:g}",
             one["over"]["one"],
             BUDGET,
-            note=f"the episodes part here, so that {one['tokens_made_over_one']:.2f} times the tokens have to be made",
+            note=(
+                f"the episodes part here, so that {one['tokens_made_over_one']:.2f} times the"
+                " tokens have to be made"
+            ),
         )
         for one in results
     ]
@@ -104,9 +123,16 @@ def main(given: Sequence[str] | None = None) -> None:
     results = []
     for variant in args.variants.split(","):
         chosen = CHOSEN[variant]["dragin"]
-        table_5 = [[round(scale * one, 3) for one in TABLE_5] for scale in (chosen["threshold"] / MIDDLE, 1.0)]
-        for thetas in [[float(one) for one in args.thresholds.split(",")]] if args.thresholds else table_5:
-            results.append(measure(variant, thetas, chosen["top_n"], lm, retriever, asked, args.rounds))
+        table_5 = [
+            [round(scale * one, 3) for one in TABLE_5]
+            for scale in (chosen["threshold"] / MIDDLE, 1.0)
+        ]
+        for thetas in (
+            [[float(one) for one in args.thresholds.split(",")]] if args.thresholds else table_5
+        ):
+            results.append(
+                measure(variant, thetas, chosen["top_n"], lm, retriever, asked, args.rounds)
+            )
     found = {"sweeps": results, "budgets": budgets(results), "machine": machine()}
     write(args.out, found)
 

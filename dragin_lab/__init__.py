@@ -1,14 +1,18 @@
-"""dragin_lab: see, token by token, why a language model retrieved. Public names load on first use."""
+"""dragin_lab: see, token by token, why a language model retrieved. Public names load on first
+use.
+"""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as in typing, which takes long to import: until the command line listens, Ctrl-C is Python's
+# as in typing, which takes long to import: until the command line listens, Ctrl-C is Python's
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 __version__ = "0.1.0"
 
-#: Where the public names live; ``__init__.pyi`` says the same to type checkers and editors (``python -m tools.stub``).
+#: Where the public names live; ``__init__.pyi`` says the same to type checkers and editors
+#: (``python -m tools.stub``).
 _NAMES = {
     "catalog.by_name": "method methods what when",
     "core.formulators": "Formulator Gap",

@@ -25,7 +25,9 @@ _SHORT.maxstring = _SHORT.maxother = 60
 
 
 def shown(value: Any) -> str:
-    """A value for a message: in one line and cut, however large or deeply nested it is; an address without password."""
+    """A value for a message: in one line and cut, however large or deeply nested it is; an
+    address without password.
+    """
     value = without_secrets(value) if isinstance(value, str) else value
     try:
         return " ".join(_SHORT.repr(value).split())
@@ -34,7 +36,9 @@ def shown(value: Any) -> str:
 
 
 def is_embedded(source: Any) -> bool:
-    """Whether a source names the embedded model or passages: None, or "almanac", as tables and runs write it."""
+    """Whether a source names the embedded model or passages: None, or "almanac", as tables and
+    runs write it.
+    """
     return source is None or (isinstance(source, str) and source == EMBEDDED)
 
 
@@ -49,9 +53,15 @@ def choice(kind: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def number(name: str, value: Any, low: float = 0.0, high: float = math.inf) -> float:
-    """``value`` as a finite number from ``low`` to ``high``; digits in a text count, booleans are rejected."""
+    """``value`` as a finite number from ``low`` to ``high``; digits in a text count, booleans
+    are rejected.
+    """
     try:
-        as_number = float(value) if isinstance(value, str | numbers.Real) and not isinstance(value, bool) else None
+        as_number = (
+            float(value)
+            if isinstance(value, str | numbers.Real) and not isinstance(value, bool)
+            else None
+        )
     except (ValueError, OverflowError):
         as_number = None
     if as_number is None:
@@ -64,7 +74,9 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf) -> f
 
 
 def count(name: str, value: Any, low: int = 1) -> int:
-    """``value`` as a whole number that is at least ``low``; one of Python's or numpy's may be of any size."""
+    """``value`` as a whole number that is at least ``low``; one of Python's or numpy's may be of
+    any size.
+    """
     whole = number(name, value, low)
     if isinstance(value, numbers.Integral):
         return int(value)  # a float has only 53 bits
@@ -73,18 +85,28 @@ def count(name: str, value: Any, low: int = 1) -> int:
     return int(whole)
 
 
-def position(name: str, value: Any, size: int, whose: str, *, things: str = "", first: int = 1) -> int:
-    """The position, from 0, of one of ``size`` things that people count from ``first``; any other number is refused."""
+def position(
+    name: str, value: Any, size: int, whose: str, *, things: str = "", first: int = 1
+) -> int:
+    """The position, from 0, of one of ``size`` things that people count from ``first``; any
+    other number is refused.
+    """
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not (whole and 0 <= int(value) - first < size):
         things = things or f"{name}s"
-        has = f"{whose} has {things} {first} to {first + size - 1}" if size else f"{whose} has no {things}"
+        has = (
+            f"{whose} has {things} {first} to {first + size - 1}"
+            if size
+            else f"{whose} has no {things}"
+        )
         raise SettingError(f"{name}={shown(value)}: {has}; give one of them")
     return int(value) - first
 
 
 def flag(name: str, value: Any) -> bool:
-    """``value`` if it is True or False; words and numbers for them are for the command line to read."""
+    """``value`` if it is True or False; words and numbers for them are for the command line to
+    read.
+    """
     if not isinstance(value, bool):
         raise SettingError(f"{name}={shown(value)} is {type(value).__name__}; give True or False")
     return value
@@ -97,7 +119,9 @@ def text(name: str, value: Any) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise SettingError(f"{name}={shown(value)} holds half a character at {error.start}; write it again") from None
+        raise SettingError(
+            f"{name}={shown(value)} holds half a character at {error.start}; write it again"
+        ) from None
     return value
 
 
@@ -115,17 +139,31 @@ def several(name: str, values: Any, kind: Any, remedy: str, *, alone: bool = Fal
     """
     if alone and isinstance(values, kind):
         return [values]
-    if isinstance(values, str | bytes | Mapping) or hasattr(values, "columns") or not isinstance(values, Iterable):
+    if (
+        isinstance(values, str | bytes | Mapping)
+        or hasattr(values, "columns")
+        or not isinstance(values, Iterable)
+    ):
         raise SettingError(f"{name} {shown(values)} is {type(values).__name__}; {remedy}")
-    return [instance(f"number {i} of {name},", value, kind, remedy) for i, value in enumerate(values, 1)]
+    return [
+        instance(f"number {i} of {name},", value, kind, remedy) for i, value in enumerate(values, 1)
+    ]
 
 
-def convert_record(place: str, record: Any, kind: type[T], error: type[DraginLabError], remedy: str = "") -> T:
-    """A record of a file as an object of a type; ``error`` names the place, the field and what it must be."""
+def convert_record(
+    place: str, record: Any, kind: type[T], error: type[DraginLabError], remedy: str = ""
+) -> T:
+    """A record of a file as an object of a type; ``error`` names the place, the field and what
+    it must be.
+    """
     try:
         return msgspec.convert(record, kind)
     except msgspec.ValidationError as refused:
-        reason = str(refused).replace("`$.", "`").replace("matching regex '\\\\S'", "that is not blank")
+        reason = (
+            str(refused).replace("`$.", "`").replace("matching regex '\\\\S'", "that is not blank")
+        )
         raise error(f"{place}: {reason}{remedy}") from None
     except UnicodeEncodeError as half:
-        raise error(f"{place}: half a character at {half.start} of {shown(half.object)}{remedy}") from None
+        raise error(
+            f"{place}: half a character at {half.start} of {shown(half.object)}{remedy}"
+        ) from None

@@ -18,7 +18,9 @@ class ModelServerError(ModelError):
 
 
 class DataError(DraginLabError):
-    """A source of questions or passages that is missing, is not what it should be, or lacks a field."""
+    """A source of questions or passages that is missing, is not what it should be, or lacks a
+    field.
+    """
 
 
 class CorpusError(DataError):
@@ -26,11 +28,15 @@ class CorpusError(DataError):
 
 
 class BrokenOffError(CorpusError):
-    """A build of a corpus that something outside it broke off, such as a full disk; what was done is kept."""
+    """A build of a corpus that something outside it broke off, such as a full disk; what was
+    done is kept.
+    """
 
 
 class SearchServerError(DraginLabError):
-    """A search server that cannot be reached or fails, or an index there that is not what it should be."""
+    """A search server that cannot be reached or fails, or an index there that is not what it
+    should be.
+    """
 
 
 class TraceFileError(DraginLabError):
@@ -38,11 +44,15 @@ class TraceFileError(DraginLabError):
 
 
 class SettingError(DraginLabError, ValueError):
-    """A setting outside its range, a method or part that does not exist, a senseless combination."""
+    """A setting outside its range, a method or part that does not exist, a senseless
+    combination.
+    """
 
 
 class TriggerError(DraginLabError, ValueError):
-    """A custom trigger or formulator failed, or returned something that cannot be used; names it and the token."""
+    """A custom trigger or formulator failed, or returned something that cannot be used; names it
+    and the token.
+    """
 
 
 class MissingPackageError(DraginLabError, ImportError):
@@ -54,14 +64,18 @@ class ViewError(DraginLabError):
 
 
 def explain(interrupt: KeyboardInterrupt, message: str) -> None:
-    """Say what an interrupt left behind, in place of what was said before; a notebook shows it without a traceback."""
+    """Say what an interrupt left behind, in place of what was said before; a notebook shows it
+    without a traceback.
+    """
     interrupt.__notes__ = [message]
     interrupt._render_traceback_ = lambda: [f"KeyboardInterrupt: {message}"]  # type: ignore[attr-defined]  # IPython's hook
 
 
 def describe_error(error: Exception) -> str:
     """Our own errors are sentences for people; others are named. Without passwords in addresses."""
-    return hide_secrets(str(error) if isinstance(error, DraginLabError) else f"{type(error).__name__}: {error}")
+    return hide_secrets(
+        str(error) if isinstance(error, DraginLabError) else f"{type(error).__name__}: {error}"
+    )
 
 
 def hide_in_error(error: Exception) -> Exception:
@@ -71,4 +85,8 @@ def hide_in_error(error: Exception) -> Exception:
         one.args = tuple(hide_secrets(part) if isinstance(part, str) else part for part in one.args)
         one = one.__cause__ or one.__context__
     # Some write their message from elsewhere.
-    return error if hide_secrets(str(error)) == str(error) else SearchServerError(describe_error(error))
+    return (
+        error
+        if hide_secrets(str(error)) == str(error)
+        else SearchServerError(describe_error(error))
+    )

@@ -20,22 +20,32 @@ LARGEST = 2**30
 
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or save it on another disk"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "save it in a folder that you may write to"),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS), "save it in a folder that you may write to"
+    ),
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "create the folder first"),
     errno.ENAMETOOLONG: "choose a shorter name",
-    errno.EFBIG: "the limit on a file's size (ulimit -f) is too low; raise it, or save it on another disk",
+    errno.EFBIG: (
+        "the limit on a file's size (ulimit -f) is too low; raise it, or save it on another disk"
+    ),
 }
 
 
 def as_path(given: Any, error: type[DraginLabError] = SettingError, *, local: bool = False) -> Path:
     """The path that a caller gave, with ``~`` expanded.
 
-    Raises ``error`` for what no file can be called, and for an address with a password, which it leaves out. Where a
-    ``local`` path is asked for, as for runs, only a scheme makes an address: "smollm:rind@0.5" is a name.
+    Raises ``error`` for what no file can be called, and for an address with a password, which it
+    leaves out. Where a ``local`` path is asked for, as for runs, only a scheme makes an address:
+    "smollm:rind@0.5" is a name.
     """
-    credentials, text = split_credentials(str(given)) if not local or "://" in str(given) else ("", str(given))
+    credentials, text = (
+        split_credentials(str(given)) if not local or "://" in str(given) else ("", str(given))
+    )
     if credentials and not os.path.lexists(str(given)):
-        raise error(f"{text[:60]!r} was given with a user and a password; no file has those; give the name of a file")
+        raise error(
+            f"{text[:60]!r} was given with a user and a password; no file has those; give the name"
+            " of a file"
+        )
     try:
         path = Path(given).expanduser()
         if not text.strip():
@@ -43,9 +53,17 @@ def as_path(given: Any, error: type[DraginLabError] = SettingError, *, local: bo
         path.lstat()
     except OSError as refused:
         if refused.errno == errno.ENAMETOOLONG:
-            raise error(f"{text[:60]!r} … is not a path: {refused.strerror}; choose a shorter name") from None
-    except (TypeError, ValueError, RuntimeError) as refused:  # ValueError: \0, half a character; the last: no such home
-        raise error(f"{text[:60]!r} is not a path ({refused}); give the name of a file or a folder") from None
+            raise error(
+                f"{text[:60]!r} … is not a path: {refused.strerror}; choose a shorter name"
+            ) from None
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as refused:  # ValueError: \0, half a character; the last: no such home
+        raise error(
+            f"{text[:60]!r} is not a path ({refused}); give the name of a file or a folder"
+        ) from None
     return path
 
 
@@ -59,12 +77,16 @@ def read_bounded(path: Path | zipfile.Path, error: type[DraginLabError]) -> byte
         while chunk := file.read(2**20):
             chunks.append(chunk)
             if (size := size + len(chunk)) > LARGEST:
-                raise error(f"{path}: has more than {LARGEST:,} bytes, and no more are read; give a smaller file")
+                raise error(
+                    f"{path}: has more than {LARGEST:,} bytes, and no more are read; give a smaller"
+                    " file"
+                )
     return b"".join(chunks)
 
 
 def user_cache() -> Path:
-    """The folder of what is made or fetched once for a user: below ``XDG_CACHE_HOME``, by default ``~/.cache``.
+    """The folder of what is made or fetched once for a user: below ``XDG_CACHE_HOME``, by default
+    ``~/.cache``.
 
     Raises ``SettingError`` where neither is known, as in a container that runs as a number.
     """
@@ -74,17 +96,20 @@ def user_cache() -> Path:
         return Path.home() / ".cache" / "dragin_lab"
     except RuntimeError:
         raise SettingError(
-            "this user has no home folder, so nothing can be kept for it; set XDG_CACHE_HOME to a folder that it may "
-            "write to"
+            "this user has no home folder, so nothing can be kept for it; set XDG_CACHE_HOME to a"
+            " folder that it may write to"
         ) from None
 
 
 def write_whole(path: str | Path, data: bytes) -> None:
-    """Write a file under another name and rename it, so that an old file is replaced whole or not at all.
+    """Write a file under another name and rename it, so that an old file is replaced whole or not
+    at all.
 
-    Anything but a regular file (a pipe, a terminal) is written to directly. Raises ``OSError``; see ``not_saved``.
+    Anything but a regular file (a pipe, a terminal) is written to directly. Raises ``OSError``; see
+    ``not_saved``.
     """
-    if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
+    # unlike Path's methods, these never raise
+    if os.path.exists(path) and not os.path.isfile(path):
         Path(path).write_bytes(data)
         return
     target = Path(os.path.realpath(path))  # through a link, not over it
@@ -101,7 +126,9 @@ def write_whole(path: str | Path, data: bytes) -> None:
 
 
 def clear_drafts(folder: Path) -> None:
-    """Remove the drafts of a killed ``write_whole`` from a folder that no other process writes to."""
+    """Remove the drafts of a killed ``write_whole`` from a folder that no other process writes
+    to.
+    """
     for draft in folder.glob(f".{'[0-9a-f]' * 16}.tmp"):
         with suppress(OSError):  # what stays there does no harm
             draft.unlink()
@@ -109,10 +136,11 @@ def clear_drafts(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, busy: str) -> Iterator[None]:
-    """Keep other writers out of a folder; the system releases the lock when this process ends, however it ends.
+    """Keep other writers out of a folder; the system releases the lock when this process ends,
+    however it ends.
 
-    While it is held, the file ``LOCK`` is in the folder. Raises ``CorpusError`` saying ``busy`` where another process
-    holds it.
+    While it is held, the file ``LOCK`` is in the folder. Raises ``CorpusError`` saying ``busy``
+    where another process holds it.
     """
     from filelock import FileLock, Timeout
 
@@ -126,11 +154,14 @@ def locked(folder: Path, busy: str) -> Iterator[None]:
             clear_drafts(folder)
             yield
         finally:
-            path.unlink(missing_ok=True)  # safe while the lock is held: a waiter checks that its file is still there
+            # safe while the lock is held: a waiter checks that its file is still there
+            path.unlink(missing_ok=True)
 
 
 def not_saved(path: str | Path, error: OSError) -> str:
-    """One line on a file that could not be written: which, why, what to do, and what became of the old one."""
+    """One line on a file that could not be written: which, why, what to do, and what became of
+    the old one.
+    """
     kept = "; the file that was there is unchanged" if os.path.isfile(path) else ""
     return f"{path}: not saved: {error.strerror or error}; {remedy(error)}{kept}"
 

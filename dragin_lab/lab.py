@@ -1,8 +1,9 @@
-"""``Lab``: a model, a retriever, a prompt, a seed and a cache, in one object. Every question is asked with one.
+"""``Lab``: a model, a retriever, a prompt, a seed and a cache, in one object. Every question is
+asked with one.
 
-lab = dl.Lab()                                    # Almanac: the model and the passages that the package brings
-lab = dl.Lab("Qwen/Qwen2.5-0.5B", "wiki.jsonl")   # your own model and passages
-trace = lab.ask("Who directed The Silent Fukain?", "dragin", threshold=1.1)
+lab = dl.Lab()                                    # Almanac: the model and the passages that the
+package brings lab = dl.Lab("Qwen/Qwen2.5-0.5B", "wiki.jsonl")   # your own model and passages trace
+= lab.ask("Who directed The Silent Fukain?", "dragin", threshold=1.1)
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.branch import branch
 from dragin_lab.run.cache import Cache, as_cache
 from dragin_lab.run.episodes import Stream, finish_stream, stream
-from dragin_lab.run.setup import Setup, as_method, check_arguments, is_engine, is_loaded, warn_of_almanac
+from dragin_lab.run.setup import (
+    Setup,
+    as_method,
+    check_arguments,
+    is_engine,
+    is_loaded,
+    warn_of_almanac,
+)
 from dragin_lab.run.sweeps import Sweep, read_sweep, run_methods, sweep
 from dragin_lab.study.attribution import KNOWN, LEAST, Attribution
 from dragin_lab.study.funnel import attribute_run
@@ -46,7 +54,8 @@ if TYPE_CHECKING:
     from dragin_lab.widgets.exploring import AskLive
     from dragin_lab.widgets.tuning import Board
 
-#: Models and indexes are opened one after another in a process: the libraries that load them are not thread-safe.
+#: Models and indexes are opened one after another in a process: the libraries that load them are
+#: not thread-safe.
 _OPENING = threading.RLock()
 os.register_at_fork(after_in_child=lambda: globals().update(_OPENING=threading.RLock()))
 
@@ -55,27 +64,35 @@ class Lab(AbstractContextManager["Lab"]):
     """What every question is asked with. Immutable; ``replace`` makes another.
 
     Args:
-        model: a folder, GGUF file, Hugging Face id or the address of a server (``engines.load.open_model``); a loaded
-            causal language model of transformers, peft or torch.compile, with ``tokenizer``, which you may hook, steer,
-            edit or give other adapters at any time; an engine of your own or a ``Cluster``. None is Almanac's model.
-        corpus: passages (a ``Corpus``, or what ``Corpus.load`` takes); None is Almanac's, with a warning where the
+        model: a folder, GGUF file, Hugging Face id or the address of a server
+            (``engines.load.open_model``); a loaded
+            causal language model of transformers, peft or torch.compile, with ``tokenizer``, which
+            you may hook, steer, edit or give other adapters at any time; an engine of your own or a
+            ``Cluster``. None is Almanac's model.
+        corpus: passages (a ``Corpus``, or what ``Corpus.load`` takes); None is Almanac's, with a
+            warning where the
             model is another, or the cluster's.
-        exemplars: worked examples: a ``PromptTemplate``, a list of ``Exemplar``, a YAML file, a benchmark's name for
-            this package's own set, or "published:NAME". None is the benchmark's own, else the model's default.
-        retriever: "bm25", "tantivy" or "dense:MODEL" over ``corpus``; or an object with ``search(query, k)``, or a
+        exemplars: worked examples: a ``PromptTemplate``, a list of ``Exemplar``, a YAML file, a
+            benchmark's name for
+            this package's own set, or "published:NAME". None is the benchmark's own, else the
+            model's default.
+        retriever: "bm25", "tantivy" or "dense:MODEL" over ``corpus``; or an object with
+            ``search(query, k)``, or a
             function of both, in place of a corpus.
-        seed: of sampled decoding, at least 0.
-        cache: serves what was written before: a ``Cache``, a folder, or True for one in memory. A sweep makes its own
+        seed: of sampled decoding, at least 0. cache: serves what was written before: a ``Cache``, a
+            folder, or True for one in memory. A sweep makes its own
             where there is none; False forbids that too.
-        layout: "dragin", "flare" or "chat" (the model's own chat template); None is that of the prompt.
-        fields: columns of ``corpus``, where they are not id, title and text: "id=doc_id,text=contents" or a mapping.
-        loading: as for ``load.open_model``: ``dtype``, ``device``, ``layer``, ``tokenizer``, ``engine="llama.cpp"`` …;
+        layout: "dragin", "flare" or "chat" (the model's own chat template); None is that of the
+            prompt. fields: columns of ``corpus``, where they are not id, title and text:
+            "id=doc_id,text=contents" or a mapping. loading: as for ``load.open_model``: ``dtype``,
+            ``device``, ``layer``, ``tokenizer``, ``engine="llama.cpp"`` …;
             for a loaded model as for ``LanguageModel``.
 
-    A model or passages given by name are opened when they are first needed. ``close``, or leaving a ``with``, frees
-    a model in llama.cpp.
+    A model or passages given by name are opened when they are first needed. ``close``, or leaving a
+    ``with``, frees a model in llama.cpp.
 
-    Raises ``SettingError`` for a seed, cache, prompt or retriever that cannot be one, and for an unknown argument.
+    Raises ``SettingError`` for a seed, cache, prompt or retriever that cannot be one, and for an
+    unknown argument.
     """
 
     def __init__(
@@ -96,19 +113,31 @@ class Lab(AbstractContextManager["Lab"]):
         check_arguments(names, self._given, layout, loading)
         self.seed, self.layout = count("seed", seed, 0), layout
         self.cache, self.uncached = as_cache(cache), cache is False
-        self.prompt = exemplars if isinstance(exemplars, PromptTemplate | None) else template_of(exemplars)
-        self._given["retriever"] = retriever if isinstance(retriever, str | None) else as_retriever(retriever)
+        self.prompt = (
+            exemplars if isinstance(exemplars, PromptTemplate | None) else template_of(exemplars)
+        )
+        self._given["retriever"] = (
+            retriever if isinstance(retriever, str | None) else as_retriever(retriever)
+        )
         self._loading, self._opened = loading, dict[str, Any]()
-        self._day = datetime.now().isoformat(timespec="seconds")  # of chat templates that write the date
+        # of chat templates that write the date
+        self._day = datetime.now().isoformat(timespec="seconds")
 
     def replace(self, **changes: Any) -> Lab:
-        """The same lab with other arguments; what is not named is shared, a loaded model and an open index too."""
-        own = {"seed": self.seed, "cache": not self.uncached and self.cache, "exemplars": self.prompt}
+        """The same lab with other arguments; what is not named is shared, a loaded model and an
+        open index too.
+        """
+        own = {
+            "seed": self.seed,
+            "cache": not self.uncached and self.cache,
+            "exemplars": self.prompt,
+        }
         arguments: dict[str, Any] = own | {"layout": self.layout} | self._given | self._loading
         opened = dict(self._opened)
         if "model" in changes or self._loading.keys() & changes.keys():
             opened.pop("model", None)
-        if changes.keys() & {"model", "corpus", "retriever", "fields"}:  # a cluster brings its own retriever
+        # a cluster brings its own retriever
+        if changes.keys() & {"model", "corpus", "retriever", "fields"}:
             opened.pop("retriever", None)
         if "corpus" in changes:
             own = arguments["retriever"]
@@ -123,7 +152,9 @@ class Lab(AbstractContextManager["Lab"]):
 
     @property
     def model(self) -> Any:
-        """The ``LanguageModel``, ``LlamaModel``, ``ServerModel`` or ``Cluster``. Raises as ``load.open_model``."""
+        """The ``LanguageModel``, ``LlamaModel``, ``ServerModel`` or ``Cluster``. Raises as
+        ``load.open_model``.
+        """
         return self._open("model", self._open_model)
 
     def _open(self, part: str, open_part: Callable[[], Any]) -> Any:
@@ -138,7 +169,8 @@ class Lab(AbstractContextManager["Lab"]):
         given = self._given["model"]
         if is_engine(given):
             return given
-        from dragin_lab.engines.load import LanguageModel, open_model  # brings torch, which other engines do without
+        # brings torch, which other engines do without
+        from dragin_lab.engines.load import LanguageModel, open_model
 
         if is_loaded(given):
             return LanguageModel(given, **self._loading)
@@ -166,19 +198,27 @@ class Lab(AbstractContextManager["Lab"]):
         given, corpus = self._given["retriever"], self._given["corpus"]
         if not (given is None or isinstance(given, str)):
             return given
-        opened = self.model.retriever if self.elsewhere else open_retriever(given, corpus, self._given["fields"])
+        opened = (
+            self.model.retriever
+            if self.elsewhere
+            else open_retriever(given, corpus, self._given["fields"])
+        )
         if corpus is None:
             warn_of_almanac(self.model, opened)
         return opened
 
     @property
     def retriever_spec(self) -> str | None:
-        """The name that the retriever was asked for by, such as "bm25"; None for the default and your own."""
+        """The name that the retriever was asked for by, such as "bm25"; None for the default and
+        your own.
+        """
         given = self.model.recipe.retriever if self.elsewhere else self._given["retriever"]
         return given if isinstance(given, str) else None
 
     def setup(self, *methods: Method) -> Setup:
-        """What these methods are asked with: all of it open, the retriever where one of them searches."""
+        """What these methods are asked with: all of it open, the retriever where one of them
+        searches.
+        """
         searches = any(method.retrieves for method in methods)
         retriever = self.retriever if searches else None
         own: dict[str, Any] = {
@@ -191,42 +231,64 @@ class Lab(AbstractContextManager["Lab"]):
         return Setup(self.model, retriever, retriever_spec=self.retriever_spec, **own)
 
     def template(self, method: Method | str, asked: PromptTemplate | None = None) -> PromptTemplate:
-        """The prompt in the form that a method answers in: the lab's, else ``asked``, else the model's default.
+        """The prompt in the form that a method answers in: the lab's, else ``asked``, else the
+        model's default.
 
-        Raises ``SettingError`` where the method needs something that model or pipeline does not give.
+        Raises ``SettingError`` where the method needs something that model or pipeline does not
+        give.
         """
         return self.setup().template(as_method(method, {}), asked)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was opened by name, which whoever unpickles it opens again.
 
-        Raises ``SettingError`` for a model that was loaded before: it would be copied, and no longer be the one hooked.
+        Raises ``SettingError`` for a model that was loaded before: it would be copied, and no
+        longer be the one hooked.
         """
         if is_loaded(self._given["model"]):
             raise SettingError(
-                "a lab of a loaded model is not copied or sent to another process: the copy would be another model. "
-                "Open the model there, or use lab.replace(...), which shares it"
+                "a lab of a loaded model is not copied or sent to another process: the copy would"
+                " be another model. Open the model there, or use lab.replace(...), which shares it"
             )
         return vars(self) | {"_opened": {}}
 
     def __repr__(self) -> str:
-        parts = {key: self._opened.get(key, self._given[key]) for key in ("model", "retriever", "corpus")}
-        bare = {key: without_secrets(value) if isinstance(value, str) else value for key, value in parts.items()}
+        parts = {
+            key: self._opened.get(key, self._given[key]) for key in ("model", "retriever", "corpus")
+        }
+        bare = {
+            key: without_secrets(value) if isinstance(value, str) else value
+            for key, value in parts.items()
+        }
         shown = [f"{key}={value!r}" for key, value in bare.items() if value is not None]
         shown += [] if self.prompt is None else [f"exemplars={len(self.prompt.exemplars)}"]
         shown += [f"layout={self.layout!r}"] * (self.layout is not None)
-        shown += [f"seed={self.seed}"] * (self.seed != 0) + [f"cache={self.cache!r}"] * (self.cache is not None)
+        shown += [f"seed={self.seed}"] * (self.seed != 0) + [f"cache={self.cache!r}"] * (
+            self.cache is not None
+        )
         return f"Lab({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        opened = {key: self._opened.get(key, self._given[key]) for key in ("model", "corpus", "retriever")}
-        named = {key: without_secrets(one) if isinstance(one, str) else one for key, one in opened.items()}
+        opened = {
+            key: self._opened.get(key, self._given[key]) for key in ("model", "corpus", "retriever")
+        }
+        named = {
+            key: without_secrets(one) if isinstance(one, str) else one
+            for key, one in opened.items()
+        }
         defaults = {"model": "Almanac's", "corpus": "Almanac's"}
-        facts = {key: repr(one) if one is not None else defaults.get(key) for key, one in named.items()}
-        facts |= {"exemplars": "" if self.prompt is None else str(len(self.prompt.exemplars)), "layout": self.layout}
-        return facts_html("Lab", facts | {"seed": self.seed, "cache": self.cache and repr(self.cache)})
+        facts = {
+            key: repr(one) if one is not None else defaults.get(key) for key, one in named.items()
+        }
+        facts |= {
+            "exemplars": "" if self.prompt is None else str(len(self.prompt.exemplars)),
+            "layout": self.layout,
+        }
+        return facts_html(
+            "Lab", facts | {"seed": self.seed, "cache": self.cache and repr(self.cache)}
+        )
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------
 
     def ask(
         self,
@@ -238,11 +300,13 @@ class Lab(AbstractContextManager["Lab"]):
     ) -> Trace:
         """Answer one question and return its ``Trace``.
 
-        ``method`` is a name or a ``Method``, and ``settings`` are those of ``dl.method``: ``when``, ``what``,
-        ``variant``, ``threshold`` … ``gold`` is the right answer, or several, to score against.
+        ``method`` is a name or a ``Method``, and ``settings`` are those of ``dl.method``: ``when``,
+        ``what``, ``variant``, ``threshold`` … ``gold`` is the right answer, or several, to score
+        against.
 
-        Raises ``SettingError`` for an empty question or a method that cannot be. What fails later ends the episode with
-        ``trace.ended == "error"`` and is raised; it, and a ``KeyboardInterrupt``, carry the trace so far as ``.trace``.
+        Raises ``SettingError`` for an empty question or a method that cannot be. What fails later
+        ends the episode with ``trace.ended == "error"`` and is raised; it, and a
+        ``KeyboardInterrupt``, carry the trace so far as ``.trace``.
         """
         method = as_method(method, settings)
         return finish_stream(stream(self.setup(method), question, method, gold, watched=False))
@@ -255,9 +319,11 @@ class Lab(AbstractContextManager["Lab"]):
         gold: str | Iterable[str] | None = None,
         **settings: Any,
     ) -> Stream:
-        """Answer one question as a ``Stream``: iterate for an event for each token, retrieval and step as it happens.
+        """Answer one question as a ``Stream``: iterate for an event for each token, retrieval and
+        step as it happens.
 
-        ``.trace`` is valid at any moment, ``.close()`` cancels. Arguments and errors as for ``ask``.
+        ``.trace`` is valid at any moment, ``.close()`` cancels. Arguments and errors as for
+        ``ask``.
         """
         method = as_method(method, settings)
         return stream(self.setup(method), question, method, gold)
@@ -270,13 +336,15 @@ class Lab(AbstractContextManager["Lab"]):
         batch_size: int = 1,
         **settings: Any,
     ) -> Iterator[Trace]:
-        """Answer many questions, yielding each trace as it ends; one that fails says so, the rest are still answered.
+        """Answer many questions, yielding each trace as it ends; one that fails says so, the rest
+        are still answered.
 
-        With ``batch_size`` above 1 that many episodes run side by side in one batch, and traces come in the order in
-        which they end. Each gives the text that it gives alone, except where two tokens are equally likely to rounding.
+        With ``batch_size`` above 1 that many episodes run side by side in one batch, and traces
+        come in the order in which they end. Each gives the text that it gives alone, except where
+        two tokens are equally likely to rounding.
 
-        Raises ``SettingError`` for a method or ``batch_size`` that cannot be. A ``KeyboardInterrupt`` carries the
-        cancelled episodes as ``traces``.
+        Raises ``SettingError`` for a method or ``batch_size`` that cannot be. A
+        ``KeyboardInterrupt`` carries the cancelled episodes as ``traces``.
         """
         method = as_method(method, settings)
         return ask_many(self.setup(method), questions, method, batch_size)
@@ -294,26 +362,31 @@ class Lab(AbstractContextManager["Lab"]):
         fields: str | Mapping[str, str] | None = None,
         attribute: bool = False,
     ) -> Runs:
-        """Answer every question with every method, and record each answer in a run directory as soon as it is known.
+        """Answer every question with every method, and record each answer in a run directory as
+        soon as it is known.
 
         Args:
-            questions: a benchmark's name or file, a ``Benchmark``, a list of texts or of ``Question``, rows of
+            questions: a benchmark's name or file, a ``Benchmark``, a list of texts or of
+                ``Question``, rows of
                 questions (a file, a DataFrame, a Hugging Face data set, dictionaries).
-            methods: names or ``Method`` objects.
-            output: each method has a folder below it, ``OUTPUT/<questions>/<label>``, as of 'dragin-lab run'.
+            methods: names or ``Method`` objects. output: each method has a folder below it,
+                ``OUTPUT/<questions>/<label>``, as of 'dragin-lab run'.
                 <questions> is the benchmark's or file's name, and "questions" for lists and tables.
-            limit: take only the first ``limit`` questions.
-            traces: None keeps slim traces up to ``runwriter.TRACE_SPACE`` bytes a run; True keeps every one, in full,
+            limit: take only the first ``limit`` questions. traces: None keeps slim traces up to
+                ``runwriter.TRACE_SPACE`` bytes a run; True keeps every one, in full,
                 those of a finished run too, which are then answered again; False keeps none.
-            progress: a bar on a terminal or in a notebook, plain lines elsewhere.
-            fields: the columns of rows of questions, where they are not id, question and answer: "question=q,answer=a".
-            attribute: say of each retrieval whether it was used (``Lab.attribute``): in the kept traces, of a finished
+            progress: a bar on a terminal or in a notebook, plain lines elsewhere. fields: the
+                columns of rows of questions, where they are not id, question and answer:
+                "question=q,answer=a". attribute: say of each retrieval whether it was used
+                (``Lab.attribute``): in the kept traces, of a finished
                 run too, for ``Runs.retrievals`` and ``Runs.funnel``.
 
-        Returns the ``Runs``. A folder that holds a part of this very run, of fewer questions too, is completed; what
-        failed is tried again. An interrupt loses the episodes under way and nothing else.
+        Returns the ``Runs``. A folder that holds a part of this very run, of fewer questions too,
+        is completed; what failed is tried again. An interrupt loses the episodes under way and
+        nothing else.
 
-        Raises ``RunError`` where a folder holds another run, ``SettingError`` for what cannot be run.
+        Raises ``RunError`` where a folder holds another run, ``SettingError`` for what cannot be
+        run.
         """
         if traces is not None and not isinstance(traces, bool):
             raise SettingError(f"traces={shown(traces)}: give True, False or None")
@@ -322,8 +395,12 @@ class Lab(AbstractContextManager["Lab"]):
         chosen = [as_method(one, {}) for one in given]
         asked, setup = as_benchmark(questions, limit, fields), self.setup(*chosen)
         if flag("attribute", attribute) and traces is False:
-            raise SettingError("attribute=True measures the traces that a run keeps; leave traces=False out")
-        records = run_methods(setup, asked, chosen, output, progress, batch_size=batch_size, traces=traces)
+            raise SettingError(
+                "attribute=True measures the traces that a run keeps; leave traces=False out"
+            )
+        records = run_methods(
+            setup, asked, chosen, output, progress, batch_size=batch_size, traces=traces
+        )
         for record in records if attribute else ():
             attribute_run(setup, record, progress)
         return Runs(records)
@@ -340,13 +417,16 @@ class Lab(AbstractContextManager["Lab"]):
         fields: str | Mapping[str, str] | None = None,
         **settings: Any,
     ) -> Sweep:
-        """Answer the questions once for each value of one setting: ``lab.sweep(questions, threshold=[1.0, 1.2])``.
+        """Answer the questions once for each value of one setting: ``lab.sweep(questions,
+        threshold=[1.0, 1.2])``.
 
-        Exactly one of ``settings``, a trigger's own too, has a list of values; the others stay. Each value has a run
-        directory below ``output``, as ``run`` has it; None writes nothing. Values share what they write in the lab's
-        cache, or in one made for this sweep. ``fields`` is as for ``run``. Returns a ``Sweep`` with ``.table``.
+        Exactly one of ``settings``, a trigger's own too, has a list of values; the others stay.
+        Each value has a run directory below ``output``, as ``run`` has it; None writes nothing.
+        Values share what they write in the lab's cache, or in one made for this sweep. ``fields``
+        is as for ``run``. Returns a ``Sweep`` with ``.table``.
 
-        Raises ``SettingError`` unless one setting has values that the method takes; otherwise as ``run``.
+        Raises ``SettingError`` unless one setting has values that the method takes; otherwise as
+        ``run``.
         """
         setting, methods = read_sweep(method, settings)
         asked, setup = as_benchmark(questions, limit, fields), self.setup(*methods)
@@ -363,28 +443,34 @@ class Lab(AbstractContextManager["Lab"]):
         batch_size: int = 1,
         **settings: Any,
     ) -> Threshold:
-        """θ at which a method retrieves ``retrievals`` times a question: ``lab.budget(questions, 1.5)``.
+        """θ at which a method retrieves ``retrievals`` times a question: ``lab.budget(questions,
+        1.5)``.
 
-        Each question (as for ``run``) is answered once without retrieving, and θ is found from the scores there
-        (``core.budget``); at 0 none of them retrieves. θ is a number with two attributes: ``reached``, the retrievals
-        a question that it gives on these texts, and ``questions``, how many were answered.
+        Each question (as for ``run``) is answered once without retrieving, and θ is found from the
+        scores there (``core.budget``); at 0 none of them retrieves. θ is a number with two
+        attributes: ``reached``, the retrievals a question that it gives on these texts, and
+        ``questions``, how many were answered.
 
-        Raises ``SettingError`` for a trigger without a threshold, and for a number that no threshold reaches, with the
-        nearest one that is reached.
+        Raises ``SettingError`` for a trigger without a threshold, and for a number that no
+        threshold reaches, with the nearest one that is reached.
         """
         quiet, asked = as_method(method, settings | {"threshold": NEVER}), as_benchmark(questions)
         setup = self.setup(quiet)
         setup = replace(setup, prompt=setup.template(quiet, asked.template))
-        return find_threshold(retrievals, ask_many(setup, asked.questions, quiet, batch_size), quiet.trigger)
+        return find_threshold(
+            retrievals, ask_many(setup, asked.questions, quiet, batch_size), quiet.trigger
+        )
 
     def judge(self, spans: Spans, *, nlp: Any = None) -> Judged:
-        """How well each trigger tells what is not supported in labelled texts, ``dl.Spans``, that this model reads.
+        """How well each trigger tells what is not supported in labelled texts, ``dl.Spans``, that
+        this model reads.
 
-        ``.table`` has ROC areas and average precision, ``.frame`` every score for ``views.roc``; see ``spans.judge``.
+        ``.table`` has ROC areas and average precision, ``.frame`` every score for ``views.roc``;
+        see ``spans.judge``.
         """
         return judge(self.setup(), spans, nlp=nlp)
 
-    # -- what if -------------------------------------------------------------------------------------------------------
+    # -- what if -----------------------------------------------------------------------------------
 
     def branch(
         self,
@@ -399,28 +485,40 @@ class Lab(AbstractContextManager["Lab"]):
         retrieve: bool | None = None,
         nlp: Any = None,
     ) -> Trace:
-        """The episode of a trace once more, with one thing other than it was, and run on from there.
+        """The episode of a trace once more, with one thing other than it was, and run on from
+        there.
 
-        What was there before gives the trace itself. ``.parting`` of the result says where it parts, and from what.
+        What was there before gives the trace itself. ``.parting`` of the result says where it
+        parts, and from what.
 
         Args:
-            trace: of this lab's model, passages and exemplars; one that was saved or kept by a run will do.
-            step: its number, from 1, as in views and tables.
-            token: its number in the text, from 1.
-            to: what stands in the token's place: an id, or a text, of an alternative or any other.
-            source: the text that has the token: "draft", "continuation", or "extraction", which belongs to no step;
+            trace: of this lab's model, passages and exemplars; one that was saved or kept by a run
+                will do. step: its number, from 1, as in views and tables. token: its number in the
+                text, from 1. to: what stands in the token's place: an id, or a text, of an
+                alternative or any other. source: the text that has the token: "draft",
+                "continuation", or "extraction", which belongs to no step;
                 None is the step's draft, where it has one, else its continuation.
-            query: what is searched for in place of the step's query.
-            passages: what is found in place of the step's passages; as a retriever may answer.
-            retrieve: True to retrieve after the step's draft, at ``token``'s word or else the one that scores highest;
+            query: what is searched for in place of the step's query. passages: what is found in
+                place of the step's passages; as a retriever may answer. retrieve: True to retrieve
+                after the step's draft, at ``token``'s word or else the one that scores highest;
                 False to write on: nothing fires before the sentence has ended. Paper variant only.
             nlp: the trace's pipeline, where it is not the default.
 
-        Raises ``SettingError`` for a place that is not there, several changes at once and a trace of another lab;
-        ``BranchError`` where the episode strays from its record. Otherwise as ``ask``.
+        Raises ``SettingError`` for a place that is not there, several changes at once and a trace
+        of another lab; ``BranchError`` where the episode strays from its record. Otherwise as
+        ``ask``.
         """
-        method = restore_method(instance("trace", trace, Trace, "give a Trace; Trace.load reads one").method, nlp)
-        change = {"step": step, "token": token, "to": to, "source": source, "query": query, "passages": passages}
+        method = restore_method(
+            instance("trace", trace, Trace, "give a Trace; Trace.load reads one").method, nlp
+        )
+        change = {
+            "step": step,
+            "token": token,
+            "to": to,
+            "source": source,
+            "query": query,
+            "passages": passages,
+        }
         return branch(self.setup(method), method, trace, retrieve=retrieve, **change)
 
     def attribute(
@@ -434,19 +532,22 @@ class Lab(AbstractContextManager["Lab"]):
         gold: Iterable[str] = (),
         nlp: Any = None,
     ) -> Attribution:
-        """Which words of an answer are from which passage: what each retrieval was good for, as an ``Attribution``.
+        """Which words of an answer are from which passage: what each retrieval was good for, as an
+        ``Attribution``.
 
-        Each text of the answer is scored again under every subset of the passages in view (``study.attribution``);
-        nothing is written. The trace keeps the result, and is saved with it.
+        Each text of the answer is scored again under every subset of the passages in view
+        (``study.attribution``); nothing is written. The trace keeps the result, and is saved with
+        it.
 
         Args:
-            trace: of this lab's model; one that was saved or kept by a run will do.
-            known: the probability without passages from which on a token counts as known, 0 to 1.
-            least: nats that passages have to give a token before it counts as theirs.
-            attention: measure attention where the trace has no rows: one forward more for each text.
-            effect: the F1 of each retrieval against its having found nothing: the episode once more for each.
-            gold: titles or ids of the passages that the question needs, where they are known.
-            nlp: the trace's pipeline, where it is not the default; for ``effect``.
+            trace: of this lab's model; one that was saved or kept by a run will do. known: the
+                probability without passages from which on a token counts as known, 0 to 1. least:
+                nats that passages have to give a token before it counts as theirs. attention:
+                measure attention where the trace has no rows: one forward more for each text.
+                effect: the F1 of each retrieval against its having found nothing: the episode once
+                more for each. gold: titles or ids of the passages that the question needs, where
+                they are known. nlp: the trace's pipeline, where it is not the default; for
+                ``effect``.
 
         Raises ``SettingError`` for a trace of another model, and a model that scores no given text.
         """
@@ -454,17 +555,25 @@ class Lab(AbstractContextManager["Lab"]):
         bounds = {"known": number("known", known, 0, 1), "least": number("least", least, 0)}
         method = restore_method(trace.method, nlp) if effect else None
         setup = self.setup() if method is None else self.setup(method)
-        trace.attributed = measure(setup, method, trace, attention=attention, effect=effect, **bounds)
+        trace.attributed = measure(
+            setup, method, trace, attention=attention, effect=effect, **bounds
+        )
         return Attribution(trace, gold)
 
-    def explore(self, question: str | Question = "", method: str = "dragin", **settings: Any) -> AskLive:
-        """Type a question, watch its answer token by token, stop it by a button; ``.trace`` is there at any moment."""
+    def explore(
+        self, question: str | Question = "", method: str = "dragin", **settings: Any
+    ) -> AskLive:
+        """Type a question, watch its answer token by token, stop it by a button; ``.trace`` is
+        there at any moment.
+        """
         from dragin_lab.widgets.exploring import live  # ipywidgets are an extra
 
         return live(self, question, method, **settings)
 
     def tune(self, traces: Any, labels: Any = None, *, sweep: Any = None, nlp: Any = None) -> Board:
-        """``dl.tune`` with a button that answers the chosen question with this lab and the chosen values."""
+        """``dl.tune`` with a button that answers the chosen question with this lab and the
+        chosen values.
+        """
         from dragin_lab.widgets.tuning import tune
 
         return tune(traces, labels, sweep=sweep, lab=self, nlp=nlp)

@@ -1,4 +1,6 @@
-"""How far a run is: tqdm's bar on a terminal or in a notebook, a plain line now and then elsewhere."""
+"""How far a run is: tqdm's bar on a terminal or in a notebook, a plain line now and then
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,19 @@ from tqdm import tqdm
 from dragin_lab.text import printable
 
 #: In a log: one line at a time, at most every 30 seconds.
-_LOG = {"bar_format": "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left{postfix}\n", "mininterval": 30.0}
+_LOG = {
+    "bar_format": "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left{postfix}\n",
+    "mininterval": 30.0,
+}
 
 
-class Progress(tqdm):  # tqdm.auto would leave an empty control in a notebook that is opened without a kernel
-    """Counts episodes; shows how many are done, how fast, how long it will still take, and the exact match so far.
+# tqdm.auto would leave an empty control in a notebook that is opened without a kernel
+class Progress(tqdm):
+    """Counts episodes; shows how many are done, how fast, how long it will still take, and the
+    exact match so far.
 
-    ``earlier`` are the lines of the episodes that were finished before: they count in everything but the rate.
+    ``earlier`` are the lines of the episodes that were finished before: they count in everything
+    but the rate.
     """
 
     def __init__(self, name: str, total: int, earlier: Iterable[dict[str, Any]] = ()) -> None:
@@ -28,7 +36,8 @@ class Progress(tqdm):  # tqdm.auto would leave an empty control in a notebook th
         # Where a terminal does not know its size, tqdm takes it for too small and shows nothing.
         columns = max(40, min(100, shutil.get_terminal_size().columns - 1))
         bar = {"leave": False, "ncols": columns, "nrows": 24}
-        isatty = getattr(sys.stderr, "isatty", lambda: False)  # services have no standard error, or one of their own
+        # services have no standard error, or one of their own
+        isatty = getattr(sys.stderr, "isatty", lambda: False)
         live = isatty() or hasattr(shell, "kernel")
         # The rate of the whole run is steadier than that of its last questions.
         shape = {"initial": initial, "unit": "q", "smoothing": 0} | (bar if live else _LOG)

@@ -1,6 +1,7 @@
 """Text from users, files, servers and models before it is shown or handed on.
 
-Without control characters, without passwords, with nothing that a page takes for markup or a spreadsheet for a formula.
+Without control characters, without passwords, with nothing that a page takes for markup or a
+spreadsheet for a formula.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Control characters, half characters, and what reverses the order in which a terminal or a page shows the rest.
+#: Control characters, half characters, and what reverses the order in which a terminal or a page
+#: shows the rest.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
-#: What stands before the credentials in an address: the kind of a retriever or corpus, and the scheme of a URL.
-_BEFORE_CREDENTIALS = re.compile(r"(?:(?:elasticsearch|dense|hub):)?(?:(?:[a-z][a-z0-9+.-]*:)?//)?", re.IGNORECASE)
+#: What stands before the credentials in an address: the kind of a retriever or corpus, and the
+#: scheme of a URL.
+_BEFORE_CREDENTIALS = re.compile(
+    r"(?:(?:elasticsearch|dense|hub):)?(?:(?:[a-z][a-z0-9+.-]*:)?//)?", re.IGNORECASE
+)
 #: A text between quotation marks, from every mark on, as an apostrophe is none.
 _QUOTED = re.compile(r"""(?=(['"])((?:(?!\1).)+)\1)""")
 
 
 def printable(text: object) -> str:
-    """Text in which control characters are pictures (␛), and half characters and overrides of the direction are �.
+    """Text in which control characters are pictures (␛), and half characters and overrides of the
+    direction are �.
 
     It has as many characters as before. Line ends and tabs stay.
     """
@@ -32,11 +38,14 @@ def printable(text: object) -> str:
 
 
 def compose(text: str) -> str:
-    """Text in Unicode's composed form (NFC), in which canonically equivalent texts are equal (UAX 15)."""
+    """Text in Unicode's composed form (NFC), in which canonically equivalent texts are equal
+    (UAX 15).
+    """
     return unicodedata.normalize("NFC", text)
 
 
-#: What carries no text (Unicode's Default_Ignorable_Code_Point): soft hyphens, joiners, marks of direction, BOMs.
+#: What carries no text (Unicode's Default_Ignorable_Code_Point): soft hyphens, joiners, marks of
+#: direction, BOMs.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -49,15 +58,17 @@ def visible(text: str) -> str:
 
 
 def fold_letters(text: str) -> str:
-    """Text as index and metric compare it: composed, visible, and with i for İ, as Lucene writes its small form."""
+    """Text as index and metric compare it: composed, visible, and with i for İ, as Lucene writes
+    its small form.
+    """
     return text if text.isascii() else compose(visible(text)).replace("\u0130", "i")
 
 
 def split_credentials(address: str) -> tuple[str, str]:
     """The credentials in an address ("user:password", or ""), and the address without them.
 
-    They end at the last "@", so a password may hold any character. Without a scheme, only "user:password@host" has
-    credentials: a path or a Hub id that holds "@" is left as it is.
+    They end at the last "@", so a password may hold any character. Without a scheme, only
+    "user:password@host" has credentials: a path or a Hub id that holds "@" is left as it is.
     """
     before, at, after = address.rpartition("@")
     kept = _BEFORE_CREDENTIALS.match(before).group()  # type: ignore[union-attr]  # it matches an empty text too
@@ -69,9 +80,15 @@ def split_credentials(address: str) -> tuple[str, str]:
 
 def facts_html(title: str, facts: Mapping[str, object]) -> str:
     """What is known of an object, as a notebook shows it; what is empty is left out."""
-    there = {escape(name): escape(printable(value)) for name, value in facts.items() if value not in (None, "", ())}
+    there = {
+        escape(name): escape(printable(value))
+        for name, value in facts.items()
+        if value not in (None, "", ())
+    }
     start = 'style="text-align: start"'
-    rows = "".join(f"<tr><th {start}>{name}</th><td {start}>{value}</td></tr>" for name, value in there.items())
+    rows = "".join(
+        f"<tr><th {start}>{name}</th><td {start}>{value}</td></tr>" for name, value in there.items()
+    )
     return f"<p><b>{escape(printable(title))}</b></p><table>{rows}</table>"
 
 
@@ -83,17 +100,22 @@ def without_secrets(address: str) -> str:
 #: In a message: the credentials of an address, and the value of a secret in its query.
 _CREDENTIALS = re.compile(r"(?<=//)[^\s/?#]+@")
 _QUERY = re.compile(
-    r"([?&](?:api[_-]?key|access[_-]?key|token|auth|password|secret|key|sig)=)[^&\s'\"#]+", re.IGNORECASE
+    r"([?&](?:api[_-]?key|access[_-]?key|token|auth|password|secret|key|sig)=)[^&\s'\"#]+",
+    re.IGNORECASE,
 )
 
 
 def hide_secrets(message: str) -> str:
-    """A message, or an address, without the user, the password and the keys in the addresses that it names."""
+    """A message, or an address, without the user, the password and the keys in the addresses
+    that it names.
+    """
     return _QUERY.sub(r"\1***", _CREDENTIALS.sub("", message))
 
 
 def hide_typed_secrets(message: str, typed: Iterable[str]) -> str:
-    """A message without the credentials in words that were typed; what it quotes of a word that holds some is "***"."""
+    """A message without the credentials in words that were typed; what it quotes of a word that
+    holds some is "***".
+    """
     written = (form for word in typed for form in (word, repr(word)[1:-1]))
     for word in (re.sub(r"^--?[\w-]+=", "", form) for form in written):
         if not (credentials := split_credentials(word)[0]):
@@ -109,9 +131,11 @@ def hide_typed_secrets(message: str, typed: Iterable[str]) -> str:
 
 
 def write_compared(value: float, limit: float) -> tuple[str, str]:
-    """A measured value and the limit that it is compared with, with as many digits as keep their order.
+    """A measured value and the limit that it is compared with, with as many digits as keep their
+    order.
 
-    Three digits of the value and six of the limit where these do: ("0.31", "0.25"), but ("0.2504", "0.25").
+    Three digits of the value and six of the limit where these do: ("0.31", "0.25"), but ("0.2504",
+    "0.25").
     """
     for digits in range(3, 18):
         texts = f"{value:.{digits}g}", f"{limit:.{max(digits, 6)}g}"
@@ -122,7 +146,8 @@ def write_compared(value: float, limit: float) -> tuple[str, str]:
 
 
 def csv_text(frame: pd.DataFrame, *, index: bool = False) -> str:
-    """A DataFrame as CSV in which no text is a formula: one that begins with = + - @ gets an apostrophe before it.
+    """A DataFrame as CSV in which no text is a formula: one that begins with = + - @ gets an
+    apostrophe before it.
 
     Numbers stay numbers, those in a text too.
     """

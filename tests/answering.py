@@ -1,4 +1,6 @@
-"""A scripted model that knows what to say to each question, for runs of many; as a program, one to be killed."""
+"""A scripted model that knows what to say to each question, for runs of many; as a program, one
+to be killed.
+"""
 
 from __future__ import annotations
 
@@ -74,13 +76,17 @@ class AnsweringModel(ScriptedModel):
     Raises what ``failing`` holds for a number, and takes ``seconds`` for a draft.
     """
 
-    def __init__(self, failing: dict[int, BaseException] | None = None, seconds: float = 0.0) -> None:
+    def __init__(
+        self, failing: dict[int, BaseException] | None = None, seconds: float = 0.0
+    ) -> None:
         super().__init__(())
         self.failing = failing or {}
         self.seconds = seconds
         self.asked: list[int] = []
 
-    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
+    def write(
+        self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
+    ) -> Draft:
         number = int(request.prompt.part("question").removesuffix("?").rpartition(" ")[2])
         if number not in self.asked[-1:]:
             self.asked.append(number)
@@ -89,7 +95,9 @@ class AnsweringModel(ScriptedModel):
         if not request.prompt.part("passages"):
             said = f" It is Bo Ek. So the answer is Bo {number}."
         with ONE:
-            self.script = [self.failing.get(number) or Say(said, entropy={"Bo": 9.0}, received={"Bo": 0.5})]
+            self.script = [
+                self.failing.get(number) or Say(said, entropy={"Bo": 9.0}, received={"Bo": 0.5})
+            ]
             return super().write(request, seed, watch=watch)
 
     def batch(self, size: int) -> Any:
@@ -107,7 +115,8 @@ def embedded() -> Lab:
 def questions(count: int, golds: Iterable[str] = ("Li {}",)) -> list[Question]:
     """Questions with ids q1, q2 and so on."""
     return [
-        Question(f"q{i}", f"Who made thing {i}?", tuple(gold.format(i) for gold in golds)) for i in range(1, count + 1)
+        Question(f"q{i}", f"Who made thing {i}?", tuple(gold.format(i) for gold in golds))
+        for i in range(1, count + 1)
     ]
 
 
@@ -117,15 +126,26 @@ def answer(
     """Run a method over so many questions; the model that was asked."""
     lm = lm or AnsweringModel()
     asking = {key: options.pop(key) for key in ("seed", "cache", "exemplars") if key in options}
-    recorded(Lab(lm, retriever=ScriptedRetriever(), **asking), questions(count), how, folder, **options)
+    recorded(
+        Lab(lm, retriever=ScriptedRetriever(), **asking), questions(count), how, folder, **options
+    )
     return lm
 
 
 def recorded(
-    lab: Lab, asked: Any, how: Method, folder: Path, *, limit: int | None = None, title: str = "", **options: Any
+    lab: Lab,
+    asked: Any,
+    how: Method,
+    folder: Path,
+    *,
+    limit: int | None = None,
+    title: str = "",
+    **options: Any,
 ) -> RunRecord:
     """Run a method over questions, in this very folder; ``options`` are those of ``open_run``."""
-    with open_run(lab.setup(how), how, as_benchmark(asked, limit), folder, title=title, **options) as go_on:
+    with open_run(
+        lab.setup(how), how, as_benchmark(asked, limit), folder, title=title, **options
+    ) as go_on:
         go_on(None)
     return read_run(folder)
 

@@ -1,4 +1,6 @@
-"""Scripted workers for a cluster, some of which die; as a program, a run on a cluster that is to be killed."""
+"""Scripted workers for a cluster, some of which die; as a program, a run on a cluster that is to
+be killed.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,20 @@ class DyingModel(AnsweringModel):
         super().__init__(seconds=seconds)
         self.deadly, self.once = deadly, once
 
-    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
-        if any(f"thing {number}?" in request.prompt.text for number in self.deadly) and _first(self.once):
+    def write(
+        self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
+    ) -> Draft:
+        if any(f"thing {number}?" in request.prompt.text for number in self.deadly) and _first(
+            self.once
+        ):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().write(request, seed, watch=watch)
 
 
 @dataclass(frozen=True)
 class ScriptedRecipe(Recipe):
-    """A scripted model. ``names`` is a file by which the first worker's has another name than the others'.
+    """A scripted model. ``names`` is a file by which the first worker's has another name than the
+    others'.
 
     ``loads`` False ends each of them.
     """

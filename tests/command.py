@@ -43,7 +43,9 @@ class Command:
         return Ran(code, said.out, said.err)
 
     def refused(self, *args: object, says: tuple[str, ...] = (), code: int = cli.USAGE) -> Ran:
-        """The command ends with ``code`` and one or two lines that hold all of ``says``; it prints nothing else."""
+        """The command ends with ``code`` and one or two lines that hold all of ``says``; it
+        prints nothing else.
+        """
         ran = self(*args)
         assert ran.code == code, ran.err
         assert ran.out == ""
@@ -62,14 +64,18 @@ def environment(**more: str) -> dict[str, str]:
 def start(*args: object, **options: Any) -> subprocess.Popen[bytes]:
     """``dragin-lab`` in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "dragin_lab", *(str(arg) for arg in args)], env=environment(), **options
+        [sys.executable, "-m", "dragin_lab", *(str(arg) for arg in args)],
+        env=environment(),
+        **options,
     )
 
 
 def interrupt_on_terminal(wanted: str, *args: object, times: int = 1) -> tuple[str, str]:
-    """``dragin-lab`` on a terminal of its own, with Ctrl-C once that shows ``wanted`` so many times.
+    """``dragin-lab`` on a terminal of its own, with Ctrl-C once that shows ``wanted`` so many
+    times.
 
-    Returns what was printed and what the terminal showed; it must end as an interrupted command does.
+    Returns what was printed and what the terminal showed; it must end as an interrupted command
+    does.
     """
     terminal, far = pty.openpty()
     process = start(*args, stdout=subprocess.PIPE, stderr=far)

@@ -1,7 +1,8 @@
 """Settings of all tests, and their tiers.
 
-A test marked ``slow`` runs in the slow tier and all others in the quick one; properties run in both. Tests marked
-``real`` need models that `make real` fetches: they run in its tier, and those that are not slow in ``all`` as well.
+A test marked ``slow`` runs in the slow tier and all others in the quick one; properties run in
+both. Tests marked ``real`` need models that `make real` fetches: they run in its tier, and those
+that are not slow in ``all`` as well.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ from hypothesis import HealthCheck, settings
 
 # The models are tiny: threads only wait for one another. Set before torch is imported anywhere.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Where there are more all the same, those that wait sleep: on a busy machine, spinning would take the others' time.
+# Where there are more all the same, those that wait sleep: on a busy machine, spinning would take
+# the others' time.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# No test asks a hub for anything; without this, a name that is no model would be looked for there until it gives up.
+# No test asks a hub for anything; without this, a name that is no model would be looked for there
+# until it gives up.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# pytest-xdist hands its terminal's width to its workers; what is printed in a test goes to no terminal.
+# pytest-xdist hands its terminal's width to its workers; what is printed in a test goes to no
+# terminal.
 os.environ.pop("COLUMNS", None)
-# A shell's background job ignores Ctrl-C, and so would every command that a test starts and interrupts.
+# A shell's background job ignores Ctrl-C, and so would every command that a test starts and
+# interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: What each tier leaves out, by file; with pytest-xdist every worker finds the same.
@@ -31,11 +36,18 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--tier", choices=("quick", "slow", "real", "all"), default="quick", help="which tests to run")
+    parser.addoption(
+        "--tier",
+        choices=("quick", "slow", "real", "all"),
+        default="quick",
+        help="which tests to run",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Properties are tried on many examples in the slow tier, by the seed that make prints, else on the same few."""
+    """Properties are tried on many examples in the slow tier, by the seed that make prints, else
+    on the same few.
+    """
     # A busy machine is no failure, so neither an example's time nor that of drawing it is.
     unhurried: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
     settings.register_profile("quick", derandomize=True, max_examples=30, **unhurried)
@@ -47,7 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.getoption("--tier")
     if tier == "all":
-        items.sort(key=lambda item: not takes_long(item))  # a long one that comes last keeps the other workers waiting
+        # a long one that comes last keeps the other workers waiting
+        items.sort(key=lambda item: not takes_long(item))
     kept = [item for item in items if tier in tiers(item)]
     left = list(set(items) - set(kept))
     config.hook.pytest_deselected(items=left)
@@ -68,12 +81,18 @@ def tiers(item: pytest.Item) -> set[str]:
 
 def takes_long(item: pytest.Item) -> bool:
     """Slow tests, notebooks and what is done in a browser."""
-    return "slow" in item.keywords or item.path.suffix == ".ipynb" or item.path.parent.name == "browser"
+    return (
+        "slow" in item.keywords
+        or item.path.suffix == ".ipynb"
+        or item.path.parent.name == "browser"
+    )
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["left_out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
+        session.config.workeroutput["left_out"] = dict(
+            session.config.stash.get(LEFT_OUT, Counter())
+        )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -90,14 +109,16 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for name, count in sorted(left.items()):
         terminalreporter.line(f"{count:6} {name}")
     terminalreporter.line(
-        "make test-all runs the quick and the slow tier, make real the real one, make test-browser the browser"
+        "make test-all runs the quick and the slow tier, make real the real one, make test-browser"
+        " the browser"
     )
 
 
 @pytest.fixture(autouse=True)
 def own_parts() -> Iterator[None]:
     """Forget the triggers and formulators that a test defines."""
-    from dragin_lab.catalog.by_name import FORMULATORS, TRIGGERS  # with which every built-in one is entered
+    # with which every built-in one is entered
+    from dragin_lab.catalog.by_name import FORMULATORS, TRIGGERS
 
     kept = dict(TRIGGERS._parts), dict(FORMULATORS._parts)
     yield

@@ -1,4 +1,6 @@
-"""An encoder without a model: the vector of a text is the sum of its words' own, so that like texts lie near."""
+"""An encoder without a model: the vector of a text is the sum of its words' own, so that like
+texts lie near.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,16 @@ class WordEncoder:
     def __init__(self, name: str = "words", weights: str = "0" * 64) -> None:
         self.name = name
         self.seen = 0
-        self.facts: dict[str, Any] = {"model": name, "weights_sha256": weights, "dimension": self.dimension}
+        self.facts: dict[str, Any] = {
+            "model": name,
+            "weights_sha256": weights,
+            "dimension": self.dimension,
+        }
 
     def encode_queries(self, queries: list[str]) -> np.ndarray:
-        return np.array([self._vector(query) for query in queries], np.float32).reshape(-1, self.dimension)
+        return np.array([self._vector(query) for query in queries], np.float32).reshape(
+            -1, self.dimension
+        )
 
     def encode_passages(self, passages: list[Passage]) -> np.ndarray:
         self.seen += len(passages)

@@ -10,30 +10,57 @@ from hypothesis import strategies as st
 
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.trace.draft import Word
-from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Question, Step, Trace, Words
+from dragin_lab.trace.trace import (
+    Decision,
+    Draft,
+    Passage,
+    Prompt,
+    Query,
+    Question,
+    Step,
+    Trace,
+    Words,
+)
 
 HEADS = 2
-METHOD = {"name": "dragin", "variant": "paper", "when": "rind", "what": "qfs", "threshold": 1.2, "top_n": 25}
+METHOD = {
+    "name": "dragin",
+    "variant": "paper",
+    "when": "rind",
+    "what": "qfs",
+    "threshold": 1.2,
+    "top_n": 25,
+}
 METHOD |= {"scale": None, "check_content_words": True}
 QUESTION = "Who is the mother of the director of film Polish-Russian War?"
 DRAFT = "The director of film Polish-Russian War is Andrzej Wajda."
 RESUMED = "The director of film Polish-Russian War is Xawery Żuławski."
-LAST = "The mother of Xawery Żuławski is Małgorzata Braunek. So the answer is Małgorzata Braunek 🎬."
+LAST = (
+    "The mother of Xawery Żuławski is Małgorzata Braunek. So the answer is Małgorzata Braunek 🎬."
+)
 
 #: Two sentences, the second one's fact missing.
 ELM_ROAD = Labelled(
-    "q1", "iirc", "test", "span", "When was the director of Elm Road born?", "unknown",
-    "The film Elm Road was directed by Ada Orleth. Ada Orleth was born in 1938.", "1938",
+    "q1",
+    "iirc",
+    "test",
+    "span",
+    "When was the director of Elm Road born?",
+    "unknown",
+    "The film Elm Road was directed by Ada Orleth. Ada Orleth was born in 1938.",
+    "1938",
     (
         Fact("a", "Elm Road", "director", "Ada Orleth", 34, 44, "known", "often", None, "1"),
         Fact("b", "Ada Orleth", "born", "1938", 69, 73, "unknown", "never", None, "2"),
     ),
-)  # fmt: skip
+)
 
 
 def causal(seed: int, heads: int, n: int) -> np.ndarray:
     """(h, n, n) float32 rows of a softmax over the positions up to their own (Eq. 2)."""
-    weights = np.exp(np.random.default_rng(seed).normal(0, 3, (heads, n, n))) * np.tril(np.ones((n, n)))
+    weights = np.exp(np.random.default_rng(seed).normal(0, 3, (heads, n, n))) * np.tril(
+        np.ones((n, n))
+    )
     return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
 
 
@@ -47,27 +74,47 @@ def words_of_tokens(draw: st.DrawFn) -> list[Word]:
 def make_passages() -> tuple[Passage, ...]:
     """Two passages, best first."""
     return (
-        Passage("17", "Polish-Russian War (film)", "Polish-Russian War is a 2009 film by Xawery Żuławski.", 21.25),
+        Passage(
+            "17",
+            "Polish-Russian War (film)",
+            "Polish-Russian War is a 2009 film by Xawery Żuławski.",
+            21.25,
+        ),
         Passage("4", "", "Wojna polsko-ruska is a novel.\n«Zażółć» it, 電影.", 13.5),
     )
 
 
 def make_prompt(answer: str = "", passages: tuple[Passage, ...] = ()) -> Prompt:
-    """A prompt with an exemplar, the passages that were found, the question and the answer so far."""
+    """A prompt with an exemplar, the passages that were found, the question and the answer so
+    far.
+    """
     parts = (
-        ("exemplars", "Question: Is the sky blue?\nAnswer: The sky is blue. So the answer is yes.\n\n"),
+        (
+            "exemplars",
+            "Question: Is the sky blue?\nAnswer: The sky is blue. So the answer is yes.\n\n",
+        ),
         ("passages", "".join(f"[{rank}] {p.text}\n" for rank, p in enumerate(passages, 1))),
         ("question", QUESTION),
         ("", "\nAnswer: "),
         ("answer", answer),
     )
-    return Prompt.join(parts, notes=("exemplar 2 was dropped to fit 2,048 tokens",) if passages else ())
+    return Prompt.join(
+        parts, notes=("exemplar 2 was dropped to fit 2,048 tokens",) if passages else ()
+    )
 
 
 def make_continuation(
-    prompt: Prompt, text: str, *, attention: bool = True, ended: bool = False, sampled: bool = False, seed: int = 7
+    prompt: Prompt,
+    text: str,
+    *,
+    attention: bool = True,
+    ended: bool = False,
+    sampled: bool = False,
+    seed: int = 7,
 ) -> Draft:
-    """What a model with one token a word or punctuation mark would have written; ``ended`` closes it with an EOS."""
+    """What a model with one token a word or punctuation mark would have written; ``ended``
+    closes it with an EOS.
+    """
     rng = np.random.default_rng(seed)
     spans = [m.span() for m in re.finditer(r"\s*(?:\w+|[^\w\s])", text)]
     prompt_spans = [m.span() for m in re.finditer(r"\s*(?:\w+|[^\w\s])", prompt.text)]
@@ -106,7 +153,9 @@ def make_continuation(
 
 
 def make_words(draft: Draft) -> Words:
-    """One word a run of tokens up to the next one that starts with a space; "Andrzej" is the hit."""
+    """One word a run of tokens up to the next one that starts with a space; "Andrzej" is the
+    hit.
+    """
     starts = [i for i, token in enumerate(draft.pieces) if i == 0 or token.startswith("▁")]
     end = int((draft.offsets[:, 0] < draft.offsets[:, 1]).sum())  # a closing EOS is part of no word
     starts = [start for start in starts if start < end]
@@ -118,11 +167,15 @@ def make_words(draft: Draft) -> Words:
     hit = np.array([word == "Andrzej" for word in text], bool)
     score = np.select([stop, hit], [0.0, 2.69], attention * entropy).astype(np.float32)
     judged = np.ones(len(text), bool)
-    return Words(text, spans, np.zeros(len(text), np.int32), attention, entropy, stop, score, hit, judged)
+    return Words(
+        text, spans, np.zeros(len(text), np.int32), attention, entropy, stop, score, hit, judged
+    )
 
 
 def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:
-    """A dragin episode of two steps: one that retrieved (and threw "Andrzej Wajda." away), one that ended."""
+    """A dragin episode of two steps: one that retrieved (and threw "Andrzej Wajda." away), one
+    that ended.
+    """
     passages = make_passages()
     prompt = make_prompt()
     draft = make_continuation(prompt, DRAFT, attention=attention, sampled=True, seed=1)
@@ -137,7 +190,15 @@ def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:
         prompt=prompt,
         draft=draft,
         words=words,
-        decision=Decision(True, "'Andrzej' scores 2.69 > θ 1.2", cut, int(words.spans[hit, 0]), 0, (0.5, 2.69), True),
+        decision=Decision(
+            True,
+            "'Andrzej' scores 2.69 > θ 1.2",
+            cut,
+            int(words.spans[hit, 0]),
+            0,
+            (0.5, 2.69),
+            True,
+        ),
         query=Query(
             text="director Polish-Russian War mother",
             sent="director Polish-Russian War mother",
@@ -178,7 +239,9 @@ def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:
         answer="Małgorzata Braunek 🎬",
         scores={"em": 0.0, "f1": 0.8, "precision": 2 / 3, "recall": 1.0},
         ended="answered",
-        extraction=make_continuation(extraction_prompt, " Małgorzata Braunek.", attention=attention, seed=4),
+        extraction=make_continuation(
+            extraction_prompt, " Małgorzata Braunek.", attention=attention, seed=4
+        ),
         extraction_prompt=extraction_prompt,
         provenance={
             "model": {"id": "embedded", "dtype": "float32", "weights": "sha256:00"},

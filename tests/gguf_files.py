@@ -1,7 +1,9 @@
-"""Write a Llama, Mistral, Qwen 2 or 3, or Gemma 3 as a GGUF file in float32, as llama.cpp's converter does.
+"""Write a Llama, Mistral, Qwen 2 or 3, or Gemma 3 as a GGUF file in float32, as llama.cpp's
+converter does.
 
-The weights are exact, so a server that computes in float32 gives the model's own numbers. The vocabulary is written for
-ids to become text; a server that makes ids of text with it may make others, which is why dragin_lab sends ids.
+The weights are exact, so a server that computes in float32 gives the model's own numbers. The
+vocabulary is written for ids to become text; a server that makes ids of text with it may make
+others, which is why dragin_lab sends ids.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ _GEMMA = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-_ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}  # by model_type, where they have another name
+# by model_type, where they have another name
+_ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}
 _OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
@@ -80,18 +83,24 @@ def write_gguf(path: Path, model: Any, tokenizer: Tokenizer, *, architecture: st
 
 
 def _add_vocabulary(writer: Any, tokenizer: dict[str, Any], config: Any) -> None:
-    """Add the vocabulary of a ``tokenizer.json``: of byte-level BPE with its merges, of Unigram with its scores."""
+    """Add the vocabulary of a ``tokenizer.json``: of byte-level BPE with its merges, of Unigram
+    with its scores.
+    """
     from gguf import TokenType
 
     model = tokenizer["model"]
     byte_level = model["type"] == "BPE"
-    scores: dict[str, float] = dict.fromkeys(model["vocab"], 0.0) if byte_level else dict(map(tuple, model["vocab"]))
+    scores: dict[str, float] = (
+        dict.fromkeys(model["vocab"], 0.0) if byte_level else dict(map(tuple, model["vocab"]))
+    )
     ids = model["vocab"] if byte_level else {token: i for i, token in enumerate(scores)}
     tokens = [f"<unused {i}>" for i in range(config.vocab_size)]
     types = [TokenType.UNUSED] * len(tokens)
     for token, number in ids.items():
         tokens[number] = token
-        types[number] = TokenType.BYTE if token.startswith("<0x") and not byte_level else TokenType.NORMAL
+        types[number] = (
+            TokenType.BYTE if token.startswith("<0x") and not byte_level else TokenType.NORMAL
+        )
     for added in tokenizer["added_tokens"]:
         tokens[added["id"]] = added["content"]
         types[added["id"]] = TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED
@@ -117,7 +126,9 @@ def _name(name: str, architecture: str) -> str:
 
 
 def _in_order(name: str, weight: np.ndarray, config: Any) -> np.ndarray:
-    """llama.cpp turns neighbouring pairs where transformers turns halves, so its rows of a head are interleaved."""
+    """llama.cpp turns neighbouring pairs where transformers turns halves, so its rows of a head
+    are interleaved.
+    """
     if not name.endswith(("q_proj.weight", "k_proj.weight")):
         return weight
     heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads

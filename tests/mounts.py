@@ -12,7 +12,9 @@ import pytest
 
 @contextmanager
 def mounted(folder: Path, size: str) -> Iterator[Path]:
-    """An empty tmpfs of ``size`` ("64k") at a new folder; skips the test, and says why, where that is not allowed."""
+    """An empty tmpfs of ``size`` ("64k") at a new folder; skips the test, and says why, where
+    that is not allowed.
+    """
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     try:
@@ -24,5 +26,6 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        # Lazily: a process that a test killed may hold a file open a moment longer, and that fails no test.
+        # Lazily: a process that a test killed may hold a file open a moment longer, and that fails
+        # no test.
         subprocess.run(["umount", "--lazy", str(folder)], check=True)

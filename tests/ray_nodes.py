@@ -18,9 +18,11 @@ import psutil
 import pytest
 from command import PATIENCE, environment
 
-#: Without it, Ray listens on the machine's outward address even when it is told 127.0.0.1. Before ray is imported.
+#: Without it, Ray listens on the machine's outward address even when it is told 127.0.0.1. Before
+#: ray is imported.
 _OUTWARD = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-_AUTH = "RAY_AUTH_MODE"  # a machine where Ray was used may hold a token, and its heads would ask for it
+# a machine where Ray was used may hold a token, and its heads would ask for it
+_AUTH = "RAY_AUTH_MODE"
 os.environ.setdefault(_OUTWARD, "0")
 os.environ.setdefault(_AUTH, "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -29,23 +31,37 @@ _MARK = "DRAGIN_LAB_TEST_CLUSTER"
 
 
 class Nodes:
-    """A head on 127.0.0.1, to be found at ``address`` once it is started; its processes carry ``folder`` as a mark."""
+    """A head on 127.0.0.1, to be found at ``address`` once it is started; its processes carry
+    ``folder`` as a mark.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder, self.address = folder, f"127.0.0.1:{free_port()}"
         tests = f"{HERE.parent}{os.pathsep}{HERE}"
         # A busy machine neither ends workers nor lets them wait.
         busy = {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
-        self.environment = environment(PYTHONPATH=tests, RAY_TMPDIR=folder, **{_MARK: folder}, **busy)
+        self.environment = environment(
+            PYTHONPATH=tests, RAY_TMPDIR=folder, **{_MARK: folder}, **busy
+        )
 
     def start(self, cpus: int) -> None:
         """Start the head."""
         command = [
-            sys.executable, "-m", "ray.scripts.scripts", "start", "--head", f"--port={self.address.rpartition(':')[2]}",
-            "--include-dashboard=false", f"--temp-dir={self.folder}", "--node-ip-address=127.0.0.1",
-            f"--num-cpus={cpus}", "--num-gpus=1", "--object-store-memory=80000000", "--include-log-monitor=false",
+            sys.executable,
+            "-m",
+            "ray.scripts.scripts",
+            "start",
+            "--head",
+            f"--port={self.address.rpartition(':')[2]}",
+            "--include-dashboard=false",
+            f"--temp-dir={self.folder}",
+            "--node-ip-address=127.0.0.1",
+            f"--num-cpus={cpus}",
+            "--num-gpus=1",
+            "--object-store-memory=80000000",
+            "--include-log-monitor=false",
             "--disable-usage-stats",
-        ]  # fmt: skip
+        ]
         for _ in range(3):  # a node that is slow to start, on a busy machine, gives itself up
             began = subprocess.run(command, env=self.environment, capture_output=True, text=True)
             if began.returncode == 0:
@@ -56,7 +72,11 @@ class Nodes:
     def run(self, address: str, *args: object) -> subprocess.Popen[str]:
         """A program beside the head: ``tests/clustered.py`` with these arguments."""
         command = [sys.executable, str(HERE / "clustered.py"), address, *map(str, args)]
-        env = {key: value for key, value in self.environment.items() if key != _OUTWARD or address != "local"}
+        env = {
+            key: value
+            for key, value in self.environment.items()
+            if key != _OUTWARD or address != "local"
+        }
         return subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE)
 
     def processes(self, name: str = "") -> list[psutil.Process]:
@@ -84,7 +104,8 @@ class Nodes:
 def started(cpus: int) -> Iterator[Nodes]:
     """A head of its own, or with 0 CPUs its folder alone; skips where ray is not installed."""
     pytest.importorskip("ray", reason="ray is not installed")
-    folder = tempfile.mkdtemp(prefix="dlt", dir="/tmp")  # sockets stand in it, whose paths may have 107 bytes
+    # sockets stand in it, whose paths may have 107 bytes
+    folder = tempfile.mkdtemp(prefix="dlt", dir="/tmp")
     nodes = Nodes(folder)
     try:
         if cpus:

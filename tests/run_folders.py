@@ -28,7 +28,8 @@ def write_run(
 ) -> Path:
     """``root/<dataset>/<label>`` with a line for each of ``em``; None is an episode that failed.
 
-    f1 is halfway between em and 1, precision 0.5, recall 0.75; ``asked`` is how many questions the run is about.
+    f1 is halfway between em and 1, precision 0.5, recall 0.75; ``asked`` is how many questions the
+    run is about.
     """
     made = dl.method(method, **settings)
     changed = "".join(f"-{key}={value}" for key, value in settings.items())
@@ -38,9 +39,21 @@ def write_run(
         "format": FORMAT,
         "method": made.settings,
         "model": {"model": model, "weights_sha256": "0" * 64},
-        "retriever": None if retriever is None or not made.retrieves else {"kind": retriever, "corpus": "psgs_w100"},
-        "template": {"exemplars": [{}, {}], "instruction": "", "layout": "dragin", "answer_rule": "hotpotqa"},
-        "dataset": {"name": dataset, "split": "test", "questions": asked or len(em), "fingerprint": dataset},
+        "retriever": None
+        if retriever is None or not made.retrieves
+        else {"kind": retriever, "corpus": "psgs_w100"},
+        "template": {
+            "exemplars": [{}, {}],
+            "instruction": "",
+            "layout": "dragin",
+            "answer_rule": "hotpotqa",
+        },
+        "dataset": {
+            "name": dataset,
+            "split": "test",
+            "questions": asked or len(em),
+            "fingerprint": dataset,
+        },
         "seed": 0,
         "limit": limit,
         "versions": {},

@@ -19,11 +19,17 @@ PUBLISHED_NDCG = 0.6789
 
 def one_field(corpus: Corpus) -> BM25:
     """Title and text searched as one text, as the published figure does."""
-    return BM25(Corpus.from_passages(Passage(p.id, "", f"{p.title} {p.text}") for p in corpus), k1=0.9, b=0.4)
+    return BM25(
+        Corpus.from_passages(Passage(p.id, "", f"{p.title} {p.text}") for p in corpus),
+        k1=0.9,
+        b=0.4,
+    )
 
 
 def mean_ndcg(folder: Path, opened: Callable[[Corpus], Any]) -> float:
-    """nDCG@10 over the test claims, every cited abstract with gain 1, by the retriever that ``opened`` makes."""
+    """nDCG@10 over the test claims, every cited abstract with gain 1, by the retriever that
+    ``opened`` makes.
+    """
     index = opened(Corpus.load(folder / "corpus.jsonl.gz"))
     relevant: dict[str, set[str]] = defaultdict(set)
     for line in (folder / "qrels" / "test.tsv").read_text().splitlines()[1:]:
@@ -34,7 +40,8 @@ def mean_ndcg(folder: Path, opened: Callable[[Corpus], Any]) -> float:
         queries = {str(q["_id"]): q["text"] for q in map(json.loads, lines)}
     found = index.search_many([queries[query_id] for query_id in relevant], 10)
     values = [
-        ndcg([p.id in wanted for p in hits], len(wanted)) for hits, wanted in zip(found, relevant.values(), strict=True)
+        ndcg([p.id in wanted for p in hits], len(wanted))
+        for hits, wanted in zip(found, relevant.values(), strict=True)
     ]
     return sum(values) / len(values)
 

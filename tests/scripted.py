@@ -20,14 +20,16 @@ from dragin_lab.trace.trace import Draft, Passage, Question, Trace
 
 QUESTION = "Who made it?"
 UNK, BOS, EOS, NEWLINE = 0, 1, 2, 13
-_TOKEN = re.compile(r" (?=</?s>|<unk>|<\|)|<unk>|</?s>|<\|[a-z_]+\|>|\n| ?[^\W\d_]+| ?\d| ?[^\w\s]| ?_|\s")
+_TOKEN = re.compile(
+    r" (?=</?s>|<unk>|<\|)|<unk>|</?s>|<\|[a-z_]+\|>|\n| ?[^\W\d_]+| ?\d| ?[^\w\s]| ?_|\s"
+)
 
 
 class WordTokenizer:
     """Words, single digits and single marks, each with the space before it.
 
-    ``marker="▁"`` behaves as SentencePiece vocabularies do (a text's first space is not there when it is decoded),
-    ``"Ġ"`` as byte-level ones do (it is). ``eos`` is the end mark.
+    ``marker="▁"`` behaves as SentencePiece vocabularies do (a text's first space is not there when
+    it is decoded), ``"Ġ"`` as byte-level ones do (it is). ``eos`` is the end mark.
     """
 
     def __init__(self, marker: str = "▁", eos: str = "</s>") -> None:
@@ -42,10 +44,14 @@ class WordTokenizer:
         self._ids = {token: i for i, token in enumerate(self._strings)}
 
     def cut(self, text: str) -> list[tuple[int, int, int]]:
-        """The id and the character span of every token of a text, as it stands behind another text."""
+        """The id and the character span of every token of a text, as it stands behind another
+        text.
+        """
         found = []
         for match in _TOKEN.finditer(text):
-            string = self._strings[NEWLINE] if match[0] == "\n" else match[0].replace(" ", self.marker)
+            string = (
+                self._strings[NEWLINE] if match[0] == "\n" else match[0].replace(" ", self.marker)
+            )
             if string not in self._ids:
                 self._ids[string] = len(self._strings)
                 self._strings.append(string)
@@ -56,7 +62,9 @@ class WordTokenizer:
         return len(self._strings)
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], np.ndarray]:
-        opening = [] if self.marker != "▁" or text.startswith((" ", "\n", "<")) or not text else [" "]
+        opening = (
+            [] if self.marker != "▁" or text.startswith((" ", "\n", "<")) or not text else [" "]
+        )
         cut = self.cut("".join(opening) + text)
         spans = np.array([(a, b) for _, a, b in cut], np.int32).reshape(-1, 2) - len(opening)
         return [BOS, *(i for i, _, _ in cut)], np.vstack([[(0, 0)], spans.clip(0)]).astype(np.int32)
@@ -80,7 +88,9 @@ class WordTokenizer:
 
 @dataclass
 class Say:
-    """What the model says to one draft before it closes it, and what is measured on tokens, by text without space."""
+    """What the model says to one draft before it closes it, and what is measured on tokens, by
+    text without space.
+    """
 
     text: str
     entropy: dict[str, float] = field(default_factory=dict)  # else 0.1
@@ -89,10 +99,11 @@ class Say:
 
 
 class ScriptedModel(Engine):
-    """Has what drivers use of a ``LanguageModel``; says the entries of ``script`` in turn, raises the exceptions.
+    """Has what drivers use of a ``LanguageModel``; says the entries of ``script`` in turn, raises
+    the exceptions.
 
-    ``looks`` weighs tokens by their text: every position pays the ones before it in proportion (1 where not named);
-    "by>film" is what "by" alone pays "film".
+    ``looks`` weighs tokens by their text: every position pays the ones before it in proportion (1
+    where not named); "by>film" is what "by" alone pays "film".
     """
 
     name = "scripted"
@@ -140,12 +151,16 @@ class ScriptedModel(Engine):
     def _bare(self, token: int) -> str:
         return self.tokenizer.tokens([token])[0].replace(self.tokenizer.marker, "")
 
-    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
+    def write(
+        self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
+    ) -> Draft:
         self.drafts.append(request)
         say = self.script.pop(0)
         if isinstance(say, BaseException):
             raise say
-        ids = [*request.prefix, *(i for i, _, _ in self.tokenizer.cut(say.text)), EOS][: request.max_new_tokens]
+        ids = [*request.prefix, *(i for i, _, _ in self.tokenizer.cut(say.text)), EOS][
+            : request.max_new_tokens
+        ]
         prompt = self.tokenizer.encode_with_offsets(request.prompt.text)
         rows = self.rows([*prompt[0], *ids])  # (p + n, p + n)
         stopped, n = "", 0
@@ -161,9 +176,15 @@ class ScriptedModel(Engine):
         return made
 
     def _made(
-        self, draft: Write, say: Say, ids: list[int], prompt: tuple[list[int], np.ndarray], all_rows: np.ndarray, *,
+        self,
+        draft: Write,
+        say: Say,
+        ids: list[int],
+        prompt: tuple[list[int], np.ndarray],
+        all_rows: np.ndarray,
+        *,
         rows_known: int,
-    ) -> Draft:  # fmt: skip
+    ) -> Draft:
         tokenizer, n = self.tokenizer, len(ids)
         prompt_ids, prompt_offsets = prompt
         p = len(prompt_ids)
@@ -172,7 +193,8 @@ class ScriptedModel(Engine):
         rows = all_rows[p - 1 : p + n, : p + n]  # (n + 1, p + n)
         seen = [say.received.get(b, 0.2) if i < rows_known - 1 else 0.0 for i, b in enumerate(bare)]
         probability = 1 - np.array([say.doubt.get(b, 0.01) for b in bare])
-        among = np.diag([say.received.get(b, 0.2) for b in bare[:-1]], -1)  # each token looks at the one before it
+        # each token looks at the one before it
+        among = np.diag([say.received.get(b, 0.2) for b in bare[:-1]], -1)
         return Draft(
             prompt_ids=np.array(prompt_ids, np.int32),
             prompt_offsets=prompt_offsets,
@@ -202,11 +224,17 @@ class Parrot(Engine):
         self.tokenizer = WordTokenizer()
         self.says = [i for i, _, _ in self.tokenizer.cut(says)]
 
-    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
+    def write(
+        self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
+    ) -> Draft:
         ids = [*request.prefix, *self.says[len(request.prefix) :], EOS][: request.max_new_tokens]
         for n in range(1, len(ids) + 1):
             draft = self.measure(request, ids[:n])
-            stopped = "eos" if ids[n - 1] == EOS else request.stop.reached(draft) or "length" * (n == len(ids))
+            stopped = (
+                "eos"
+                if ids[n - 1] == EOS
+                else request.stop.reached(draft) or "length" * (n == len(ids))
+            )
             if watch is not None:
                 watch(draft)
             if stopped:
@@ -220,15 +248,28 @@ class Parrot(Engine):
         sure = np.array([0.2 if piece.strip("▁").istitle() else 0.9 for piece in pieces])
         rows = self.attend([*prompt_ids, *ids])[:, len(prompt_ids) - 1 :]
         return Draft(
-            np.array(ids), self.tokenizer.decode(ids, special=False), np.array(list(pairwise(ends))), tuple(pieces),
-            self.tokenizer.decode(ids, special=True), np.array(prompt_ids), prompt_offsets, entropy=1 - sure,
-            logprob=np.log(sure), alternative_ids=np.array([[i, 0] for i in ids]), received=np.full(n, 0.5),
-            alternative_probs=np.stack([sure, 1 - sure], 1), rows=rows if request.attention else None, ended=False,
+            np.array(ids),
+            self.tokenizer.decode(ids, special=False),
+            np.array(list(pairwise(ends))),
+            tuple(pieces),
+            self.tokenizer.decode(ids, special=True),
+            np.array(prompt_ids),
+            prompt_offsets,
+            entropy=1 - sure,
+            logprob=np.log(sure),
+            alternative_ids=np.array([[i, 0] for i in ids]),
+            received=np.full(n, 0.5),
+            alternative_probs=np.stack([sure, 1 - sure], 1),
+            rows=rows if request.attention else None,
+            ended=False,
             among=np.full(n * (n + 1) // 2, 0.5, np.float32) if request.among else None,
-        )  # fmt: skip
+        )
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        return np.tril(np.ones((1, len(ids), len(ids)), np.float32)) / np.arange(1, len(ids) + 1)[:, None]
+        return (
+            np.tril(np.ones((1, len(ids), len(ids)), np.float32))
+            / np.arange(1, len(ids) + 1)[:, None]
+        )
 
 
 class ScriptedRetriever:
@@ -246,7 +287,10 @@ class ScriptedRetriever:
         for text in self.texts:
             if isinstance(text, Exception):
                 raise text
-        return [Passage(str(i), "title", str(text), 1 / (i + 1)) for i, text in enumerate(self.texts[:k])]
+        return [
+            Passage(str(i), "title", str(text), 1 / (i + 1))
+            for i, text in enumerate(self.texts[:k])
+        ]
 
 
 @dataclass
@@ -276,7 +320,9 @@ def drive(
     retriever: ScriptedRetriever | None = None,
     all_asked: bool = True,
 ) -> Driven:
-    """Run an episode on scripted answers, one request after the other; ``all_asked`` insists that none is left."""
+    """Run an episode on scripted answers, one request after the other; ``all_asked`` insists
+    that none is left.
+    """
     lm = ScriptedModel(script, looks=looks, marker=marker, eos=eos, window=window)
     retriever = retriever or ScriptedRetriever(*passages)
     trace = Trace(Question("q", question, golds), method.settings)

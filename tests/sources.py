@@ -11,14 +11,30 @@ from pathlib import Path
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.trace.trace import Passage
 
-WORDS = ["harbour", "Zażółć", 'the "old" mill', "電影", "river", "senate", "1887", "opened", "quarry", "bridge's", "of"]
+WORDS = [
+    "harbour",
+    "Zażółć",
+    'the "old" mill',
+    "電影",
+    "river",
+    "senate",
+    "1887",
+    "opened",
+    "quarry",
+    "bridge's",
+    "of",
+]
 
 
 def some_passages(count: int, seed: int = 0) -> list[Passage]:
     """Passages with quotes, other scripts, and a word of their own each."""
     draw = random.Random(seed)
     return [
-        Passage(str(i), draw.choice(WORDS), " ".join([*draw.choices(WORDS, k=draw.randint(3, 12)), f"word{i}x{seed}"]))
+        Passage(
+            str(i),
+            draw.choice(WORDS),
+            " ".join([*draw.choices(WORDS, k=draw.randint(3, 12)), f"word{i}x{seed}"]),
+        )
         for i in range(1, count + 1)
     ]
 
@@ -31,7 +47,10 @@ def write_table(path: Path, passages: list[Passage], quoting: int = csv.QUOTE_MI
 
 
 def write_json_lines(path: Path, passages: list[Passage]) -> Path:
-    lines = (json.dumps({"id": p.id, "title": p.title, "text": p.text}, ensure_ascii=False) for p in passages)
+    lines = (
+        json.dumps({"id": p.id, "title": p.title, "text": p.text}, ensure_ascii=False)
+        for p in passages
+    )
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

@@ -42,7 +42,9 @@ def test_a_sentence_fires_whose_names_stand_together_in_no_passage(said: str, sc
 
 def test_a_trigger_fitted_on_labelled_text_tells_missing_facts_on_other_questions() -> None:
     lab, labels = embedded(), dl.almanac.labels("2wikimultihopqa", "dev", 24)
-    taught, other = (dl.Spans.of_labels(some, lab.template("wo-rag")) for some in (labels[:16], labels[16:]))
+    taught, other = (
+        dl.Spans.of_labels(some, lab.template("wo-rag")) for some in (labels[:16], labels[16:])
+    )
     when = loaded("docs/examples/fitted_trigger.py").fit_trigger(lab, taught, "own-fitted")
     areas = lab.judge(other).table.set_index("trigger")["area"]
     assert areas["own-fitted"] > max(0.8, areas["random"])

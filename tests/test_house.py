@@ -1,4 +1,6 @@
-"""The rooms of the house: one order of imports, a light ``import dragin_lab``, torch in its places, and a size each."""
+"""The rooms of the house: one order of imports, a light ``import dragin_lab``, torch in its
+places, and a size each.
+"""
 
 from __future__ import annotations
 
@@ -40,32 +42,62 @@ BESIDE = {"tests": 19_500, "tools": 1000, "benchmarks": 1250}
 PACKAGE_LINES, PACKAGE_FILES = 22_200, 125
 #: What is above these numbers, as it is: it may only fall.
 ABOVE = {
-    "core catalog": 3670, "engines": 4090, "data": 1500, "trace": 1370, "widgets": 930, "run": 3200,
-    "study": 3560, "views": 2910, "root": 1080, "tests": 23_300, "benchmarks": 2010, "package": 26_120, "files": 143,
-}  # fmt: skip
+    "core catalog": 3670,
+    "engines": 4090,
+    "data": 1500,
+    "trace": 1370,
+    "widgets": 930,
+    "run": 3200,
+    "study": 3560,
+    "views": 2910,
+    "root": 1080,
+    "tests": 23_300,
+    "benchmarks": 2010,
+    "package": 26_120,
+    "files": 143,
+}
 LONGER = {
-    "core/answers.py": 357, "core/loop.py": 429, "engines/tokenizer.py": 352, "engines/transformers.py": 388,
-    "lab.py": 470, "trace/draft.py": 351, "views/results.py": 362,
-}  # fmt: skip
+    "core/answers.py": 357,
+    "core/loop.py": 429,
+    "engines/tokenizer.py": 352,
+    "engines/transformers.py": 388,
+    "lab.py": 470,
+    "trace/draft.py": 351,
+    "views/results.py": 362,
+}
 AIR = 1.05  # what a change may add before somebody has to look for what can go
 #: Lines of a file. Doors, and what is made to be read one small thing at a time, may be shorter.
 SHORTEST, LONGEST = 60, 350
 SMALL = ("__init__.py", "__main__.py", "triggers/", "core/", "almanac/", "progress.py")
-#: What counts: every text file of the package that is no data. Nothing formats the others than Python's to a length, so
-#: each 120 characters of theirs are a line.
+#: What counts: every text file of the package that is no data. Nothing formats the others than
+#: Python's to a length, so each 120 characters of theirs are a line.
 TEXTS, WIDTH = {".py", ".js", ".css", ".html", ".txt"}, 120
 
-#: From the ground up, a room imports from the rooms before it alone. The lab lives on the roof: below the command line,
-#: and above the rooms that it hands out.
+#: From the ground up, a room imports from the rooms before it alone. The lab lives on the roof:
+#: below the command line, and above the rooms that it hands out.
 ROOMS = (
-    "trace", "core", "triggers", "reference", "catalog", "almanac", "data", "engines", "retrieval", "run", "study",
-    "views", "widgets", "lab", "cli",
-)  # fmt: skip
+    "trace",
+    "core",
+    "triggers",
+    "reference",
+    "catalog",
+    "almanac",
+    "data",
+    "engines",
+    "retrieval",
+    "run",
+    "study",
+    "views",
+    "widgets",
+    "lab",
+    "cli",
+)
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
 DOORS = ("dragin_lab", "dragin_lab.__main__")
 LAZY = ("dragin_lab", "dragin_lab.views")  # whose public names load on first use
-#: The doors that go up: what a trace, a sweep and runs draw by methods of their own, imported when it is drawn.
+#: The doors that go up: what a trace, a sweep and runs draw by methods of their own, imported when
+#: it is drawn.
 UPWARD = {
     ("trace.trace", "views.rows"),
     ("trace.trace", "views.episodes"),
@@ -86,7 +118,9 @@ TORCH = ("engines/", "retrieval/dense")
 
 
 def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
 
 
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
@@ -106,10 +140,18 @@ def list_imports(tree: ast.Module) -> set[str]:
 
 
 def list_named(tree: ast.Module) -> set[str]:
-    """Every module that a text in a file is the name of, or of something in it: of ``import_module`` and type hints."""
-    texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    """Every module that a text in a file is the name of, or of something in it: of
+    ``import_module`` and type hints.
+    """
+    texts = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
     return {
-        max(modules, key=len) for text in texts if (modules := [m for m in MODULES if f"{text}.".startswith(f"{m}.")])
+        max(modules, key=len)
+        for text in texts
+        if (modules := [m for m in MODULES if f"{text}.".startswith(f"{m}.")])
     }
 
 
@@ -120,11 +162,13 @@ def room(module: str) -> str:
     return module.split(".")[1]
 
 
-# -- the order --------------------------------------------------------------------------------------------------------
+# -- the order -------------------------------------------------------------------------------------
 
 
 def test_every_module_lives_in_a_room() -> None:
-    homeless = [name for name in MODULES if name not in DOORS and room(name) not in (*ROOMS, *SHARED)]
+    homeless = [
+        name for name in MODULES if name not in DOORS and room(name) not in (*ROOMS, *SHARED)
+    ]
     assert homeless == [], f"put it into one of {', '.join(ROOMS)}"
 
 
@@ -141,7 +185,11 @@ def test_rooms_import_from_the_rooms_before_them() -> None:
 
 def test_modules_are_imported_by_statements() -> None:
     """What a text names, no reader and no tool can follow."""
-    importing = [name for name, tree in TREES.items() if "import_module" in ast.dump(tree) and name not in LAZY]
+    importing = [
+        name
+        for name, tree in TREES.items()
+        if "import_module" in ast.dump(tree) and name not in LAZY
+    ]
     assert {name: named for name in importing if (named := list_named(TREES[name]))} == {}
 
 
@@ -164,7 +212,9 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     """At any depth, functions too; only the doors that go up are left out."""
     inside = MODULES.keys() - set(DOORS)
     up = {(f"dragin_lab.{name}", f"dragin_lab.{target}") for name, target in UPWARD}
-    graph = {name: {one for one in IMPORTS[name] & inside if (name, one) not in up} for name in inside}
+    graph = {
+        name: {one for one in IMPORTS[name] & inside if (name, one) not in up} for name in inside
+    }
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -211,22 +261,36 @@ def test_only_the_room_of_models_and_dense_retrieval_import_torch() -> None:
 
 def test_the_method_needs_numpy_and_spacy_alone() -> None:
     outside = {
-        target.split(".")[0] for name in MODULES if name.startswith("dragin_lab.core.") for target in IMPORTS[name]
+        target.split(".")[0]
+        for name in MODULES
+        if name.startswith("dragin_lab.core.")
+        for target in IMPORTS[name]
     }
-    assert outside - set(sys.stdlib_module_names) - {"dragin_lab"} <= {"numpy", "spacy", "pandas", "safetensors"}
+    assert outside - set(sys.stdlib_module_names) - {"dragin_lab"} <= {
+        "numpy",
+        "spacy",
+        "pandas",
+        "safetensors",
+    }
 
 
-# -- the way of a question --------------------------------------------------------------------------------------------
+# -- the way of a question -------------------------------------------------------------------------
 
 FILES_TO_THE_FORWARD = 31  # 20 is what it should be
 
 
-def test_a_question_enters_few_files_before_its_first_forward(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an open lab that has answered before: what a reader of ``Lab.ask`` opens; a probe is none."""
+def test_a_question_enters_few_files_before_its_first_forward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of an open lab that has answered before: what a reader of ``Lab.ask`` opens; a probe is
+    none.
+    """
     lab, entered = dragin_lab.Lab(), dict[str, str]()
     question = "In which town was the director of The Ashen Rooftop born?"
     lab.ask(question, max_new_tokens=4)
-    monkeypatch.setattr(lab.model, "probe", functools.partial(lambda probe: probe, lab.model.probe()))
+    monkeypatch.setattr(
+        lab.model, "probe", functools.partial(lambda probe: probe, lab.model.probe())
+    )
 
     class ForwardError(BaseException):
         pass
@@ -251,7 +315,7 @@ def test_a_question_enters_few_files_before_its_first_forward(monkeypatch: pytes
     assert len(entered) <= FILES_TO_THE_FORWARD, entered
 
 
-# -- the size ---------------------------------------------------------------------------------------------------------
+# -- the size --------------------------------------------------------------------------------------
 
 
 FILES = sorted(path for path in PACKAGE.rglob("*") if path.suffix in TEXTS)
@@ -259,25 +323,39 @@ FILES = sorted(path for path in PACKAGE.rglob("*") if path.suffix in TEXTS)
 
 def count_lines(path: Path) -> int:
     lines = path.read_text(encoding="utf-8").splitlines()
-    return len(lines) if path.suffix == ".py" else sum(1 + max(len(line) - 1, 0) // WIDTH for line in lines)
+    return (
+        len(lines)
+        if path.suffix == ".py"
+        else sum(1 + max(len(line) - 1, 0) // WIDTH for line in lines)
+    )
 
 
 @pytest.mark.parametrize("name", LINES)
 def test_rooms_stay_in_their_budgets(name: str) -> None:
-    rooms = [path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "root" for path in FILES]
-    lines = sum(count_lines(path) for path, room in zip(FILES, rooms, strict=True) if room in name.split())
+    rooms = [
+        path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "root" for path in FILES
+    ]
+    lines = sum(
+        count_lines(path) for path, room in zip(FILES, rooms, strict=True) if room in name.split()
+    )
     assert lines <= max(LINES[name] * AIR, ABOVE.get(name, 0))
 
 
 def test_the_package_stays_small() -> None:
     assert sum(map(count_lines, FILES)) <= max(PACKAGE_LINES * AIR, ABOVE["package"])
-    assert len([path for path in FILES if path.suffix == ".py"]) <= max(PACKAGE_FILES * AIR, ABOVE["files"])
+    assert len([path for path in FILES if path.suffix == ".py"]) <= max(
+        PACKAGE_FILES * AIR, ABOVE["files"]
+    )
 
 
 def test_files_can_be_read_at_one_sitting() -> None:
     lengths = {path.relative_to(PACKAGE).as_posix(): count_lines(path) for path in FILES}
     assert {name: n for name, n in lengths.items() if n > LONGER.get(name, LONGEST)} == {}
-    python = {name: n for name, n in lengths.items() if name.endswith(".py") and not any(one in name for one in SMALL)}
+    python = {
+        name: n
+        for name, n in lengths.items()
+        if name.endswith(".py") and not any(one in name for one in SMALL)
+    }
     assert {name: n for name, n in python.items() if n < SHORTEST} == {}
 
 

@@ -1,4 +1,6 @@
-"""The committed notebooks: of one form, with outputs that belong to their code, and settings in a cell of their own."""
+"""The committed notebooks: of one form, with outputs that belong to their code, and settings in
+a cell of their own.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,17 @@ from tools.gallery import MOST, ONE_RUN, WIDGET, marks
 
 BOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = (
-    "00_tour", "01_rind_heatmap", "02_qfs_selections", "03_threshold_sweep", "04_benchmarks",
-    "05_your_model_and_passages", "06_your_own_trigger", "07_when_was_it_needed", "08_a_real_model",
+    "00_tour",
+    "01_rind_heatmap",
+    "02_qfs_selections",
+    "03_threshold_sweep",
+    "04_benchmarks",
+    "05_your_model_and_passages",
+    "06_your_own_trigger",
+    "07_when_was_it_needed",
+    "08_a_real_model",
     "09_was_it_used",
-)  # fmt: skip
+)
 CELL_LINES, BOOK_LINES, IMPORTS = 12, 45, 2
 each = pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
 
@@ -50,7 +59,9 @@ def test_what_stands_below_a_cell_was_made_by_the_code_above_it(path: Path) -> N
     numbers = [cell.execution_count for cell in code(notebook)]
     assert numbers == list(range(1, len(numbers) + 1))
     for cell in code(notebook):
-        assert cell.outputs or not isinstance(ast.parse(cell.source).body[-1], ast.Expr), cell.source
+        assert cell.outputs or not isinstance(ast.parse(cell.source).body[-1], ast.Expr), (
+            cell.source
+        )
 
 
 @each
@@ -58,11 +69,17 @@ def test_every_figure_has_a_picture_and_nothing_is_of_one_run_or_machine(path: P
     text = path.read_text(encoding="utf-8")
     assert len(text.encode()) <= MOST
     assert not ONE_RUN.search(text)
-    outputs = [output for cell in code(nbformat.read(path, as_version=4)) for output in cell.outputs]
+    outputs = [
+        output for cell in code(nbformat.read(path, as_version=4)) for output in cell.outputs
+    ]
     assert not [one for one in outputs if one.output_type == "error" or one.get("name") == "stderr"]
     datas = [one.data for one in outputs if "data" in one]
     assert all("image/png" in data for data in datas if "application/vnd.plotly.v1+json" in data)
-    assert all("tabular" in data["text/latex"] for data in datas if data.get("text/plain", "").startswith("Table("))
+    assert all(
+        "tabular" in data["text/latex"]
+        for data in datas
+        if data.get("text/plain", "").startswith("Table(")
+    )
     assert not [data for data in datas if WIDGET in data or "<script" in data.get("text/html", "")]
 
 
@@ -75,7 +92,10 @@ def test_it_runs_in_the_kernel_that_everybody_has(path: Path) -> None:
 
 @each
 def test_it_is_what_a_person_would_type(path: Path) -> None:
-    cells = [[line for line in cell.source.splitlines() if line.strip()] for cell in code(nbformat.read(path, 4))]
+    cells = [
+        [line for line in cell.source.splitlines() if line.strip()]
+        for cell in code(nbformat.read(path, 4))
+    ]
     assert max(map(len, cells)) <= CELL_LINES
     assert sum(map(len, cells)) <= BOOK_LINES
     assert max(len(line) for cell in cells for line in cell) <= 120
@@ -83,16 +103,26 @@ def test_it_is_what_a_person_would_type(path: Path) -> None:
     imports = [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     assert "import dragin_lab as dl" in imports
     assert len(imports) <= IMPORTS
-    assert not [line for line in imports if "dragin_lab." in line or "from dragin_lab" in line], "only dl. names"
-    assert not [node for node in nodes if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
+    assert not [line for line in imports if "dragin_lab." in line or "from dragin_lab" in line], (
+        "only dl. names"
+    )
+    assert not [
+        node for node in nodes if isinstance(node, ast.Attribute) and node.attr.startswith("_")
+    ]
 
 
 @each
 def test_a_control_comes_after_a_figure_or_a_page(path: Path) -> None:
     last = [cell.source.splitlines()[-1] for cell in code(nbformat.read(path, 4))]
-    controls = [i for i, line in enumerate(last) if re.search(r"\b(dl|lab|asking)\.(tune|explore|browse)\(", line)]
+    controls = [
+        i
+        for i, line in enumerate(last)
+        if re.search(r"\b(dl|lab|asking)\.(tune|explore|browse)\(", line)
+    ]
     shown = [
-        i for i, line in enumerate(last) if re.search(r"\.(heatmap|plot|overview|selections)\(|dl\.compare\(", line)
+        i
+        for i, line in enumerate(last)
+        if re.search(r"\.(heatmap|plot|overview|selections)\(|dl\.compare\(", line)
     ]
     assert all(shown and shown[0] < control for control in controls)
 
@@ -112,7 +142,9 @@ def test_it_prints_how_many_questions_it_asks(path: Path) -> None:
         node
         for cell in code(nbformat.read(path, as_version=4))
         for node in ast.walk(ast.parse(cell.source))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
     ]
     assert any("question" in ast.unparse(call) for call in calls)
 
@@ -125,10 +157,16 @@ def test_what_may_change_stands_in_one_cell_that_papermill_reads(path: Path) -> 
     for statement in ast.parse(cell.source).body:
         assert isinstance(statement, ast.Assign), "papermill replaces plain assignments only"
         ast.literal_eval(statement.value)
-    names = {name for line in ast.parse(cell.source).body for t in line.targets for name in _names(t)}  # type: ignore[attr-defined]
+    names = {
+        name for line in ast.parse(cell.source).body for t in line.targets for name in _names(t)
+    }  # type: ignore[attr-defined]
     assert names == set(papermill.inspect_notebook(path))
-    used = {node.id for other in code(notebook) for node in ast.walk(ast.parse(other.source))
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}  # fmt: skip
+    used = {
+        node.id
+        for other in code(notebook)
+        for node in ast.walk(ast.parse(other.source))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
     assert names <= used, "a parameter that nothing reads"
 
 
@@ -150,13 +188,18 @@ def test_a_threshold_stands_beside_its_variant(path: Path) -> None:
 def test_the_recorded_traces_are_of_todays_format_and_of_the_engine_that_the_text_names() -> None:
     real = next(path for path in BOOKS if path.stem == "08_a_real_model")
     (cell,) = parameters(nbformat.read(real, as_version=4))
-    given = {line.targets[0].id: ast.literal_eval(line.value) for line in ast.parse(cell.source).body}  # type: ignore[attr-defined]
+    given = {
+        line.targets[0].id: ast.literal_eval(line.value) for line in ast.parse(cell.source).body
+    }  # type: ignore[attr-defined]
     paths = sorted((real.parent / given["recorded"]).iterdir())
     assert {path.stem for path in paths} == set(record.RECORDED)
     for path in paths:
-        trace, (question, _, settings) = Trace.load(path), record.RECORDED[path.stem]  # of another format: an error
+        # of another format: an error
+        trace, (question, _, settings) = Trace.load(path), record.RECORDED[path.stem]
         assert trace.question.text == question
-        assert {name: trace.method[name] for name in (record.BASE | settings)} == record.BASE | settings
+        assert {
+            name: trace.method[name] for name in (record.BASE | settings)
+        } == record.BASE | settings
         known = trace.provenance
         assert known["retriever"]["analysis"] == analysis.NAME
         assert ("llama_cpp_python" in known, "torch" in known) == (
@@ -197,5 +240,6 @@ def test_the_finished_runs_are_of_all_methods_and_say_their_variant() -> None:
         assert set(packed.names) == {method.label for method in methods}
         assert set(packed.datasets) == {f"almanac/{name}" for name in benchmarks}
     assert all(
-        name.endswith((" paper", " reference")) for name in dl.Runs.load(runs.CORPORA / "almanac_methods.zip").names
+        name.endswith((" paper", " reference"))
+        for name in dl.Runs.load(runs.CORPORA / "almanac_methods.zip").names
     )

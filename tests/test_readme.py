@@ -1,4 +1,6 @@
-"""What the README and the tutorial tell a person to type works as it stands, and what they say of it is true."""
+"""What the README and the tutorial tell a person to type works as it stands, and what they say
+of it is true.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_the_python_runs_in_ten_lines_and_each_cell_shows_something(
         shown = eval(compile(ast.Expression(last.value), "README.md", "eval"), names)
         assert hasattr(shown, "_repr_html_") or hasattr(shown, "_repr_mimebundle_")
     assert names["trace"].ended == "answered"
-    assert names["trace"].steps[0].query.chosen.sum() == 5 < len(names["trace"].steps[0].query.words)
+    assert (
+        names["trace"].steps[0].query.chosen.sum() == 5 < len(names["trace"].steps[0].query.words)
+    )
     assert set(names["runs"].names) == {"wo-rag", "flare", "dragin"}
 
 
@@ -60,7 +64,10 @@ def test_the_table_of_limits_counts_what_smollm2_was_asked() -> None:
     page = (ROOT / "docs" / "results" / "real-model.md").read_text(encoding="utf-8")
     asked = re.search(r"Over all (\d+) questions", page)
     assert asked
-    assert f"; {asked[1]} questions of the paper's four benchmarks (`docs/results/real-model.md`) |" in README
+    assert (
+        f"; {asked[1]} questions of the paper's four benchmarks (`docs/results/real-model.md`) |"
+        in README
+    )
 
 
 def test_the_tutorial_runs_and_what_it_says_of_its_figures_is_true(
@@ -73,23 +80,33 @@ def test_the_tutorial_runs_and_what_it_says_of_its_figures_is_true(
         exec(block, names)
     trace, strict, released = (names[name] for name in ("trace", "strict", "released"))
     words = [step.words for step in trace.steps]
-    assert all((of.score[of.stop] == 0).all() and not of.hit[of.stop].any() for of in words), "a stop word scores 0"
+    assert all((of.score[of.stop] == 0).all() and not of.hit[of.stop].any() for of in words), (
+        "a stop word scores 0"
+    )
     scores = released.steps[0].words
-    assert (scores.score[scores.stop] > 1.2).any(), "the released code compares stop words with θ, too"
+    assert (scores.score[scores.stop] > 1.2).any(), (
+        "the released code compares stop words with θ, too"
+    )
     assert not scores.hit[scores.stop].any()
     assert trace.counters["retrievals"] > 0
-    assert trace.steps[0].query.chosen.sum() == 5 < len(trace.steps[0].query.words), "the picture shows a selection"
+    assert trace.steps[0].query.chosen.sum() == 5 < len(trace.steps[0].query.words), (
+        "the picture shows a selection"
+    )
     assert strict.counters["retrievals"] == 0
     assert strict.answer != trace.answer
 
 
 def test_a_newcomer_is_told_how_to_get_it_with_commands_that_are_there() -> None:
     assert README.index("Clone the repository") < README.index("make demo")
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     installed = re.findall(r"pip install '?\.(?:\[([\w,-]+)\])?", README)
     assert "notebooks" in installed
     assert {name for names in installed for name in names.split(",") if name} <= set(extras)
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(
+        r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert set(re.findall(r"(?:^|`)make ([\w-]+)", README, re.MULTILINE)) <= set(targets)
 
 
@@ -97,14 +114,18 @@ def fresh_make(target: str, folder: Path) -> list[str]:
     """What ``make`` would run for a target in a fresh checkout."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, folder)
-    own = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
+    own = {
+        key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))
+    }
     command = ["make", "--dry-run", "--no-print-directory", target]
     done = subprocess.run(command, cwd=folder, env=own, check=True, capture_output=True, text=True)
     return done.stdout.replace("\\\n", " ").splitlines()
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_each_of_the_first_commands_sets_up_a_fresh_machine_and_ci_runs_what_they_test(tmp_path: Path) -> None:
+def test_each_of_the_first_commands_sets_up_a_fresh_machine_and_ci_runs_what_they_test(
+    tmp_path: Path,
+) -> None:
     first = re.search(r"```\n(.*?)```", README, re.DOTALL)
     assert first
     does = {"demo": "dragin-lab demo", "lab": "jupyter lab notebooks/", "test": "notebooks tests"}
@@ -124,7 +145,9 @@ def test_the_commands_below_them_find_every_notebook_and_an_environment_that_can
     assert re.findall(r"`pytest (--nbmake [^`]+)`", README) == ["--nbmake notebooks/"]
     (file,) = re.findall(r"`conda env create -f ([\w.]+)`", README)
     pip = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["dependencies"][-1]["pip"]
-    assert {"nbmake", "pytest", "jupyterlab", "torch"} <= {re.split(r"[<>=\[]", one)[0] for one in pip}
+    assert {"nbmake", "pytest", "jupyterlab", "torch"} <= {
+        re.split(r"[<>=\[]", one)[0] for one in pip
+    }
     assert [one for one in pip if one.startswith("llama-cpp")] == [], "it needs a compiler"
 
 
@@ -137,14 +160,24 @@ def test_the_rooms_of_the_page_on_architecture_are_drawn_from_the_code() -> None
 def test_the_commands_that_reproduce_a_table_run_on_almanac(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "how-to" / "reproduce.md").read_text(encoding="utf-8")
     lines = [line for line in page.splitlines() if re.match(r"dragin-lab (run|table) ", line)]
-    assert {line.split()[2] for line in lines if line.startswith("dragin-lab table")} == {"2", "3", "5", "6", "7"}
+    assert {line.split()[2] for line in lines if line.startswith("dragin-lab table")} == {
+        "2",
+        "3",
+        "5",
+        "6",
+        "7",
+    }
     for line in lines:
         model = re.search(r"Llama-2-(\w+)-chat", line)
         line = re.sub(r"--(model|corpus|exemplars) \S+ ", "", line)
         line = re.sub(
-            r"--dataset (\S+)", lambda of: "--dataset " + ",".join(f"almanac/{n}" for n in of[1].split(",")), line
+            r"--dataset (\S+)",
+            lambda of: "--dataset " + ",".join(f"almanac/{n}" for n in of[1].split(",")),
+            line,
         )
-        line = re.sub(r"--preset (\w+)", rf"--preset llama2-{model[1]}-chat:\1" if model else "", line)
+        line = re.sub(
+            r"--preset (\w+)", rf"--preset llama2-{model[1]}-chat:\1" if model else "", line
+        )
         line = line.replace("--limit 1000", "--limit 1").replace("runs/", f"{tmp_path}/")
         assert status(re.sub(r"dense:\S+", "dense:almanac", line).split()[1:]) == 0, line
 
@@ -154,17 +187,30 @@ def test_what_the_page_on_architecture_names_is_in_the_package() -> None:
     package = ROOT / "dragin_lab"
     files = {path: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
     whole = "\n".join(files.values())
-    defined = set(re.findall(r"^(?:def|class) (\w+)", whole, re.MULTILINE))  # at the top of a module
-    named = {"dl", *re.findall(r"[\w-]+", whole), *(part for path in files for part in (path.stem, path.parent.name))}
+    # at the top of a module
+    defined = set(re.findall(r"^(?:def|class) (\w+)", whole, re.MULTILINE))
+    named = {
+        "dl",
+        *re.findall(r"[\w-]+", whole),
+        *(part for path in files for part in (path.stem, path.parent.name)),
+    }
     blocks = [ast.parse(block) for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
-    called = {node.func.id for block in blocks for node in ast.walk(block)
-              if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}  # fmt: skip
+    called = {
+        node.func.id
+        for block in blocks
+        for node in ast.walk(block)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
     assert called - defined == set()
     quoted = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page, flags=re.DOTALL))
     paths = [text for text in quoted if "/" in text]
-    assert [path for path in paths if not ((package / path).exists() or (ROOT / path).exists())] == []
+    assert [
+        path for path in paths if not ((package / path).exists() or (ROOT / path).exists())
+    ] == []
     texts = [re.sub(r"[(=].*", "", text) for text in quoted if "/" not in text and " " not in text]
-    assert [text for text in texts if text not in named and not set(re.findall(r"\w+", text)) <= named] == []
+    assert [
+        text for text in texts if text not in named and not set(re.findall(r"\w+", text)) <= named
+    ] == []
 
 
 def test_the_page_on_extending_runs_from_top_to_bottom() -> None:
@@ -192,7 +238,11 @@ def test_what_it_points_to_is_there() -> None:
 def test_the_demo_table_is_written() -> None:
     block = re.search(r"<!-- demo-table[^>]*-->\n(.*?)<!-- end -->", README, re.DOTALL)
     assert block
-    rows = [line.split()[0] for line in block[1].splitlines() if line and not line.startswith(("`", " "))]
+    rows = [
+        line.split()[0]
+        for line in block[1].splitlines()
+        if line and not line.startswith(("`", " "))
+    ]
     assert rows == list(PAPERS)
 
 
@@ -200,6 +250,9 @@ def test_it_is_short_and_its_links_work_on_a_package_index() -> None:
     assert len(README.splitlines()) <= 140
     links = re.findall(r"\]\(([^)]+)\)|^\[[^\]]+\]: (.+)$", README, re.MULTILINE)
     shown = [link for pair in links for link in pair if link]
-    notebooks = {link for link in shown if link.startswith("notebooks/")}  # shown where the repository is read
-    assert [link for link in shown if not link.startswith("https://") and link not in notebooks] == []
+    # shown where the repository is read
+    notebooks = {link for link in shown if link.startswith("notebooks/")}
+    assert [
+        link for link in shown if not link.startswith("https://") and link not in notebooks
+    ] == []
     assert notebooks == {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")}

@@ -27,7 +27,9 @@ CONSTRAINTS = make_constraints.CONSTRAINTS.read_text(encoding="utf-8")
 
 
 def installed(requirements: list[str]) -> dict[str, str]:
-    """Versions by canonical name of all that these requirements pull in here; "" for what is not there."""
+    """Versions by canonical name of all that these requirements pull in here; "" for what is not
+    there.
+    """
     found: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
     waiting = [(Requirement(text), "") for text in requirements]
@@ -54,19 +56,32 @@ def test_constraints_are_what_is_installed() -> None:
     if not here["llama-cpp-python"]:  # which is built where it is asked for
         del here["llama-cpp-python"]
     assert {"torch", "jupyterlab", "ray", "mpmath"} <= here.keys()
-    differ = {name: (pinned.get(name), version) for name, version in here.items() if pinned.get(name) != version}
-    assert not differ, "(constraints.txt, installed): install with -c constraints.txt, or run tools/make_constraints.py"
+    differ = {
+        name: (pinned.get(name), version)
+        for name, version in here.items()
+        if pinned.get(name) != version
+    }
+    assert not differ, (
+        "(constraints.txt, installed): install with -c constraints.txt, or run"
+        " tools/make_constraints.py"
+    )
 
 
 def test_constraints_are_written_as_the_script_writes_them() -> None:
-    versions = dict(line.split("==") for line in CONSTRAINTS.splitlines() if not line.startswith("#"))
+    versions = dict(
+        line.split("==") for line in CONSTRAINTS.splitlines() if not line.startswith("#")
+    )
     # Line by line after the first, which says on which Python they were resolved.
-    assert CONSTRAINTS.splitlines()[1:] == make_constraints.constraints_text(versions).splitlines()[1:]
+    assert (
+        CONSTRAINTS.splitlines()[1:] == make_constraints.constraints_text(versions).splitlines()[1:]
+    )
 
 
 def test_conda_environment_is_written_as_the_script_writes_it() -> None:
     environment = make_constraints.ENVIRONMENT.read_text(encoding="utf-8")
-    assert environment == make_constraints.environment_text(PROJECT), "run python tools/make_constraints.py"
+    assert environment == make_constraints.environment_text(PROJECT), (
+        "run python tools/make_constraints.py"
+    )
 
 
 def test_makefile_installs_the_same_extras() -> None:
@@ -81,8 +96,14 @@ def test_make_help_names_every_target() -> None:
 
 def test_every_corpus_has_a_line_on_what_it_is_where_it_is_from_and_its_licence() -> None:
     page = (ROOT / "corpora" / "README.md").read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in page.splitlines() if row.startswith("| `")]
-    tracked = {path.name for path in (ROOT / "corpora").iterdir() if path.is_file()} - {"README.md"} | {"real_traces"}
+    rows = [
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in page.splitlines()
+        if row.startswith("| `")
+    ]
+    tracked = {path.name for path in (ROOT / "corpora").iterdir() if path.is_file()} - {
+        "README.md"
+    } | {"real_traces"}
     assert {row[0].strip("`/") for row in rows} == tracked
     assert all(len(row) == 4 and all(row) for row in rows)
 
@@ -92,14 +113,19 @@ def test_version_stands_in_one_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "dragin_lab.__version__"}
     assert Version(dragin_lab.__version__)
-    assert f"{dragin_lab.__version__} will be" in CHANGELOG or f"## [{dragin_lab.__version__}]" in CHANGELOG
+    assert (
+        f"{dragin_lab.__version__} will be" in CHANGELOG
+        or f"## [{dragin_lab.__version__}]" in CHANGELOG
+    )
 
 
 def test_workflows_run_what_a_person_would() -> None:
     for path in (ROOT / ".github").rglob("*.yml"):
         text = path.read_text(encoding="utf-8")
         assert yaml.safe_load(text)
-        assert not [name for name in re.findall(r"make ([\w-]+)", text) if f"\n{name}:" not in MAKEFILE]
+        assert not [
+            name for name in re.findall(r"make ([\w-]+)", text) if f"\n{name}:" not in MAKEFILE
+        ]
     assert "run: .ci/run\n" in (ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8")
 
 
@@ -113,7 +139,13 @@ def test_ci_uses_the_real_data_beside_the_checkout(tmp_path: Path, beside: tuple
         command = tmp_path / name
         command.write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
         command.chmod(0o755)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("DRAGIN_LAB_")}
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("DRAGIN_LAB_")
+    }
     environment["PATH"] = f"{tmp_path}{os.pathsep}{environment['PATH']}"
-    printed = subprocess.run([run], env=environment, check=True, capture_output=True, text=True).stdout.strip()
-    assert printed == ",".join(str(tmp_path / "shared" / n) if n in beside else "" for n in ("data", "models"))
+    printed = subprocess.run(
+        [run], env=environment, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    assert printed == ",".join(
+        str(tmp_path / "shared" / n) if n in beside else "" for n in ("data", "models")
+    )

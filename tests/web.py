@@ -28,7 +28,9 @@ def listen(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """The address of a server on a port of 127.0.0.1 of its own, until the block ends."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    )
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"

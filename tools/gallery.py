@@ -1,10 +1,12 @@
-"""Execute the notebooks in their places, with everything that GitHub and the documentation's pages show. Some minutes.
+"""Execute the notebooks in their places, with everything that GitHub and the documentation's pages
+show. Some minutes.
 
     python -m tools.gallery          all of them
     python -m tools.gallery 03 06    some of them
 
-Figures stand there as data, which JupyterLab draws, and as pictures, for which plotly's kaleido needs Chromium or
-Chrome. A cell that fails or warns ends it, and so does an output that names a folder of this machine.
+Figures stand there as data, which JupyterLab draws, and as pictures, for which plotly's kaleido
+needs Chromium or Chrome. A cell that fails or warns ends it, and so does an output that names a
+folder of this machine.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ MOST = 500_000  # bytes of a notebook
 
 
 def marks(notebook: Any) -> Iterator[tuple[Any, str]]:
-    """Each code cell, with what its outputs were made by: a hash of its code and of all code above it."""
+    """Each code cell, with what its outputs were made by: a hash of its code and of all code
+    above it.
+    """
     above = hashlib.sha256()
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -55,7 +59,9 @@ def shown(output: Any, name: str) -> bool:
     """Whether a reader wants this output: no progress, and no control, which needs a kernel."""
     if output.get("name") == "stderr":
         if "Warning" in output.text:
-            sys.exit(f"{name}: a cell warns, which a reader would not see: {output.text.strip()[-300:]}")
+            sys.exit(
+                f"{name}: a cell warns, which a reader would not see: {output.text.strip()[-300:]}"
+            )
         return False
     return WIDGET not in output.get("data", ())
 
@@ -72,7 +78,9 @@ def joined(outputs: Iterable[Any]) -> Iterator[Any]:
 
 
 def tidy(output: Any) -> None:
-    """Leave out of an output what would be another at each run, and half of a picture's bytes; name pictures."""
+    """Leave out of an output what would be another at each run, and half of a picture's bytes;
+    name pictures.
+    """
     data = output.get("data", {})
     if ONE_RUN.search(data.get("text/html", "")):
         del data["text/html"]  # the note of a control, which stands there as text too
@@ -80,7 +88,9 @@ def tidy(output: Any) -> None:
         data[kind] = TOOK.sub("", data[kind])
     if "image/png" in data:
         small = io.BytesIO()
-        Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB").quantize(COLOURS).save(small, "PNG")
+        Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB").quantize(
+            COLOURS
+        ).save(small, "PNG")
         data["image/png"] = base64.b64encode(small.getvalue()).decode()
         title = data.get(PLOTLY, {}).get("layout", {}).get("title", {}).get("text", "")
         if title:  # what nbconvert, and so the site, gives to a reader that sees no picture
@@ -88,9 +98,16 @@ def tidy(output: Any) -> None:
 
 
 def execute(path: Path) -> None:
-    """Run a notebook in a fresh kernel and write it back with its outputs and the marks of the code above them."""
+    """Run a notebook in a fresh kernel and write it back with its outputs and the marks of the
+    code above them.
+    """
     book = nbformat.read(path, as_version=4)
-    how = {"record_timing": False, "store_widget_state": False, "timeout": 1200, "kernel_name": "python3"}
+    how = {
+        "record_timing": False,
+        "store_widget_state": False,
+        "timeout": 1200,
+        "kernel_name": "python3",
+    }
     NotebookClient(book, resources={"metadata": {"path": str(NOTEBOOKS)}}, **how).execute()
     for cell, mark in marks(book):
         cell.outputs = list(joined(output for output in cell.outputs if shown(output, path.name)))
@@ -100,7 +117,10 @@ def execute(path: Path) -> None:
     book.metadata.language_info = {"name": "python"}
     text = nbformat.writes(book) + "\n"
     if str(ROOT) in text:
-        sys.exit(f"{path.name}: an output names a folder of this machine ({ROOT}); print less of the path")
+        sys.exit(
+            f"{path.name}: an output names a folder of this machine ({ROOT}); print less of the"
+            " path"
+        )
     if (size := len(text.encode())) > MOST:
         sys.exit(f"{path.name}: {size:,} bytes, of at most {MOST:,}; show less of its data")
     write_whole(path, text.encode())

@@ -1,4 +1,5 @@
-"""Write docs/performance.md: the budgets that the benchmarks wrote into benchmarks/results/, each with a verdict.
+"""Write docs/performance.md: the budgets that the benchmarks wrote into benchmarks/results/, each
+with a verdict.
 
 python -m tools.performance
 """
@@ -13,8 +14,9 @@ from tools.base import DOCS, RESULTS
 PAGE = DOCS / "performance.md"
 HEAD = """# Performance
 
-Written by `tools/performance.py` from `benchmarks/results/`, which `make bench` writes. Times are medians of rounds
-that alternate, as ratios within a round. [All tables](results/performance.md) were recorded once; none is of a GPU.
+Written by `tools/performance.py` from `benchmarks/results/`, which `make bench` writes. Times are
+medians of rounds that alternate, as ratios within a round. [All tables](results/performance.md)
+were recorded once; none is of a GPU.
 
 | what | at most | measured | | script |
 | --- | --- | --- | --- | --- |
@@ -32,10 +34,17 @@ def page(results: Path = RESULTS) -> str:
     for script, line in budgets:
         measured, most, unit = line["measured"], line["at_most"], line["unit"]
         verdict = "held" if measured <= most else f"missed by {measured / most - 1:.0%}"
-        rows.append(f"| {line['what']} | {most:g} {unit} | {measured:.3g} {unit} | {verdict} | `{script}` |\n")
+        rows.append(
+            f"| {line['what']} | {most:g} {unit} | {measured:.3g} {unit} | {verdict} |"
+            f" `{script}` |\n"
+        )
         if verdict != "held" and line["note"]:
             missed.append(f"- {line['what']}: {line['note']}.\n")
-    return HEAD + "".join(rows) + ("\nWhere a budget is missed:\n\n" + "".join(missed) if missed else "")
+    return (
+        HEAD
+        + "".join(rows)
+        + ("\nWhere a budget is missed:\n\n" + "".join(missed) if missed else "")
+    )
 
 
 if __name__ == "__main__":

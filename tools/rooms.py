@@ -1,4 +1,5 @@
-"""Draw the rooms of docs/architecture.md from the code: what each is for, which rooms it imports, and its files.
+"""Draw the rooms of docs/architecture.md from the code: what each is for, which rooms it imports,
+and its files.
 
 python -m tools.rooms
 """
@@ -16,13 +17,18 @@ MARKS = re.compile(r"(<!-- (rooms|files): .*? -->\n).*?(<!-- end -->)", re.DOTAL
 #: What lives in each room, in the order of imports.
 ROOMS = {
     "trace": "records, the trace and its branches, their files, tables and differences",
-    "core": "the method: sentences, equations, the paper's triggers and formulators, budgets, prompts, answers, loop",
+    "core": (
+        "the method: sentences, equations, the paper's triggers and formulators, budgets, prompts,"
+        " answers, loop"
+    ),
     "triggers": "what came after DRAGIN: later triggers, and models that ask by themselves",
     "reference": "the authors' released code, to the letter",
     "catalog": "methods by name",
     "almanac": "the embedded world: model, passages, questions, labels",
     "data": "benchmarks, your own questions, exemplars, presets, the papers' tables, downloads",
-    "engines": "what writes and measures: transformers, llama.cpp, servers; loading, checks, `dl.capture`",
+    "engines": (
+        "what writes and measures: transformers, llama.cpp, servers; loading, checks, `dl.capture`"
+    ),
     "retrieval": "corpora and indexes; any object with `search`",
     "run": "setups, episodes, batches, run directories, the cache, sweeps, branches, the cluster",
     "study": "results over many episodes: tables, tests, causes, truth, labelled spans, replays",
@@ -45,7 +51,8 @@ def imported_rooms(room: str) -> list[str]:
 def table() -> str:
     """A row for each room."""
     rows = "".join(
-        f"| `{room}/` | {about} | {', '.join(imported_rooms(room)) or '–'} |\n" for room, about in ROOMS.items()
+        f"| `{room}/` | {about} | {', '.join(imported_rooms(room)) or '–'} |\n"
+        for room, about in ROOMS.items()
     )
     return f"| room | what lives there | imports |\n|---|---|---|\n{rows}"
 
@@ -57,7 +64,9 @@ def files() -> str:
         for path in sorted((PACKAGE / room).glob("*.py")):
             about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
             if not path.stem.startswith("__"):
-                said = " ".join(about.split("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
+                said = (
+                    " ".join(about.split("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
+                )
                 rows += f"| `{path.relative_to(ROOT).as_posix()}` | {said} |\n"
     return f"| file | what it holds |\n|---|---|\n{rows}"
 

@@ -1,9 +1,10 @@
-"""Make the tables that notebooks 03, 04, 07 and 09 read: Almanac's model on 50 questions of each benchmark.
+"""Make the tables that notebooks 03, 04, 07 and 09 read: Almanac's model on 50 questions of each
+benchmark.
 
     python -m tools.runs        # half an hour; the same command goes on where it stopped
 
-Settings are those that docs/results/almanac.md chose on the development split; questions are the first of the test
-split, which alternate between the two halves of the world.
+Settings are those that docs/results/almanac.md chose on the development split; questions are the
+first of the test split, which alternate between the two halves of the world.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads would only wait for one another
+# the embedded model's threads would only wait for one another
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pandas as pd
 
@@ -25,15 +27,19 @@ from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from tools.base import CHOSEN, ROOT, RUNS
 
 CORPORA = ROOT / "corpora"
-#: Tokens of an answer, as in docs/results/almanac.md; self-ask's holds its questions too, and keeps its own default.
+#: Tokens of an answer, as in docs/results/almanac.md; self-ask's holds its questions too, and keeps
+#: its own default.
 NEW_TOKENS = 96
-QUESTIONS, USED, BATCH = 50, 20, 16  # of each benchmark, of which are attributed, and of them side by side
+# of each benchmark, of which are attributed, and of them side by side
+QUESTIONS, USED, BATCH = 50, 20, 16
 #: Around the one that was chosen; below 1.4, the highest of Table 5, nothing changes on this model.
 THETAS = (0.5, 1.4, 2.0, 2.5, 2.8, 3.0, 4.0, 6.0)
 
 
 def made(name: str, variant: str = "reference", **changes: Any) -> Method:
-    """A method with the settings chosen for the embedded model; ``changes`` replace some of them."""
+    """A method with the settings chosen for the embedded model; ``changes`` replace some of
+    them.
+    """
     variant = variant if name in REFERENCE_METHODS else "paper"
     length = {} if name == "self-ask" else {"max_new_tokens": NEW_TOKENS}
     settings = {"label": f"{name} {variant}"} | CHOSEN[variant].get(name, {}) | length | changes
@@ -47,19 +53,26 @@ TABLES: dict[str, tuple[tuple[str, ...], list[Method]]] = {
         ("2wikimultihopqa",),
         [made(name, "paper", label=name) for name in ("sr-rag", "fs-rag", "flare", "dragin")],
     ),
-    "thresholds": (("hotpotqa",), [made("dragin", threshold=theta, label=f"θ {theta:g}") for theta in THETAS]),
+    "thresholds": (
+        ("hotpotqa",),
+        [made("dragin", threshold=theta, label=f"θ {theta:g}") for theta in THETAS],
+    ),
 }
 
 
 def score_facts(lab: dl.Lab) -> Iterator[pd.DataFrame]:
-    """Rows for the labelled facts of the first questions: degree, and each trigger's score on the fact's value."""
+    """Rows for the labelled facts of the first questions: degree, and each trigger's score on
+    the fact's value.
+    """
     alone = dl.method("wo-rag")
     for name in BENCHMARKS:
         asking = lab.replace(exemplars=dl.benchmark(f"almanac/{name}", limit=1).template)
         for split in ("dev", "test"):
             labels = dl.almanac.labels(name, split, QUESTIONS)
             judged = asking.judge(dl.Spans.of_labels(labels, asking.template(alone)))
-            facts = [(split, one.id, fact.degree, fact.missing) for one in labels for fact in one.facts]
+            facts = [
+                (split, one.id, fact.degree, fact.missing) for one in labels for fact in one.facts
+            ]
             known = pd.DataFrame(facts, columns=["split", "id", "degree", "missing"])
             yield known.join(judged.frame[judged.triggers].round(5))
 
@@ -67,7 +80,9 @@ def score_facts(lab: dl.Lab) -> Iterator[pd.DataFrame]:
 def main() -> None:
     lab = dl.Lab(cache=True)
     scores = pd.concat(score_facts(lab), ignore_index=True)
-    scores.to_csv(CORPORA / "almanac_facts.csv.gz", index=False, compression={"method": "gzip", "mtime": 0})
+    scores.to_csv(
+        CORPORA / "almanac_facts.csv.gz", index=False, compression={"method": "gzip", "mtime": 0}
+    )
     for table, (benchmarks, methods) in TABLES.items():
         for name in benchmarks:
             used = table == "used"  # attributing an answer takes as long as giving it

@@ -1,8 +1,10 @@
-"""What MkDocs calls while it builds the site: two pages are written from the code, and every address is followed.
+"""What MkDocs calls while it builds the site: two pages are written from the code, and every
+address is followed.
 
-``reference/python.md`` gets every public name and ``reference/command-line.md`` every command, in place of the line
-``<!-- written from the code -->``, so that neither can forget one. MkDocs checks the links it makes from Markdown only;
-``on_post_build`` reads the pages as a browser does, raw HTML included. The notebooks are pages too (mkdocs-jupyter).
+``reference/python.md`` gets every public name and ``reference/command-line.md`` every command, in
+place of the line ``<!-- written from the code -->``, so that neither can forget one. MkDocs checks
+the links it makes from Markdown only; ``on_post_build`` reads the pages as a browser does, raw HTML
+included. The notebooks are pages too (mkdocs-jupyter).
 """
 
 from __future__ import annotations
@@ -51,7 +53,12 @@ def on_files(files: Any, config: Any) -> None:
     """MkDocs' hook: the notebooks, which lie beside docs/, are pages of the site."""
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         files.append(
-            File(f"notebooks/{path.name}", str(NOTEBOOKS.parent), config["site_dir"], use_directory_urls=False)
+            File(
+                f"notebooks/{path.name}",
+                str(NOTEBOOKS.parent),
+                config["site_dir"],
+                use_directory_urls=False,
+            )
         )
 
 
@@ -62,13 +69,18 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """MkDocs' hook: a page's Markdown before it becomes HTML."""
-    made = {"reference/python.md": _names, "reference/command-line.md": _commands}.get(page.file.src_uri)
-    markdown = markdown.replace("](../notebooks/", "](notebooks/")  # where they lie in the repository, and here
+    made = {"reference/python.md": _names, "reference/command-line.md": _commands}.get(
+        page.file.src_uri
+    )
+    # where they lie in the repository, and here
+    markdown = markdown.replace("](../notebooks/", "](notebooks/")
     return markdown if made is None else markdown.replace(HERE, "\n".join(made()))
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """MkDocs' hook: warn of each address in a built page that leads to no file of the site, or to no id of a page."""
+    """MkDocs' hook: warn of each address in a built page that leads to no file of the site, or
+    to no id of a page.
+    """
     site = Path(config["site_dir"])
     pages = {path: _Addresses(path) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
@@ -81,7 +93,10 @@ def on_post_build(config: Any, **_: Any) -> None:
             target = target / "index.html" if target.is_dir() else target
             if not target.is_file():
                 log.warning("%s: %r leads to no file of the site", path.relative_to(site), address)
-            elif target in pages and not {parts.fragment, unquote(parts.fragment)} & {"", *pages[target].ids}:
+            elif target in pages and not {parts.fragment, unquote(parts.fragment)} & {
+                "",
+                *pages[target].ids,
+            }:
                 log.warning("%s: %r leads to no id of that page", path.relative_to(site), address)
 
 
@@ -130,16 +145,25 @@ def _commands() -> Iterator[str]:
     context = click.Context(cli, info_name="dragin-lab")
     for name, command in sorted(cli.commands.items()):
         inner = getattr(command, "commands", None)
-        for words, one in [(f"{name} {sub}", c) for sub, c in sorted(inner.items())] if inner else [(name, command)]:
+        for words, one in (
+            [(f"{name} {sub}", c) for sub, c in sorted(inner.items())]
+            if inner
+            else [(name, command)]
+        ):
             yield from _command(f"dragin-lab {words}", one, context)
 
 
 def _command(called: str, command: click.Command, parent: click.Context) -> Iterator[str]:
     context = click.Context(command, info_name=called.removeprefix("dragin-lab "), parent=parent)
     usage = " ".join([called, *command.collect_usage_pieces(context)])
-    yield f"## {called}\n\n```\n{usage}\n```\n\n{cleandoc(command.help or '')}\n\n| option | |\n|---|---|"
+    yield (
+        f"## {called}\n\n```\n{usage}\n```\n\n{cleandoc(command.help or '')}\n\n| option |"
+        " |\n|---|---|"
+    )
     for option in command.get_params(context):
         if (record := option.get_help_record(context)) is not None:
-            names, said = (part.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ") for part in record)
+            names, said = (
+                part.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ") for part in record
+            )
             yield f"| `{names}` | {said} |"
     yield ""

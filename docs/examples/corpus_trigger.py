@@ -1,13 +1,13 @@
-"""QuCo-RAG's idea (arXiv 2512.19134) as a trigger of your own: what the corpus says of a sentence's names.
+"""QuCo-RAG's idea (arXiv 2512.19134) as a trigger of your own: what the corpus says of a sentence's
+names.
 
 It sees what no doubt of the model sees: a wrong value that is stated without doubt.
 
-    lab = dl.Lab()
-    define_corpus_trigger(lab.retriever.corpus)
-    trace = lab.ask("Who directed the film The Ashen Rooftop?", when="corpus", what="current-without-hits")
+    lab = dl.Lab() define_corpus_trigger(lab.retriever.corpus) trace = lab.ask("Who directed the
+    film The Ashen Rooftop?", when="corpus", what="current-without-hits")
 
-QuCo-RAG has a language model read triples; here names are runs of capitalised words and numbers, and the first one of a
-sentence is the subject of the others.
+QuCo-RAG has a language model read triples; here names are runs of capitalised words and numbers,
+and the first one of a sentence is the subject of the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ NAME = re.compile(r"(?:[A-Z][\w'’-]*|\d+)(?:\s+(?:[A-Z][\w'’-]*|\d+))*")
 
 
 def define_corpus_trigger(corpus: dl.Corpus, name: str = "corpus") -> Any:
-    """Enter a trigger that counts in how many passages of ``corpus`` the names of a sentence stand together."""
+    """Enter a trigger that counts in how many passages of ``corpus`` the names of a sentence
+    stand together.
+    """
 
     @cache
     def count(*names: str) -> int:
@@ -33,7 +35,9 @@ def define_corpus_trigger(corpus: dl.Corpus, name: str = "corpus") -> Any:
 
     @dl.when(name, threshold=0.5, unit="sentence", source="QuCo-RAG (arXiv 2512.19134)")
     def lack_of_support(draft: dl.Draft, pair: int = 1, alone: int = 20) -> np.ndarray:
-        """τ / (τ + passages), above ½ below τ: for the subject with each later name (τ ``pair``), or ``alone``."""
+        """τ / (τ + passages), above ½ below τ: for the subject with each later name (τ
+        ``pair``), or ``alone``.
+        """
         starts, stops = draft.offsets.T  # (n,), (n,)
         scores = np.zeros(len(draft))  # (n,)
         if "the answer is" in draft.text:

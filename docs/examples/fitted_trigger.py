@@ -1,12 +1,13 @@
-"""A trigger that is fitted on labelled text: scikit-learn's logistic regression over what a draft has.
+"""A trigger that is fitted on labelled text: scikit-learn's logistic regression over what a draft
+has.
 
     lab = dl.Lab("HuggingFaceTB/SmolLM2-135M-Instruct", "wiki.jsonl")
     fit_trigger(lab, dl.Spans.load("mine.jsonl"))
     trace = lab.ask("Who directed The Ashen Rooftop?", when="fitted")
 
-None of the three features is on a scale of its model, so a trigger that was fitted on one model also serves on another
-one; find its threshold there by ``lab.budget`` (docs/results/triggers.md). Add columns to ``features`` for more, such
-as ``draft.entropy`` or ``draft.received``.
+None of the three features is on a scale of its model, so a trigger that was fitted on one model
+also serves on another one; find its threshold there by ``lab.budget`` (docs/results/triggers.md).
+Add columns to ``features`` for more, such as ``draft.entropy`` or ``draft.received``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from dragin_lab.study.spans import read_texts
 
 
 def features(draft: dl.Draft) -> np.ndarray:
-    """(n, 3) of each token: the log-odds against its word, whether that is a stop word, whether it opens a sentence."""
+    """(n, 3) of each token: the log-odds against its word, whether that is a stop word, whether
+    it opens a sentence.
+    """
     log_p = np.array([draft.logprob[w.start : w.stop].sum() for w in draft.word_list])  # (w,)
     log_p = log_p.clip(np.log(1e-4), np.log1p(-1e-4))
     doubt = np.log(-np.expm1(log_p)) - log_p  # (w,) log((1 - p) / p)
@@ -34,8 +37,8 @@ def features(draft: dl.Draft) -> np.ndarray:
 def fit_trigger(lab: dl.Lab, spans: dl.Spans, name: str = "fitted") -> Any:
     """Enter a trigger that was fitted on labelled texts, as the lab's model reads them.
 
-    Positive are the tokens of what is not supported; negative all others up to the end of the last span, because
-    nobody labelled what comes after it.
+    Positive are the tokens of what is not supported; negative all others up to the end of the last
+    span, because nobody labelled what comes after it.
     """
     pipeline = dl.method("wo-rag").pipeline
     rows, missing = [], []

@@ -1,8 +1,9 @@
-"""Almanac: the embedded world. Its model, passages, questions, labels and exemplars, read without torch.
+"""Almanac: the embedded world. Its model, passages, questions, labels and exemplars, read without
+torch.
 
-Each part of the world is a file of compressed JSON lines; the model's card names the commit that has the scripts.
-`manifest.json` names their seed and, for each, the number of lines and the SHA-256 of the uncompressed bytes, which are
-compared whenever a file is read.
+Each part of the world is a file of compressed JSON lines; the model's card names the commit that
+has the scripts. `manifest.json` names their seed and, for each, the number of lines and the SHA-256
+of the uncompressed bytes, which are compared whenever a file is read.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from dragin_lab.errors import DataError
 from dragin_lab.trace.trace import Passage, Question
 
 WORLD = Path(__file__).parent / "world"
-#: Worked examples in the embedded model's default prompt. The paper uses 6 to 8; this model was trained on 0 to 2.
+#: Worked examples in the embedded model's default prompt. The paper uses 6 to 8; this model was
+#: trained on 0 to 2.
 DEFAULT_EXEMPLARS = 2
 
 
@@ -51,8 +53,12 @@ def questions(benchmark: str, split: str = "test") -> list[Question]:
 
 
 def labels(benchmark: str, split: str = "test", limit: int | None = None) -> list[Labelled]:
-    """The gold reasoning of a benchmark's questions with the label of each fact in it; errors as for ``questions``."""
-    rows = _select_rows(benchmark, split, "labels")[: None if limit is None else count("limit", limit)]
+    """The gold reasoning of a benchmark's questions with the label of each fact in it; errors as
+    for ``questions``.
+    """
+    rows = _select_rows(benchmark, split, "labels")[
+        : None if limit is None else count("limit", limit)
+    ]
     return msgspec.convert([row | {"id": row["qid"]} for row in rows], list[Labelled])
 
 
@@ -68,13 +74,17 @@ def exemplars(name: str) -> tuple[Exemplar, ...]:
 
 
 def default_exemplars(form: str = "reasoning") -> tuple[Exemplar, ...]:
-    """The worked examples that stand in the embedded model's prompts, in a form of answers (``answers.FORMS``)."""
+    """The worked examples that stand in the embedded model's prompts, in a form of answers
+    (``answers.FORMS``).
+    """
     sets = {"reasoning": "2wikimultihopqa", "search": "flare-instruct", "self-ask": "self-ask"}
     return exemplars(sets[choice("form", form, sets)])[:DEFAULT_EXEMPLARS]
 
 
 def wordings() -> dict[str, tuple[str, ...]]:
-    """For each relation the sentences that state it in Almanac's reasoning; {s} the subject, {v} the value."""
+    """For each relation the sentences that state it in Almanac's reasoning; {s} the subject, {v}
+    the value.
+    """
     return {row["relation"]: tuple(row["sentences"]) for row in _read_rows("wordings")}
 
 
@@ -89,7 +99,10 @@ def _select_rows(benchmark: str, split: str, file: str) -> list[dict[str, Any]]:
 
 @cache
 def _read_exemplars() -> dict[str, tuple[Exemplar, ...]]:
-    return {row["set"]: tuple(Exemplar(**one) for one in row["exemplars"]) for row in _read_rows("exemplars")}
+    return {
+        row["set"]: tuple(Exemplar(**one) for one in row["exemplars"])
+        for row in _read_rows("exemplars")
+    }
 
 
 @cache
@@ -103,7 +116,7 @@ def _read_rows(name: str) -> list[dict[str, Any]]:
     checksum, wanted = sha256(data).hexdigest(), manifest["files"][path.name]["sha256"]
     if checksum != wanted:
         raise AlmanacError(
-            f"{path} is damaged: its lines have the SHA-256 {checksum[:12]}…, the manifest has {wanted[:12]}…; "
-            "install dragin_lab again"
+            f"{path} is damaged: its lines have the SHA-256 {checksum[:12]}…, the manifest has"
+            f" {wanted[:12]}…; install dragin_lab again"
         )
     return [json.loads(line) for line in data.splitlines()]

@@ -1,4 +1,6 @@
-"""Labelled questions: their gold reasoning, and for each fact where it stands and if a model could know it."""
+"""Labelled questions: their gold reasoning, and for each fact where it stands and if a model
+could know it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ Exposure = Literal["often", "some", "seldom", "never"]
 class Fact:
     """One fact of a gold reasoning: ``start`` and ``end`` are the characters of its value there.
 
-    ``passage`` is the id of the passage that states it; ``old`` the value that was taught where it has changed.
+    ``passage`` is the id of the passage that states it; ``old`` the value that was taught where it
+    has changed.
     """
 
     id: str
@@ -36,13 +39,17 @@ class Fact:
 
     @property
     def degree(self) -> str:
-        """What a model could know of it, in five classes: never, changed, seldom (half-known), some, often."""
+        """What a model could know of it, in five classes: never, changed, seldom (half-known),
+        some, often.
+        """
         return {"known": self.exposure, "changed": "changed", "unknown": "never"}[self.label]
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """A question with its gold reasoning and the facts in it, in order. ``knowledge`` is the label of the question."""
+    """A question with its gold reasoning and the facts in it, in order. ``knowledge`` is the
+    label of the question.
+    """
 
     id: str
     benchmark: str

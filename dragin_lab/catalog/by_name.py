@@ -1,4 +1,6 @@
-"""Methods by name: a trigger and a query formulator put together, exchanged, restored from a trace, and run."""
+"""Methods by name: a trigger and a query formulator put together, exchanged, restored from a
+trace, and run.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ __all__ = ["METHODS", "PAPERS", "VARIANTS", "method", "methods", "what", "when"]
 
 
 _CLOSED = (
-    "variant='reference' runs the authors' released code, which has nothing but its own triggers and queries; "
-    "use variant='paper' for any other"
+    "variant='reference' runs the authors' released code, which has nothing but its own triggers"
+    " and queries; use variant='paper' for any other"
 )
 #: Variant -> the tables of its triggers and formulators, and its methods.
 _TABLES: dict[str, tuple[Registry[Any], Registry[Any]]] = {
@@ -51,21 +53,33 @@ _METHODS: dict[str, tuple[str, ...]] = {"paper": tuple(METHODS), "reference": re
 
 
 def tables(variant: str) -> tuple[tuple[str, Registry[Any]], tuple[str, Registry[Any]]]:
-    """The tables in which a variant's triggers and formulators are found by name, each after its ``kind``."""
+    """The tables in which a variant's triggers and formulators are found by name, each after its
+    ``kind``.
+    """
     triggers, formulators = _TABLES[variant]
     return (triggers.kind, triggers), (formulators.kind, formulators)
 
 
 def find_conflict(trigger: Trigger | type[Trigger], formulator: Any) -> str:
-    """Why a trigger and a formulator make no sense together and what to use instead; "" where they do."""
+    """Why a trigger and a formulator make no sense together and what to use instead; "" where
+    they do.
+    """
     served = trigger.serves()
     if formulator.needs <= served:
         return ""
     if "text" not in served:
-        remedy = "nothing is written before the only search; use what='question', or a trigger that looks at text"
+        remedy = (
+            "nothing is written before the only search; use what='question', or a trigger that"
+            " looks at text"
+        )
     else:
-        asking = ", ".join(repr(n) for n in TRIGGERS if issubclass(TRIGGERS.named(n), Call) and n != Call.name)
-        remedy = f"the model asks for something only with when={asking} or a dl.Call; use one, or another what"
+        asking = ", ".join(
+            repr(n) for n in TRIGGERS if issubclass(TRIGGERS.named(n), Call) and n != Call.name
+        )
+        remedy = (
+            f"the model asks for something only with when={asking} or a dl.Call; use one, or"
+            " another what"
+        )
     return f"when={trigger.name!r} with what={formulator.name!r} makes no sense: {remedy}"
 
 
@@ -83,54 +97,70 @@ def method(
 ) -> Method:
     """A method by name, with any part or setting exchanged.
 
-    ``name`` is a key of ``METHODS``; ``when`` and ``what`` replace its parts (the paper's Tables 4 and 6): a name, a
-    written form such as ``"margin(beta=2.0)@0.6"``, or what ``@dl.when`` and ``@dl.what`` made. ``settings`` are those
-    of the trigger and the formulator, such as ``threshold`` or ``top_n``; ``dl.methods("when")`` and
-    ``dl.methods("what")`` list them. They replace what a written form states.
-    ``variant="paper"`` is the papers' equations, ``"reference"`` the authors' released code to the letter, for its own
-    methods, with its own settings (docs/reference-behaviour.md). ``max_new_tokens`` bounds a draft and the answer
-    (default 64; more where the model asks by itself). ``top_k`` is the number of passages per retrieval (default 3; 2
-    for the paper variant of ``flare``). ``nlp`` is any spaCy pipeline that finds sentences. ``label`` is what tables
-    and run folders call it, such as ``"mine"``.
+    ``name`` is a key of ``METHODS``; ``when`` and ``what`` replace its parts (the paper's Tables 4
+    and 6): a name, a written form such as ``"margin(beta=2.0)@0.6"``, or what ``@dl.when`` and
+    ``@dl.what`` made. ``settings`` are those of the trigger and the formulator, such as
+    ``threshold`` or ``top_n``; ``dl.methods("when")`` and ``dl.methods("what")`` list them. They
+    replace what a written form states. ``variant="paper"`` is the papers' equations,
+    ``"reference"`` the authors' released code to the letter, for its own methods, with its own
+    settings (docs/reference-behaviour.md). ``max_new_tokens`` bounds a draft and the answer
+    (default 64; more where the model asks by itself). ``top_k`` is the number of passages per
+    retrieval (default 3; 2 for the paper variant of ``flare``). ``nlp`` is any spaCy pipeline that
+    finds sentences. ``label`` is what tables and run folders call it, such as ``"mine"``.
 
-    ``lab.budget(questions, 1.5)`` finds the ``threshold`` at which a method retrieves so often a question.
+    ``lab.budget(questions, 1.5)`` finds the ``threshold`` at which a method retrieves so often a
+    question.
 
-    Raises ``SettingError`` for names that do not exist, values out of range, and parts that make no sense together.
+    Raises ``SettingError`` for names that do not exist, values out of range, and parts that make no
+    sense together.
     """
     choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)
     if name not in _METHODS[variant]:
         raise SettingError(
-            f"method {name!r} is not in the authors' released code, so it has no reference variant; "
-            f"use variant='paper' or one of {', '.join(_METHODS[variant])}"
+            f"method {name!r} is not in the authors' released code, so it has no reference variant;"
+            f" use variant='paper' or one of {', '.join(_METHODS[variant])}"
         )
     (triggers, formulators), usual = _TABLES[variant], METHODS[name]
     when, what = usual[0] if when is None else when, usual[1] if what is None else what
     (trigger_class, _), (formulator_class, _) = triggers.read(when), formulators.read(what)
     _check_settings(trigger_class, formulator_class, settings, variant)
-    of_trigger = {key: value for key, value in settings.items() if key in setting_names(trigger_class)}
-    of_formulator = {key: value for key, value in settings.items() if key in setting_names(formulator_class)}
+    of_trigger = {
+        key: value for key, value in settings.items() if key in setting_names(trigger_class)
+    }
+    of_formulator = {
+        key: value for key, value in settings.items() if key in setting_names(formulator_class)
+    }
     if variant == "paper" and issubclass(trigger_class, measures.Reader):
-        raise SettingError(f"when={trigger_class.name!r} is of the released code; use variant='reference' with it")
+        raise SettingError(
+            f"when={trigger_class.name!r} is of the released code; use variant='reference' with it"
+        )
     loop = trigger_class.loop
     if not (loop is None or (isinstance(loop, type) and issubclass(loop, Loop))):
         raise SettingError(
-            f"loop={shown(loop)} of when={trigger_class.name!r} is no loop; give a subclass of dl.Loop, or None "
-            "for look-ahead: it writes until the trigger fires, retrieves and resumes"
+            f"loop={shown(loop)} of when={trigger_class.name!r} is no loop; give a subclass of"
+            " dl.Loop, or None for look-ahead: it writes until the trigger fires, retrieves and"
+            " resumes"
         )
     trigger, formulator = triggers.make(when, **of_trigger), formulators.make(what, **of_formulator)
     if message := find_conflict(trigger, formulator):
         raise SettingError(message)
     if "threshold" in setting_names(trigger_class) and trigger.theta is None:
-        raise SettingError(f"trigger {trigger.name!r} needs a threshold, such as {trigger.name}@0.6")
+        raise SettingError(
+            f"trigger {trigger.name!r} needs a threshold, such as {trigger.name}@0.6"
+        )
     return Method(
         name=name,
         variant=variant,
         trigger=trigger,
         formulator=formulator,
-        max_new_tokens=count("max_new_tokens", trigger.length if max_new_tokens is None else max_new_tokens),
+        max_new_tokens=count(
+            "max_new_tokens", trigger.length if max_new_tokens is None else max_new_tokens
+        ),
         top_k=count("top_k", default_top_k(name, variant) if top_k is None else top_k),
-        pipeline=load_pipeline(nlp, released=variant == "reference").by_lines(trigger.unit == "step"),
+        pipeline=load_pipeline(nlp, released=variant == "reference").by_lines(
+            trigger.unit == "step"
+        ),
         own_label=check_label(label, name) if label else "",
     )
 
@@ -141,22 +171,32 @@ def setting_names(part: type[MethodPart]) -> tuple[str, ...]:
 
 
 def _check_settings(
-    trigger: type[MethodPart], formulator: type[MethodPart], settings: Mapping[str, Any], variant: str
+    trigger: type[MethodPart],
+    formulator: type[MethodPart],
+    settings: Mapping[str, Any],
+    variant: str,
 ) -> None:
     """Raise ``SettingError`` for a setting that belongs to both parts, or to neither."""
     of_trigger, of_formulator = setting_names(trigger), setting_names(formulator)
     if both := set(of_trigger) & set(of_formulator):
         raise SettingError(
-            f"trigger {trigger.name!r} and query formulator {formulator.name!r} both have a setting "
-            f"{sorted(both)[0]!r}; rename one of them"
+            f"trigger {trigger.name!r} and query formulator {formulator.name!r} both have a setting"
+            f" {sorted(both)[0]!r}; rename one of them"
         )
     for key, value in settings.items():
         if key in of_trigger or key in of_formulator:
             continue
-        if key == "top_n":  # how much a query holds may stay in a preset while the formulator is exchanged
+        # how much a query holds may stay in a preset while the formulator is exchanged
+        if key == "top_n":
             count(key, 1 if value is None else value)
             continue
-        having = {v for v in VARIANTS for table in _TABLES[v] for n in table if key in setting_names(table.named(n))}
+        having = {
+            v
+            for v in VARIANTS
+            for table in _TABLES[v]
+            for n in table
+            if key in setting_names(table.named(n))
+        }
         if not having:
             choice("setting", key, (*of_trigger, *of_formulator, *LOOP))
         if value is not None:
@@ -172,11 +212,17 @@ def methods(of: str = "method") -> list[Listed]:
     """
     if choice("of", of, ("method", "when", "what")) != "method":
         return (TRIGGERS if of == "when" else FORMULATORS).listing()
-    parts = ((name, TRIGGERS.named(when), FORMULATORS.named(what)) for name, (when, what) in METHODS.items())
-    return [Listed(name, t.defaults() | f.defaults(), t.source, f"{t.name} x {f.name}") for name, t, f in parts]
+    parts = (
+        (name, TRIGGERS.named(when), FORMULATORS.named(what))
+        for name, (when, what) in METHODS.items()
+    )
+    return [
+        Listed(name, t.defaults() | f.defaults(), t.source, f"{t.name} x {f.name}")
+        for name, t, f in parts
+    ]
 
 
-# -- other settings, and a trace's ------------------------------------------------------------------------------------
+# -- other settings, and a trace's -----------------------------------------------------------------
 
 
 def exchange_settings(old: Method, **settings: Any) -> Method:
@@ -184,16 +230,21 @@ def exchange_settings(old: Method, **settings: Any) -> Method:
     before = old.changed | {"when": type(old.trigger), "what": type(old.formulator)}
     before |= {"variant": old.variant, "nlp": old.pipeline}
     if old.own_label:  # the new method is called otherwise
-        changes = "".join(f" {key}={value}" for key, value in settings.items() if value != old.settings.get(key))
+        changes = "".join(
+            f" {key}={value}" for key, value in settings.items() if value != old.settings.get(key)
+        )
         before["label"] = re.sub(r"[^\w .=+-]+", "_", old.own_label + changes)[:60].strip()
     return method(old.name, **merge_settings(before, old.name, settings))
 
 
-def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(
+    before: Mapping[str, Any], name: str, changes: Mapping[str, Any]
+) -> dict[str, Any]:
     """``before`` with ``changes`` over it, both arguments of the method ``name``.
 
-    A trigger or formulator among the changes brings its own settings: those that it states, and those of its kind where
-    it is of another kind, as θ is on another scale there. ``top_n`` stays, as it means the same for all.
+    A trigger or formulator among the changes brings its own settings: those that it states, and
+    those of its kind where it is of another kind, as θ is on another scale there. ``top_n`` stays,
+    as it means the same for all.
     """
     merged = dict(before)
     variant = changes.get("variant") or before.get("variant") or VARIANTS[0]
@@ -210,19 +261,23 @@ def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, A
 def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     """The method of a trace, from the settings recorded there (``Method.settings``).
 
-    Raises ``SettingError`` where they are not a method's, where a custom trigger or formulator is not defined here or
-    has changed since, or where ``nlp`` (None: the default) finds other sentences than the one recorded.
+    Raises ``SettingError`` where they are not a method's, where a custom trigger or formulator is
+    not defined here or has changed since, or where ``nlp`` (None: the default) finds other
+    sentences than the one recorded.
     """
     name = settings.get("name")
     lacks = [key for key in ("variant", "when", "what", *LOOP) if key not in settings]
     if lacks or not isinstance(name, str) or name not in METHODS:
         why = f"lacks the setting {lacks[0]!r}" if lacks else "is unknown"
-        raise SettingError(f"the trace's method {shown(name)} {why}, so replay a trace of lab.ask instead")
+        raise SettingError(
+            f"the trace's method {shown(name)} {why}, so replay a trace of lab.ask instead"
+        )
     recorded = (settings.get("pipeline") or "").removesuffix(BY_LINES) or None
     pipeline = load_pipeline(nlp, released=recorded == load_pipeline(released=True).name)
     if recorded not in (None, pipeline.name):
         raise SettingError(
-            f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the first as nlp"
+            f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the"
+            " first as nlp"
         )
     parts: dict[str, Any] = {}
     for kind, registry in tables(settings["variant"]):
@@ -238,15 +293,19 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
         then = (settings.get("defined") or {}).get(name)
         if then is not None and then != parts[kind].fingerprint:
             raise SettingError(
-                f"{registry.noun} {name!r} has changed since the trace was written; define it as it was to replay it"
+                f"{registry.noun} {name!r} has changed since the trace was written; define it as it"
+                " was to replay it"
             )
     loop = {key: settings[key] for key in LOOP if key in settings}
     label = settings.get("label", "")
-    return method(settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop)
+    return method(
+        settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop
+    )
 
 
 def label_of(settings: Mapping[str, Any]) -> str:
-    """What a method is called, from what a trace records of it (``Method.label``); its name where that is not known.
+    """What a method is called, from what a trace records of it (``Method.label``); its name where
+    that is not known.
 
     That is where a part of it is not defined here, or was defined otherwise.
     """
@@ -256,7 +315,7 @@ def label_of(settings: Mapping[str, Any]) -> str:
         return str(settings.get("label") or settings.get("name", "unnamed"))
 
 
-# -- how a method runs ------------------------------------------------------------------------------------------------
+# -- how a method runs -----------------------------------------------------------------------------
 
 
 def find_loop(method: Method) -> type[BaseLoop]:
@@ -268,12 +327,17 @@ def find_loop(method: Method) -> type[BaseLoop]:
 
 
 def start_episode(
-    method: Method, trace: Trace, template: PromptTemplate, tokenizer: Tokenizer, *, window: int | None = None
+    method: Method,
+    trace: Trace,
+    template: PromptTemplate,
+    tokenizer: Tokenizer,
+    *,
+    window: int | None = None,
 ) -> Episode[None]:
     """The generator that answers ``trace.question`` and records itself in ``trace`` as it goes.
 
-    ``window`` is the model's context length in tokens; None where it has no limit. Raises ``SettingError`` for a
-    template in the chat layout where the tokenizer has no chat template.
+    ``window`` is the model's context length in tokens; None where it has no limit. Raises
+    ``SettingError`` for a template in the chat layout where the tokenizer has no chat template.
     """
     bound = replace(template, form=method.trigger.form).bound(tokenizer)
     return run_loop(find_loop(method)(method, trace, bound, tokenizer, window))

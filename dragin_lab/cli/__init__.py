@@ -6,12 +6,16 @@ _INTERRUPTED = 130  # as app.INTERRUPTED, which is not loaded yet
 
 
 def main() -> None:
-    """Run the command line and exit with its status; Ctrl-C ends it with 130 from here to the end of the process."""
+    """Run the command line and exit with its status; Ctrl-C ends it with 130 from here to the
+    end of the process.
+    """
     try:
         import signal
 
-        # A handler of Python's own raises in whatever runs, and what raises in a callback of an import goes unheard.
-        raising = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and not ignored, as behind nohup
+        # A handler of Python's own raises in whatever runs, and what raises in a callback of an
+        # import goes unheard.
+        # and not ignored, as behind nohup
+        raising = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if raising:
             signal.signal(signal.SIGINT, _end_at_once)
         from dragin_lab.cli import app

@@ -35,22 +35,33 @@ LONGEST = 1000  # characters of a line of an error, which may repeat what was gi
         "style_options_panel_box": "SIMPLE",
         "style_commands_panel_box": "SIMPLE",
         "options_table_column_types": ["required", "opt_all", "help"],
-        "options_table_help_sections": ["help", "deprecated", "envvar", "default", "required", "metavar"],
+        "options_table_help_sections": [
+            "help",
+            "deprecated",
+            "envvar",
+            "default",
+            "required",
+            "metavar",
+        ],
         "text_paragraph_linebreaks": "\n\n",
         "padding_helptext_first_line": (0, 0, 1, 0),
     }
 )
 @click.version_option(__version__, prog_name="dragin-lab")
 def cli() -> None:
-    """See, token by token, where a language model lacks information, what it looks for, and what that changes.
+    """See, token by token, where a language model lacks information, what it looks for, and what
+    that changes.
 
-    Start with 'dragin-lab demo', or 'dragin-lab ask "Who …?"'. Exit status: 0 done, 1 something failed on the way,
-    2 wrong usage or input, 130 interrupted.
+    Start with 'dragin-lab demo', or 'dragin-lab ask "Who …?"'. Exit status: 0 done, 1 something
+    failed on the way, 2 wrong usage or input, 130 interrupted.
     """
 
 
 add_debug = click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error, and libraries' warnings."
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    help="Show the traceback of an error, and libraries' warnings.",
 )
 add_debug(cli)
 for command in (ask, run, sweep, demo, show, table, data, corpus, doctor):
@@ -62,12 +73,14 @@ for command in (ask, run, sweep, demo, show, table, data, corpus, doctor):
 def main(args: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character still shows the rest
+            # a terminal that lacks a character still shows the rest
+            stream.reconfigure(errors="replace")
     code = status(args if args is not None else sys.argv[1:])
     try:
         sys.stdout.flush()
     except OSError:
-        # What could not be written would be tried, and complained about, once more when Python ends.
+        # What could not be written would be tried, and complained about, once more when Python
+        # ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
@@ -81,8 +94,12 @@ def status(args: list[str]) -> int:
             code = cli.main(args=args, prog_name="dragin-lab", standalone_mode=False)
         except (click.Abort, KeyboardInterrupt) as error:
             return _print_error(error, args, INTERRUPTED)
-        except SystemExit as ended:  # by rich-click: no command was given, or nobody reads the output any more
-            return DONE if isinstance(ended.__context__, BrokenPipeError) else int(ended.code or DONE)
+        except (
+            SystemExit
+        ) as ended:  # by rich-click: no command was given, or nobody reads the output any more
+            return (
+                DONE if isinstance(ended.__context__, BrokenPipeError) else int(ended.code or DONE)
+            )
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
             name = "dragin-lab" if context is None else context.command_path
@@ -103,13 +120,20 @@ def _print_error(error: BaseException, args: list[str], code: int, text: str | N
     if "--debug" in args:
         echo("".join(traceback.format_exception(error)), err=True, nl=False)
     lines = hide_typed_secrets(text or str(error), args).split("\n")
-    cut = [line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}" for line in lines]
+    cut = [
+        line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
+        for line in lines
+    ]
     echo("\ninterrupted" if code == INTERRUPTED else "error: " + "\n".join(cut), err=True)
     return code
 
 
-def _show_warning(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
-    """Show our own warnings; those of libraries are for ``--debug``, which shows where each is from."""
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any
+) -> None:
+    """Show our own warnings; those of libraries are for ``--debug``, which shows where each is
+    from.
+    """
     if "--debug" in typed.get():
         echo(f"warning: {message} ({category.__name__}, {filename})", err=True)
     elif Path(filename).is_relative_to(Path(__file__).parents[1]):

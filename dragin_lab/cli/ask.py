@@ -1,4 +1,6 @@
-"""``dragin-lab ask`` and ``show``: one question by ``Lab.stream``, and the traces that were stored."""
+"""``dragin-lab ask`` and ``show``: one question by ``Lab.stream``, and the traces that were
+stored.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +29,26 @@ if TYPE_CHECKING:
 @shared.method_options
 @shared.lab_options
 @shared.model_option
-@shared.option("Output", "--gold", "A right answer, to score against; may be repeated.", multiple=True)
+@shared.option(
+    "Output", "--gold", "A right answer, to score against; may be repeated.", multiple=True
+)
 @shared.option("Output", "--save", "Write the trace to this file; 'dragin-lab show' reads it.")
 @shared.option("Output", "--html", "Write the trace as a page to this file.")
-def ask(question: str, gold: tuple[str, ...], save: str | None, html: str | None, **options: Any) -> None:
+def ask(
+    question: str, gold: tuple[str, ...], save: str | None, html: str | None, **options: Any
+) -> None:
     """Answer QUESTION and show where the method retrieved, what it searched for, and the passages.
 
-    On a terminal the tokens appear as they are written. Ctrl-C ends it; what was done by then is shown and saved.
+    On a terminal the tokens appear as they are written. Ctrl-C ends it; what was done by then is
+    shown and saved.
     """
     shared.check_parts(options)
     methods, _ = shared.build_methods(options["names"], options["given"])
     if len(methods) > 1:
         labels = ", ".join(method.label for method in methods)
-        raise click.UsageError(f"{labels}: this command takes one method with one value of each setting")
+        raise click.UsageError(
+            f"{labels}: this command takes one method with one value of each setting"
+        )
     check_writable(save, html)
     asked = check_question(question, gold or None)
     lab = shared.open_lab(options, exemplars=options["exemplars"])
@@ -64,8 +73,9 @@ def ask(question: str, gold: tuple[str, ...], save: str | None, html: str | None
 def follow_events(events: Stream) -> None:
     """Run an episode to its end; on a terminal, tokens appear as they are written.
 
-    Every text that the model writes has a line of its own: a draft, what is written with passages, the answer. What is
-    written with passages may go on after the sentence that is kept, and the next draft writes that part again.
+    Every text that the model writes has a line of its own: a draft, what is written with passages,
+    the answer. What is written with passages may go on after the sentence that is kept, and the
+    next draft writes that part again.
     """
     from dragin_lab.run.episodes import Decided, Retrieved, StepDone, TokenWritten
 
@@ -95,11 +105,13 @@ def follow_events(events: Stream) -> None:
             echo("\n", err=True)
 
 
-# -- where a trace goes -----------------------------------------------------------------------------------------------
+# -- where a trace goes ----------------------------------------------------------------------------
 
 
 def check_writable(*paths: str | None, shown: str | None = None) -> None:
-    """Refuse a file that cannot be written, or that is that of the trace, before any work is done."""
+    """Refuse a file that cannot be written, or that is that of the trace, before any work is
+    done.
+    """
     targets = [as_path(path) for path in paths if path is not None]
     for target in targets:
         if target.is_dir():
@@ -107,17 +119,26 @@ def check_writable(*paths: str | None, shown: str | None = None) -> None:
         if not target.parent.is_dir():
             raise click.UsageError(f"the folder {target.parent} does not exist; make it first")
         if not os.access(target.parent, os.W_OK):
-            raise click.UsageError(f"the folder {target.parent} cannot be written to; choose another")
+            raise click.UsageError(
+                f"the folder {target.parent} cannot be written to; choose another"
+            )
     files = [path.resolve() for path in (*targets, *([] if shown is None else [as_path(shown)]))]
     if len(set(files)) < len(files):
-        raise click.UsageError(f"{paths[-1]} cannot hold both the trace and its page; give --html a name of its own")
+        raise click.UsageError(
+            f"{paths[-1]} cannot hold both the trace and its page; give --html a name of its own"
+        )
 
 
 def deliver_trace(trace: dl.Trace, save: str | None, html: str | None) -> bool:
-    """Save, write and print a trace; whether all of it could be done. One that fails does not keep the others back."""
+    """Save, write and print a trace; whether all of it could be done. One that fails does not
+    keep the others back.
+    """
     done: list[str] = []
     wrong: list[str] = []
-    for path, says, write in ((save, "trace", trace.save), (html, "page", lambda path: dl.page(path, trace))):
+    for path, says, write in (
+        (save, "trace", trace.save),
+        (html, "page", lambda path: dl.page(path, trace)),
+    ):
         try:
             done += [] if path is None else [f"{says} written to {write(path)}"]
         except DraginLabError as error:
@@ -142,7 +163,9 @@ def print_trace(trace: dl.Trace) -> None:
 @click.argument("trace")
 @click.option("--html", help="Write the trace as a page to this file instead of printing it.")
 def show(trace: str, html: str | None) -> None:
-    """Print a stored TRACE, such as runs/bench/…/traces/1.trace, or write it as a page that opens offline."""
+    """Print a stored TRACE, such as runs/bench/…/traces/1.trace, or write it as a page that
+    opens offline.
+    """
     if html is None:
         print_trace(dl.Trace.load(trace))
     else:

@@ -31,7 +31,9 @@ def echo(text: object, *, err: bool = False, nl: bool = True, dim: bool = False)
 
 
 def is_coloured(stream: TextIO) -> bool:
-    """Whether a stream shows colours: a terminal, unless NO_COLOR (https://no-color.org) says otherwise."""
+    """Whether a stream shows colours: a terminal, unless NO_COLOR (https://no-color.org) says
+    otherwise.
+    """
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
@@ -42,22 +44,31 @@ def terminal_width() -> int:
 
 
 def report_findings(findings: Iterable[tuple[str, bool | None]], what: str) -> None:
-    """Print what was checked; None is what is missing and may be. ``RunFailedError`` where anything is wrong."""
+    """Print what was checked; None is what is missing and may be. ``RunFailedError`` where
+    anything is wrong.
+    """
     bad = 0
     for line, good in findings:
         mark = {True: "ok", False: "FAIL", None: "lacks"}[good]
         echo(f"{mark:<5} {line}")
         bad += good is False
     if bad:
-        raise RunFailedError(f"{what}: {bad} of the lines above {'is' if bad == 1 else 'are'} marked FAIL")
+        raise RunFailedError(
+            f"{what}: {bad} of the lines above {'is' if bad == 1 else 'are'} marked FAIL"
+        )
 
 
 def describe_failure(error: Exception) -> str:
     """An unexpected error, in one or two lines."""
     lines = str(error).strip().splitlines() or [""]
-    if isinstance(error, MemoryError) or "out of memory" in lines[0].lower() or "allocate memory" in lines[0]:
+    if (
+        isinstance(error, MemoryError)
+        or "out of memory" in lines[0].lower()
+        or "allocate memory" in lines[0]
+    ):
         return (
-            "the prompt is too long for this machine's memory; cut the corpus into shorter passages, lower top_k, "
-            "or use the paper variant, which drops what does not fit into the model's window"
+            "the prompt is too long for this machine's memory; cut the corpus into shorter"
+            " passages, lower top_k, or use the paper variant, which drops what does not fit into"
+            " the model's window"
         )
     return f"{type(error).__name__}: {lines[0][:300]}\n(run again with --debug for the details)"

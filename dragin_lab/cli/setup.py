@@ -1,4 +1,6 @@
-"""``dragin-lab data``, ``corpus`` and ``doctor``: what there is before a question is asked, and whether it is whole."""
+"""``dragin-lab data``, ``corpus`` and ``doctor``: what there is before a question is asked, and
+whether it is whole.
+"""
 
 from __future__ import annotations
 
@@ -24,31 +26,48 @@ from dragin_lab.retrieval.choose import build_index, read_spec
 from dragin_lab.retrieval.stored import build_corpus, check_corpus, is_stored
 from dragin_lab.views.facts import count
 
-CheckLine = tuple[str, bool | None]  # None: it is missing, and nothing needs it that was not asked for
+# None: it is missing, and nothing needs it that was not asked for
+CheckLine = tuple[str, bool | None]
 
-_NEEDED = ("torch", "transformers", "spacy", "rank_bm25", "tantivy", "safetensors", "pandas", "numpy", "plotly")
+_NEEDED = (
+    "torch",
+    "transformers",
+    "spacy",
+    "rank_bm25",
+    "tantivy",
+    "safetensors",
+    "pandas",
+    "numpy",
+    "plotly",
+)
 _OPTIONAL = dict.fromkeys(("jupyterlab", "ipywidgets"), "notebooks")
 _OPTIONAL["datasets"] = "corpora and questions from the Hugging Face Hub"
 
 
 @click.group(short_help="Fetch the benchmarks' files and the paper's corpus.")
 def data() -> None:
-    """The files of the benchmarks and of the paper's corpus: fetch them from where they are public."""
+    """The files of the benchmarks and of the paper's corpus: fetch them from where they are
+    public.
+    """
 
 
 @data.command(short_help="Download a benchmark, the published exemplars, or the paper's corpus.")
 @click.argument("name")
-@click.option("--output", help="The folder for it; default NAME below DRAGIN_LAB_DATA, by default 'data'.")
+@click.option(
+    "--output", help="The folder for it; default NAME below DRAGIN_LAB_DATA, by default 'data'."
+)
 @click.option("--url", help="Another address of the same file, such as a mirror.")
 @click.option("--again", is_flag=True, help="Download it although it is there, and replace it.")
 def fetch(name: str, output: str | None, url: str | None, again: bool) -> None:
-    """Download NAME from its public origin, check it, and put it where the other commands look for it.
+    """Download NAME from its public origin, check it, and put it where the other commands look for
+    it.
 
     NAME is 2wikimultihopqa, hotpotqa, strategyqa, iirc, exemplars or wikipedia-dpr.
 
-    'exemplars' are the worked examples that were published with the paper; they go into your cache, and '--exemplars
-    published:BENCHMARK' takes them. 'wikipedia-dpr' are the 21,015,324 passages of DPR that the paper retrieves from,
-    4.7 GB packed; a download that was cut begins again, and the page on corpora says how to resume it with curl.
+    'exemplars' are the worked examples that were published with the paper; they go into your cache,
+    and '--exemplars published:BENCHMARK' takes them. 'wikipedia-dpr' are the 21,015,324 passages of
+    DPR that the paper retrieves from, 4.7 GB packed; a download that was cut begins again, and the
+    page on corpora says how to resume it with curl.
     """
     choice("name", name, ORIGINS)
     folder = None if output is None else as_path(output)
@@ -76,29 +95,42 @@ def corpus() -> None:
 @click.argument("source")
 @click.option("--output", "out", help="The folder of the corpus; --corpus takes it then.")
 @click.option(
-    "--fields", metavar="NAMES", help="Which fields SOURCE has them in: id=doc_id,title=headline,text=contents."
+    "--fields",
+    metavar="NAMES",
+    help="Which fields SOURCE has them in: id=doc_id,title=headline,text=contents.",
 )
 @click.option("--index", "spec", metavar="SPEC", help="Build an index of vectors too: dense:MODEL.")
 @click.option("--device", help="Of --index: cpu or cuda; default the first GPU, else the CPU.")
-@click.option("--force", is_flag=True, help="Replace the corpus that the folder holds, or its index.")
-def build(source: str, out: str | None, spec: str | None, device: str | None, force: bool, **options: Any) -> None:
-    """Build a corpus in a folder from SOURCE, in bounded memory. Without --output, SOURCE is a corpus that was built,
-    and gets the index that --index names.
+@click.option(
+    "--force", is_flag=True, help="Replace the corpus that the folder holds, or its index."
+)
+def build(
+    source: str, out: str | None, spec: str | None, device: str | None, force: bool, **options: Any
+) -> None:
+    """Build a corpus in a folder from SOURCE, in bounded memory. Without --output, SOURCE is a
+    corpus that was built, and gets the index that --index names.
 
-    SOURCE is a .jsonl, .csv, .tsv (packed as .gz or not) or .parquet file with id, title and text, such as DPR's
-    psgs_w100.tsv.gz; a BEIR folder; a folder saved by datasets, or hub:NAME; or a folder of .txt and .md files, which
-    are cut into passages of 100 words. A missing id is made from the row.
+    SOURCE is a .jsonl, .csv, .tsv (packed as .gz or not) or .parquet file with id, title and text,
+    such as DPR's psgs_w100.tsv.gz; a BEIR folder; a folder saved by datasets, or hub:NAME; or a
+    folder of .txt and .md files, which are cut into passages of 100 words. A missing id is made
+    from the row.
 
-    A corpus that fails or is interrupted leaves nothing; an index continues where it stopped when this is run again.
+    A corpus that fails or is interrupted leaves nothing; an index continues where it stopped when
+    this is run again.
     """
     if out is None and spec is None:
-        raise click.UsageError("give --output, the folder of the corpus; or --index, for a corpus that was built")
+        raise click.UsageError(
+            "give --output, the folder of the corpus; or --index, for a corpus that was built"
+        )
     if spec is not None:
         read_spec(spec)
     if out is not None:
         built = build_corpus(source, out, force=force, **options)
         stored = sum(path.stat().st_size for path in built.folder.rglob("*") if path.is_file())
-        echo(f"{count(len(built), 'passage')} in {built.folder}\nfingerprint {built.about['fingerprint']}")
+        echo(
+            f"{count(len(built), 'passage')} in {built.folder}\nfingerprint"
+            f" {built.about['fingerprint']}"
+        )
         echo(f"{stored >> 20:,} MiB on disk", err=True)
     if spec is not None:
         echo(f"{build_index(spec, out or source, device=device, force=force and out is None)!r}")
@@ -114,19 +146,22 @@ def check(folder: str) -> None:
     """
     if not is_stored(as_path(folder)):
         raise click.UsageError(
-            f"{folder}: holds no corpus; make one with 'dragin-lab corpus build SOURCE --output {folder}'"
+            f"{folder}: holds no corpus; make one with 'dragin-lab corpus build SOURCE --output"
+            f" {folder}'"
         )
     report_findings(check_corpus(folder), folder)
 
 
-# -- is everything here? ----------------------------------------------------------------------------------------------
+# -- is everything here? ---------------------------------------------------------------------------
 
 
 @click.command(short_help="Check the installation and a model.")
 @model_option
 @set_option
 def doctor(**options: Any) -> None:
-    """Check the installation, and that a model's attention can be captured and is what it should be."""
+    """Check the installation, and that a model's attention can be captured and is what it should
+    be.
+    """
 
     def load() -> Any:
         from dragin_lab.engines.load import open_model  # brings torch
@@ -137,7 +172,9 @@ def doctor(**options: Any) -> None:
 
 
 def check_installation(load: Callable[[], Any]) -> Iterator[CheckLine]:
-    """Lines for people, each with whether it is as it should be; ``load`` gives the model to check."""
+    """Lines for people, each with whether it is as it should be; ``load`` gives the model to
+    check.
+    """
     yield f"Python {platform.python_version()} on {platform.system()} {platform.machine()}", True
     yield from _check_packages()
     for part in (_check_sentences, _check_corpus, lambda: _check_model(load)):
@@ -154,7 +191,13 @@ def _check_packages() -> Iterator[CheckLine]:
         try:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - a half-installed package raises what it likes
-            yield f"{name} cannot be imported ({(str(error).splitlines() or [''])[0]}); install it again", False
+            yield (
+                (
+                    f"{name} cannot be imported ({(str(error).splitlines() or [''])[0]}); install"
+                    " it again"
+                ),
+                False,
+            )
         else:
             yield f"{name} {metadata.version(name.replace('_', '-'))}", True
     for name, purpose in _OPTIONAL.items():
@@ -170,7 +213,13 @@ def _check_sentences() -> Iterator[CheckLine]:
     pipeline = load_pipeline()
     yield f"sentences: {pipeline.name}", True
     if not pipeline.tags:
-        yield "the paper's content words need parts of speech: python -m spacy download en_core_web_sm", None
+        yield (
+            (
+                "the paper's content words need parts of speech: python -m spacy download"
+                " en_core_web_sm"
+            ),
+            None,
+        )
 
 
 def _check_corpus() -> Iterator[CheckLine]:

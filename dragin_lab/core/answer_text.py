@@ -1,4 +1,6 @@
-"""The answer so far: its parts, who wrote each, and the ids that the model wrote them as (paper variant)."""
+"""The answer so far: its parts, who wrote each, and the ids that the model wrote them as (paper
+variant).
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ class _Part:
 class AnswerText:
     """The answer so far, as parts by the model, by passages that were put in, and by the prompt.
 
-    Half a character stays ids until the model has written the rest of it. A token that a cut runs through is kept as
-    text, and encoded again by itself.
+    Half a character stays ids until the model has written the rest of it. A token that a cut runs
+    through is kept as text, and encoded again by itself.
     """
 
     def __init__(self, tokenizer: Tokenizer, text: str = "") -> None:
@@ -38,9 +40,13 @@ class AnswerText:
 
     @property
     def seen(self) -> str:
-        """The same, as long, with only what the model wrote: in nothing else is an end, a thought or a call."""
-        return "".join(part.text if part.author == "model" else hide(part.text, [(0, len(part.text))])
-                       for part in self._parts)  # fmt: skip
+        """The same, as long, with only what the model wrote: in nothing else is an end, a
+        thought or a call.
+        """
+        return "".join(
+            part.text if part.author == "model" else hide(part.text, [(0, len(part.text))])
+            for part in self._parts
+        )
 
     def mute(self, marks: tuple[str, ...]) -> str:
         """All of it, without such marks in what the model did not write."""
@@ -56,7 +62,11 @@ class AnswerText:
         """Add the first ``end`` characters of a draft."""
         n = int((draft.offsets[:, 1] <= end).cumprod().sum()) if end else 0  # tokens that are whole
         ids = draft.ids[:n].tolist()
-        while ids and not self._tokenizer.decode(ids[-1:], special=False) and not _adds(draft, len(ids) - 1):
+        while (
+            ids
+            and not self._tokenizer.decode(ids[-1:], special=False)
+            and not _adds(draft, len(ids) - 1)
+        ):
             ids.pop()  # an end mark
         if ids:
             if not (self._parts and self._parts[-1].ids):
@@ -90,7 +100,11 @@ class AnswerText:
     def _decode(self, ids: tuple[int, ...]) -> str:
         text = self._tokenizer.decode(ids, special=False)
         first = self._tokenizer.tokens(ids[:1])[0]
-        opens = bool(self._tokenizer.marker) and first.startswith(self._tokenizer.marker) and not text.startswith(" ")
+        opens = (
+            bool(self._tokenizer.marker)
+            and first.startswith(self._tokenizer.marker)
+            and not text.startswith(" ")
+        )
         return (" " * opens + text).rstrip(BROKEN)
 
 
@@ -99,13 +113,16 @@ def _adds(draft: Draft, token: int) -> bool:
     return bool(draft.offsets[token, 1] > draft.offsets[token, 0])
 
 
-# -- the answer in a prompt -------------------------------------------------------------------------------------------
+# -- the answer in a prompt ------------------------------------------------------------------------
 
 
-def attach_written(prompt: Prompt, tail: str, parts: Sequence[tuple[int, int, tuple[int, ...]]]) -> Prompt:
+def attach_written(
+    prompt: Prompt, tail: str, parts: Sequence[tuple[int, int, tuple[int, ...]]]
+) -> Prompt:
     """The prompt, which ends with ``tail``, with the ids of those parts of it that the model wrote.
 
-    White space that a chat layout leaves out at the beginning of ``tail`` belongs to the first of them.
+    White space that a chat layout leaves out at the beginning of ``tail`` belongs to the first of
+    them.
     """
     start, stop = prompt.spans.get("answer", (0, 0))
     shift = stop - len(tail)
@@ -113,8 +130,12 @@ def attach_written(prompt: Prompt, tail: str, parts: Sequence[tuple[int, int, tu
     return replace(prompt, written=own)
 
 
-def list_gaps(written: Sequence[tuple[int, int, tuple[int, ...]]], stop: int) -> list[tuple[int, int]]:
-    """The characters after the first part that the model wrote, up to ``stop``, that are in none."""
+def list_gaps(
+    written: Sequence[tuple[int, int, tuple[int, ...]]], stop: int
+) -> list[tuple[int, int]]:
+    """The characters after the first part that the model wrote, up to ``stop``, that are in
+    none.
+    """
     ends, starts = [b for _, b, _ in written], [a for a, _, _ in written[1:]]
     return [(a, b) for a, b in zip(ends, [*starts, stop][: len(ends)], strict=True) if a < b]
 

@@ -1,4 +1,5 @@
-"""How answers are written, read from a text, and scored (DRAGIN Appendix B; FLARE, Prompts D.2, D.3).
+"""How answers are written, read from a text, and scored (DRAGIN Appendix B; FLARE, Prompts D.2,
+D.3).
 
 What the released code reads and scores is in reference-behaviour §6.
 """
@@ -36,13 +37,15 @@ _STRIPPED = {
 #: Benchmarks that an answer can be extracted for; each has its own rule.
 ANSWER_RULES = tuple(_STRIPPED)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-#: Marks of Chinese and Japanese: of their own, wide forms of ASCII's, and others beside an ideograph or kana.
+#: Marks of Chinese and Japanese: of their own, wide forms of ASCII's, and others beside an
+#: ideograph or kana.
 WIDE_MARKS = re.compile(
     r"(?=[\u3000-\u30ff\ufe30-\ufe4f\uff00-\uffef])[^\w\s]"
     r"|(?<=[\u3040-\u30ff\u3400-\u9fff])[·“”‘’…—]+|[·“”‘’…—]+(?=[\u3040-\u30ff\u3400-\u9fff])"
 )
 _MARKUP = re.compile(r"<[^<>]*>|\\[a-zA-Z]+")
-#: What may stand around an answer in the paper variant: LaTeX's box and fonts, a pair of tags, a link, and citations.
+#: What may stand around an answer in the paper variant: LaTeX's box and fonts, a pair of tags, a
+#: link, and citations.
 _BRACED = r"\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
 _BOX = re.compile(r"\\(?:boxed|fbox)" + _BRACED)
 _WRAPS = (
@@ -52,39 +55,52 @@ _WRAPS = (
     re.compile(r"^[“„«]([^“”„«»]+)[”“»]$"),
 )
 #: One that the end of the sentence cut.
-_UNCLOSED = re.compile(r"^\s*(?:\\boxed\s*\{|<(?:b|i|u|p|em|strong|span|code|mark|answer)\b[^<>]*>)")
+_UNCLOSED = re.compile(
+    r"^\s*(?:\\boxed\s*\{|<(?:b|i|u|p|em|strong|span|code|mark|answer)\b[^<>]*>)"
+)
 _CITATIONS = re.compile(r"(?:[\s,;]*[\[【]\^?[1-9]\d{0,2}(?:\s*[,;–-]\s*\d{1,3})*[\]】])+[\s.]*$")
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _TRUTH = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
 _TAG = r"[\w:]*(?:think|thought|reason)\w*"
 #: Marks that are no tags: what opens a thought, and what closes it.
 _OTHER_MARKS = {
-    "[THINK]": "[/THINK]", "◁think▷": "◁/think▷", "<|START_THINKING|>": "<|END_THINKING|>",
+    "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷",
+    "<|START_THINKING|>": "<|END_THINKING|>",
     "<|begin_of_thought|>": "<|end_of_thought|>",
-}  # fmt: skip
+}
 _FINAL = "<|channel|>final<|message|>"  # harmony: what is said in any other channel is a thought
-_OPENS = rf"<{_TAG}>|{'|'.join(map(re.escape, _OTHER_MARKS))}|<\|channel\|>(?!final)(?:\w+<\|message\|>)?"
+_CHANNEL = r"<\|channel\|>(?!final)(?:\w+<\|message\|>)?"
+_OPENS = rf"<{_TAG}>|{'|'.join(map(re.escape, _OTHER_MARKS))}|{_CHANNEL}"
 _CLOSES = rf"</{_TAG}>|{'|'.join(map(re.escape, _OTHER_MARKS.values()))}|{re.escape(_FINAL)}"
 _SIGNS = ("<", "[", "◁")  # that marks of thoughts begin with
 _MARK = re.compile(f"(?P<opens>{_OPENS})|{_CLOSES}")
 _OPENED = re.compile(rf"(?:{_OPENS})\s*\Z")
-#: What opens and closes thoughts, as control tokens too: <think>, <seed:think>, [THINK], harmony's channels.
+#: What opens and closes thoughts, as control tokens too: <think>, <seed:think>, [THINK], harmony's
+#: channels.
 THOUGHT_MARK = re.compile(rf"{_OPENS}|{_CLOSES}|<\|(?:channel|message)\|>")
 
 
 def _closing(mark: str) -> str:
     """What closes a thought that a mark opens."""
-    return _FINAL if mark.startswith("<|channel|>") else _OTHER_MARKS.get(mark) or mark.replace("<", "</", 1)
+    return (
+        _FINAL
+        if mark.startswith("<|channel|>")
+        else _OTHER_MARKS.get(mark) or mark.replace("<", "</", 1)
+    )
 
 
 def thoughts(text: str, opened: str = "") -> list[tuple[int, int]]:
-    """Half-open characters of what a thinking model wrote between the marks of ``THOUGHT_MARK``, these included.
+    """Half-open characters of what a thinking model wrote between the marks of ``THOUGHT_MARK``,
+    these included.
 
-    A part that is not closed reaches to the end. ``opened`` is the mark of the thought that the text begins within;
-    without it, one that the text closes and does not open reaches from the start.
+    A part that is not closed reaches to the end. ``opened`` is the mark of the thought that the
+    text begins within; without it, one that the text closes and does not open reaches from the
+    start.
     """
     found: list[tuple[int, int]] = []
-    if not opened and not any(sign in text for sign in _SIGNS):  # found at once, and so at each token of a long text
+    # found at once, and so at each token of a long text
+    if not opened and not any(sign in text for sign in _SIGNS):
         return found
     place = _end_thought(text, 0, opened) if opened else 0
     if opened:
@@ -110,17 +126,25 @@ def open_thought(text: str) -> str:
     """The mark of the thought that a text ends within; "" where it ends outside one."""
     start, stop = (thoughts(text) or [(0, 0)])[-1]
     mark = re.compile(_OPENS).match(text, start)
-    return mark[0] if mark and stop == len(text) and not text.endswith(_closing(mark[0]), mark.end()) else ""
+    return (
+        mark[0]
+        if mark and stop == len(text) and not text.endswith(_closing(mark[0]), mark.end())
+        else ""
+    )
 
 
 def opened_thought(prompt: str) -> str:
-    """The mark of a thought that a prompt opens at its end, as some chat templates do; "" where it opens none."""
+    """The mark of a thought that a prompt opens at its end, as some chat templates do; "" where
+    it opens none.
+    """
     mark = _OPENED.search(prompt)
     return mark[0].strip() if mark else ""
 
 
 def hide(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """The text with some of its characters in a form that no mark and no word has; as long as before."""
+    """The text with some of its characters in a form that no mark and no word has; as long as
+    before.
+    """
     for start, stop in spans:
         text = text[:start] + "\0" * (stop - start) + text[stop:]
     return text
@@ -144,19 +168,26 @@ def cut_prediction(text: str, *, at_start: bool = False) -> str:
 
 def fold_phrase(text: str, phrase: str = ANSWER_PHRASE) -> str:
     """The text with every ``phrase``, whatever its capitals, written as here; as long as before."""
-    if text.isascii() and phrase.lower() not in text.lower():  # found at once, and so at each token of a long text
+    # found at once, and so at each token of a long text
+    if text.isascii() and phrase.lower() not in text.lower():
         return text
     return re.sub(re.escape(phrase), lambda _: phrase, text, flags=re.IGNORECASE)
 
 
 def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> str:
-    """What the released code reads: all after the first ``phrase`` and one more character (reference-behaviour §6.3).
+    """What the released code reads: all after the first ``phrase`` and one more character
+    (reference-behaviour §6.3).
 
-    ``rule`` is one of ``ANSWER_RULES``. Without the phrase 2WikiMultihopQA keeps the whole text and the others
-    nothing; StrategyQA answers ``no`` unless the first three letters are yes. Raises ``SettingError`` for another rule.
+    ``rule`` is one of ``ANSWER_RULES``. Without the phrase 2WikiMultihopQA keeps the whole text and
+    the others nothing; StrategyQA answers ``no`` unless the first three letters are yes. Raises
+    ``SettingError`` for another rule.
     """
     place, rule = text.find(phrase), choice("rule", rule, ANSWER_RULES)
-    answer = text[place + len(phrase) + 1 :] if place >= 0 else (text if rule == "2wikimultihopqa" else "")
+    answer = (
+        text[place + len(phrase) + 1 :]
+        if place >= 0
+        else (text if rule == "2wikimultihopqa" else "")
+    )
     if rule == "strategyqa":
         return "" if place < 0 else "yes" if answer[:3].lower() == "yes" else "no"
     return _strip_ends(answer, rule)
@@ -170,10 +201,11 @@ def _strip_ends(answer: str, rule: str) -> str:
 
 
 def read_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> str:
-    """The same as the paper has it: the phrase in any capitals, and "the obtained yes/no response" (Appendix B).
+    """The same as the paper has it: the phrase in any capitals, and "the obtained yes/no response"
+    (Appendix B).
 
-    That is StrategyQA's first word, yes or true, no or false, whatever marks stand around it; "no" for any other. Of
-    other answers ``unwrap`` takes what the model put around them.
+    That is StrategyQA's first word, yes or true, no or false, whatever marks stand around it; "no"
+    for any other. Of other answers ``unwrap`` takes what the model put around them.
     """
     text = fold_phrase(text, phrase)
     if rule != "strategyqa" or phrase not in text:
@@ -184,9 +216,11 @@ def read_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_P
 
 
 def unwrap(answer: str) -> str:
-    """An answer without what stands around it: a box, fonts and tags, a link's address, citations at its end.
+    """An answer without what stands around it: a box, fonts and tags, a link's address, citations
+    at its end.
 
-    Citations are those of the passages' numbers in the prompt. What is nothing else stays: "[1]" can be an answer.
+    Citations are those of the passages' numbers in the prompt. What is nothing else stays: "[1]"
+    can be an answer.
     """
     text, before = visible(answer), ""
     if len(boxes := _BOX.findall(text)) == 1:
@@ -206,7 +240,8 @@ def _first_word(answer: str) -> str:
 
 
 def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> bool:
-    """Whether an answer stands after ``phrase``: a letter or digit (in StrategyQA yes or no), and no second phrase.
+    """Whether an answer stands after ``phrase``: a letter or digit (in StrategyQA yes or no), and
+    no second phrase.
 
     ``read_answer`` makes something of any text: of nonsense it makes StrategyQA's "no".
     """
@@ -221,9 +256,9 @@ def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_P
 def normalize_answer(text: str, *, released: bool = False) -> str:
     """SQuAD's normal form: lower case, no punctuation, no articles, single spaces.
 
-    The text is first folded as in an index (``text.fold_letters``). Wide marks are punctuation, each ideograph and kana
-    is a word (as in DRCD and CMRC 2018), a letter with a mark is no article, and a text of articles or marks alone
-    stays. The ``released`` code does none of this.
+    The text is first folded as in an index (``text.fold_letters``). Wide marks are punctuation,
+    each ideograph and kana is a word (as in DRCD and CMRC 2018), a letter with a mark is no
+    article, and a text of articles or marks alone stays. The ``released`` code does none of this.
     """
     if not released:
         text = WIDE_MARKS.sub("", fold_letters(text))
@@ -233,7 +268,9 @@ def normalize_answer(text: str, *, released: bool = False) -> str:
 
 
 def _keep_marked(article: re.Match[str]) -> str:
-    """An article as it stands where a combining mark is beside it, which makes it a part of a word; else a space."""
+    """An article as it stands where a combining mark is beside it, which makes it a part of a
+    word; else a space.
+    """
     (start, end), text = article.span(), article.string
     beside = text[max(start - 1, 0) : start] + text[end : end + 1]
     return article[0] if any(unicodedata.category(one).startswith("M") for one in beside) else " "
@@ -250,32 +287,38 @@ def _overlap_scores(p: str, g: str) -> tuple[float, float, float]:
     return 2 * precision * recall / (precision + recall), precision, recall
 
 
-def score_answer(prediction: str, golds: Sequence[str], *, released: bool = False) -> dict[str, float]:
-    """em, f1, precision and recall in [0, 1], each the best over the golds on its own (reference-behaviour §6.4).
+def score_answer(
+    prediction: str, golds: Sequence[str], *, released: bool = False
+) -> dict[str, float]:
+    """em, f1, precision and recall in [0, 1], each the best over the golds on its own
+    (reference-behaviour §6.4).
 
-    ``released`` as in ``normalize_answer``. Raises ``SettingError`` without golds: a score against nothing would read
-    as a wrong answer.
+    ``released`` as in ``normalize_answer``. Raises ``SettingError`` without golds: a score against
+    nothing would read as a wrong answer.
     """
     if not golds:
         raise SettingError("a question without gold answers cannot be scored")
     given, *forms = (normalize_answer(text, released=released) for text in (prediction, *golds))
-    f1, precision, recall = map(max, zip(*(_overlap_scores(given, form) for form in forms), strict=True))
+    f1, precision, recall = map(
+        max, zip(*(_overlap_scores(given, form) for form in forms), strict=True)
+    )
     return {"em": float(given in forms), "f1": f1, "precision": precision, "recall": recall}
 
 
-# -- how answers are written ------------------------------------------------------------------------------------------
+# -- how answers are written -----------------------------------------------------------------------
 
 #: What opens and closes a search call, and what stands around a follow-up question.
 CALL_OPENS, CALL_CLOSES = "[Search(", ")]"
 FOLLOW_UP, INTERMEDIATE = "Follow up:", "Intermediate answer:"
 #: Search-R1's task (github.com/PeterGriffinJin/Search-R1, infer.py).
 SEARCH_R1 = (
-    "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
-    "information. After reasoning, if you find you lack some knowledge, you can call a search engine by <search> query "
-    "</search> and it will return the top searched results between <information> and </information>. You can search as "
-    "many times as your want. If you find no further external knowledge needed, you can directly provide the answer "
-    "inside <answer> and </answer>, without detailed illustrations. For example, <answer> Beijing </answer>. "
-    "Question: {question}\n"
+    "Answer the given question. You must conduct reasoning inside <think> and </think> first every"
+    " time you get new information. After reasoning, if you find you lack some knowledge, you can"
+    " call a search engine by <search> query </search> and it will return the top searched results"
+    " between <information> and </information>. You can search as many times as your want. If you"
+    " find no further external knowledge needed, you can directly provide the answer inside"
+    " <answer> and </answer>, without detailed illustrations. For example, <answer> Beijing"
+    " </answer>. Question: {question}\n"
 )
 
 
@@ -296,11 +339,12 @@ class Exemplar:
 class Form:
     """The fixed words of one way to answer.
 
-    ``label`` stands after the question, ``closing`` before an exemplar's final answer. ``phrase`` is what extraction
-    looks for (the final answer begins one character after it) and ``request`` what asks a text without it for one.
-    ``shown_by`` is what exemplars of this form hold ("" where any will do); those without it get ``plain_label``.
-    ``closes`` ends the final answer, where its sentence does not. ``task`` is the whole prompt with ``{question}`` in
-    it, for models that were trained on one: exemplars and layout then have no say.
+    ``label`` stands after the question, ``closing`` before an exemplar's final answer. ``phrase``
+    is what extraction looks for (the final answer begins one character after it) and ``request``
+    what asks a text without it for one. ``shown_by`` is what exemplars of this form hold ("" where
+    any will do); those without it get ``plain_label``. ``closes`` ends the final answer, where its
+    sentence does not. ``task`` is the whole prompt with ``{question}`` in it, for models that were
+    trained on one: exemplars and layout then have no say.
     """
 
     label: str
@@ -326,7 +370,9 @@ class Form:
         return f"Question: {exemplar.question}\n{self.label_of(exemplar)} {self.worked(exemplar)}\n"
 
     def stated(self, text: str) -> str:
-        """The last phrase and what stands between its marks, where the form has any: a model may name them before."""
+        """The last phrase and what stands between its marks, where the form has any: a model may
+        name them before.
+        """
         if not self.closes:
             return text
         inside = text.rpartition(self.phrase)[2].partition(self.closes)[0]
@@ -334,7 +380,9 @@ class Form:
 
     def shown(self, exemplars: Sequence[Exemplar]) -> bool:
         """Whether exemplars teach this form."""
-        return not self.shown_by or any(self.shown_by in exemplar.rationale for exemplar in exemplars)
+        return not self.shown_by or any(
+            self.shown_by in exemplar.rationale for exemplar in exemplars
+        )
 
 
 _REASONED = (" So the answer is ", ANSWER_PHRASE, ANSWER_PROMPT)

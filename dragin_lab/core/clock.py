@@ -13,7 +13,9 @@ from dragin_lab.trace.trace import Decision
 
 @dataclass
 class ClockLoop(SentenceLoop):
-    """Search by the clock, or not at all, then write: a sentence, some tokens, or the whole answer."""
+    """Search by the clock, or not at all, then write: a sentence, some tokens, or the whole
+    answer.
+    """
 
     judges, by_sentence = False, False
 
@@ -30,8 +32,12 @@ class ClockLoop(SentenceLoop):
                 yield from self.search(self.first_query(), clock.reason)
             else:
                 span, tokens = (0, self.trace.steps[-1].continuation_kept or 0), clock.tokens
-                yield from self.search(self.gap(last, span, answer=self.text, chunk_tokens=tokens), clock.reason)
-            last = yield from self.write(self.sentence_end if clock.sentences else None, clock.tokens)
+                yield from self.search(
+                    self.gap(last, span, answer=self.text, chunk_tokens=tokens), clock.reason
+                )
+            last = yield from self.write(
+                self.sentence_end if clock.sentences else None, clock.tokens
+            )
             if clock.sentences:
                 self.keep_sentence(last)
             else:
@@ -66,7 +72,12 @@ class Clock(Trigger):
 class Never(Clock):
     """No retrieval (wo-RAG)."""
 
-    name, source, searches, reason = "never", "DRAGIN Table 1", "never", "this method never retrieves"
+    name, source, searches, reason = (
+        "never",
+        "DRAGIN Table 1",
+        "never",
+        "this method never retrieves",
+    )
 
 
 @TRIGGERS.add
@@ -74,7 +85,12 @@ class Never(Clock):
 class Once(Clock):
     """Once, before anything is written (SR-RAG)."""
 
-    name, source, searches, reason = "once", "DRAGIN Table 1", "once", "once, before anything is written"
+    name, source, searches, reason = (
+        "once",
+        "DRAGIN Table 1",
+        "once",
+        "once, before anything is written",
+    )
 
 
 @TRIGGERS.add

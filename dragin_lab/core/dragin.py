@@ -1,4 +1,6 @@
-"""DRAGIN: RIND says when to retrieve (§3.1), and the loop resumes what it cut (§3.3). QFS is in ``formulators``."""
+"""DRAGIN: RIND says when to retrieve (§3.1), and the loop resumes what it cut (§3.3). QFS is in
+``formulators``.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ class Rind(Trigger):
     """RIND: entropy x attention from later tokens x not a stop word (DRAGIN §3.1)."""
 
     name, source, skip_stop_words, needs = "rind", "DRAGIN Eq. 1-5", True, ("received", "entropy")
-    #: Measured on development questions of Almanac and SmolLM2 (docs/results/thresholds.md). Table 9's values are
-    #: on the released code's scale, which ``scale="sentence"`` gives.
+    #: Measured on development questions of Almanac and SmolLM2 (docs/results/thresholds.md). Table
+    #: 9's values are on the released code's scale, which ``scale="sentence"`` gives.
     threshold: float = setting(0.25, label="RIND score")
     scale: str | None = setting(None, choices=("sentence",), label="scale of attention")
 
@@ -46,7 +48,8 @@ class Rind(Trigger):
         return self.scale is not None
 
     def score(self, draft: Draft) -> np.ndarray:
-        return draft.entropy * self._attention(draft)  # (n,) Eq. 5; s_i is 0 for stop words by ``skip_stop_words``
+        # (n,) Eq. 5; s_i is 0 for stop words by ``skip_stop_words``
+        return draft.entropy * self._attention(draft)
 
     def _attention(self, draft: Draft) -> np.ndarray:
         if self.scale is None:
@@ -67,7 +70,9 @@ class DraginLoop(Loop):
     def run(self) -> Episode[None]:
         resumed = False
         while not self.ended:
-            draft = yield from self.write(self.watch(resumed) if self.trigger.span == "word" else None)
+            draft = yield from self.write(
+                self.watch(resumed) if self.trigger.span == "word" else None
+            )
             verdict = self.judge(draft, resumed)
             if resumed := verdict.fires:
                 yield from self.search(verdict.gap)

@@ -1,7 +1,8 @@
 """Episodes: generators that ask for drafts, attention maps and searches, and are sent the answers.
 
-An episode does no I/O: ``draft = yield Write(...)`` waits until a driver has served the request. So one method runs
-one question at a time, many side by side in one batch or on a cluster, and is tested with scripted answers.
+An episode does no I/O: ``draft = yield Write(...)`` waits until a driver has served the request. So
+one method runs one question at a time, many side by side in one batch or on a cluster, and is
+tested with scripted answers.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _LINE = r"[^\n]*?[^\W_][^\n]*?(?=\n|(?<=[.!?])\s+[^.!?\n]*{})"
 class Stop:
     """What ends a draft before its length limit, decided by its tokens so far. This one never does.
 
-    A driver asks after every token, in order. Every stop is a frozen dataclass, so it can be compared, hashed and
-    replayed on stored text. ``measured`` says whether it reads more of a draft than ids and text.
+    A driver asks after every token, in order. Every stop is a frozen dataclass, so it can be
+    compared, hashed and replayed on stored text. ``measured`` says whether it reads more of a draft
+    than ids and text.
     """
 
     measured = False
@@ -39,10 +41,11 @@ class Stop:
 
 @dataclass(frozen=True)
 class Bias:
-    """Added to the logits of the tokens that ``opening`` may begin with, after a space or not; -inf forbids them.
+    """Added to the logits of the tokens that ``opening`` may begin with, after a space or not; -inf
+    forbids them.
 
-    It holds for the tokens ``first <= t < stop`` of a draft; ``stop=None``: to its end. What is measured on the tokens
-    (entropy, log-probability, alternatives) stays that of the raw logits.
+    It holds for the tokens ``first <= t < stop`` of a draft; ``stop=None``: to its end. What is
+    measured on the tokens (entropy, log-probability, alternatives) stays that of the raw logits.
     """
 
     opening: str
@@ -63,12 +66,15 @@ class Write:
     among: bool = False  # keep ``Draft.among``
     hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
     bias: tuple[Bias, ...] = ()
-    prefix: tuple[int, ...] = ()  # the ids that the draft begins with, whatever the model would have chosen
+    # the ids that the draft begins with, whatever the model would have chosen
+    prefix: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Attend:
-    """Ask for the attention map of some ids by themselves; answered with an array (h, n, n) float32."""
+    """Ask for the attention map of some ids by themselves; answered with an array (h, n, n)
+    float32.
+    """
 
     kind = "attend"
     ids: tuple[int, ...]
@@ -90,7 +96,8 @@ Episode = Generator[Request, Any, T]
 class Tokenizer(Protocol):
     """The part of a tokenizer that methods need."""
 
-    #: The string that marks a space at the start of a token ("▁" or "Ġ"), or "" where the vocabulary has none.
+    #: The string that marks a space at the start of a token ("▁" or "Ġ"), or "" where the
+    #: vocabulary has none.
     marker: str
 
     @property
@@ -102,7 +109,9 @@ class Tokenizer(Protocol):
         """Whether there is a chat template."""
 
     def encode(self, text: str, special: bool) -> list[int]:
-        """Ids of a text, with the special tokens the tokenizer itself adds (BOS, ...) or without any."""
+        """Ids of a text, with the special tokens the tokenizer itself adds (BOS, ...) or without
+        any.
+        """
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
         """Text of ids, with special tokens written out or skipped."""
@@ -111,33 +120,38 @@ class Tokenizer(Protocol):
         """Raw vocabulary strings."""
 
     def chat(self, turns: Sequence[tuple[str, str]]) -> str:
-        """(role, text) turns as the chat template writes them, up to where the assistant begins to speak.
+        """(role, text) turns as the chat template writes them, up to where the assistant begins to
+        speak.
 
         Raises ``SettingError`` where there is none or where it refuses the turns.
         """
 
 
 class Retriever(Protocol):
-    """Anything that finds passages for a query; ``Lab`` takes one, or a plain function of the same two arguments.
+    """Anything that finds passages for a query; ``Lab`` takes one, or a plain function of the same
+    two arguments.
 
-    A custom retriever may answer with texts, (title, text) pairs or dictionaries too. It may
-    have ``search_many(queries, k)``, which answers several queries at once, and ``provenance()``, a dictionary of plain
-    data by which a run directory knows it again. Without the latter it is known by its answers to a few fixed queries.
+    A custom retriever may answer with texts, (title, text) pairs or dictionaries too. It may have
+    ``search_many(queries, k)``, which answers several queries at once, and ``provenance()``, a
+    dictionary of plain data by which a run directory knows it again. Without the latter it is known
+    by its answers to a few fixed queries.
     """
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """At most k passages, best first; their ids differ. An exception ends this question, not the run."""
+        """At most k passages, best first; their ids differ. An exception ends this question, not
+        the run.
+        """
 
 
-# -- what ends a draft ------------------------------------------------------------------------------------------------
+# -- what ends a draft -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class FirstSentence(Stop):
     """Stop once the first sentence is settled (``Pipeline.complete``).
 
-    A sentence with the answer's ``phrase`` goes on to the end of its line, where ``AnswerLine`` stops. With a
-    ``tokenizer`` the text has its special tokens, as the released code splits it.
+    A sentence with the answer's ``phrase`` goes on to the end of its line, where ``AnswerLine``
+    stops. With a ``tokenizer`` the text has its special tokens, as the released code splits it.
     """
 
     pipeline: Pipeline
@@ -145,17 +159,24 @@ class FirstSentence(Stop):
     phrase: str = "\0"  # in no text
 
     def reached(self, draft: Draft) -> str | None:
-        text = draft.text if self.tokenizer is None else self.tokenizer.decode(draft.ids.tolist(), special=True)
+        text = (
+            draft.text
+            if self.tokenizer is None
+            else self.tokenizer.decode(draft.ids.tolist(), special=True)
+        )
         first = [text[:stop] for _, stop in self.pipeline.complete(text)[:1]]
-        return "sentence" if first and self.phrase not in fold_phrase(first[0], self.phrase) else None
+        return (
+            "sentence" if first and self.phrase not in fold_phrase(first[0], self.phrase) else None
+        )
 
 
 @dataclass(frozen=True)
 class Watch(Stop):
-    """A trigger at work on a growing draft: stop as soon as a judged word scores above its threshold (Eq. 5).
+    """A trigger at work on a growing draft: stop as soon as a judged word scores above its
+    threshold (Eq. 5).
 
-    With ``resumed`` nothing fires before the draft's first sentence has ended. ``question`` and ``answer`` (the answer
-    so far) are what the trigger may look at beside the draft.
+    With ``resumed`` nothing fires before the draft's first sentence has ended. ``question`` and
+    ``answer`` (the answer so far) are what the trigger may look at beside the draft.
     """
 
     trigger: Trigger
@@ -163,7 +184,8 @@ class Watch(Stop):
     resumed: bool = False
     question: str = field(default="", compare=False)
     answer: str = field(default="", compare=False)
-    thought: str = field(default="", compare=False)  # the mark of the thought that the draft begins within
+    # the mark of the thought that the draft begins within
+    thought: str = field(default="", compare=False)
 
     #: The draft that was judged last, so that words and sentences are found once.
     _judged: list[Draft] = field(default_factory=list, init=False, compare=False, repr=False)
@@ -178,10 +200,14 @@ class Watch(Stop):
 
     def read(self, draft: Draft) -> Draft:
         """What the trigger looks at."""
-        return draft.read_by(self.pipeline, self.question, self.answer, thought=self.thought, ended=False)
+        return draft.read_by(
+            self.pipeline, self.question, self.answer, thought=self.thought, ended=False
+        )
 
     def judge(self, draft: Draft) -> Verdict:
-        """The verdict on what was ``read`` of a draft. The same draft, longer, costs only what was added to it."""
+        """The verdict on what was ``read`` of a draft. The same draft, longer, costs only what
+        was added to it.
+        """
         draft.earlier = next(iter(self._judged), None)
         verdict: Verdict = self.trigger.judge(draft, resumed=self.resumed)
         draft.earlier, self._judged[:] = None, [draft]
@@ -190,7 +216,9 @@ class Watch(Stop):
 
 @dataclass(frozen=True)
 class AnswerLine(Stop):
-    """Stop once the final answer has ended, as ``form`` writes it; ``before`` is what the model has written so far."""
+    """Stop once the final answer has ended, as ``form`` writes it; ``before`` is what the model
+    has written so far.
+    """
 
     tokenizer: Tokenizer = field(compare=False, repr=False)
     before: str = ""
@@ -203,7 +231,9 @@ class AnswerLine(Stop):
 
 @dataclass(frozen=True)
 class NextExample(Stop):
-    """Stop once the model begins another example, as few-shot prompts invite it to (``PromptTemplate.until``)."""
+    """Stop once the model begins another example, as few-shot prompts invite it to
+    (``PromptTemplate.until``).
+    """
 
     marks: tuple[str, ...]
     begun: bool = False  # whether the answer has any text before the draft
@@ -228,29 +258,38 @@ class AnyOf(Stop):
         return next((reason for stop in self.stops if (reason := stop.reached(draft))), None)
 
 
-def find_next_example(text: str, marks: Sequence[str], begun: bool = False, thought: str = "") -> int | None:
-    """Where the text ends before another example begins (characters); None while none begins. No thought counts.
+def find_next_example(
+    text: str, marks: Sequence[str], begun: bool = False, thought: str = ""
+) -> int | None:
+    """Where the text ends before another example begins (characters); None while none begins. No
+    thought counts.
 
-    A mark of white space, such as a line's end, counts where something stands before it: in the text, or ``begun``.
+    A mark of white space, such as a line's end, counts where something stands before it: in the
+    text, or ``begun``.
     """
     text = hide(text, thoughts(text, thought))
     first = 0 if begun else len(text) - len(text.lstrip(f"\0{string.whitespace}"))
-    places = [place for mark in marks if (place := text.find(mark, 0 if mark.strip() else first)) >= 0]
+    places = [
+        place for mark in marks if (place := text.find(mark, 0 if mark.strip() else first)) >= 0
+    ]
     return len(text[: min(places)].rstrip()) if places else None
 
 
 def lead(tokenizer: Tokenizer, draft: Draft) -> str:
-    """The space before a draft's text that decoding it by itself drops (SentencePiece vocabularies)."""
+    """The space before a draft's text that decoding it by itself drops (SentencePiece
+    vocabularies).
+    """
     first = tokenizer.tokens(draft.ids[:1].tolist())
     opens = bool(tokenizer.marker) and bool(first) and first[0].startswith(tokenizer.marker)
     return " " if opens and not draft.text.startswith(" ") else ""
 
 
 def find_answer_end(text: str, form: Form = FORMS["reasoning"], *, ended: bool) -> int | None:
-    """Where the final answer ends in ``text``: by its mark, with its line, or where it is stated again; None: not yet.
+    """Where the final answer ends in ``text``: by its mark, with its line, or where it is stated
+    again; None: not yet.
 
-    What a thinking model says before it answers is not its answer. One that is to end by a mark and goes on in another
-    line without it ends with its own.
+    What a thinking model says before it answers is not its answer. One that is to end by a mark and
+    goes on in another line without it ends with its own.
     """
     start = max((stop for _, stop in thoughts(text)), default=0)
     place = fold_phrase(text, form.phrase).find(form.phrase, start)

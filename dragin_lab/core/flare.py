@@ -1,4 +1,6 @@
-"""FLARE: a sentence written ahead is written again with passages where a token of it is improbable (§3.2)."""
+"""FLARE: a sentence written ahead is written again with passages where a token of it is
+improbable (§3.2).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from dragin_lab.trace.draft import Draft
 
 @dataclass
 class SentenceLoop(Loop):
-    """Write a sentence ahead; where the trigger fires, retrieve and write it again with the passages in view."""
+    """Write a sentence ahead; where the trigger fires, retrieve and write it again with the
+    passages in view.
+    """
 
     by_sentence = True
 

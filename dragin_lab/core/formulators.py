@@ -1,4 +1,6 @@
-"""Query formulators: what to search for in a ``Gap``. Those of DRAGIN's Tables 1 and 6, and ``@dl.what`` for more."""
+"""Query formulators: what to search for in a ``Gap``. Those of DRAGIN's Tables 1 and 6, and
+``@dl.what`` for more.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ DEFAULT_TOP_N = 25
 
 @dataclass(frozen=True, eq=False)
 class Gap:
-    """Where a draft lacks information, and what stands around it. w words and m tokens in the sentence.
+    """Where a draft lacks information, and what stands around it. w words and m tokens in the
+    sentence.
 
-    A method that searches by the clock has no hits: the last word stands in for them, and ``note`` says so.
+    A method that searches by the clock has no hits: the last word stands in for them, and ``note``
+    says so.
     """
 
     question: str
@@ -42,13 +46,18 @@ class Gap:
     span: tuple[int, int]  # the sentence's characters in the draft's text
     hit_spans: tuple[tuple[int, int], ...]  # the flagged words' characters in the draft's text
     term: str = ""  # what the model itself asked for, where it did
-    chunk_tokens: int | None = None  # how many tokens a method that searches by the clock writes between searches
+    # how many tokens a method that searches by the clock writes between searches
+    chunk_tokens: int | None = None
     note: str = ""  # what stands in for hits, where the trigger gives none
 
     @property
     def context(self) -> str:
         """Question and answer so far."""
-        return f"{self.question}{self.answer}" if self.answer.startswith(" ") else f"{self.question} {self.answer}"
+        return (
+            f"{self.question}{self.answer}"
+            if self.answer.startswith(" ")
+            else f"{self.question} {self.answer}"
+        )
 
     @property
     def sentence(self) -> str:
@@ -63,7 +72,9 @@ class Gap:
 
     @cached_property
     def offsets(self) -> np.ndarray:
-        """(m, 2) int, the characters of these tokens that are the sentence's, in the draft's text."""
+        """(m, 2) int, the characters of these tokens that are the sentence's, in the draft's
+        text.
+        """
         return np.clip(self.draft.offsets[self.inside], *self.span)
 
     @cached_property
@@ -78,8 +89,12 @@ class Gap:
     @property
     def hits(self) -> np.ndarray:
         """(w,) bool, the words that were flagged."""
-        spans = [(self.offsets[word.start, 0], self.offsets[word.stop - 1, 1]) for word in self._words]
-        return np.array([any(a < d and c < b for c, d in self.hit_spans) for a, b in spans], dtype=bool)
+        spans = [
+            (self.offsets[word.start, 0], self.offsets[word.stop - 1, 1]) for word in self._words
+        ]
+        return np.array(
+            [any(a < d and c < b for c, d in self.hit_spans) for a, b in spans], dtype=bool
+        )
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -94,9 +109,12 @@ class Gap:
 
 @dataclass(frozen=True)
 class Formulator(MethodPart):
-    """What to search for. A subclass gives ``text``; ``@dl.what`` makes one. Override ``query`` for more."""
+    """What to search for. A subclass gives ``text``; ``@dl.what`` makes one. Override ``query``
+    for more.
+    """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"text"})  # what the trigger must give: written "text", or a "call"
+    # what the trigger must give: written "text", or a "call"
+    needs: ClassVar[frozenset[str]] = frozenset({"text"})
     reads_attention: ClassVar[bool] = False  # whether the attention rows of a draft are kept for it
     reads_hits: ClassVar[bool] = False  # whether its query depends on which words were flagged
 
@@ -115,7 +133,8 @@ class Formulator(MethodPart):
 def formulate(formulator: Formulator, gap: Gap) -> Query:
     """The query of a formulator for a gap; what your own gives is checked.
 
-    Raises ``TriggerError`` where it fails, or gives no text, an empty one or one longer than ``LONGEST_QUERY``.
+    Raises ``TriggerError`` where it fails, or gives no text, an empty one or one longer than
+    ``LONGEST_QUERY``.
     """
     if formulator.built_in:
         return formulator.query(gap)
@@ -125,12 +144,18 @@ def formulate(formulator: Formulator, gap: Gap) -> Query:
     except MemoryError:
         raise
     except Exception as error:
-        raise TriggerError(f"{who} failed at {gap.sentence[:60]!r}: {type(error).__name__}: {error}") from error
+        raise TriggerError(
+            f"{who} failed at {gap.sentence[:60]!r}: {type(error).__name__}: {error}"
+        ) from error
     text = getattr(query, "text", query)
     if not isinstance(query, Query) or not isinstance(text, str) or not text.strip():
-        raise TriggerError(f"{who} returned {shown(text)} at {gap.sentence[:60]!r}; return a text to search for")
+        raise TriggerError(
+            f"{who} returned {shown(text)} at {gap.sentence[:60]!r}; return a text to search for"
+        )
     if len(text) > LONGEST_QUERY:
-        raise TriggerError(f"{who} returned {len(text):,} characters; cut its query to {LONGEST_QUERY:,}")
+        raise TriggerError(
+            f"{who} returned {len(text):,} characters; cut its query to {LONGEST_QUERY:,}"
+        )
     return query
 
 
@@ -140,8 +165,9 @@ FORMULATORS: Registry[Formulator] = Registry("what", Formulator)
 def what(name: str, *, source: str = "") -> Callable[[Callable[..., str]], type[Formulator]]:
     """Make a query formulator from a function of a ``Gap``, and enter it under ``name``.
 
-    The function gives the query, a text that is not empty. Its further parameters, each with a default, become
-    settings. Raises ``SettingError`` for a built-in name and for a parameter without a default.
+    The function gives the query, a text that is not empty. Its further parameters, each with a
+    default, become settings. Raises ``SettingError`` for a built-in name and for a parameter
+    without a default.
     """
     return FORMULATORS.define(name, source=source)
 
@@ -170,7 +196,11 @@ def current(gap: Gap) -> str:
     return gap.sentence
 
 
-@FORMULATORS.define("current-without-hits", source="DRAGIN's released code (reference-behaviour §3)", reads_hits=True)
+@FORMULATORS.define(
+    "current-without-hits",
+    source="DRAGIN's released code (reference-behaviour §3)",
+    reads_hits=True,
+)
 def current_without_hits(gap: Gap) -> str:
     """The same sentence without the words that were flagged."""
     text, start = gap.sentence, gap.span[0]
@@ -203,20 +233,29 @@ class LastN(Formulator):
 @FORMULATORS.add
 @dataclass(frozen=True)
 class ConfidentSentence(Formulator):
-    """The sentence without the words that hold an improbable token, and without improbable marks (FLARE)."""
+    """The sentence without the words that hold an improbable token, and without improbable marks
+    (FLARE).
+    """
 
     name, source = "confident-sentence", "FLARE §3.2 (implicit queries by masking)"
-    doubt_limit: float = setting(0.6, label="1 − probability above which a token is left out", top=1.0)  # 1 - β
+    # 1 - β
+    doubt_limit: float = setting(
+        0.6, label="1 − probability above which a token is left out", top=1.0
+    )
 
     def text(self, gap: Gap) -> str:
         spans = gap.offsets - gap.span[0]  # (m, 2)
-        return keep_confident(gap.sentence, spans, np.exp(gap.draft.logprob[gap.inside]), 1 - self.doubt_limit)
+        return keep_confident(
+            gap.sentence, spans, np.exp(gap.draft.logprob[gap.inside]), 1 - self.doubt_limit
+        )
 
 
 @FORMULATORS.add
 @dataclass(frozen=True)
 class Qfs(Formulator):
-    """QFS: the words of question and answer that t_i attends to most, in text order (DRAGIN §3.2)."""
+    """QFS: the words of question and answer that t_i attends to most, in text order (DRAGIN
+    §3.2).
+    """
 
     name, source, reads_attention = "qfs", "DRAGIN §3.2", True
     top_n: int = setting(DEFAULT_TOP_N, label="words in the query", unit="words")
@@ -224,8 +263,12 @@ class Qfs(Formulator):
     def query(self, gap: Gap) -> Query:
         groups = list(_attended_words(gap))
         texts = [word.text for words, _ in groups for word in words]
-        # The paper ranks tokens and then takes their words, so a word stands where its best token stands.
-        weights = np.concatenate([pool_words(attention, words, "max") for words, attention in groups])  # (w,)
+        # The paper ranks tokens and then takes their words, so a word stands where its best token
+        # stands.
+        # (w,)
+        weights = np.concatenate(
+            [pool_words(attention, words, "max") for words, attention in groups]
+        )
         weights = weights.astype(np.float32)
         eligible = np.array([bool(text) for text in texts], dtype=bool)  # (w,)
         chosen = choose_top(weights, self.top_n, eligible)  # (w,)
@@ -233,45 +276,57 @@ class Qfs(Formulator):
 
 
 def _attended_words(gap: Gap) -> Iterator[tuple[list[Word], np.ndarray]]:
-    """The words of the question, of the answer in the prompt, and of the draft before t_i; each with (n,) attention."""
+    """The words of the question, of the answer in the prompt, and of the draft before t_i; each
+    with (n,) attention.
+    """
     written, prompt = gap.draft, gap.prompt
     assert written.rows is not None
     p = len(written.prompt_ids)
-    row = written.rows[:, gap.token + 1, :].astype(np.float32).mean(axis=0)  # (p + n,) what t_i pays
+    # (p + n,) what t_i pays
+    row = written.rows[:, gap.token + 1, :].astype(np.float32).mean(axis=0)
     for name in ("question", "answer"):
         a, b = prompt.spans.get(name, (0, 0))
-        inside = np.flatnonzero((written.prompt_offsets[:, 1] > a) & (written.prompt_offsets[:, 0] < b))
+        inside = np.flatnonzero(
+            (written.prompt_offsets[:, 1] > a) & (written.prompt_offsets[:, 0] < b)
+        )
         yield _weigh_words(prompt.text, np.clip(written.prompt_offsets[inside], a, b), row[inside])
     before = np.flatnonzero(written.offsets[: gap.token, 0] < gap.cut)
     yield _weigh_words(written.text, written.offsets[before], row[p + before])
 
 
 def _weigh_words(text: str, offsets: np.ndarray, paid: np.ndarray) -> tuple[list[Word], np.ndarray]:
-    """The words of tokens, and what is paid to each token (n,); a line break is no part of the word after it."""
+    """The words of tokens, and what is paid to each token (n,); a line break is no part of the
+    word after it.
+    """
     breaks = [a < b and text[a:b].isspace() and "\n" in text[a:b] for a, b in offsets.tolist()]
     return character_words(text, offsets), np.where(breaks, 0.0, paid)
 
 
-# -- what queries are made of (w words, n tokens) ---------------------------------------------------------------------
+# -- what queries are made of (w words, n tokens) --------------------------------------------------
 
 
 def choose_top(weights: np.ndarray, top_n: int, eligible: np.ndarray | None = None) -> np.ndarray:
-    """Steps (2) and (3) of §3.2: the top n by weight, ties to the earlier one, as a mask in text order; (w,) bool.
+    """Steps (2) and (3) of §3.2: the top n by weight, ties to the earlier one, as a mask in text
+    order; (w,) bool.
 
-    NaN weights rank as equal, so text order decides (what the released code's sort leaves when nothing is flagged).
+    NaN weights rank as equal, so text order decides (what the released code's sort leaves when
+    nothing is flagged).
     """
     candidates = np.arange(len(weights)) if eligible is None else np.flatnonzero(eligible)
-    best = candidates[np.argsort(-np.nan_to_num(weights[candidates], nan=0.0), kind="stable")[:top_n]]
+    best = candidates[
+        np.argsort(-np.nan_to_num(weights[candidates], nan=0.0), kind="stable")[:top_n]
+    ]
     mask = np.zeros(len(weights), dtype=bool)  # (w,)
     mask[best] = True
     return mask
 
 
 def keep_confident(text: str, offsets: np.ndarray, probability: np.ndarray, floor: float) -> str:
-    """A text without the words that hold a token of a probability below β (FLARE, implicit query formulation).
+    """A text without the words that hold a token of a probability below β (FLARE, implicit query
+    formulation).
 
-    An improbable mark is left out alone, without the rest of its word. ``offsets`` is (n, 2) in ``text``,
-    ``probability`` (n,); white space is folded to single spaces.
+    An improbable mark is left out alone, without the rest of its word. ``offsets`` is (n, 2) in
+    ``text``, ``probability`` (n,); white space is folded to single spaces.
     """
     keep = np.ones(len(text), dtype=bool)  # (characters,)
     for word in character_words(text, offsets):

@@ -1,8 +1,8 @@
 """What every loop does: write, judge, search, keep, until the episode has ended.
 
-``Loop`` follows the papers (DRAGIN §3; FLARE, "Active Retrieval Augmented Generation"): the answer so far is kept as
-the ids that the model wrote, passages stay in the prompt until the next retrieval, and a draft ends once its outcome is
-known.
+``Loop`` follows the papers (DRAGIN §3; FLARE, "Active Retrieval Augmented Generation"): the answer
+so far is kept as the ids that the model wrote, passages stay in the prompt until the next
+retrieval, and a draft ends once its outcome is known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dragin_lab.core.answer_text import AnswerText, attach_written, list_gaps, open_prompt
-from dragin_lab.core.answers import ANSWER_TOKENS, CUTS, cut_prediction, fold_phrase, open_thought, without_thoughts
+from dragin_lab.core.answers import (
+    ANSWER_TOKENS,
+    CUTS,
+    cut_prediction,
+    fold_phrase,
+    open_thought,
+    without_thoughts,
+)
 from dragin_lab.core.episode import (
     AnswerLine,
     AnyOf,
@@ -46,7 +53,9 @@ def holds_word(query: str) -> bool:
 
 @dataclass
 class BaseLoop:
-    """One episode: a method at work on ``trace.question``; what the loops of both variants share."""
+    """One episode: a method at work on ``trace.question``; what the loops of both variants
+    share.
+    """
 
     method: Method
     trace: Trace
@@ -61,7 +70,9 @@ class BaseLoop:
         return self.trace.question.text
 
     def run(self) -> Episode[None]:
-        """All turns, until ``trace.ended`` says how the episode ended; the answer is then read from ``trace.text``."""
+        """All turns, until ``trace.ended`` says how the episode ended; the answer is then read
+        from ``trace.text``.
+        """
         raise NotImplementedError
 
     def new_step(self) -> Step:
@@ -76,7 +87,10 @@ class BaseLoop:
         written: Draft = yield Write(prompt, most, stop or Stop(), **options)
         total = len(written.prompt_ids) + len(written)
         if self.window is not None and total > self.window:
-            notes.append(f"prompt and text have {total} tokens, more than the model's window of {self.window}")
+            notes.append(
+                f"prompt and text have {total} tokens, more than the model's window of"
+                f" {self.window}"
+            )
         return written
 
     def first_query(self) -> Query:
@@ -97,7 +111,9 @@ class BaseLoop:
         return text
 
     def finish(self) -> Episode[None]:
-        """Read the answer from the text; ask for one where the text has none (Appendix B; reference-behaviour §6)."""
+        """Read the answer from the text; ask for one where the text has none (Appendix B;
+        reference-behaviour §6).
+        """
         form, text = self.template.shape, self.read_text().strip()
         text = text if form.closes else cut_prediction(text)
         if form.phrase not in (text if self.released else fold_phrase(text, form.phrase)):
@@ -107,7 +123,9 @@ class BaseLoop:
         self.trace.answer = self.template.read(text, released=self.released)
         self.trace.readable = self.template.readable(text)
         if golds := self.trace.question.golds:
-            self.trace.scores = self.template.score(self.trace.answer, golds, released=self.released)
+            self.trace.scores = self.template.score(
+                self.trace.answer, golds, released=self.released
+            )
 
     def read_text(self) -> str:
         """What the answer is read from."""
@@ -120,9 +138,13 @@ class BaseLoop:
         return text if self.template.shape.closes else cut_prediction(text, at_start=True)
 
     def extract(self, prompt: Prompt, stop: Stop | None = None) -> Episode[Draft]:
-        """What the model writes where the answer is asked for, recorded as the trace's extraction."""
+        """What the model writes where the answer is asked for, recorded as the trace's
+        extraction.
+        """
         self.trace.extraction_prompt = prompt
-        written = self.trace.extraction = yield from self.write_after(prompt, ANSWER_TOKENS, self.trace.notes, stop)
+        written = self.trace.extraction = yield from self.write_after(
+            prompt, ANSWER_TOKENS, self.trace.notes, stop
+        )
         return written
 
     def _end_marks_in(self, text: str) -> list[str]:
@@ -132,19 +154,22 @@ class BaseLoop:
 
 @dataclass
 class Loop(BaseLoop):
-    """An episode of the paper variant. A subclass writes ``run``: how writing, judging and searching follow each other.
+    """An episode of the paper variant. A subclass writes ``run``: how writing, judging and
+    searching follow each other.
 
-    A step begins with what is first written or searched for in it and ends with ``keep``. A trigger names its loop:
-    ``loop = MyLoop`` in its class, or ``dl.when(..., loop=MyLoop)``.
+    A step begins with what is first written or searched for in it and ends with ``keep``. A trigger
+    names its loop: ``loop = MyLoop`` in its class, or ``dl.when(..., loop=MyLoop)``.
     """
 
     so_far: str = ""  # the answer before the loop begins, of a replay
     passages: tuple[Passage, ...] | None = None  # what the prompt holds
     kept_tokens: int = 0  # how many tokens of the answer the model wrote
-    opened: str | None = None  # the mark of a thought that the prompt opens; None: not looked for yet
+    # the mark of a thought that the prompt opens; None: not looked for yet
+    opened: str | None = None
     step: Step | None = None  # the one that is open
     writes_on = True  # whether the loop has another turn after a whole draft
-    judges: ClassVar[bool] = True  # whether its trigger judges drafts, and so can be asked about stored ones
+    # whether its trigger judges drafts, and so can be asked about stored ones
+    judges: ClassVar[bool] = True
     by_sentence: ClassVar[bool] = False  # whether a draft is a sentence
 
     def __post_init__(self) -> None:
@@ -162,7 +187,9 @@ class Loop(BaseLoop):
 
     @property
     def before(self) -> str:
-        """What the model wrote of it, after the mark of a thought that the prompt opens; all else is hidden."""
+        """What the model wrote of it, after the mark of a thought that the prompt opens; all
+        else is hidden.
+        """
         if self.opened is None:
             self.opened = open_prompt(self.template.render(self.question))
         return self.opened + self.answer.seen
@@ -181,24 +208,34 @@ class Loop(BaseLoop):
         self.step = super().new_step()
         return self.step
 
-    # -- writing ------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def write(
-        self, stop: Stop | None = None, most: int | None = None, *, again: bool | None = None, **options: Any
+        self,
+        stop: Stop | None = None,
+        most: int | None = None,
+        *,
+        again: bool | None = None,
+        **options: Any,
     ) -> Episode[Draft]:
-        """Write on after the answer so far: until ``stop``, ``most`` tokens, the answer's end or what is left.
+        """Write on after the answer so far: until ``stop``, ``most`` tokens, the answer's end or
+        what is left.
 
-        ``again``: with passages in view, in place of what the step's draft was; None: where the step has searched.
+        ``again``: with passages in view, in place of what the step's draft was; None: where the
+        step has searched.
         """
         step = self.step or self.new_step()
         searched = step.decision is not None and step.decision.retrieve
         prompt = self._fit_prompt(self.text, self.left, step.notes)
         if searched if again is None else again:
             step.passages_prompt = prompt
-            written = step.continuation = yield from self._write_until(prompt, step, stop, most, **options)
+            written = step.continuation = yield from self._write_until(
+                prompt, step, stop, most, **options
+            )
             return written
         step.prompt = prompt
-        among = "received" in self.trigger.needs or not self.trigger.built_in  # a custom one may not say what it reads
+        # a custom one may not say what it reads
+        among = "received" in self.trigger.needs or not self.trigger.built_in
         options |= {"hidden": self.trigger.hidden, "among": among}
         written = step.draft = yield from self._write_until(prompt, step, stop, most, **options)
         return written
@@ -207,10 +244,14 @@ class Loop(BaseLoop):
         self, prompt: Prompt, step: Step, stop: Stop | None, most: int | None, **options: Any
     ) -> Episode[Draft]:
         answer = AnswerLine(self.tokenizer, self.before, self.template.shape)
-        example = NextExample(self.template.example_marks, bool(self.text.strip()), open_thought(self.before))
+        example = NextExample(
+            self.template.example_marks, bool(self.text.strip()), open_thought(self.before)
+        )
         stops = AnyOf(tuple(one for one in (example, stop, answer) if one is not None))
         options["attention"] = self.method.keeps_attention
-        written = yield from self.write_after(prompt, min(self.left, most or self.left), step.notes, stops, **options)
+        written = yield from self.write_after(
+            prompt, min(self.left, most or self.left), step.notes, stops, **options
+        )
         end = find_next_example(written.text, example.marks, example.begun, example.thought)
         if end is None:
             return written
@@ -219,9 +260,11 @@ class Loop(BaseLoop):
         return written.before(end)
 
     def search(self, asked: Gap | Query | str, reason: str = "") -> Episode[None]:
-        """Search, and put what is found into the prompt of all that follows, until the next search that finds any.
+        """Search, and put what is found into the prompt of all that follows, until the next search
+        that finds any.
 
-        A gap is asked about by the method's formulator. ``reason`` is the decision's, where nothing was judged.
+        A gap is asked about by the method's formulator. ``reason`` is the decision's, where nothing
+        was judged.
         """
         step = self.step or self.new_step()
         if step.decision is None:
@@ -229,7 +272,9 @@ class Loop(BaseLoop):
         query = formulate(self.method.formulator, asked) if isinstance(asked, Gap) else asked
         query = Query(query, query) if isinstance(query, str) else query
         if not holds_word(query.text):
-            step.notes.append(f"the query {query.text!r} holds no word, so nothing was searched for")
+            step.notes.append(
+                f"the query {query.text!r} holds no word, so nothing was searched for"
+            )
             return
         yield from self.retrieve(step, query)
         if self.passages and not step.passages:
@@ -242,23 +287,27 @@ class Loop(BaseLoop):
         return without_thoughts(text, self.opened or "")
 
     def request_answer(self, text: str) -> Episode[str]:
-        """Have the model complete ``text``, which ends by asking for the answer; it ends with its line.
+        """Have the model complete ``text``, which ends by asking for the answer; it ends with its
+        line.
 
-        The space after the request is left to the model: byte-level vocabularies write it as part of the next word. A
-        text that was cut at its length is asked in a new line.
+        The space after the request is left to the model: byte-level vocabularies write it as part
+        of the next word. A text that was cut at its length is asked in a new line.
         """
         form, notes = self.template.shape, self.trace.notes
         request = form.request.rstrip()
         body = text.rstrip().removesuffix(request).rstrip()
         if not self.text.strip():
-            began = bool(self.trace.continuations) and self.trace.continuations[-1].stopped == "example"
+            began = (
+                bool(self.trace.continuations) and self.trace.continuations[-1].stopped == "example"
+            )
             how = "began another example" if began else "ended"
             notes.append(f"the model {how} before it wrote anything; the answer was asked for")
         elif self.trace.ended == "length" and not body.endswith((".", "!", "?")):
             notes.append("the text was cut at its length; the answer was asked for in a new line")
             request = "\n" + request.lstrip()
         stands = self.text[: len(self.text) - len(self.text.lstrip())] + body
-        kept = len(stands) if self.text.startswith(stands) else 0  # else a thought, or what is no answer, was left out
+        # else a thought, or what is no answer, was left out
+        kept = len(stands) if self.text.startswith(stands) else 0
         tail = (stands if kept else f" {body}" * bool(body)) + request
         prompt = self._fit_prompt(tail, ANSWER_TOKENS, notes, kept)
         continuation = yield from self.extract(prompt, AnswerLine(self.tokenizer, tail, form))
@@ -266,10 +315,13 @@ class Loop(BaseLoop):
         text = text[: find_answer_end(text, form, ended=True)]
         return text if form.closes else cut_prediction(text, at_start=True)
 
-    def _fit_prompt(self, tail: str, room: int, notes: list[str], kept: int | None = None) -> Prompt:
+    def _fit_prompt(
+        self, tail: str, room: int, notes: list[str], kept: int | None = None
+    ) -> Prompt:
         """The prompt, with as little dropped as leaves room for ``room`` tokens in the window.
 
-        Of ``tail`` the first ``kept`` characters (None: all) are the answer so far, by the ids that it was written as.
+        Of ``tail`` the first ``kept`` characters (None: all) are the answer so far, by the ids that
+        it was written as.
         """
         parts = self.answer.written(len(tail) if kept is None else kept)
 
@@ -278,24 +330,36 @@ class Loop(BaseLoop):
                 return True
             own = attach_written(prompt, tail, parts).written
             first = own[0][0] if own else len(prompt.text)
-            texts = [prompt.text[:first], *(prompt.text[a:b] for a, b in list_gaps(own, len(prompt.text)))]
-            n = sum(len(self.tokenizer.encode(text, special=prompt.special and not i)) for i, text in enumerate(texts))
+            texts = [
+                prompt.text[:first],
+                *(prompt.text[a:b] for a, b in list_gaps(own, len(prompt.text))),
+            ]
+            n = sum(
+                len(self.tokenizer.encode(text, special=prompt.special and not i))
+                for i, text in enumerate(texts)
+            )
             return n + sum(len(ids) for _, _, ids in own) + room <= self.window
 
-        limit = f"the model's window of {self.window} tokens, {room} of them for what is to be written"
+        limit = (
+            f"the model's window of {self.window} tokens, {room} of them for what is to be written"
+        )
         prompt = self.template.fit(self.question, tail, self.passages, fits, limit)
         notes.extend(prompt.notes)
         return attach_written(prompt, tail, parts)
 
-    # -- judging ------------------------------------------------------------------------------------------------------
+    # -- judging -----------------------------------------------------------------------------------
 
     def watch(self, resumed: bool = False) -> Watch:
-        """What ends a draft where the trigger fires; ``resumed`` where the draft resumes what was cut."""
+        """What ends a draft where the trigger fires; ``resumed`` where the draft resumes what
+        was cut.
+        """
         thought = open_thought(self.before)
         return Watch(self.trigger, self.method.pipeline, resumed, self.question, self.text, thought)
 
     def first_sentence(self, text: str) -> tuple[int, int]:
-        """Half-open characters of a draft's first sentence; one that states the answer takes the rest of its line."""
+        """Half-open characters of a draft's first sentence; one that states the answer takes the
+        rest of its line.
+        """
         start, end = next(iter(self.method.pipeline.spans(text)), (0, 0))
         form = self.template.shape
         states = form.phrase in fold_phrase(text[:end], form.phrase)
@@ -304,23 +368,28 @@ class Loop(BaseLoop):
     def judge(self, draft: Draft, resumed: bool = False) -> Verdict:
         """Ask the trigger about a draft, and record its words and the decision in the step.
 
-        The verdict says whether it ``fires``, and there has the ``gap`` and the character at which to ``cut``.
-        ``resumed`` where the draft resumes what a search cut.
+        The verdict says whether it ``fires``, and there has the ``gap`` and the character at which
+        to ``cut``. ``resumed`` where the draft resumes what a search cut.
         """
         step, trigger = self.step or self.new_step(), self.trigger
         verdict: Verdict = self._verdict(draft, resumed)
         step.words, peaks = verdict.words, () if trigger.unit == "word" else (verdict.peak,)
         if not verdict.fires:
             certain = trigger.span == "sentence" or draft.stopped != "length"
-            step.decision = Decision(False, _explain_silence(verdict, resumed), peaks=peaks, certain=certain)
+            step.decision = Decision(
+                False, _explain_silence(verdict, resumed), peaks=peaks, certain=certain
+            )
             return verdict
         words = verdict.draft.spans[verdict.hit]
         hits = tuple((int(draft.offsets[a, 0]), int(draft.offsets[b - 1, 1])) for a, b in words)
-        sentence = self.first_sentence(draft.text) if trigger.span == "sentence" else (0, len(draft.text))
+        sentence = (
+            self.first_sentence(draft.text) if trigger.span == "sentence" else (0, len(draft.text))
+        )
         cut = hits[0][0]
         if trigger.span == "word":
             sentence = self.method.pipeline.around(draft.text, cut)
-        start = int(draft.offsets[draft.offsets[:, 1] > sentence[0]][0, 0])  # with the space before it
+        # with the space before it
+        start = int(draft.offsets[draft.offsets[:, 1] > sentence[0]][0, 0])
         ends = {"word": cut, "sentence": start, "step": start, "draft": 0}
         step.decision = Decision(
             True,
@@ -334,7 +403,9 @@ class Loop(BaseLoop):
         return replace(verdict, cut=step.decision.cut, gap=gap)
 
     def _verdict(self, draft: Draft, resumed: bool) -> Verdict:
-        """The trigger's verdict on what it looks at of a draft: its first sentence, or all of it."""
+        """The trigger's verdict on what it looks at of a draft: its first sentence, or all of
+        it.
+        """
         trigger, seen, ended, until, before = self.trigger, draft, True, None, self.before
         if trigger.span == "sentence":
             resumed, end = False, self.first_sentence(draft.text)[1]
@@ -342,18 +413,23 @@ class Loop(BaseLoop):
         else:
             before += lead(self.tokenizer, draft)
             close = find_answer_end(before + draft.text, self.template.shape, ended=True)
-            until = None if close is None else max(close - len(before), 0)  # nothing fires after the final answer
+            # nothing fires after the final answer
+            until = None if close is None else max(close - len(before), 0)
             ended = trigger.span != "word" or draft.closed or draft.stopped == "length"
         thought = open_thought(self.before)
-        seen = seen.read_by(self.method.pipeline, self.question, self.text, thought=thought, ended=ended)
+        seen = seen.read_by(
+            self.method.pipeline, self.question, self.text, thought=thought, ended=ended
+        )
         verdict: Verdict = trigger.judge(seen, resumed=resumed, until=until)
         return verdict
 
-    def gap(self, written: Draft, span: tuple[int, int], *, answer: str | None = None, **place: Any) -> Gap:
+    def gap(
+        self, written: Draft, span: tuple[int, int], *, answer: str | None = None, **place: Any
+    ) -> Gap:
         """The gap at a sentence, the half-open characters ``span`` of what was written.
 
-        Where no word was flagged, its last visible token stands in for the hits. ``answer`` is the answer so far with
-        what is kept of the draft; None: the answer with the draft up to the cut.
+        Where no word was flagged, its last visible token stands in for the hits. ``answer`` is the
+        answer so far with what is kept of the draft; None: the answer with the draft up to the cut.
         """
         if "token" not in place:
             starts, stops = written.offsets.T  # (n,), (n,)
@@ -363,25 +439,44 @@ class Loop(BaseLoop):
             place |= {"token": token, "cut": span[1], "hit_spans": (last,), "note": STANDS_IN}
         if answer is None:
             answer = self.text + lead(self.tokenizer, written) + written.text[: place["cut"]]
-        step = next((step for step in reversed(self.trace.steps) if step.continuation is written), None)
-        prompt = (self.step or self.trace.steps[-1]).prompt if step is None else step.passages_prompt
+        step = next(
+            (step for step in reversed(self.trace.steps) if step.continuation is written), None
+        )
+        prompt = (
+            (self.step or self.trace.steps[-1]).prompt if step is None else step.passages_prompt
+        )
         assert prompt is not None
-        return Gap(self.question, answer, written, prompt, self.method.pipeline, self.tokenizer, span=span, **place)
+        return Gap(
+            self.question,
+            answer,
+            written,
+            prompt,
+            self.method.pipeline,
+            self.tokenizer,
+            span=span,
+            **place,
+        )
 
-    # -- keeping ------------------------------------------------------------------------------------------------------
+    # -- keeping -----------------------------------------------------------------------------------
 
     def keep(self, written: Draft, end: int | None = None, *, goes_on: bool | None = None) -> None:
-        """Add the first ``end`` characters (None: all) of what was written to the answer, and end the step.
+        """Add the first ``end`` characters (None: all) of what was written to the answer, and end
+        the step.
 
-        With ``goes_on`` it is not asked whether the answer ends here; None: where the step's trigger fired, and nothing
-        was written again.
+        With ``goes_on`` it is not asked whether the answer ends here; None: where the step's
+        trigger fired, and nothing was written again.
         """
         step = self.step or self.new_step()
         if step.decision is None:
-            step.decision = Decision(False, f"{type(self).__name__} did not judge what was written here")
+            step.decision = Decision(
+                False, f"{type(self).__name__} did not judge what was written here"
+            )
         end = len(written.text) if end is None else end
-        ended = not (step.decision.retrieve and step.continuation is None if goes_on is None else goes_on)
-        space = lead(self.tokenizer, written) if end else ""  # the space goes with the word after it
+        ended = not (
+            step.decision.retrieve and step.continuation is None if goes_on is None else goes_on
+        )
+        # the space goes with the word after it
+        space = lead(self.tokenizer, written) if end else ""
         more = bool(written.text[end:].strip())
         if ended:
             over = more or written.closed or written.stopped == "answer"
@@ -416,14 +511,21 @@ class Loop(BaseLoop):
 def _explain_silence(verdict: Verdict, resumed: bool) -> str:
     """Why nothing fires."""
     if not verdict.draft.text.strip():
-        return f"the model ended before it wrote anything{' more' * bool(verdict.draft.answer_so_far.strip())}"
+        return (
+            "the model ended before it wrote"
+            f" anything{' more' * bool(verdict.draft.answer_so_far.strip())}"
+        )
     trigger, words, theta = verdict.trigger, verdict.words, float(verdict.trigger.theta or 0.0)
     if resumed and trigger.cut == "draft":
         return "the draft was written again after a retrieval, and is kept"
     reason = trigger.describe_silence(verdict.peak)
-    spared = np.where(verdict.judged | (resumed & (words.sentence > 0)), -np.inf, verdict.score)  # (w,)
+    # (w,)
+    spared = np.where(verdict.judged | (resumed & (words.sentence > 0)), -np.inf, verdict.score)
     if spared.max(initial=-np.inf) > (-np.inf if resumed else theta):
-        highest, word = write_compared(float(spared.max()), theta)[0], words.text[int(spared.argmax())]
+        highest, word = (
+            write_compared(float(spared.max()), theta)[0],
+            words.text[int(spared.argmax())],
+        )
         resuming = f"the sentence being resumed is not judged (the highest: {highest}, {word!r})"
         reason += f"; {resuming}" if resumed else f"; {word!r} scores {highest}, but may not fire"
     return reason

@@ -1,4 +1,6 @@
-"""A method: a trigger and a query formulator, with the few settings of its loop (DRAGIN, Table 1)."""
+"""A method: a trigger and a query formulator, with the few settings of its loop (DRAGIN, Table
+1).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from dragin_lab.errors import SettingError
 from dragin_lab.text import facts_html, without_secrets
 
 VARIANTS = ("paper", "reference")
-#: The paper's methods (Table 1), and two of the FLARE paper's (Prompts D.2, D.3): name -> (trigger, formulator).
+#: The paper's methods (Table 1), and two of the FLARE paper's (Prompts D.2, D.3): name -> (trigger,
+#: formulator).
 PAPERS = {
     "wo-rag": ("never", "question"),
     "sr-rag": ("once", "question"),
@@ -46,10 +49,11 @@ def default_top_k(name: str, variant: str) -> int:
 
 @dataclass(frozen=True)
 class Method:
-    """One method with every setting; make it with ``dragin_lab.method``. Immutable, comparable, hashable.
+    """One method with every setting; make it with ``dragin_lab.method``. Immutable, comparable,
+    hashable.
 
-    ``trigger`` is a ``Trigger`` and ``formulator`` a ``Formulator``; of the reference variant, those of the released
-    code (``reference.released``).
+    ``trigger`` is a ``Trigger`` and ``formulator`` a ``Formulator``; of the reference variant,
+    those of the released code (``reference.released``).
     """
 
     name: str
@@ -64,12 +68,23 @@ class Method:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything a trace records about the method, as plain data."""
-        loop = {"name": self.name, "variant": self.variant, "when": self.trigger.name, "what": self.formulator.name}
+        loop = {
+            "name": self.name,
+            "variant": self.variant,
+            "when": self.trigger.name,
+            "what": self.formulator.name,
+        }
         loop |= {key: getattr(self, key) for key in LOOP} | {"threshold": self.threshold}
         loop |= {"measure": self.trigger.measure, "unit": self.trigger.unit}
-        own = {part.name: part.fingerprint for part in (self.trigger, self.formulator) if part.fingerprint}
+        own = {
+            part.name: part.fingerprint
+            for part in (self.trigger, self.formulator)
+            if part.fingerprint
+        }
         parts = self.trigger.settings | self.formulator.settings
-        settings = loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name}
+        settings = (
+            loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name}
+        )
         return settings | ({"label": self.own_label} if self.own_label else {})
 
     @property
@@ -90,62 +105,89 @@ class Method:
 
     @property
     def keeps_attention(self) -> bool:
-        """Whether the attention rows of its drafts are kept; the released code reads its texts again instead."""
-        return self.variant == "paper" and (self.formulator.reads_attention or "attention" in self.trigger.needs)
+        """Whether the attention rows of its drafts are kept; the released code reads its texts
+        again instead.
+        """
+        return self.variant == "paper" and (
+            self.formulator.reads_attention or "attention" in self.trigger.needs
+        )
 
     @property
     def reads_attention(self) -> bool:
         """Whether it needs a model with attention; other methods need only probabilities."""
-        return self.formulator.reads_attention or not {"attention", "received"}.isdisjoint(self.trigger.needs)
+        return self.formulator.reads_attention or not {"attention", "received"}.isdisjoint(
+            self.trigger.needs
+        )
 
     @property
     def changed(self) -> dict[str, Any]:
-        """The arguments that make the method out of its name and variant: what is not there by default."""
+        """The arguments that make the method out of its name and variant: what is not there by
+        default.
+        """
         names = dict(zip(("when", "what"), (self.trigger.name, self.formulator.name), strict=True))
         usual = dict(zip(("when", "what"), METHODS[self.name], strict=True))
         parts = {key: name for key, name in names.items() if name != usual[key]}
         own = self.trigger.changed | self.formulator.changed
         theta = {"threshold": self.threshold} if "threshold" in own else {}
-        lengths = {"max_new_tokens": self.trigger.length, "top_k": default_top_k(self.name, self.variant)}
+        lengths = {
+            "max_new_tokens": self.trigger.length,
+            "top_k": default_top_k(self.name, self.variant),
+        }
         loop = {key: value for key in LOOP if (value := getattr(self, key)) != lengths[key]}
         return parts | theta | own | loop
 
     @property
     def label(self) -> str:
-        """A short name that tells methods apart and fits into a path: "dragin", "dragin-reference-threshold=0.8".
+        """A short name that tells methods apart and fits into a path: "dragin",
+        "dragin-reference-threshold=0.8".
 
         Where its user gave it a label, that.
         """
         if self.own_label:
             return self.own_label
         parts = [self.name] + [self.variant] * (self.variant != VARIANTS[0])
-        return "-".join(parts + [_shorten_setting(f"{key}={value}") for key, value in self.changed.items()])
+        return "-".join(
+            parts + [_shorten_setting(f"{key}={value}") for key, value in self.changed.items()]
+        )
 
     def __str__(self) -> str:
         return self.label
 
     def _repr_html_(self) -> str:
-        return facts_html(f"{self.name}, {self.variant} variant", {"label": self.label} | self.settings)
+        return facts_html(
+            f"{self.name}, {self.variant} variant", {"label": self.label} | self.settings
+        )
 
 
 def check_label(label: str, name: str) -> str:
-    """A label of the user's for the method ``name``. Raises ``SettingError`` for another one's name, and odd labels."""
+    """A label of the user's for the method ``name``. Raises ``SettingError`` for another one's
+    name, and odd labels.
+    """
     if label in METHODS and label != name:
-        raise SettingError(f"label={label!r} is the name of another built-in method; choose another label")
+        raise SettingError(
+            f"label={label!r} is the name of another built-in method; choose another label"
+        )
     if not re.fullmatch(r"\w[\w .=+-]{0,59}", text("label", label)) or label != label.strip():
         raise SettingError(
-            f"label={shown(label)} cannot name a method; use up to 60 letters, digits, spaces and . - = +"
+            f"label={shown(label)} cannot name a method; use up to 60 letters, digits, spaces and ."
+            " - = +"
         )
     return label
 
 
 def _shorten_setting(written: str) -> str:
     short = re.sub(r"[^\w.=,+-]+", "_", written)
-    return short if len(short) <= _LONGEST else f"{short[:20]}-{sha256(written.encode()).hexdigest()[:8]}"
+    return (
+        short
+        if len(short) <= _LONGEST
+        else f"{short[:20]}-{sha256(written.encode()).hexdigest()[:8]}"
+    )
 
 
 def run_label(method: Method, retriever: str | None = None) -> str:
-    """The label, and after it the retriever that was asked for by name, where it is not plain BM25 and is searched."""
+    """The label, and after it the retriever that was asked for by name, where it is not plain
+    BM25 and is searched.
+    """
     if retriever in (None, "bm25") or not method.retrieves:
         return method.label
     assert retriever is not None

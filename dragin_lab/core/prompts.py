@@ -32,35 +32,44 @@ __all__ = ["LAYOUTS", "Exemplar", "PromptTemplate"]
 
 LAYOUTS = ("dragin", "flare", "chat")
 Layout = Callable[[str, Sequence[Passage] | None, str], str]
-#: What begins a question, and the passages, in the package's own layouts; and what stands after the passages.
+#: What begins a question, and the passages, in the package's own layouts; and what stands after the
+#: passages.
 _QUESTION, _PASSAGES = "Question:", {"dragin": "Context:", "flare": "Search results:"}
 CLOSING = "Answer in the same format as before."
-#: What the papers' instruction speaks of, and what a chat is told instead, where no example stands above.
+#: What the papers' instruction speaks of, and what a chat is told instead, where no example stands
+#: above.
 _ABOVE = "following the example above"
-_CHAT_INSTRUCTION = 'Reason step by step in a few sentences. End with "So the answer is" and the answer.\n'
+_CHAT_INSTRUCTION = (
+    'Reason step by step in a few sentences. End with "So the answer is" and the answer.\n'
+)
 Metric = Callable[[str, Sequence[str]], float]
-#: Writes (role, text) turns as a chat template does, up to where the assistant begins (``episode.Tokenizer.chat``).
+#: Writes (role, text) turns as a chat template does, up to where the assistant begins
+#: (``episode.Tokenizer.chat``).
 Chat = Callable[[Sequence[tuple[str, str]]], str]
-_MARKS = [chr(code) for code in range(0xE000, 0xE100)]  # private use: in no vocabulary, and no template strips them
+# private use: in no vocabulary, and no template strips them
+_MARKS = [chr(code) for code in range(0xE000, 0xE100)]
 
 
 @dataclass(frozen=True)
 class PromptTemplate:
     """How exemplars, passages, question and the answer so far become one prompt.
 
-    ``instruction`` is a line put before the test question only. ``layout="dragin"`` puts the passages after the
-    exemplars under ``Context:``; ``"flare"`` under ``Search results:``; ``"chat"`` puts them before the question in the
-    last user turn of the model's own chat template (see ``chat_prompt``), for which the template must be
-    ``bound`` to a tokenizer, as every episode does. ``answer_rule`` says how the final answer is read from the text
-    (``answers.ANSWER_RULES``). ``form`` is how answers are written (``answers.FORMS``); the method decides it.
-    ``preamble`` is text before the exemplars. ``until`` are the texts with which another example would begin: there the
-    paper variant ends what the model writes, and cuts it. None is every line that the package's own layouts write
-    around an example (instruction, ``Question:``, ``Context:``, closing), and nothing for a layout of your own.
-    ``chosen`` names a set that was taken because no exemplars were given.
+    ``instruction`` is a line put before the test question only. ``layout="dragin"`` puts the
+    passages after the exemplars under ``Context:``; ``"flare"`` under ``Search results:``;
+    ``"chat"`` puts them before the question in the last user turn of the model's own chat template
+    (see ``chat_prompt``), for which the template must be ``bound`` to a tokenizer, as every episode
+    does. ``answer_rule`` says how the final answer is read from the text
+    (``answers.ANSWER_RULES``). ``form`` is how answers are written (``answers.FORMS``); the method
+    decides it. ``preamble`` is text before the exemplars. ``until`` are the texts with which
+    another example would begin: there the paper variant ends what the model writes, and cuts it.
+    None is every line that the package's own layouts write around an example (instruction,
+    ``Question:``, ``Context:``, closing), and nothing for a layout of your own. ``chosen`` names a
+    set that was taken because no exemplars were given.
 
-    Three of them may be functions of your own: a ``layout`` gives the prompt from question, passages (None for
-    none) and the answer so far, with which it must end; an ``answer_rule`` gives the answer from the whole text; each
-    of ``metrics`` gives a number from the answer and the gold answers, recorded under the function's name.
+    Three of them may be functions of your own: a ``layout`` gives the prompt from question,
+    passages (None for none) and the answer so far, with which it must end; an ``answer_rule`` gives
+    the answer from the whole text; each of ``metrics`` gives a number from the answer and the gold
+    answers, recorded under the function's name.
     """
 
     exemplars: tuple[Exemplar, ...] = ()
@@ -71,28 +80,41 @@ class PromptTemplate:
     preamble: str = ""
     metrics: tuple[Metric, ...] = ()
     until: tuple[str, ...] | None = None
-    day: str = ""  # ISO, in place of today in a chat template that writes the date; set by whoever asks
+    # ISO, in place of today in a chat template that writes the date; set by whoever asks
+    day: str = ""
     chat: Chat | None = field(default=None, compare=False, repr=False)
     chosen: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        for kind, given, known in (("layout", self.layout, LAYOUTS), ("answer rule", self.answer_rule, ANSWER_RULES)):
+        for kind, given, known in (
+            ("layout", self.layout, LAYOUTS),
+            ("answer rule", self.answer_rule, ANSWER_RULES),
+        ):
             own = callable(given) and not isinstance(given, type)
             if not own and not (isinstance(given, str) and given in known):
-                raise SettingError(f"{kind} {shown(given)} does not exist; one of {', '.join(known)}, or a function")
+                raise SettingError(
+                    f"{kind} {shown(given)} does not exist; one of {', '.join(known)}, or a"
+                    " function"
+                )
         choice("form", self.form, FORMS)
         for label in ("instruction", "preamble"):
             text(label, getattr(self, label))
-        examples = several("exemplars", self.exemplars, Exemplar, "give Exemplar(question, rationale, answer)")
+        examples = several(
+            "exemplars", self.exemplars, Exemplar, "give Exemplar(question, rationale, answer)"
+        )
         object.__setattr__(self, "exemplars", tuple(examples))
         if self.until is not None:
             remedy = "give the texts that begin an example, such as ('\\nQuestion:',)"
             object.__setattr__(self, "until", tuple(several("until", self.until, str, remedy)))
             if not all(self.until):
-                raise SettingError(f"until={self.until!r} holds an empty text, at which every answer would end")
+                raise SettingError(
+                    f"until={self.until!r} holds an empty text, at which every answer would end"
+                )
         names = ["em", "f1", "precision", "recall", *map(named, self.metrics)]
         if twice := next((name for name in names if names.count(name) > 1), ""):
-            raise SettingError(f"two scores are called {twice!r}; give the metric a function name of its own")
+            raise SettingError(
+                f"two scores are called {twice!r}; give the metric a function name of its own"
+            )
 
     @property
     def shape(self) -> Form:
@@ -111,8 +133,14 @@ class PromptTemplate:
 
     @property
     def _instruction(self) -> str:
-        """The instruction; in a chat the papers' own, which speaks of an example above, is put in other words."""
-        return _CHAT_INSTRUCTION if self.layout == "chat" and _ABOVE in self.instruction else self.instruction
+        """The instruction; in a chat the papers' own, which speaks of an example above, is put
+        in other words.
+        """
+        return (
+            _CHAT_INSTRUCTION
+            if self.layout == "chat" and _ABOVE in self.instruction
+            else self.instruction
+        )
 
     def bound(self, tokenizer: Tokenizer) -> PromptTemplate:
         """The same template, in the chat layout with the tokenizer's chat template.
@@ -134,10 +162,11 @@ class PromptTemplate:
         slots: int = 0,
         closing: str = CLOSING,
     ) -> Prompt:
-        """One prompt; ``tail`` is the answer so far exactly as it stands after ``Answer:``, spaces and all.
+        """One prompt; ``tail`` is the answer so far exactly as it stands after ``Answer:``, spaces
+        and all.
 
-        ``passages=None`` gives the direct prompt. ``slots`` is how many numbered lines to write even where fewer
-        passages came back (the released code writes empty ones).
+        ``passages=None`` gives the direct prompt. ``slots`` is how many numbered lines to write
+        even where fewer passages came back (the released code writes empty ones).
         """
         if self.shape.task:
             return task_prompt(self.chat, self.shape.task, question, tail)
@@ -154,7 +183,9 @@ class PromptTemplate:
         if self.layout == "chat":
             return chat_prompt(self.chat, self.shape, self.preamble, self.exemplars, turn, tail)
         exemplars = self.preamble + "".join(map(self.shape.exemplar, self.exemplars))
-        return Prompt.join([("exemplars", exemplars), *turn, ("", f"\n{self.shape.label}"), ("answer", tail)])
+        return Prompt.join(
+            [("exemplars", exemplars), *turn, ("", f"\n{self.shape.label}"), ("answer", tail)]
+        )
 
     def _own(self, question: str, passages: Sequence[Passage] | None, tail: str) -> Prompt:
         """The prompt of a custom layout. Raises ``SettingError`` where it cannot be one."""
@@ -162,34 +193,47 @@ class PromptTemplate:
         text = self.layout(question, passages, tail)
         if not isinstance(text, str) or not text.strip() or not text.endswith(tail):
             raise SettingError(
-                f"the layout {named(self.layout)} gave {str(text)[-60:]!r}; give a text that ends with the answer so "
-                f"far, {tail[-60:]!r}"
+                f"the layout {named(self.layout)} gave {str(text)[-60:]!r}; give a text that ends"
+                f" with the answer so far, {tail[-60:]!r}"
             )
         before, asked, after = text.removesuffix(tail).rpartition(question or "\0")
         return Prompt.join([("", before), ("question", asked), ("", after), ("answer", tail)])
 
     def read(self, text: str, *, released: bool = False) -> str:
-        """The answer that a whole text gives. Raises ``SettingError`` where a custom function gives none."""
+        """The answer that a whole text gives. Raises ``SettingError`` where a custom function
+        gives none.
+        """
         if not callable(self.answer_rule):
             read = extract_answer if released else read_answer
             return read(self.shape.stated(text), self.answer_rule, self.shape.phrase)
         answer = self.answer_rule(text)
         if not isinstance(answer, str):
-            raise SettingError(f"the answer rule {named(self.answer_rule)} gave {answer!r}; give a text, '' for none")
+            raise SettingError(
+                f"the answer rule {named(self.answer_rule)} gave {answer!r}; give a text, '' for"
+                " none"
+            )
         return answer
 
     def readable(self, text: str) -> bool:
-        """Whether the whole text states an answer (``answers.is_readable``); for an own rule, whether it reads one."""
+        """Whether the whole text states an answer (``answers.is_readable``); for an own rule,
+        whether it reads one.
+        """
         if callable(self.answer_rule):
             return bool(self.read(text).strip())
         return is_readable(self.shape.stated(text), self.answer_rule, self.shape.phrase)
 
-    def score(self, answer: str, golds: Sequence[str], *, released: bool = False) -> dict[str, float]:
-        """Exact match, F1, precision, recall and the ``metrics``. ``SettingError`` for a value that is not a number."""
+    def score(
+        self, answer: str, golds: Sequence[str], *, released: bool = False
+    ) -> dict[str, float]:
+        """Exact match, F1, precision, recall and the ``metrics``. ``SettingError`` for a value
+        that is not a number.
+        """
         scores = score_answer(answer, golds, released=released)
         for metric in self.metrics:
             value = metric(answer, golds)  # right or wrong count as 1 and 0
-            scores[named(metric)] = number(named(metric), int(value) if isinstance(value, bool | np.bool_) else value)
+            scores[named(metric)] = number(
+                named(metric), int(value) if isinstance(value, bool | np.bool_) else value
+            )
         return scores
 
     @property
@@ -202,8 +246,12 @@ class PromptTemplate:
             "answer_rule": named(self.answer_rule),
             "form": self.form,
         }
-        described |= ({} if self.until is None else {"until": self.until}) | ({"day": self.day} if self.day else {})
-        return described | ({"metrics": [named(metric) for metric in self.metrics]} if self.metrics else {})
+        described |= ({} if self.until is None else {"until": self.until}) | (
+            {"day": self.day} if self.day else {}
+        )
+        return described | (
+            {"metrics": [named(metric) for metric in self.metrics]} if self.metrics else {}
+        )
 
     def fit(
         self,
@@ -213,11 +261,12 @@ class PromptTemplate:
         fits: Callable[[Prompt], bool],
         limit: str = "the context window",
     ) -> Prompt:
-        """The prompt with as little dropped as needed: exemplars from the first, then passages from the last rank up.
+        """The prompt with as little dropped as needed: exemplars from the first, then passages from
+        the last rank up.
 
-        A passage goes only where it does not fit without any exemplar either. ``fits`` says whether a prompt goes into
-        the context window, ``limit`` names that for people; what was dropped stands in the prompt's notes. Raises
-        ``SettingError`` when the question alone is too long.
+        A passage goes only where it does not fit without any exemplar either. ``fits`` says whether
+        a prompt goes into the context window, ``limit`` names that for people; what was dropped
+        stands in the prompt's notes. Raises ``SettingError`` when the question alone is too long.
         """
         all_passages, all_exemplars = list(passages or ()), self.exemplars
         for n, m in product(range(len(all_passages), -1, -1), range(len(all_exemplars), -1, -1)):
@@ -225,16 +274,25 @@ class PromptTemplate:
             prompt = template.render(question, tail, all_passages[:n] or None)
             if fits(prompt):
                 parts = {"passages": (n, len(all_passages)), "exemplars": (m, len(all_exemplars))}
-                dropped = {name: count - left for name, (left, count) in parts.items() if left < count}
-                notes = [f"dropped {d} of {parts[name][1]} {name} to fit the window" for name, d in dropped.items()]
+                dropped = {
+                    name: count - left for name, (left, count) in parts.items() if left < count
+                }
+                notes = [
+                    f"dropped {d} of {parts[name][1]} {name} to fit the window"
+                    for name, d in dropped.items()
+                ]
                 return replace(prompt, notes=tuple(notes), dropped=dropped)
         bare = replace(self, exemplars=(), preamble="", instruction="")
         alone = len(bare.render(question, tail).text)
         given = len(replace(self, exemplars=()).render(question, tail).text) - alone
-        what = "the template's preamble and instruction" if given > alone else "the question with the answer so far"
+        what = (
+            "the template's preamble and instruction"
+            if given > alone
+            else "the question with the answer so far"
+        )
         raise SettingError(
-            f"{what}, {max(given, alone):,} characters, does not fit into {limit} "
-            "even without exemplars and passages; shorten it, lower max_new_tokens, or use another model"
+            f"{what}, {max(given, alone):,} characters, does not fit into {limit} even without"
+            " exemplars and passages; shorten it, lower max_new_tokens, or use another model"
         )
 
 
@@ -243,11 +301,12 @@ def named(given: Any) -> str:
     return given if isinstance(given, str) else str(getattr(given, "__name__", given))
 
 
-# -- a model's own chat template --------------------------------------------------------------------------------------
+# -- a model's own chat template -------------------------------------------------------------------
 
 
 def task_prompt(chat: Chat | None, task: str, question: str, tail: str) -> Prompt:
-    """A prompt of one user turn, ``task`` with the question in it; without a chat template the task by itself.
+    """A prompt of one user turn, ``task`` with the question in it; without a chat template the task
+    by itself.
 
     Raises ``SettingError`` for a chat template that leaves out or repeats the question.
     """
@@ -256,8 +315,16 @@ def task_prompt(chat: Chat | None, task: str, question: str, tail: str) -> Promp
     text = task.format(question=f"{mark}{asked}{mark}")
     parts = (text if chat is None else chat([("user", text)])).split(mark)
     if len(parts) != 3:
-        raise SettingError("the chat template leaves out or repeats the question; this model cannot be asked in tags")
-    named_parts = [("", parts[0]), ("question", asked), ("", parts[2]), ("answer" if tail.strip() else "", tail)]
+        raise SettingError(
+            "the chat template leaves out or repeats the question; this model cannot be asked in"
+            " tags"
+        )
+    named_parts = [
+        ("", parts[0]),
+        ("question", asked),
+        ("", parts[2]),
+        ("answer" if tail.strip() else "", tail),
+    ]
     return Prompt.join(named_parts, special=chat is None)
 
 
@@ -271,14 +338,16 @@ def chat_prompt(
 ) -> Prompt:
     """A prompt in which every exemplar is a turn of the user and one of the assistant.
 
-    An instruct model imitates its own earlier turns; exemplars inside one user turn it tends to comment on, or to
-    continue. ``asked`` are the (name, text) parts of the last user turn: passages, instruction and
-    question. ``preamble`` begins the first user turn, because not every template knows a system's turn. ``Answer:`` is
-    left out, as the turn says it; any other label of the form opens the assistant's turn.
+    An instruct model imitates its own earlier turns; exemplars inside one user turn it tends to
+    comment on, or to continue. ``asked`` are the (name, text) parts of the last user turn:
+    passages, instruction and question. ``preamble`` begins the first user turn, because not every
+    template knows a system's turn. ``Answer:`` is left out, as the turn says it; any other label of
+    the form opens the assistant's turn.
 
-    ``tail``, the answer so far, stands directly after what the template writes where the assistant begins, exactly as
-    the model wrote it, so that every prompt of an episode begins alike. White space that would double the one there is
-    dropped. Raises ``SettingError`` without ``chat``, and for a template that leaves out or repeats a part.
+    ``tail``, the answer so far, stands directly after what the template writes where the assistant
+    begins, exactly as the model wrote it, so that every prompt of an episode begins alike. White
+    space that would double the one there is dropped. Raises ``SettingError`` without ``chat``, and
+    for a template that leaves out or repeats a part.
     """
     if chat is None:
         raise SettingError("layout 'chat' needs a tokenizer: use template.bound(lm.tokenizer)")
@@ -287,7 +356,10 @@ def chat_prompt(
     for exemplar in exemplars:
         label = form.label_of(exemplar)
         opening = "" if label == plain else f"{label} "
-        turns += [("user", f"Question: {exemplar.question}"), ("assistant", opening + form.worked(exemplar))]
+        turns += [
+            ("user", f"Question: {exemplar.question}"),
+            ("assistant", opening + form.worked(exemplar)),
+        ]
     texts = [preamble, *(text for _, text in turns), *(text for _, text in asked)]
     mark = next(m for m in _MARKS if not any(m in text for text in texts))
     last = [(name, text.strip() if name == "question" else text) for name, text in asked]
@@ -300,7 +372,9 @@ def chat_prompt(
         turns[0], turns[-2] = ("user", mark + turns[0][1]), ("assistant", turns[-2][1] + mark)
     pieces = chat(turns).split(mark)
     if len(pieces) != 2 * len(names) + 1:
-        raise SettingError("the chat template leaves out or repeats a part of the prompt; use layout='dragin'")
+        raise SettingError(
+            "the chat template leaves out or repeats a part of the prompt; use layout='dragin'"
+        )
     parts = [("", pieces[0])]
     for name, inside, after in zip(names, pieces[1::2], pieces[2::2], strict=True):
         parts += [(name, inside), ("", after)]

@@ -13,11 +13,28 @@ BY_LINES = "; sentences are lines"  # in the name of a pipeline
 #: Parts of speech that make a content word in the released code (reference-behaviour §2.6).
 CONTENT_TAGS = frozenset({"NOUN", "ADJ", "VERB", "PROPN", "NUM"})
 #: Abbreviations before a name that spaCy's tokenizer does not know.
-_ABBREVIATIONS = ["Brig", "Capt", "Cmdr", "Col", "Cpl", "Fr", "Ft", "Hon", "Lt", "Maj", "Pvt", "Sgt", "Sr", "al", "cf"]
+_ABBREVIATIONS = [
+    "Brig",
+    "Capt",
+    "Cmdr",
+    "Col",
+    "Cpl",
+    "Fr",
+    "Ft",
+    "Hon",
+    "Lt",
+    "Maj",
+    "Pvt",
+    "Sgt",
+    "Sr",
+    "al",
+    "cf",
+]
 _IDEOGRAPHIC = "。！？｡"  # end a sentence without a space after them
 #: What stands before the last mark of a sentence, the mark, and closing and opening marks after it.
 _MARK = re.compile(rf"(.*)([.!?…{_IDEOGRAPHIC}])([^\w.!?…{_IDEOGRAPHIC}]*)$", re.DOTALL)
-#: Before a point that ends no sentence: one digit alone, as in a list, an initial or several ("1", "É", "a.k.a").
+#: Before a point that ends no sentence: one digit alone, as in a list, an initial or several ("1",
+#: "É", "a.k.a").
 _UNENDED = re.compile(r"(?:^\W*\d|(?<![\w.'’])(?:[^\W\d_]\.)*[^\W\d_])$")
 _OPENING = re.compile(r"(?<=\s)[^\w\s]+$")
 _WHOLE_CHUNKS = re.compile(rf".*(?:\s|[{_IDEOGRAPHIC}]\w)", re.DOTALL)
@@ -27,12 +44,14 @@ _WHOLE_CHUNKS = re.compile(rf".*(?:\s|[{_IDEOGRAPHIC}]\w)", re.DOTALL)
 class Pipeline:
     """A spaCy pipeline, and the few questions that methods ask of it.
 
-    Two pipelines are equal when their names are; the name states the components, so that a trace says what split it.
+    Two pipelines are equal when their names are; the name states the components, so that a trace
+    says what split it.
     """
 
     name: str
     nlp: Any = field(compare=False, repr=False)
-    tags: bool = False  # whether it assigns parts of speech; without them content words are the non-stop-words
+    # whether it assigns parts of speech; without them content words are the non-stop-words
+    tags: bool = False
     lines: bool = False  # whether its sentences are lines: the steps of a chain of thought
 
     def by_lines(self, lines: bool) -> Pipeline:
@@ -40,10 +59,14 @@ class Pipeline:
         return replace(self, name=self.name.removesuffix(BY_LINES) + BY_LINES * lines, lines=lines)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Half-open character spans of the sentences of ``text``, white space stripped, empty ones dropped."""
+        """Half-open character spans of the sentences of ``text``, white space stripped, empty
+        ones dropped.
+        """
         if self.lines:
             return [match.span() for match in re.finditer(r"\S(?:[^\n]*\S)?", text)]
-        sentences = ((one.start_char, text[one.start_char : one.end_char]) for one in self.nlp(text).sents)
+        sentences = (
+            (one.start_char, text[one.start_char : one.end_char]) for one in self.nlp(text).sents
+        )
         padded = ((start + len(raw) - len(raw.lstrip()), raw.strip()) for start, raw in sentences)
         return [(start, start + len(stripped)) for start, stripped in padded if stripped]
 
@@ -52,15 +75,20 @@ class Pipeline:
         return [text[start:stop] for start, stop in self.spans(text)]
 
     def around(self, text: str, character: int) -> tuple[int, int]:
-        """The sentence of ``text`` that holds the visible character at or after ``character``; half-open characters."""
+        """The sentence of ``text`` that holds the visible character at or after ``character``;
+        half-open characters.
+        """
         spans = self.spans(text)
-        return next(((a, b) for a, b in spans if b > character), (min(character, len(text)), len(text)))
+        return next(
+            ((a, b) for a, b in spans if b > character), (min(character, len(text)), len(text))
+        )
 
     def complete(self, text: str) -> list[tuple[int, int]]:
         """Spans of the sentences at the start of ``text`` that no further text can change.
 
-        spaCy's tokenizer works on white-space-delimited chunks and the sentencizer goes from left to right, so a
-        sentence is settled once the next one has begun with a whole chunk. A pipeline with a parser settles nothing.
+        spaCy's tokenizer works on white-space-delimited chunks and the sentencizer goes from left
+        to right, so a sentence is settled once the next one has begun with a whole chunk. A
+        pipeline with a parser settles nothing.
         """
         if self.lines:
             return self.spans(text[: text.rfind("\n") + 1])
@@ -74,15 +102,21 @@ class Pipeline:
 
     @property
     def restarts(self) -> bool:
-        """Whether the sentences after a settled one are the same where the text begins with them."""
+        """Whether the sentences after a settled one are the same where the text begins with
+        them.
+        """
         return self.lines or {"sentencizer", "abbreviations"}.issuperset(self.nlp.pipe_names)
 
     def content_words(self, text: str) -> list[str]:
-        """Texts of the tokens that carry content: by part of speech, else all but stop words, punctuation and space."""
+        """Texts of the tokens that carry content: by part of speech, else all but stop words,
+        punctuation and space.
+        """
         doc = self.nlp(text)
         if self.tags:
             return [token.text for token in doc if token.pos_ in CONTENT_TAGS]
-        return [token.text for token in doc if not (token.is_punct or token.is_space or token.is_stop)]
+        return [
+            token.text for token in doc if not (token.is_punct or token.is_space or token.is_stop)
+        ]
 
     @property
     def finds_entities(self) -> bool:
@@ -95,7 +129,8 @@ class Pipeline:
             raise SettingError(f"{self.name!r} finds no entities; give nlp='en_core_web_sm'")
 
     def is_stop(self, word: str) -> bool:
-        """Whether a word says nothing by itself (Eq. 4): each token is in spaCy's list or has no letter or digit.
+        """Whether a word says nothing by itself (Eq. 4): each token is in spaCy's list or has no
+        letter or digit.
 
         spaCy's list holds no punctuation; read literally, Eq. 4 would let a comma fire.
         """
@@ -104,14 +139,18 @@ class Pipeline:
 
 @lru_cache(maxsize=65536)
 def _is_stop(word: str, tokenizer: Any) -> bool:
-    return all(token.is_stop or not any(c.isalnum() for c in token.text) for token in tokenizer(word))
+    return all(
+        token.is_stop or not any(c.isalnum() for c in token.text) for token in tokenizer(word)
+    )
 
 
 def load_pipeline(nlp: Any = None, *, released: bool = False) -> Pipeline:
-    """The pipeline that methods use: ``nlp``, an installed one by its name, or the package's rule-based English one.
+    """The pipeline that methods use: ``nlp``, an installed one by its name, or the package's
+    rule-based English one.
 
-    What is installed decides nothing. The package's own ends no sentence at an abbreviation, unless it is for the
-    ``released`` code. Raises ``SettingError`` for an ``nlp`` that is not installed or cannot find sentences.
+    What is installed decides nothing. The package's own ends no sentence at an abbreviation, unless
+    it is for the ``released`` code. Raises ``SettingError`` for an ``nlp`` that is not installed or
+    cannot find sentences.
     """
     if nlp is None:
         return _default_pipeline(released)
@@ -124,12 +163,19 @@ def load_pipeline(nlp: Any = None, *, released: bool = False) -> Pipeline:
         list(probe.sents)
     except (TypeError, ValueError, AttributeError) as error:
         raise SettingError(
-            f"nlp={nlp!r} finds no sentences ({error}); add nlp.add_pipe('sentencizer') or pass nlp=None"
+            f"nlp={nlp!r} finds no sentences ({error}); add nlp.add_pipe('sentencizer') or pass"
+            " nlp=None"
         ) from error
     meta = f"{nlp.meta.get('lang', '?')}_{nlp.meta.get('name', 'pipeline')}"
     tagged = any(token.pos_ for token in probe)
-    content = "content words by part of speech" if tagged else "content words are the non-stop-words"
-    return Pipeline(f"{meta} {nlp.meta.get('version', '')} [{', '.join(nlp.pipe_names)}]; {content}", nlp, tagged)
+    content = (
+        "content words by part of speech" if tagged else "content words are the non-stop-words"
+    )
+    return Pipeline(
+        f"{meta} {nlp.meta.get('version', '')} [{', '.join(nlp.pipe_names)}]; {content}",
+        nlp,
+        tagged,
+    )
 
 
 @lru_cache(maxsize=8)
@@ -141,7 +187,9 @@ def _named_pipeline(name: str) -> Pipeline:
     except (OSError, ValueError, ImportError) as error:
         why = " ".join(str(error).split())[:200]
         remedy = f"python -m spacy download {name}"
-        raise SettingError(f"nlp={name!r} is no pipeline of spaCy here ({why}); run {remedy}") from None
+        raise SettingError(
+            f"nlp={name!r} is no pipeline of spaCy here ({why}); run {remedy}"
+        ) from None
 
 
 @lru_cache(maxsize=2)
@@ -156,7 +204,8 @@ def _default_pipeline(released: bool) -> Pipeline:
         nlp.tokenizer.add_special_case(f"{name}.", [{spacy.symbols.ORTH: f"{name}."}])
     infixes = [*nlp.Defaults.infixes, f"[{_IDEOGRAPHIC}]", f"(?<=[{_IDEOGRAPHIC}])[」』”’）】》]"]
     nlp.tokenizer.infix_finditer = spacy.util.compile_infix_regex(infixes).finditer
-    nlp.tokenizer.url_match = None  # it would take an ideographic full stop for a part of an address
+    # it would take an ideographic full stop for a part of an address
+    nlp.tokenizer.url_match = None
     marks = [*spacy.pipeline.Sentencizer.default_punct_chars, "...", "…"]
     nlp.add_pipe("sentencizer", config={"punct_chars": marks})
     spacy.Language.component("abbreviations", func=_join_sentences)
@@ -165,10 +214,11 @@ def _default_pipeline(released: bool) -> Pipeline:
 
 
 def _join_sentences(doc: Any) -> Any:
-    """Take back the ends that the sentencizer sets where a mark ends no sentence, as Punkt and en_core_web_sm do.
+    """Take back the ends that the sentencizer sets where a mark ends no sentence, as Punkt and
+    en_core_web_sm do.
 
-    What stands before the mark and the first letter or digit after it decide, so the text that follows changes nothing.
-    Quotes and brackets that open before a sentence become part of it.
+    What stands before the mark and the first letter or digit after it decide, so the text that
+    follows changes nothing. Quotes and brackets that open before a sentence become part of it.
     """
     begin = 0  # character
     for token in doc[1:]:
@@ -184,9 +234,11 @@ def _join_sentences(doc: Any) -> Any:
 
 
 def _goes_on(mark_match: re.Match[str], after: str) -> bool:
-    """Whether a sentence goes on after a mark and those that close or open ``around`` it, with the character ``after``.
+    """Whether a sentence goes on after a mark and those that close or open ``around`` it, with the
+    character ``after``.
 
-    It does before a small letter; after a point also before a digit, and after an initial or a digit alone.
+    It does before a small letter; after a point also before a digit, and after an initial or a
+    digit alone.
     """
     before, mark, around = mark_match.groups()
     if mark not in ".!?…" or "\n" in around or after.isspace():

@@ -1,7 +1,8 @@
-"""What a trigger is: a score for each token of a draft, a threshold θ, and one place that compares them.
+"""What a trigger is: a score for each token of a draft, a threshold θ, and one place that compares
+them.
 
-``Trigger.judge`` is that place: a draft is judged there after each token (``episode.Watch``), once it has ended, and
-again in a replay.
+``Trigger.judge`` is that place: a draft is judged there after each token (``episode.Watch``), once
+it has ended, and again in a replay.
 """
 
 from __future__ import annotations
@@ -25,13 +26,18 @@ from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.trace import Words
 
 _NEED = re.compile(r"attention|received|entropy|entities|thoughts|hidden(:-?\d+)?")
-_REMEDY = "give a tuple of 'attention', 'received', 'entropy', 'entities', 'thoughts', 'hidden' or 'hidden:12'"
+_REMEDY = (
+    "give a tuple of 'attention', 'received', 'entropy', 'entities', 'thoughts', 'hidden' or"
+    " 'hidden:12'"
+)
 UNITS, POOLS = ("word", "sentence", "step", "draft"), ("max", "mean", "min", "sum")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A trigger's judgement of a draft of w words. It fires where some judged unit scores above θ."""
+    """A trigger's judgement of a draft of w words. It fires where some judged unit scores above
+    θ.
+    """
 
     trigger: Trigger
     draft: Draft
@@ -40,7 +46,8 @@ class Verdict:
     judged: np.ndarray  # (w,) bool, the words that were allowed to fire
     hit: np.ndarray  # (w,) bool, the words that lack information
     peak: float  # the highest score compared with θ; -inf where there is nothing to judge
-    cut: int | None = None  # character of what was written where the kept part ends; None: nothing fires (``Loop``)
+    # character of what was written where the kept part ends; None: nothing fires (``Loop``)
+    cut: int | None = None
     gap: Any = None  # the ``formulators.Gap``, where it fires (``Loop``)
 
     @property
@@ -62,7 +69,9 @@ class Verdict:
     def token(self) -> int:
         """t_i (§3.2), of a verdict that fires: the first token above θ of the word that fired."""
         start, stop = self.draft.spans[self.word]
-        above = np.flatnonzero(self.trigger.check_score(self.draft)[start:stop] > self.trigger.theta)
+        above = np.flatnonzero(
+            self.trigger.check_score(self.draft)[start:stop] > self.trigger.theta
+        )
         return int(start + above[0]) if len(above) else int(self.highest[self.word])
 
     @cached_property
@@ -76,7 +85,11 @@ class Verdict:
             sentence=np.array(draft.sentence_of_word),
             attention=attention.astype(np.float32),
             entropy=entropy.astype(np.float32),
-            stop=np.array(draft.stop_of_word) if trigger.skip_stop_words else np.zeros(len(self.score), dtype=bool),
+            stop=(
+                np.array(draft.stop_of_word)
+                if trigger.skip_stop_words
+                else np.zeros(len(self.score), dtype=bool)
+            ),
             score=self.score.astype(np.float32),
             hit=self.hit,
             judged=self.judged,
@@ -85,19 +98,22 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Trigger(MethodPart):
-    """When to retrieve. A subclass with a ``threshold`` and ``score`` is a trigger; ``@dl.when`` makes one.
+    """When to retrieve. A subclass with a ``threshold`` and ``score`` is a trigger; ``@dl.when``
+    makes one.
 
     Override ``judge`` for anything more than a score.
     """
 
-    unit = "word"  # what is compared with θ: each word, sentence or step (a line), or the draft as a whole
+    # what is compared with θ: each word, sentence or step (a line), or the draft as a whole
+    unit = "word"
     needs: ClassVar[tuple[str, ...]] = ()  # what it reads beside probabilities (``read_needs``)
     form = "reasoning"  # how the model is to write its answer (``answers.FORMS``)
     length = 64  # tokens of a draft and of the answer, by default
     pool = "max"  # how the tokens' scores make a unit's
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
-    #: How an episode goes on, a ``Loop``; None: it writes until the trigger fires, retrieves and resumes (DRAGIN §3.3).
+    #: How an episode goes on, a ``Loop``; None: it writes until the trigger fires, retrieves and
+    #: resumes (DRAGIN §3.3).
     loop: ClassVar[Any] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -128,13 +144,21 @@ class Trigger(MethodPart):
 
     @classmethod
     def serves(cls) -> frozenset[str]:
-        """What a query formulator can be given: "text" that was written, and "nothing" where a search comes first."""
+        """What a query formulator can be given: "text" that was written, and "nothing" where a
+        search comes first.
+        """
         return frozenset({"text"})
 
     @property
     def span(self) -> str:
-        """How far a draft is written before it is judged: "word" (while it is written), "sentence" or "draft"."""
-        return "sentence" if self.unit == "step" or getattr(self.loop, "by_sentence", False) else self.unit
+        """How far a draft is written before it is judged: "word" (while it is written),
+        "sentence" or "draft".
+        """
+        return (
+            "sentence"
+            if self.unit == "step" or getattr(self.loop, "by_sentence", False)
+            else self.unit
+        )
 
     @classmethod
     def judges_drafts(cls) -> bool:
@@ -146,7 +170,9 @@ class Trigger(MethodPart):
         return np.asarray(self._call(draft))
 
     def check_score(self, draft: Draft) -> np.ndarray:
-        """``score`` as (n,) float64. Raises ``TriggerError`` where it fails or is not one finite number per token."""
+        """``score`` as (n,) float64. Raises ``TriggerError`` where it fails or is not one finite
+        number per token.
+        """
         try:
             values = np.asarray(self.score(draft))
         except (MemoryError, TriggerError):
@@ -154,20 +180,27 @@ class Trigger(MethodPart):
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
             if isinstance(error, ValueError) and "read-only" in str(error):
-                said = "it writes to an array of the draft, which is read-only; copy it first: draft.entropy.copy()"
-            where = f"trigger {self.name!r} failed on a draft of {len(draft)} tokens ({draft.text[:60]!r})"
+                said = (
+                    "it writes to an array of the draft, which is read-only; copy it first:"
+                    " draft.entropy.copy()"
+                )
+            where = (
+                f"trigger {self.name!r} failed on a draft of {len(draft)} tokens"
+                f" ({draft.text[:60]!r})"
+            )
             raise TriggerError(f"{where}: {said}") from error
         if values.dtype.kind not in "biuf" or values.shape != (len(draft),):
             raise TriggerError(
-                f"trigger {self.name!r} gave an array of shape {values.shape} and type {values.dtype} for a draft of "
-                f"{len(draft)} tokens; give one number per token, shape ({len(draft)},)"
+                f"trigger {self.name!r} gave an array of shape {values.shape} and type"
+                f" {values.dtype} for a draft of {len(draft)} tokens; give one number per token,"
+                f" shape ({len(draft)},)"
             )
         values = values.astype(np.float64)  # (n,)
         bad = next(iter(np.flatnonzero(~np.isfinite(values))), None)
         if bad is not None:
             raise TriggerError(
-                f"trigger {self.name!r} gave {values[bad]} for token {bad} ({draft.tokens[bad]!r}) of "
-                f"{draft.text[:60]!r}; give finite numbers"
+                f"trigger {self.name!r} gave {values[bad]} for token {bad} ({draft.tokens[bad]!r})"
+                f" of {draft.text[:60]!r}; give finite numbers"
             )
         return values
 
@@ -180,10 +213,15 @@ class Trigger(MethodPart):
         """(w,) float64 the words' scores, and (w,) the token of each that scores highest."""
         values = self.score_tokens(draft)  # (n,)
         highest = find_highest(values, draft.word_of_token)  # (w,)
-        return values[highest] if self.pool == "max" else pool_words(values, draft.word_list, self.pool), highest
+        return (
+            values[highest]
+            if self.pool == "max"
+            else pool_words(values, draft.word_list, self.pool)
+        ), highest
 
     def score_unit(self, draft: Draft, counts: np.ndarray | None = None) -> float:
-        """What is compared with θ where the unit is a sentence or the draft: the scores of its tokens, pooled.
+        """What is compared with θ where the unit is a sentence or the draft: the scores of its
+        tokens, pooled.
 
         ``counts`` (n,) bool leaves out what may not fire, such as thoughts; None counts all.
         """
@@ -192,12 +230,19 @@ class Trigger(MethodPart):
         return pool_values(values, self.pool) if len(values) else -np.inf
 
     def measure_words(self, draft: Draft, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is recorded of each word beside its score: attention received (w,) and entropy (w,), nats."""
+        """What is recorded of each word beside its score: attention received (w,) and entropy
+        (w,), nats.
+        """
         return draft.received[highest], draft.entropy[highest]
 
     def is_silent(self, draft: Draft) -> bool:
-        """Whether no token scores above θ, so that no word can; found before words are formed, which takes longer."""
-        custom = type(self).judge is not Trigger.judge or type(self).score_words is not Trigger.score_words
+        """Whether no token scores above θ, so that no word can; found before words are formed,
+        which takes longer.
+        """
+        custom = (
+            type(self).judge is not Trigger.judge
+            or type(self).score_words is not Trigger.score_words
+        )
         if custom or self.pool == "sum" or self.judges_ended_sentences or self.theta is None:
             return False
         return bool(self.check_score(draft).max(initial=-np.inf) <= self.theta)
@@ -210,11 +255,12 @@ class Trigger(MethodPart):
     def judge(self, draft: Draft, *, resumed: bool = False, until: int | None = None) -> Verdict:
         """Compare every word of a draft, or its unit as a whole, with θ.
 
-        A ``resumed`` draft goes on after a retrieval. No word of its first sentence fires, so that each retrieval is
-        followed by a finished sentence; a trigger that cuts the whole draft judges nothing of it. Words that begin at
-        the character ``until`` or later are not judged.
+        A ``resumed`` draft goes on after a retrieval. No word of its first sentence fires, so that
+        each retrieval is followed by a finished sentence; a trigger that cuts the whole draft
+        judges nothing of it. Words that begin at the character ``until`` or later are not judged.
 
-        A draft from a cache must give the very same verdict, so this reads only what ``score`` reads.
+        A draft from a cache must give the very same verdict, so this reads only what ``score``
+        reads.
         """
         theta = self.theta
         assert theta is not None
@@ -223,7 +269,9 @@ class Trigger(MethodPart):
         above = judged & (score > theta)  # (w,)
         if self.unit == "word":
             hit = above if self.span == "sentence" else above & (np.cumsum(above) == 1)
-            return Verdict(self, draft, score, highest, judged, hit, float(score[judged].max(initial=-np.inf)))
+            return Verdict(
+                self, draft, score, highest, judged, hit, float(score[judged].max(initial=-np.inf))
+            )
         spared, counts = self._spared(draft, until), np.ones(len(draft), dtype=bool)  # (w,), (n,)
         for word in np.flatnonzero(spared):
             counts[slice(*draft.spans[word])] = False
@@ -234,7 +282,9 @@ class Trigger(MethodPart):
         return Verdict(self, draft, score, highest, judged, hit, peak)
 
     def _may_fire(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
-        """(w,) bool: a word may fire once it is complete: the next one has begun, or the draft has ended."""
+        """(w,) bool: a word may fire once it is complete: the next one has begun, or the draft
+        has ended.
+        """
         judged = np.ones(len(draft.spans), dtype=bool)  # (w,)
         if not draft.ended:
             # Tokens without characters may yet turn out to be bytes of the word before them.
@@ -249,16 +299,19 @@ class Trigger(MethodPart):
         return judged & ~self._spared(draft, until)
 
     def _spared(self, draft: Draft, until: int | None) -> np.ndarray:
-        """(w,) bool: a word that never fires: at ``until`` or later, in a thought, a stop word where θ is below 0."""
+        """(w,) bool: a word that never fires: at ``until`` or later, in a thought, a stop word
+        where θ is below 0.
+        """
         starts = draft.word_starts  # (w,)
         spared = np.zeros(len(starts), dtype=bool) if until is None else starts >= until
         for begin, end in [] if "thoughts" in self.needs else thoughts(draft.text, draft.thought):
             spared |= (starts >= begin) & (starts < end)
-        if self.skip_stop_words and (self.theta or 0.0) < 0:  # the 0 of a stop word would lie above it
+        # the 0 of a stop word would lie above it
+        if self.skip_stop_words and (self.theta or 0.0) < 0:
             spared |= np.array(draft.stop_of_word, dtype=bool)
         return spared
 
-    # -- reasons, as views show them ----------------------------------------------------------------------------------
+    # -- reasons, as views show them ---------------------------------------------------------------
 
     def describe_score(self, score: str) -> str:
         """What a score is called in a reason: "scores 2.69"."""
@@ -267,7 +320,9 @@ class Trigger(MethodPart):
     def describe_silence(self, peak: float) -> str:
         """Why nothing fires."""
         highest, theta = write_compared(peak, float(self.theta or 0.0))
-        return f"no {self.unit} scores above θ {theta}" + (f" (the highest: {highest})" if np.isfinite(peak) else "")
+        return f"no {self.unit} scores above θ {theta}" + (
+            f" (the highest: {highest})" if np.isfinite(peak) else ""
+        )
 
     def describe_hit(self, verdict: Verdict) -> str:
         """Why it fires."""
@@ -282,7 +337,7 @@ class Trigger(MethodPart):
 TRIGGERS: Registry[Trigger] = Registry("when", Trigger)
 
 
-# -- a trigger from a function ----------------------------------------------------------------------------------------
+# -- a trigger from a function ---------------------------------------------------------------------
 
 
 def when(
@@ -297,35 +352,49 @@ def when(
     loop: Any = None,
     source: str = "",
 ) -> Callable[[Callable[..., np.ndarray]], type[Trigger]]:
-    """Make a trigger from a function that scores the tokens of a draft, and enter it under ``name``.
+    """Make a trigger from a function that scores the tokens of a draft, and enter it under
+    ``name``.
 
-    The function takes a ``Draft`` of n tokens and returns (n,) finite numbers, larger where the model is less sure. Its
-    further parameters, each with a default, become settings.
+    The function takes a ``Draft`` of n tokens and returns (n,) finite numbers, larger where the
+    model is less sure. Its further parameters, each with a default, become settings.
 
     Args:
-        name: how it is called in ``when="margin"``, labels, tables and files.
-        threshold: θ where none is given. Where it is below 0, θ may be any number, else it is at least 0.
-        unit: what is compared with θ: each "word", "sentence" or "step" of a chain of thought (a line), or the "draft".
-        pool: how the tokens' scores make a unit's: "max", "mean", "min" or "sum".
-        cut: where a draft that fires is cut, before its "word", "sentence" or "step", or all of the "draft"; default
+        name: how it is called in ``when="margin"``, labels, tables and files. threshold: θ where
+            none is given. Where it is below 0, θ may be any number, else it is at least 0. unit:
+            what is compared with θ: each "word", "sentence" or "step" of a chain of thought (a
+            line), or the "draft". pool: how the tokens' scores make a unit's: "max", "mean", "min"
+            or "sum". cut: where a draft that fires is cut, before its "word", "sentence" or "step",
+            or all of the "draft"; default
             the unit.
-        skip_stop_words: stop words score 0, as RIND has it (Eq. 4). Without it they count like any other word.
-        needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``; "received"
-            where it reads ``draft.received``, so that models without attention are refused, and "entropy" for those
-            without entropies; "thoughts" to fire in what a thinking model thinks, too.
-        loop: how an episode goes on, a subclass of ``dl.Loop``; None writes until it fires, retrieves and resumes.
-        source: where the idea is from.
+        skip_stop_words: stop words score 0, as RIND has it (Eq. 4). Without it they count like any
+            other word. needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to
+            have ``draft.hidden``; "received"
+            where it reads ``draft.received``, so that models without attention are refused, and
+            "entropy" for those without entropies; "thoughts" to fire in what a thinking model
+            thinks, too.
+        loop: how an episode goes on, a subclass of ``dl.Loop``; None writes until it fires,
+            retrieves and resumes. source: where the idea is from.
 
-    Raises ``SettingError`` for values that do not exist, a built-in name, and a parameter without default.
+    Raises ``SettingError`` for values that do not exist, a built-in name, and a parameter without
+    default.
     """
     cut = unit if cut is None else cut
     for label, value, known in (("unit", unit, UNITS), ("pool", pool, POOLS), ("cut", cut, UNITS)):
         choice(f"trigger {name!r}: {label}", value, known)
     if UNITS.index(cut) < UNITS.index(unit):
-        raise SettingError(f"trigger {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
+        raise SettingError(
+            f"trigger {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}"
+        )
     theta = None if threshold is None else number("threshold", threshold, -np.inf)
     settings = {"threshold": setting(theta, kind=float, label=f"{name} score")}
-    own = {"unit": unit, "pool": pool, "cut": cut, "skip_stop_words": skip_stop_words, "loop": loop, "source": source}
+    own = {
+        "unit": unit,
+        "pool": pool,
+        "cut": cut,
+        "skip_stop_words": skip_stop_words,
+        "loop": loop,
+        "source": source,
+    }
     return TRIGGERS.define(name, settings=settings, needs=read_needs(name, needs), **own)
 
 

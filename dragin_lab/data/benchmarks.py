@@ -26,7 +26,9 @@ ALIASES = "id_aliases.json"
 
 
 def is_own(source: object) -> bool:
-    """Whether a source holds rows of questions, and is not one of the benchmarks' original files."""
+    """Whether a source holds rows of questions, and is not one of the benchmarks' original
+    files.
+    """
     if isinstance(source, str | Path) and not str(source).startswith(tabular.HUB):
         path = as_path(source, DataError)
         if path.is_file() and path.name.lower().endswith(tabular.JSON):
@@ -36,28 +38,47 @@ def is_own(source: object) -> bool:
 
 
 def kind_of(record: Collection[str]) -> str | None:
-    """The benchmark of whose original file this is the first record, by its fields; None for another's."""
-    told = {"questions": "iirc", "qid": "strategyqa", "answer_id": BENCHMARKS[0], "evidences": BENCHMARKS[0]}
-    return next((kind for field, kind in (told | {"_id": "hotpotqa"}).items() if field in record), None)
+    """The benchmark of whose original file this is the first record, by its fields; None for
+    another's.
+    """
+    told = {
+        "questions": "iirc",
+        "qid": "strategyqa",
+        "answer_id": BENCHMARKS[0],
+        "evidences": BENCHMARKS[0],
+    }
+    return next(
+        (kind for field, kind in (told | {"_id": "hotpotqa"}).items() if field in record), None
+    )
 
 
 def read_records(path: Path) -> tuple[str, list[tuple[str, Any]]]:
-    """Which benchmark a file is, by the fields of its first record, and its records with their places."""
+    """Which benchmark a file is, by the fields of its first record, and its records with their
+    places.
+    """
     try:
         records = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError) as error:  # also for other bytes than UTF-8, and for a number too long
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # also for other bytes than UTF-8, and for a number too long
         line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise DataError(f"{path}{line}: is not JSON in UTF-8 ({str(error)[:100]}); fetch the file again") from None
+        raise DataError(
+            f"{path}{line}: is not JSON in UTF-8 ({str(error)[:100]}); fetch the file again"
+        ) from None
     if not isinstance(records, list) or not records:
-        raise DataError(f"{path}: holds no list of records; give a question file as its authors released it")
+        raise DataError(
+            f"{path}: holds no list of records; give a question file as its authors released it"
+        )
     first = records[0] if isinstance(records[0], dict) else {}
     kind = kind_of(first)
     if kind is None:
         raise DataError(
-            f"{path}, record 1: is of none of the formats {', '.join(BENCHMARKS)} (its fields: "
-            f"{', '.join(sorted(first)) or 'none'}); give questions of your own as .jsonl, .csv or .parquet"
+            f"{path}, record 1: is of none of the formats {', '.join(BENCHMARKS)} (its fields:"
+            f" {', '.join(sorted(first)) or 'none'}); give questions of your own as .jsonl, .csv or"
+            " .parquet"
         )
     return kind, [(f"{path}, record {number}", record) for number, record in enumerate(records, 1)]
 
@@ -112,17 +133,25 @@ class IIRCPassage(Struct):
     questions: list[Any]
 
 
-_TYPES: dict[str, Any] = {"2wikimultihopqa": TwoWiki, "hotpotqa": HotpotQA, "strategyqa": StrategyQA, "iirc": IIRC}
+_TYPES: dict[str, Any] = {
+    "2wikimultihopqa": TwoWiki,
+    "hotpotqa": HotpotQA,
+    "strategyqa": StrategyQA,
+    "iirc": IIRC,
+}
 
 
 def read_benchmark(path: Path) -> Iterator[tuple[str, Question]]:
     """The questions of a file that have an answer, each with its place; at least one."""
     kind, records = read_records(path)
-    names: dict[str, list[str]] = {}  # and demonyms, both golds in 2WikiMultihopQA's own evaluation script
+    # and demonyms, both golds in 2WikiMultihopQA's own evaluation script
+    names: dict[str, list[str]] = {}
     if kind == "2wikimultihopqa":
         aliases = path.with_name(ALIASES)
         if not aliases.is_file():
-            raise DataError(f"{aliases}: cannot be read (no such file); 2WikiMultihopQA's answers need it")
+            raise DataError(
+                f"{aliases}: cannot be read (no such file); 2WikiMultihopQA's answers need it"
+            )
         for place, _, record in tabular.read_json_lines(aliases):
             line = convert_record(place, record, Aliases, DataError)
             names.setdefault(line.Q_id, []).extend(line.aliases + line.demonyms)
@@ -130,7 +159,9 @@ def read_benchmark(path: Path) -> Iterator[tuple[str, Question]]:
         records = [
             (f"{place}, question {number}", question)
             for place, record in records
-            for number, question in enumerate(convert_record(place, record, IIRCPassage, DataError).questions, 1)
+            for number, question in enumerate(
+                convert_record(place, record, IIRCPassage, DataError).questions, 1
+            )
         ]
     answered = False
     for place, record in records:
@@ -147,7 +178,10 @@ def _list_golds(row: Any, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
         case bool(answer):
             return ["yes" if answer else "no"]
         case str(answer):
-            return [answer, *(names.get(row.answer_id or "", ()) if isinstance(row, TwoWiki) else ())]
+            return [
+                answer,
+                *(names.get(row.answer_id or "", ()) if isinstance(row, TwoWiki) else ()),
+            ]
         case AnswerSpans():
             return [span.text for span in row.answer.answer_spans]
         case Value():

@@ -1,7 +1,9 @@
-"""The four benchmarks of the paper, read from their original files, with the paper's prompt for each.
+"""The four benchmarks of the paper, read from their original files, with the paper's prompt for
+each.
 
-Almanac's questions come with the package. Your own are rows (``questions``): JSON lines, CSV, parquet, a DataFrame, a
-Hugging Face data set, with ``question``, ``answer`` (a text) or ``answers`` (any of which is right), and maybe ``id``.
+Almanac's questions come with the package. Your own are rows (``questions``): JSON lines, CSV,
+parquet, a DataFrame, a Hugging Face data set, with ``question``, ``answer`` (a text) or ``answers``
+(any of which is right), and maybe ``id``.
 """
 
 from __future__ import annotations
@@ -36,34 +38,47 @@ FILES = {
 #: What precedes the test question (reference-behaviour §1).
 INSTRUCTIONS = {
     "2wikimultihopqa": "",
-    "hotpotqa": "Answer the following question by reasoning step-by-step, following the example above.\n",
-    "strategyqa": "Following the examples above, answer the question by reasoning step-by-step.\n\n",
+    "hotpotqa": (
+        "Answer the following question by reasoning step-by-step, following the example above.\n"
+    ),
+    "strategyqa": (
+        "Following the examples above, answer the question by reasoning step-by-step.\n\n"
+    ),
     "iirc": "",
 }
 
 
 def load(
-    source: Any, limit: int | None = None, *, split: str | None = None, sample: int | None = None, seed: int = 0,
+    source: Any,
+    limit: int | None = None,
+    *,
+    split: str | None = None,
+    sample: int | None = None,
+    seed: int = 0,
     fields: str | Mapping[str, str] | None = None,
-) -> list[Question]:  # fmt: skip
+) -> list[Question]:
     """The questions of a benchmark, in the order of their file.
 
     Args:
-        source: a benchmark's name (``BENCHMARKS``), looked for below ``DRAGIN_LAB_DATA`` (default ``data``);
-            ``almanac/NAME`` for Almanac's; or a file, or a folder that holds the original file; or rows of questions
-            (``questions.read_questions``).
+        source: a benchmark's name (``BENCHMARKS``), looked for below ``DRAGIN_LAB_DATA`` (default
+            ``data``);
+            ``almanac/NAME`` for Almanac's; or a file, or a folder that holds the original file; or
+            rows of questions (``questions.read_questions``).
         limit: take only this many from the start, as the authors do (reference-behaviour §6).
-        split: Almanac's "train", "dev" or "test" (default); the real files hold one split each.
-        sample: take this many at random instead, in the order of the file. The same ``seed`` takes the same questions
+            split: Almanac's "train", "dev" or "test" (default); the real files hold one split each.
+            sample: take this many at random instead, in the order of the file. The same ``seed``
+            takes the same questions
             everywhere, and a larger sample contains every smaller one.
-        fields: the names of the fields of rows of questions, where they differ: "question=q,answer=gold".
+        fields: the names of the fields of rows of questions, where they differ:
+            "question=q,answer=gold".
 
-    Gold answers: 2WikiMultihopQA the answer, then the aliases and demonyms of its ``answer_id`` (the DRAGIN authors
-    leave demonyms out); IIRC each span, or the bare value without its unit; StrategyQA yes or no. IIRC questions
-    without an answer are left out (reference-behaviour §6).
+    Gold answers: 2WikiMultihopQA the answer, then the aliases and demonyms of its ``answer_id``
+    (the DRAGIN authors leave demonyms out); IIRC each span, or the bare value without its unit;
+    StrategyQA yes or no. IIRC questions without an answer are left out (reference-behaviour §6).
 
     Raises:
-        DataError: the file, the record and the field that is wrong; an id that was used before; a name or split that
+        DataError: the file, the record and the field that is wrong; an id that was used before; a
+            name or split that
             does not exist.
         SettingError: a limit, sample or seed that is no such number.
     """
@@ -71,7 +86,10 @@ def load(
     sample = None if sample is None else count("sample", sample)
     seed, split = count("seed", seed, 0), None if split is None else text("split", split)
     if limit is not None and sample is not None:
-        raise DataError(f"limit={limit} and sample={sample}: give one of them, the first so many or a random choice")
+        raise DataError(
+            f"limit={limit} and sample={sample}: give one of them, the first so many or a random"
+            " choice"
+        )
     if is_own(source):
         questions = read_questions(source, fields)[:limit]
     elif fields is not None:
@@ -83,14 +101,17 @@ def load(
         questions = check_ids(islice(read_benchmark(find(source, split)), limit))
     if sample is None:
         return questions
-    # The questions whose ids hash lowest under the seed, which depends on no generator's version, in their order.
+    # The questions whose ids hash lowest under the seed, which depends on no generator's version,
+    # in their order.
     ranked = sorted(questions, key=lambda q: hashlib.sha256(f"{seed} {q.id}".encode()).digest())
     chosen = {q.id for q in ranked[:sample]}
     return [q for q in questions if q.id in chosen]
 
 
 def demo_questions() -> list[Question]:
-    """Forty of Almanac's development questions, with their answers; about half are on what the model never saw."""
+    """Forty of Almanac's development questions, with their answers; about half are on what the
+    model never saw.
+    """
     return load("almanac/2wikimultihopqa", 40, split="dev")
 
 
@@ -102,9 +123,11 @@ def benchmark(source: str | Path, split: str | None = None) -> str:
 
 
 def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
-    """Question id -> the titles of the passages that support its answer, as HotpotQA and 2WikiMultihopQA name them.
+    """Question id -> the titles of the passages that support its answer, as HotpotQA and
+    2WikiMultihopQA name them.
 
-    Raises ``DataError`` where the file is missing or cannot be read; questions without such titles are left out.
+    Raises ``DataError`` where the file is missing or cannot be read; questions without such titles
+    are left out.
     """
     titles: dict[str, tuple[str, ...]] = {}
     for _, record in read_records(find(source))[1]:
@@ -116,34 +139,51 @@ def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
 
 
 def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None) -> PromptTemplate:
-    """The paper's prompt for a benchmark: its instruction and how its answers are read (reference-behaviour §1, §6).
+    """The paper's prompt for a benchmark: its instruction and how its answers are read
+    (reference-behaviour §1, §6).
 
-    ``name`` is a benchmark, ``almanac/NAME`` for Almanac's, or ``PLAIN`` for your own questions. ``exemplars`` are
-    worked examples, or what ``load_exemplars`` takes, or ``published`` for the published set of this benchmark. By
-    default: this package's own set for it, Almanac's examples for Almanac's, none for your own questions.
+    ``name`` is a benchmark, ``almanac/NAME`` for Almanac's, or ``PLAIN`` for your own questions.
+    ``exemplars`` are worked examples, or what ``load_exemplars`` takes, or ``published`` for the
+    published set of this benchmark. By default: this package's own set for it, Almanac's examples
+    for Almanac's, none for your own questions.
 
-    Raises ``DataError`` for a name that does not exist, ``SettingError`` for exemplars that cannot be read.
+    Raises ``DataError`` for a name that does not exist, ``SettingError`` for exemplars that cannot
+    be read.
     """
     kind = name.removeprefix("almanac/")
     if kind not in BENCHMARKS and name != PLAIN:
         raise DataError(f"benchmark {name!r} does not exist; one of {', '.join(BENCHMARKS)}")
     chosen = ""
     if isinstance(exemplars, str | Path):
-        exemplars = load_exemplars(PUBLISHED + kind if exemplars == PUBLISHED.rstrip(":") else exemplars)
+        exemplars = load_exemplars(
+            PUBLISHED + kind if exemplars == PUBLISHED.rstrip(":") else exemplars
+        )
     elif exemplars is None and name == PLAIN:
         exemplars = ()
     elif exemplars is None:
-        exemplars = load_exemplars(name) if name == kind else almanac.exemplars(kind)[: almanac.DEFAULT_EXEMPLARS]
+        exemplars = (
+            load_exemplars(name)
+            if name == kind
+            else almanac.exemplars(kind)[: almanac.DEFAULT_EXEMPLARS]
+        )
         chosen = f"the package's own set for {name}"
     examples = several(
-        "exemplars", exemplars, Exemplar, "give Exemplar(question, rationale, answer) objects, or a file of them"
+        "exemplars",
+        exemplars,
+        Exemplar,
+        "give Exemplar(question, rationale, answer) objects, or a file of them",
     )
-    rule = kind if kind in BENCHMARKS else "2wikimultihopqa"  # which takes the whole text where the phrase is missing
-    return PromptTemplate(tuple(examples), INSTRUCTIONS.get(kind, ""), answer_rule=rule, chosen=chosen)
+    # which takes the whole text where the phrase is missing
+    rule = kind if kind in BENCHMARKS else "2wikimultihopqa"
+    return PromptTemplate(
+        tuple(examples), INSTRUCTIONS.get(kind, ""), answer_rule=rule, chosen=chosen
+    )
 
 
 def template_of(exemplars: Iterable[Exemplar] | str | Path) -> PromptTemplate:
-    """The prompt for exemplars: that of the benchmark a set is named after, otherwise one without an instruction."""
+    """The prompt for exemplars: that of the benchmark a set is named after, otherwise one
+    without an instruction.
+    """
     kind = str(exemplars).removeprefix(PUBLISHED) if isinstance(exemplars, str | Path) else PLAIN
     return template(kind if kind in BENCHMARKS else PLAIN, exemplars)
 
@@ -154,26 +194,35 @@ def data_folder() -> Path:
 
 
 def find(source: str | Path, split: str | None = None) -> Path:
-    """The file that ``load`` reads; ``DataError`` where there is none. Almanac's questions are in none."""
+    """The file that ``load`` reads; ``DataError`` where there is none. Almanac's questions are
+    in none.
+    """
     name = str(source)
     if name in BENCHMARKS and not Path(name).exists():
         path = data_folder() / name / FILES[name]
         if not path.is_file():
             raise DataError(
-                f"{path}: no such file; get it with 'dragin-lab data fetch {name}', set DRAGIN_LAB_DATA, "
-                "or give the file itself"
+                f"{path}: no such file; get it with 'dragin-lab data fetch {name}', set"
+                " DRAGIN_LAB_DATA, or give the file itself"
             )
     else:
         path = as_path(source, DataError)
         if path.is_dir():
-            inside = [path / file for file in dict.fromkeys(FILES.values()) if (path / file).is_file()]
+            inside = [
+                path / file for file in dict.fromkeys(FILES.values()) if (path / file).is_file()
+            ]
             if len(inside) != 1:
-                raise DataError(f"{path}: holds none of {', '.join(sorted(set(FILES.values())))}; give the file itself")
+                raise DataError(
+                    f"{path}: holds none of {', '.join(sorted(set(FILES.values())))}; give the file"
+                    " itself"
+                )
             path = inside[0]
         elif not path.is_file():
             known = [*BENCHMARKS, *(f"almanac/{n}" for n in BENCHMARKS)]
             near = difflib.get_close_matches(name.lower(), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the benchmarks are {', '.join(known)}"
+            hint = (
+                f"did you mean {near[0]!r}?" if near else f"the benchmarks are {', '.join(known)}"
+            )
             raise DataError(f"{name!r} is neither a file, a folder nor a benchmark; {hint}")
     if split is not None and split not in path.name:
         raise DataError(f"{path}: this file holds one split only; leave split={split!r} out")

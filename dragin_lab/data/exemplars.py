@@ -1,4 +1,6 @@
-"""Worked examples (this package's own sets, the published ones, a file's), and the prompt of a model for a method."""
+"""Worked examples (this package's own sets, the published ones, a file's), and the prompt of a
+model for a method.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,17 @@ SHOTS = {"2wikimultihopqa": 6, "hotpotqa": 8, "strategyqa": 6, "iirc": 8}
 PUBLISHED = "published:"
 #: This package's own sets, one file per benchmark.
 OWN_SETS = Path(__file__).parent / "exemplar_sets"
-#: The forms of answers that must be shown (``answers.FORMS``), which have a file of examples for any model there too.
+#: The forms of answers that must be shown (``answers.FORMS``), which have a file of examples for
+#: any model there too.
 SHOWN_FORMS = ("search", "self-ask")
 
 
 def load_exemplars(source: str | Path) -> tuple[Exemplar, ...]:
     """Exemplars by the name of a benchmark, or from a file.
 
-    By its name the set of this package; ``published:NAME`` is the set of the authors' released code, which
-    ``dragin-lab data fetch exemplars`` puts in the user's cache. A file is a YAML (or JSON) list of mappings with
-    ``question``, ``rationale`` and ``answer``, all texts.
+    By its name the set of this package; ``published:NAME`` is the set of the authors' released
+    code, which ``dragin-lab data fetch exemplars`` puts in the user's cache. A file is a YAML (or
+    JSON) list of mappings with ``question``, ``rationale`` and ``answer``, all texts.
 
     Raises ``SettingError`` naming the file, the entry and the field that is wrong.
     """
@@ -46,7 +49,9 @@ def load_exemplars(source: str | Path) -> tuple[Exemplar, ...]:
 
 
 def load_template(form: str) -> PromptTemplate:
-    """This package's prompt that shows a form: its exemplars, and where it has them preamble and instruction."""
+    """This package's prompt that shows a form: its exemplars, and where it has them preamble and
+    instruction.
+    """
     path = OWN_SETS / f"{form}.yaml"
     rows = _read_yaml(path)
     parts = rows if isinstance(rows, dict) else {"exemplars": rows}
@@ -61,10 +66,17 @@ def _read_yaml(path: Path) -> Any:
     except OSError as error:
         why = error.strerror or error
         raise SettingError(
-            f"{path}: cannot be read ({why}); give a YAML file of exemplars, or a name: {', '.join(SHOTS)}"
+            f"{path}: cannot be read ({why}); give a YAML file of exemplars, or a name:"
+            f" {', '.join(SHOTS)}"
         ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: other bytes, a date that does not exist
-        raise SettingError(f"{path}: is not YAML in UTF-8 ({' '.join(str(error).split())[:200]})") from None
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: other bytes, a date that does not exist
+        raise SettingError(
+            f"{path}: is not YAML in UTF-8 ({' '.join(str(error).split())[:200]})"
+        ) from None
 
 
 class _Row(msgspec.Struct):
@@ -75,7 +87,9 @@ class _Row(msgspec.Struct):
 
 def _read_rows(path: Path, rows: Any) -> tuple[Exemplar, ...]:
     if not isinstance(rows, list):
-        raise SettingError(f"{path}: holds no list; write '- question: …' with rationale and answer below it")
+        raise SettingError(
+            f"{path}: holds no list; write '- question: …' with rationale and answer below it"
+        )
     remedy = " (quote numbers and yes/no)"
     places = ((f"{path}: exemplar {number}", row) for number, row in enumerate(rows, 1))
     entries = [convert_record(place, row, _Row, SettingError, remedy) for place, row in places]
@@ -96,7 +110,8 @@ def _find_file(source: str | Path) -> Path:
         path = published_file(kind)
         if not path.is_file():
             raise SettingError(
-                f"exemplars {name!r} are not in {path.parent}; run 'dragin-lab data fetch exemplars' first"
+                f"exemplars {name!r} are not in {path.parent}; run 'dragin-lab data fetch"
+                " exemplars' first"
             )
         return path
     if name in SHOTS and not Path(name).is_file():
@@ -105,7 +120,9 @@ def _find_file(source: str | Path) -> Path:
 
 
 def among_exemplars(questions: Iterable[tuple[str, str]], exemplars: Iterable[str]) -> list[str]:
-    """The ids of the questions, given as (id, text), that are asked in worked examples too, however they are spelt."""
+    """The ids of the questions, given as (id, text), that are asked in worked examples too,
+    however they are spelt.
+    """
 
     def letters(text: str) -> str:
         plain = unicodedata.normalize("NFKC", fold_letters(unescape(text)).casefold())
@@ -122,9 +139,11 @@ def say_among(ids: Sequence[object]) -> str:
 
 
 def default_template(lm: Any, method: Method | None = None) -> PromptTemplate:
-    """The default prompt of a model: the embedded model has its own exemplars, any other only those a method needs.
+    """The default prompt of a model: the embedded model has its own exemplars, any other only those
+    a method needs.
 
-    ``self-ask`` and ``flare-instruct`` need examples of their form of answer, which are in ``exemplars.OWN_SETS``.
+    ``self-ask`` and ``flare-instruct`` need examples of their form of answer, which are in
+    ``exemplars.OWN_SETS``.
     """
     form = "reasoning" if method is None else method.trigger.form
     if FORMS[form].task:
@@ -139,8 +158,9 @@ def default_template(lm: Any, method: Method | None = None) -> PromptTemplate:
 def template_for(method: Method, lm: Any, prompt: PromptTemplate | None = None) -> PromptTemplate:
     """``prompt`` in the form in which a method answers; None takes the model's default.
 
-    Exemplars that do not show the form are completed: for search calls, examples of them come first, as in the FLARE
-    paper's Prompt D.3; exemplars without follow-up questions are replaced by the default's.
+    Exemplars that do not show the form are completed: for search calls, examples of them come
+    first, as in the FLARE paper's Prompt D.3; exemplars without follow-up questions are replaced by
+    the default's.
     """
     default = default_template(lm, method)
     if prompt is None:

@@ -1,4 +1,5 @@
-"""``dragin-lab data fetch``: benchmarks, the published exemplars and the paper's corpus, downloaded by pooch.
+"""``dragin-lab data fetch``: benchmarks, the published exemplars and the paper's corpus, downloaded
+by pooch.
 
 ``origins.yaml`` says where a file comes from and which checksum it has, with the sources of both.
 """
@@ -30,15 +31,18 @@ from dragin_lab.text import split_credentials
 
 
 class FetchError(DraginLabError):
-    """A file that could not be fetched, or that is not the one it should be: the address, why, what to do next."""
+    """A file that could not be fetched, or that is not the one it should be: the address, why,
+    what to do next.
+    """
 
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A public file, and the ``files`` that come from it: members of an archive, exemplars in a source file, itself.
+    """A public file, and the ``files`` that come from it: members of an archive, exemplars in a
+    source file, itself.
 
-    ``checksum`` ("sha256:…" or "md5:…") is of the file as served; ``None`` where none is published. ``passages`` is
-    their number in a corpus.
+    ``checksum`` ("sha256:…" or "md5:…") is of the file as served; ``None`` where none is published.
+    ``passages`` is their number in a corpus.
     """
 
     url: str
@@ -53,15 +57,24 @@ ORIGINS = {name: PublishedFile(**facts) for name, facts in _KNOWN.items()}
 
 
 def fetch(
-    name: str, folder: Path | None = None, *, url: str | None = None, again: bool = False, progress: bool = False
+    name: str,
+    folder: Path | None = None,
+    *,
+    url: str | None = None,
+    again: bool = False,
+    progress: bool = False,
 ) -> tuple[tuple[Path, ...], str]:
-    """Fetch what ``ORIGINS`` has by a name into a folder, by default where it is looked for; ``url`` is a mirror.
+    """Fetch what ``ORIGINS`` has by a name into a folder, by default where it is looked for;
+    ``url`` is a mirror.
 
-    Returns the files, and a line on how they were checked. Files that are there stay as they are unless ``again``.
-    Raises ``FetchError`` with what went wrong and what to do; nothing is left behind, and what was there is unchanged.
+    Returns the files, and a line on how they were checked. Files that are there stay as they are
+    unless ``again``. Raises ``FetchError`` with what went wrong and what to do; nothing is left
+    behind, and what was there is unchanged.
     """
     if name not in ORIGINS:
-        raise FetchError(f"nothing is known of {name!r}; what can be fetched is {', '.join(ORIGINS)}")
+        raise FetchError(
+            f"nothing is known of {name!r}; what can be fetched is {', '.join(ORIGINS)}"
+        )
     origin = ORIGINS[name]
     if folder is None:
         folder = published_file("any").parent if name == "exemplars" else data_folder() / name
@@ -76,7 +89,9 @@ def fetch(
             note = _download(origin.url if url is None else url, served, origin.checksum, progress)
             if name == "exemplars":
                 for kind, exemplars in read_published(served).items():
-                    text = yaml.safe_dump([*map(asdict, exemplars)], allow_unicode=True, sort_keys=False, width=110)
+                    text = yaml.safe_dump(
+                        [*map(asdict, exemplars)], allow_unicode=True, sort_keys=False, width=110
+                    )
                     Path(drafts, f"{kind}.yaml").write_text(text, encoding="utf-8")
             elif origin.files != [origin.name]:
                 _unpack_members(served, origin.files)
@@ -94,12 +109,16 @@ def _check_present(origin: PublishedFile, path: Path) -> str:
         return "already there; --again fetches and replaces it"
     algorithm, _, wanted = origin.checksum.partition(":")
     if (actual := pooch.file_hash(path, algorithm)) != wanted:
-        raise FetchError(f"{path}: has the {algorithm} {actual} and not {wanted}; --again fetches it again")
+        raise FetchError(
+            f"{path}: has the {algorithm} {actual} and not {wanted}; --again fetches it again"
+        )
     return "already there, with the right checksum"
 
 
 def _download(url: str, target: Path, known: str | None, progress: bool) -> str:
-    """Download and compare the checksum; ``user:password`` goes into the header Authorization alone."""
+    """Download and compare the checksum; ``user:password`` goes into the header Authorization
+    alone.
+    """
     import pooch
     import requests
 
@@ -111,16 +130,24 @@ def _download(url: str, target: Path, known: str | None, progress: bool) -> str:
         pooch.retrieve(address, known, target.name, target.parent, downloader=downloader)
     except requests.HTTPError as error:
         answer = " ".join(str(error).split()[:2])
-        raise FetchError(f"{address}: the server answers {answer}; give another address with --url") from None
+        raise FetchError(
+            f"{address}: the server answers {answer}; give another address with --url"
+        ) from None
     except requests.RequestException as error:
         why = " ".join(str(error).split())[-200:]
-        raise FetchError(f"{address}: cannot be fetched ({why}); check address and connection, run it again") from None
+        raise FetchError(
+            f"{address}: cannot be fetched ({why}); check address and connection, run it again"
+        ) from None
     except ValueError as error:  # from pooch: another checksum
         raise FetchError(
-            f"{address}: sent another file than the released one, or a damaged one ({str(error)[:300]}); "
-            "run it again, or give another address with --url"
+            f"{address}: sent another file than the released one, or a damaged one"
+            f" ({str(error)[:300]}); run it again, or give another address with --url"
         ) from None
-    return f"the checksum of {target.name} is right" if known else f"no checksum of {target.name} is published"
+    return (
+        f"the checksum of {target.name} is right"
+        if known
+        else f"no checksum of {target.name} is published"
+    )
 
 
 def _unpack_members(archive: Path, names: Sequence[str]) -> None:
@@ -128,26 +155,45 @@ def _unpack_members(archive: Path, names: Sequence[str]) -> None:
     inside = archive.parent / "unpacked"
     try:
         shutil.unpack_archive(archive, inside, filter=None if archive.suffix == ".zip" else "data")
-    except (shutil.ReadError, zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError) as error:
-        raise FetchError(f"{archive.name}: is not a sound archive ({str(error)[:200]}); run it again") from None
+    except (
+        shutil.ReadError,
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        zlib.error,
+        EOFError,
+        ValueError,
+    ) as error:
+        raise FetchError(
+            f"{archive.name}: is not a sound archive ({str(error)[:200]}); run it again"
+        ) from None
     for name in names:
         matches = [path for path in inside.rglob(name) if path.is_file()]
         if len(matches) != 1:
             count = "no file" if not matches else f"{len(matches)} files"
-            raise FetchError(f"{archive.name}: holds {count} named {name}; give the address of the released one")
+            raise FetchError(
+                f"{archive.name}: holds {count} named {name}; give the address of the released one"
+            )
         os.replace(matches[0], archive.with_name(name))
 
 
-# -- the exemplars published with the paper, from a source file that is never run -------------------------------------
+# -- the exemplars published with the paper, from a source file that is never run ------------------
 
-#: In ``src/data.py`` of oneal2000/DRAGIN every data set is a class with a list ``examplars`` of mappings: ``question``,
-#: ``cot`` (a text, or several in order), ``answer``. A prompt takes the first of them (``exemplars.SHOTS``).
-CLASSES = {"2wikimultihopqa": "WikiMultiHopQA", "hotpotqa": "HotpotQA", "strategyqa": "StrategyQA", "iirc": "IIRC"}
+#: In ``src/data.py`` of oneal2000/DRAGIN every data set is a class with a list ``examplars`` of
+#: mappings: ``question``, ``cot`` (a text, or several in order), ``answer``. A prompt takes the
+#: first of them (``exemplars.SHOTS``).
+CLASSES = {
+    "2wikimultihopqa": "WikiMultiHopQA",
+    "hotpotqa": "HotpotQA",
+    "strategyqa": "StrategyQA",
+    "iirc": "IIRC",
+}
 LIST = "examplars"
 
 
 def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
-    """The exemplars of each benchmark, as many as its prompt takes; ``FetchError`` for what is not as described."""
+    """The exemplars of each benchmark, as many as its prompt takes; ``FetchError`` for what is
+    not as described.
+    """
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -156,22 +202,32 @@ def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
         ) from None
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     return {
-        name: _read_class(f"{path}, class {known}", classes.get(known), SHOTS[name]) for name, known in CLASSES.items()
+        name: _read_class(f"{path}, class {known}", classes.get(known), SHOTS[name])
+        for name, known in CLASSES.items()
     }
 
 
 def _read_class(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exemplar, ...]:
     if node is None:
-        raise FetchError(f"{where}: is not there; give the address of the source file that holds it with --url")
-    assigned = [statement for statement in node.body if isinstance(statement, ast.Assign | ast.AnnAssign)]
-    named = {ast.unparse(s.targets[0] if isinstance(s, ast.Assign) else s.target): s.value for s in assigned}
+        raise FetchError(
+            f"{where}: is not there; give the address of the source file that holds it with --url"
+        )
+    assigned = [
+        statement for statement in node.body if isinstance(statement, ast.Assign | ast.AnnAssign)
+    ]
+    named = {
+        ast.unparse(s.targets[0] if isinstance(s, ast.Assign) else s.target): s.value
+        for s in assigned
+    }
     try:
         rows = ast.literal_eval(value) if (value := named.get(LIST)) else None
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise FetchError(f"{where}: {LIST} is not written out as plain values ({error})") from None
     if not isinstance(rows, list) or len(rows) < count:
         held = f"{len(rows)} of them" if isinstance(rows, list) else "no list"
-        raise FetchError(f"{where}: {LIST} holds {held}, and {count} are needed; give another address with --url")
+        raise FetchError(
+            f"{where}: {LIST} holds {held}, and {count} are needed; give another address with --url"
+        )
     places = ((f"{where}, {LIST} {number}", row) for number, row in enumerate(rows[:count], 1))
     entries = [convert_record(place, row, _Entry, FetchError) for place, row in places]
     return tuple(Exemplar(entry.question, "".join(entry.cot), entry.answer) for entry in entries)

@@ -1,4 +1,6 @@
-"""The rows of ``.json`` files: a list of objects, one object a line, or the nested forms of SQuAD and TriviaQA."""
+"""The rows of ``.json`` files: a list of objects, one object a line, or the nested forms of
+SQuAD and TriviaQA.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ _JSON = json.JSONDecoder()
 def read_objects(path: Path) -> Iterator[Any]:
     """The rows of a file, in order.
 
-    SQuAD's are the questions (``qas``) of all paragraphs; TriviaQA's fields get the usual names, question_id for
-    QuestionId. A file of a single object has one row.
+    SQuAD's are the questions (``qas``) of all paragraphs; TriviaQA's fields get the usual names,
+    question_id for QuestionId. A file of a single object has one row.
 
     Raises ``DataError`` where it holds no rows, and what ``json`` raises.
     """
@@ -35,23 +37,31 @@ def read_objects(path: Path) -> Iterator[Any]:
     if not isinstance(whole, list):
         raise DataError(f"{path}: holds {str(whole)[:40]!r}, which is no list of rows; {_FORMS}")
     for row in whole:
-        if isinstance(row, Mapping) and isinstance(parts := row.get("paragraphs"), list):  # of SQuAD
+        # of SQuAD
+        if isinstance(row, Mapping) and isinstance(parts := row.get("paragraphs"), list):
             yield from _flatten(parts)
         elif isinstance(row, Mapping) and "Question" in row:  # of TriviaQA
-            yield {re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): value for name, value in row.items()}
+            yield {
+                re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): value
+                for name, value in row.items()
+            }
         else:
             yield row
 
 
 def _flatten(paragraphs: Iterable[Any]) -> Iterator[Any]:
     for paragraph in paragraphs:
-        if not (isinstance(paragraph, Mapping) and isinstance(questions := paragraph.get("qas"), list)):
+        if not (
+            isinstance(paragraph, Mapping) and isinstance(questions := paragraph.get("qas"), list)
+        ):
             raise ValueError(f"the paragraph {str(paragraph)[:60]!r} has no list of questions, qas")
         yield from questions
 
 
 def first_fields(path: Path) -> frozenset[str]:
-    """The fields of the first object of a file's list; none where it holds no list, or another beginning."""
+    """The fields of the first object of a file's list; none where it holds no list, or another
+    beginning.
+    """
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         begin = re.match(r"\s*\[\s*(?=\{)", head := file.read(_HEAD))
     try:

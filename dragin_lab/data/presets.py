@@ -23,9 +23,11 @@ _NUMBERS = ("threshold", "top_n", "n", "top_k", "doubt_limit", "max_new_tokens")
 
 @dataclass(frozen=True)
 class Preset:
-    """One published setting: ``settings`` are arguments of ``dragin_lab.method``, ``shots`` its number of exemplars.
+    """One published setting: ``settings`` are arguments of ``dragin_lab.method``, ``shots`` its
+    number of exemplars.
 
-    ``model`` is "*" where the source gives one setting for all models; ``cited`` says where the values are published.
+    ``model`` is "*" where the source gives one setting for all models; ``cited`` says where the
+    values are published.
     """
 
     method: str
@@ -43,46 +45,76 @@ def presets() -> tuple[Preset, ...]:
     made = []
     with Path(__file__).with_name("presets.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            settings = {"variant": row["variant"]} | {name: json.loads(row[name]) for name in _NUMBERS if row[name]}
+            settings = {"variant": row["variant"]} | {
+                name: json.loads(row[name]) for name in _NUMBERS if row[name]
+            }
             names = {name: row[name] for name in ("method", "model", "dataset", "source", "cited")}
             made.append(Preset(settings=settings, shots=int(row["shots"]), **names))
     return tuple(made)
 
 
-def find_preset(model: str, dataset: str, *, source: str = "paper", method: str = "dragin") -> Preset:
+def find_preset(
+    model: str, dataset: str, *, source: str = "paper", method: str = "dragin"
+) -> Preset:
     """The published setting of a method for a model and a data set.
 
-    ``model`` is ``llama2-7b-chat``, ``llama2-13b-chat`` or ``vicuna-13b-v1.5``, or such a model's Hugging Face id;
-    ``dataset`` one of the four benchmarks; ``source`` one of ``SOURCES``.
+    ``model`` is ``llama2-7b-chat``, ``llama2-13b-chat`` or ``vicuna-13b-v1.5``, or such a model's
+    Hugging Face id; ``dataset`` one of the four benchmarks; ``source`` one of ``SOURCES``.
 
-    Raises ``SettingError`` for names that do not exist, with the nearest, and for settings that a source does not give.
+    Raises ``SettingError`` for names that do not exist, with the nearest, and for settings that a
+    source does not give.
     """
     every = presets()
-    model = choice("model", plain_name(model), tuple(dict.fromkeys(p.model for p in every if p.model != "*")))
-    dataset = choice("data set", text("dataset", dataset).lower(), tuple(dict.fromkeys(p.dataset for p in every)))
+    model = choice(
+        "model", plain_name(model), tuple(dict.fromkeys(p.model for p in every if p.model != "*"))
+    )
+    dataset = choice(
+        "data set", text("dataset", dataset).lower(), tuple(dict.fromkeys(p.dataset for p in every))
+    )
     choice("method", method, tuple(METHODS))
     choice("source", source, SOURCES)
-    fitting = [p for p in every if (p.method, p.dataset) == (method, dataset) and p.model in (model, "*")]
+    fitting = [
+        p for p in every if (p.method, p.dataset) == (method, dataset) and p.model in (model, "*")
+    ]
     for candidate in fitting:
         if candidate.source == source:
             return candidate
     others = " or ".join(f"source={p.source!r}" for p in fitting)
     raise SettingError(
         f"source={source!r} gives no settings of {method} for {dataset}; "
-        + (f"use {others}" if others else f"none were published, so set them with method({method!r}, …)")
+        + (
+            f"use {others}"
+            if others
+            else f"none were published, so set them with method({method!r}, …)"
+        )
     )
 
 
-def preset(model: str, dataset: str, *, source: str = "paper", method: str = "dragin", **changes: Any) -> Method:
-    """The method with its published settings; see ``find_preset`` for names, errors and the number of exemplars.
+def preset(
+    model: str, dataset: str, *, source: str = "paper", method: str = "dragin", **changes: Any
+) -> Method:
+    """The method with its published settings; see ``find_preset`` for names, errors and the number
+    of exemplars.
 
-    ``changes`` are arguments of ``dragin_lab.method`` that replace or add to them, such as ``what="current"``. A
-    written form's settings replace them too, and another trigger than the method's own has its own default θ.
+    ``changes`` are arguments of ``dragin_lab.method`` that replace or add to them, such as
+    ``what="current"``. A written form's settings replace them too, and another trigger than the
+    method's own has its own default θ.
     """
     published = find_preset(model, dataset, source=source, method=method)
-    return make_method(published.method, **merge_settings(published.settings, published.method, changes))
+    return make_method(
+        published.method, **merge_settings(published.settings, published.method, changes)
+    )
 
 
 def plain_name(model: str) -> str:
-    """A model's name as the presets write it: ``meta-llama/Llama-2-7b-chat-hf`` is ``llama2-7b-chat``."""
-    return text("model", model).rstrip("/").rpartition("/")[2].lower().removesuffix("-hf").replace("llama-2", "llama2")
+    """A model's name as the presets write it: ``meta-llama/Llama-2-7b-chat-hf`` is
+    ``llama2-7b-chat``.
+    """
+    return (
+        text("model", model)
+        .rstrip("/")
+        .rpartition("/")[2]
+        .lower()
+        .removesuffix("-hf")
+        .replace("llama-2", "llama2")
+    )

@@ -26,10 +26,12 @@ from dragin_lab.trace.trace import Question
 
 #: The kind of your own questions.
 PLAIN = "plain"
-#: What only gold answers are called, by FlashRAG, PopQA and ragas; and what may be a model's answer beside them.
+#: What only gold answers are called, by FlashRAG, PopQA and ragas; and what may be a model's answer
+#: beside them.
 NAMED_GOLDS = ("golden_answers", "possible_answers", "ground_truth", "ground_truths")
 ANSWERS = ("answer", "answers")
-#: By the names of TriviaQA, KILT (``input``), ragas (``user_input``), MuSiQue and BEIR (``_id``, ``text``), too.
+#: By the names of TriviaQA, KILT (``input``), ragas (``user_input``), MuSiQue and BEIR (``_id``,
+#: ``text``), too.
 FIELDS = {
     "id": ("id", "_id", "question_id"),
     "question": ("question", "query", "text", "user_input", "input"),
@@ -40,25 +42,29 @@ FIELDS = {
 BARE = {1: ("question",), 2: ("question", "answer")}  # Natural Questions open, as DPR has it
 #: What says that a question has no answer, and the value that says so: MuSiQue-Full's, SQuAD 2's.
 FLAGS = {"answerable": False, "is_impossible": True}
-#: The fields of golds that stand in a mapping: TriviaQA's, SQuAD's, KILT's; and TriviaQA's word for a secret answer.
+#: The fields of golds that stand in a mapping: TriviaQA's, SQuAD's, KILT's; and TriviaQA's word for
+#: a secret answer.
 GOLDS_IN = (("value", "aliases", "humananswers"), ("text",), ("answer",))
 UNTOLD = "<unk>"
 BEIR = "queries.jsonl"  # in a folder of BEIR
 
 
 def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -> list[Question]:
-    """The questions of a file, a saved data set, a DataFrame, a Hugging Face data set or an iterable of dictionaries.
+    """The questions of a file, a saved data set, a DataFrame, a Hugging Face data set or an
+    iterable of dictionaries.
 
     Args:
-        source: what ``tabular.read_rows`` takes.
-        fields: the names of the fields where they are not those of ``FIELDS``, what separates several answers in one
-            text, and how a table is written: ``"question=q,answer=gold,separator=|,delimiter=;"`` or a mapping.
+        source: what ``tabular.read_rows`` takes. fields: the names of the fields where they are not
+            those of ``FIELDS``, what separates several answers in one
+            text, and how a table is written: ``"question=q,answer=gold,separator=|,delimiter=;"``
+            or a mapping.
 
-    Answers may be a text, a number, a list, also one written as text, or the forms of TriviaQA, SQuAD and KILT; aliases
-    are answers too. Where several columns could hold the golds, what only golds are called is taken (and said), else
-    the one that holds all the others. A missing id is made from the row. A question without an answer, or marked as
-    one (``FLAGS``), is asked but not scored, with a warning. Raises ``DataError`` with the place and field that is
-    wrong, and where two columns disagree on the golds.
+    Answers may be a text, a number, a list, also one written as text, or the forms of TriviaQA,
+    SQuAD and KILT; aliases are answers too. Where several columns could hold the golds, what only
+    golds are called is taken (and said), else the one that holds all the others. A missing id is
+    made from the row. A question without an answer, or marked as one (``FLAGS``), is asked but not
+    scored, with a warning. Raises ``DataError`` with the place and field that is wrong, and where
+    two columns disagree on the golds.
     """
     chosen = tabular.parse_fields(fields, FIELDS)
     if isinstance(source, str | Path) and (queries := Path(source, BEIR)).is_file():
@@ -74,30 +80,44 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
     unscored = [row for row in without if row not in marked] if marked else without
     if marked:
         told = f"{len(marked)} of {len(rows)} are marked as unanswerable ({' or '.join(FLAGS)})"
-        warnings.warn(f"{told}, {marked[0].place} first, so they are asked and not scored", stacklevel=3)
+        warnings.warn(
+            f"{told}, {marked[0].place} first, so they are asked and not scored", stacklevel=3
+        )
     if len(unscored) == len(rows):
         remedy = f"so none is scored; {tabular.list_fields(rows[-1])}, as in --fields answer=COLUMN"
         warnings.warn(f"no question has an answer, {remedy}", stacklevel=3)
     elif unscored:
-        why = "so they are not scored; pandas reads texts such as NA as missing, unless keep_default_na=False"
-        warnings.warn(f"{len(unscored)} of {len(rows)} have no answer, {unscored[0].place} first, {why}", stacklevel=3)
+        why = (
+            "so they are not scored; pandas reads texts such as NA as missing, unless"
+            " keep_default_na=False"
+        )
+        warnings.warn(
+            f"{len(unscored)} of {len(rows)} have no answer, {unscored[0].place} first, {why}",
+            stacklevel=3,
+        )
     return questions
 
 
 def _find_golds(rows: Sequence[Placed], fields: Mapping[str, str]) -> Sequence[str]:
-    """The columns that hold the golds, judged by all rows: where one may be empty, no other takes its place."""
+    """The columns that hold the golds, judged by all rows: where one may be empty, no other
+    takes its place.
+    """
     if "answer" in fields:
         return (fields["answer"],)
     columns = dict.fromkeys(key for placed in rows for key in placed.record)
     named = [name for name in NAMED_GOLDS if name in columns]
     if "user_input" in columns and "reference" in columns:  # ragas since 0.2
         named.append("reference")
-    if any(isinstance(placed.record.get("output"), list) for placed in rows):  # KILT; FlashRAG's output is a model's
+    # KILT; FlashRAG's output is a model's
+    if any(isinstance(placed.record.get("output"), list) for placed in rows):
         named.append("output")
     others = [name for name in ANSWERS if name in columns]
     if named and others:
         told = f"the golds are read from {' and '.join(named)}, not from {' and '.join(others)}"
-        warnings.warn(f"{told}, which a model may have answered; where that is wrong, say answer=COLUMN", stacklevel=4)
+        warnings.warn(
+            f"{told}, which a model may have answered; where that is wrong, say answer=COLUMN",
+            stacklevel=4,
+        )
     return named or others
 
 
@@ -107,13 +127,19 @@ def check_ids(placed: Iterable[tuple[str, Question]]) -> list[Question]:
     questions = []
     for place, question in placed:
         if (first := places.setdefault(question.id, place)) != place:
-            raise DataError(f"{place}: the id {question.id!r} was used before, at {first}; give every question its own")
+            raise DataError(
+                f"{place}: the id {question.id!r} was used before, at {first}; give every question"
+                " its own"
+            )
         questions.append(question)
     return questions
 
 
 def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[str]) -> Question:
-    values = {name: tabular.pick_value(placed, name, FIELDS[name], fields) for name in ("id", "question", "aliases")}
+    values = {
+        name: tabular.pick_value(placed, name, FIELDS[name], fields)
+        for name in ("id", "question", "aliases")
+    }
     if values["question"] is None:
         has = tabular.list_fields(placed)
         raise DataError(f"{placed.place}: has no question; {has}, as in --fields question=COLUMN")
@@ -122,27 +148,52 @@ def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[
     separator, golds = fields.get("separator"), tuple[str, ...]()
     found = {name: tabular.pick_value(placed, "answer", (name,), {}) for name in columns}
     if "answer" in fields and found[fields["answer"]] is None:
-        raise DataError(f"{placed.place}: has no answer; {tabular.list_fields(placed)}, as in --fields answer=COLUMN")
-    held = {} if _is_marked(placed) else {name: value for name, value in found.items() if value is not None}
+        raise DataError(
+            f"{placed.place}: has no answer; {tabular.list_fields(placed)}, as in --fields"
+            " answer=COLUMN"
+        )
+    held = (
+        {}
+        if _is_marked(placed)
+        else {name: value for name, value in found.items() if value is not None}
+    )
     if of := {name: _read_golds(placed, value, separator) for name, value in held.items()}:
         golds = max(of.values(), key=len)
         if any(not {*texts} <= {*golds} for texts in of.values()):
             both = " and ".join(map(repr, of))
             raise DataError(
-                f"{placed.place}: has both {both}, which differ; say which has the golds with --fields answer="
+                f"{placed.place}: has both {both}, which differ; say which has the golds with"
+                " --fields answer="
             )
         if golds and values["aliases"] is not None:
-            golds = tuple(dict.fromkeys((*golds, *_read_golds(placed, values["aliases"], separator, least=0))))
+            golds = tuple(
+                dict.fromkeys((*golds, *_read_golds(placed, values["aliases"], separator, least=0)))
+            )
     return make_question(placed.place, id, text, golds)
 
 
 def _is_marked(placed: Placed) -> bool:
-    """Whether a row says that its question has no answer. Raises ``DataError`` for a value that says neither."""
-    said = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "none": None, "": None}
+    """Whether a row says that its question has no answer. Raises ``DataError`` for a value that
+    says neither.
+    """
+    said = {
+        "true": True,
+        "1": True,
+        "yes": True,
+        "false": False,
+        "0": False,
+        "no": False,
+        "none": None,
+        "": None,
+    }
     for name, none in FLAGS.items():
-        value = str(tabular.pick_value(placed, name, (name,), {})).strip().lower().removesuffix(".0")
+        value = (
+            str(tabular.pick_value(placed, name, (name,), {})).strip().lower().removesuffix(".0")
+        )
         if value not in said:
-            raise DataError(f"{placed.place}: {name} is {value[:40]!r}; give true or false, or leave it out")
+            raise DataError(
+                f"{placed.place}: {name} is {value[:40]!r}; give true or false, or leave it out"
+            )
         if said[value] is none:
             return True
     return False
@@ -157,7 +208,9 @@ def make_question(place: str, id: str, text: str, golds: tuple[str, ...]) -> Que
         raise DataError(f"{place}: {error}") from None
 
 
-def _read_golds(placed: Placed, value: Any, separator: str | None, least: int = 1) -> tuple[str, ...]:
+def _read_golds(
+    placed: Placed, value: Any, separator: str | None, least: int = 1
+) -> tuple[str, ...]:
     """The texts of an answer, each once; none for SQuAD 2's and KILT's ways to say so."""
     if isinstance(value, str):
         value = value.split(separator) if separator else _parse_text(value)
@@ -165,7 +218,9 @@ def _read_golds(placed: Placed, value: Any, separator: str | None, least: int = 
     golds.pop("", None)
     forms = value if isinstance(value, list | tuple) else [value]
     if len(golds) < least and not any(isinstance(one, Mapping) for one in forms):
-        raise DataError(f"{placed.place}: the answer is empty; give at least one text that counts as right")
+        raise DataError(
+            f"{placed.place}: the answer is empty; give at least one text that counts as right"
+        )
     return tuple(golds)
 
 
@@ -181,8 +236,13 @@ def _golds_in(placed: Placed, value: Any) -> Iterator[Any]:
         names = next((names for names in GOLDS_IN if names[0] in of), None)
         if names is None and not of.keys() <= {"provenance", "meta"}:  # of KILT
             fields = ", ".join(map(str, value))[:80]
-            remedy = "give a text, a list of texts, or TriviaQA's value and aliases, SQuAD's text, KILT's answer"
-            raise DataError(f"{placed.place}: the answer is a mapping with the fields {fields}; {remedy}")
+            remedy = (
+                "give a text, a list of texts, or TriviaQA's value and aliases, SQuAD's text,"
+                " KILT's answer"
+            )
+            raise DataError(
+                f"{placed.place}: the answer is a mapping with the fields {fields}; {remedy}"
+            )
         for name in names or ():
             if of.get(name) not in (None, UNTOLD):
                 yield from _golds_in(placed, of[name])
@@ -191,7 +251,9 @@ def _golds_in(placed: Placed, value: Any) -> Iterator[Any]:
 
 
 def _gold_text(placed: Placed, value: Any) -> str:
-    """A gold as its maker would write it: yes for True, as StrategyQA, and 3 for 3.0, which pandas makes of 3."""
+    """A gold as its maker would write it: yes for True, as StrategyQA, and 3 for 3.0, which
+    pandas makes of 3.
+    """
     if isinstance(value, bool | np.bool_):
         return ("no", "yes")[bool(value)]
     if isinstance(value, float | np.floating) and math.isfinite(value):
@@ -200,10 +262,17 @@ def _gold_text(placed: Placed, value: Any) -> str:
 
 
 def _parse_text(text: str) -> Any:
-    """The list of texts, or the mapping, that JSON, Python or numpy wrote; any other text as it is."""
+    """The list of texts, or the mapping, that JSON, Python or numpy wrote; any other text as it
+    is.
+    """
     if text.lstrip().startswith(("[", "(", "{")):
-        commas = re.sub(r"""(['"])\s+(?=['"])""", r"\1, ", re.sub(r"array\((\[.*?\])[^()]*\)", r"\1", text, flags=re.S))
-        for parse, written in ((json.loads, text), (ast.literal_eval, commas)):  # numpy leaves commas out
+        commas = re.sub(
+            r"""(['"])\s+(?=['"])""",
+            r"\1, ",
+            re.sub(r"array\((\[.*?\])[^()]*\)", r"\1", text, flags=re.S),
+        )
+        # numpy leaves commas out
+        for parse, written in ((json.loads, text), (ast.literal_eval, commas)):
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
                 values = parse(written)
                 if isinstance(values, Mapping) and any(

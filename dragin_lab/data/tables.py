@@ -1,7 +1,8 @@
-"""Tables in CSV and TSV files: what separates their fields, their encoding, and whether their first line is a header.
+"""Tables in CSV and TSV files: what separates their fields, their encoding, and whether their first
+line is a header.
 
-All three are read off the file's first megabyte. What is not as its name promises is said in one line, and
-``fields="delimiter=;,encoding=cp1252,header=no"`` says it instead.
+All three are read off the file's first megabyte. What is not as its name promises is said in one
+line, and ``fields="delimiter=;,encoding=cp1252,header=no"`` says it instead.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from dragin_lab.errors import DataError
 #: What ``fields`` may say of a table, beside the names of its columns.
 OPTIONS: dict[str, tuple[str, ...]] = {"delimiter": (), "encoding": (), "header": ()}
 SOUND = (
-    "a whole file in UTF-8, with one JSON object a line, or rows as long as the first one, whose fields are quoted "
-    "where they hold quotation marks; fields='delimiter=;,encoding=cp1252,header=no' says what a table has instead"
+    "a whole file in UTF-8, with one JSON object a line, or rows as long as the first one, whose"
+    " fields are quoted where they hold quotation marks;"
+    " fields='delimiter=;,encoding=cp1252,header=no' says what a table has instead"
 )
 _NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
 _HEAD = 1 << 20  # bytes
@@ -39,28 +41,36 @@ class Form(NamedTuple):
 
 
 def read_table(
-    path: Path, options: Mapping[str, str], known: Collection[str], bare: Mapping[int, Sequence[str]]
+    path: Path,
+    options: Mapping[str, str],
+    known: Collection[str],
+    bare: Mapping[int, Sequence[str]],
 ) -> Iterator[dict[str, str]]:
     """The rows of a table by the names of its columns.
 
-    ``known`` are names that a header may have, ``bare`` the columns by their number where there is none. Raises
-    ``DataError`` for rows of another length than the first, and what ``csv`` raises.
+    ``known`` are names that a header may have, ``bare`` the columns by their number where there is
+    none. Raises ``DataError`` for rows of another length than the first, and what ``csv`` raises.
     """
     form = _find_form(path, options, known, bare)
     csv.field_size_limit(1 << 30)  # characters, in the whole process
     with _open(path, "rt", encoding=form.encoding, newline="") as file:
         rows = filter(None, csv.reader(file, delimiter=form.delimiter, strict=True))
         header = form.names or next(rows, [])
-        columns = [f"{name}.{at}" if name in header[:at] else name for at, name in enumerate(header)]
+        columns = [
+            f"{name}.{at}" if name in header[:at] else name for at, name in enumerate(header)
+        ]
         warned = form.delimiter != "\t"
         for number, row in enumerate(rows, 1):
             if len(row) != len(columns):
                 size = "fewer" if len(row) < len(columns) else "more"
-                raise DataError(f"{path}, row {number}: has {size} fields than the first line; give {SOUND}")
+                raise DataError(
+                    f"{path}, row {number}: has {size} fields than the first line; give {SOUND}"
+                )
             if not warned and (warned := any("\n" in field and "\t" in field for field in row)):
                 warnings.warn(
-                    f"{path}, row {number}: a field goes over several lines and holds tabs; where a quotation mark "
-                    "opens it by mistake, rows below are lost in it: double the marks inside a field",
+                    f"{path}, row {number}: a field goes over several lines and holds tabs; where a"
+                    " quotation mark opens it by mistake, rows below are lost in it: double the"
+                    " marks inside a field",
                     stacklevel=2,
                 )
             yield dict(zip(columns, row, strict=True))
@@ -71,7 +81,10 @@ def _open(path: Path, mode: str, **how: Any) -> Any:
 
 
 def _find_form(
-    path: Path, options: Mapping[str, str], known: Collection[str], bare: Mapping[int, Sequence[str]]
+    path: Path,
+    options: Mapping[str, str],
+    known: Collection[str],
+    bare: Mapping[int, Sequence[str]],
 ) -> Form:
     usual = "\t" if ".tsv" in path.name.lower() else ","
     with _open(path, "rb") as file:
@@ -81,13 +94,19 @@ def _find_form(
     delimiter = options.get("delimiter", "")
     delimiter = _NAMED.get(delimiter, delimiter)
     if len(delimiter) > 1:
-        raise DataError(f"fields: delimiter={delimiter!r} is none; give one character, or {', '.join(_NAMED)}")
+        raise DataError(
+            f"fields: delimiter={delimiter!r} is none; give one character, or {', '.join(_NAMED)}"
+        )
     tried = [delimiter] if delimiter else list(dict.fromkeys((usual, *_NAMED.values())))
     begins = {one: _first_rows(text, one) for one in tried}
     names = {one: len({*rows[0]} & {*known}) if rows else 0 for one, rows in begins.items()}
     found = max(tried, key=lambda one: names[one])  # the usual one where several do as well
     if not names[found]:
-        even = [one for one, rows in begins.items() if len(rows and rows[0]) > 1 and len({*map(len, rows)}) == 1]
+        even = [
+            one
+            for one, rows in begins.items()
+            if len(rows and rows[0]) > 1 and len({*map(len, rows)}) == 1
+        ]
         found = next((one for one in ("\t", usual, ";", "|") if one in even), tried[0])
     first = begins[found][0] if begins[found] else []
     if (header := options.get("header", "")) not in ("", "yes", "no"):
@@ -95,7 +114,11 @@ def _find_form(
     bares = header == "no" or (not header and not names[found] and bool(bare) and _is_data(first))
     columns = [*map(str, range(1, len(first) + 1))]
     if bares and len(first) in bare and not {*columns} & {*known}:
-        columns = ["id", bare[1][0]] if len(first) == 2 and first[0].isdecimal() else list(bare[len(first)])
+        columns = (
+            ["id", bare[1][0]]
+            if len(first) == 2 and first[0].isdecimal()
+            else list(bare[len(first)])
+        )
     form = Form(found, encoding, columns if bares else None)
     spelt = next((name for name, one in _NAMED.items() if one == found), found)
     said = {
@@ -104,35 +127,50 @@ def _find_form(
         f"header=no (its columns are {', '.join(columns)})": bares and not header,
     }
     if told := ",".join(name for name, new in said.items() if new):
-        warnings.warn(f"{path}: read with {told}; where that is wrong, say it in fields", stacklevel=2)
+        warnings.warn(
+            f"{path}: read with {told}; where that is wrong, say it in fields", stacklevel=2
+        )
     return form
 
 
 def _first_rows(text: str, delimiter: str) -> list[list[str]]:
     rows: list[list[str]] = []
     try:
-        rows += islice(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)), _LOOKED_AT + 1)
+        rows += islice(
+            filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)),
+            _LOOKED_AT + 1,
+        )
     except csv.Error:  # a field longer than csv takes by itself
         return rows
-    return rows[:-1] if len(rows) > _LOOKED_AT or len(text) >= _HEAD else rows  # the last may be cut
+    # the last may be cut
+    return rows[:-1] if len(rows) > _LOOKED_AT or len(text) >= _HEAD else rows
 
 
 def _is_data(first: Sequence[str]) -> bool:
-    """Whether a first line holds no names of columns: a number, a list, or a text as long as a sentence."""
+    """Whether a first line holds no names of columns: a number, a list, or a text as long as a
+    sentence.
+    """
     if first == [*map(str, range(len(first)))]:  # what pandas calls columns without a name
         return False
-    return any(re.fullmatch(r"-?\d+(\.\d+)?|\[.*\]|.*[.?!]|(\S+\s+){5,}.*", cell.strip(), re.DOTALL) for cell in first)
+    return any(
+        re.fullmatch(r"-?\d+(\.\d+)?|\[.*\]|.*[.?!]|(\S+\s+){5,}.*", cell.strip(), re.DOTALL)
+        for cell in first
+    )
 
 
 def _codec(name: str) -> str:
     try:
         return "utf-8-sig" if codecs.lookup(name).name == "utf-8" else name
     except LookupError:
-        raise DataError(f"fields: encoding={name!r} is unknown; give one such as utf-8, cp1252 or utf-16") from None
+        raise DataError(
+            f"fields: encoding={name!r} is unknown; give one such as utf-8, cp1252 or utf-16"
+        ) from None
 
 
 def _find_encoding(head: bytes) -> str:
-    """UTF-8 where the bytes are; UTF-16 by its mark or its zeros, else Windows' cp1252 where they are text at all."""
+    """UTF-8 where the bytes are; UTF-16 by its mark or its zeros, else Windows' cp1252 where
+    they are text at all.
+    """
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     zeros = head[:400:2].count(0), head[1:400:2].count(0)  # beside the bytes of ASCII

@@ -1,6 +1,8 @@
-"""Records of passages and questions from anything with rows: files, folders, DataFrames, Hugging Face data sets.
+"""Records of passages and questions from anything with rows: files, folders, DataFrames, Hugging
+Face data sets.
 
-Each record comes with its place ("FILE, row 3") for messages. Files are read in parts, never as a whole.
+Each record comes with its place ("FILE, row 3") for messages. Files are read in parts, never as a
+whole.
 """
 
 from __future__ import annotations
@@ -23,13 +25,18 @@ from dragin_lab.errors import DataError, MissingPackageError
 from dragin_lab.files import as_path
 
 HUB = "hub:"
-JSON_LINES, TABLES, PARQUET = (".jsonl", ".jsonl.gz"), (".csv", ".csv.gz", ".tsv", ".tsv.gz"), (".parquet",)
+JSON_LINES, TABLES, PARQUET = (
+    (".jsonl", ".jsonl.gz"),
+    (".csv", ".csv.gz", ".tsv", ".tsv.gz"),
+    (".parquet",),
+)
 JSON = (".json",)
 _SAVED = ("dataset_dict.json", "state.json")  # one is in every folder that `datasets` saves
 _AT_ONCE = 1000  # rows of a table
 ACCEPTED = (
-    f"a {', '.join(JSON_LINES + JSON + TABLES + PARQUET)} file, a folder saved by datasets, "
-    f"{HUB}OWNER/NAME[/CONFIG][#SPLIT], a DataFrame, a datasets.Dataset or an iterable of dictionaries"
+    f"a {', '.join(JSON_LINES + JSON + TABLES + PARQUET)} file, a folder saved by datasets,"
+    f" {HUB}OWNER/NAME[/CONFIG][#SPLIT], a DataFrame, a datasets.Dataset or an iterable of"
+    " dictionaries"
 )
 
 
@@ -48,7 +55,9 @@ def is_tabular(source: object) -> bool:
     path = as_path(source, DataError)
     if path.is_dir():
         return any((path / name).is_file() for name in _SAVED)
-    return str(source).startswith(HUB) or path.name.lower().endswith(JSON_LINES + JSON + TABLES + PARQUET)
+    return str(source).startswith(HUB) or path.name.lower().endswith(
+        JSON_LINES + JSON + TABLES + PARQUET
+    )
 
 
 def read_rows(
@@ -57,20 +66,28 @@ def read_rows(
     usual: Mapping[str, Iterable[str]] | None = None,
     bare: Mapping[int, Sequence[str]] | None = None,
 ) -> Iterator[Placed]:
-    """The records of a source (``ACCEPTED``), in order; the values of CSV and TSV files are all texts.
+    """The records of a source (``ACCEPTED``), in order; the values of CSV and TSV files are all
+    texts.
 
-    ``fields`` (``parse_fields``) and ``usual`` are the names that fields may have, ``bare`` those of the columns of a
-    table without a header, by their number. Hugging Face's classes come by their names, not their numbers.
+    ``fields`` (``parse_fields``) and ``usual`` are the names that fields may have, ``bare`` those
+    of the columns of a table without a header, by their number. Hugging Face's classes come by
+    their names, not their numbers.
 
-    Raises ``DataError`` with the file and the row that is wrong and what would be accepted, ``MissingPackageError``
-    where the package that reads the source is not installed.
+    Raises ``DataError`` with the file and the row that is wrong and what would be accepted,
+    ``MissingPackageError`` where the package that reads the source is not installed.
     """
     if not is_tabular(source):
-        shown = source if isinstance(source, str | Path) else f"{type(source).__name__} {str(source)[:40]!r}"
+        shown = (
+            source
+            if isinstance(source, str | Path)
+            else f"{type(source).__name__} {str(source)[:40]!r}"
+        )
         raise DataError(f"{shown}: holds no rows that can be read; give {ACCEPTED}")
     options = {key: value for key, value in (fields or {}).items() if key in OPTIONS}
     if options and not (isinstance(source, str | Path) and str(source).lower().endswith(TABLES)):
-        raise DataError(f"fields {options}: {str(source)[:60]} is no {', '.join(TABLES)} file; leave them out")
+        raise DataError(
+            f"fields {options}: {str(source)[:60]} is no {', '.join(TABLES)} file; leave them out"
+        )
     if not isinstance(source, str | Path):
         rows = list_records(source) if hasattr(source, "itertuples") else _name_classes(source)
         return _place(type(source).__name__, rows)
@@ -88,7 +105,9 @@ def read_rows(
 
 
 def read_json_lines(path: Path) -> Iterator[Placed]:
-    """The objects of a file of JSON lines, whatever its name; blank lines are skipped. Errors as for ``read_rows``."""
+    """The objects of a file of JSON lines, whatever its name; blank lines are skipped. Errors as
+    for ``read_rows``.
+    """
     return _place(str(path), _read_json(path))
 
 
@@ -105,11 +124,20 @@ def _place(name: str, records: Iterable[Any]) -> Iterator[Placed]:
             place = f"{name}, row {number}"
             if not isinstance(record, Mapping):
                 kind = type(record).__name__
-                raise DataError(f"{place}: is {kind} {str(record)[:40]!r}; every row is a dictionary or JSON object")
+                raise DataError(
+                    f"{place}: is {kind} {str(record)[:40]!r}; every row is a dictionary or JSON"
+                    " object"
+                )
             yield Placed(place, number, record)
     except (ValueError, OSError, EOFError, RecursionError, zlib.error, csv.Error) as error:
-        why = error.msg if isinstance(error, json.JSONDecodeError) else " ".join(str(error).split())[:200]
-        raise DataError(f"{name}, after row {number}: cannot be read ({why}); give {SOUND}") from error
+        why = (
+            error.msg
+            if isinstance(error, json.JSONDecodeError)
+            else " ".join(str(error).split())[:200]
+        )
+        raise DataError(
+            f"{name}, after row {number}: cannot be read ({why}); give {SOUND}"
+        ) from error
 
 
 def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -117,11 +145,15 @@ def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
         schema, features = file.schema_arrow, None
         if b'"ClassLabel"' in (schema.metadata or {}).get(b"huggingface", b""):
             features = _import("datasets", path).Features.from_arrow_schema(schema)
-        yield from _name_classes((row for batch in file.iter_batches(_AT_ONCE) for row in batch.to_pylist()), features)
+        yield from _name_classes(
+            (row for batch in file.iter_batches(_AT_ONCE) for row in batch.to_pylist()), features
+        )
 
 
 def _name_classes(rows: Iterable[Any], features: Any = None) -> Iterable[Any]:
-    """Rows of ``datasets`` with the names of classes in place of the numbers that it stores; -1 is none."""
+    """Rows of ``datasets`` with the names of classes in place of the numbers that it stores; -1
+    is none.
+    """
     features = features or getattr(rows, "features", None)
     if not isinstance(features, Mapping) or "ClassLabel(" not in str(features):
         return rows
@@ -134,7 +166,11 @@ def _name_class(feature: Any, value: Any) -> Any:
     if isinstance(feature, Mapping) and isinstance(value, Mapping):
         return {key: _name_class(feature.get(key), one) for key, one in value.items()}
     inner = getattr(feature, "feature", None)  # of a list
-    return [_name_class(inner, one) for one in value] if isinstance(value, list) and inner is not None else value
+    return (
+        [_name_class(inner, one) for one in value]
+        if isinstance(value, list) and inner is not None
+        else value
+    )
 
 
 def list_records(frame: Any) -> Iterator[dict[str, Any]]:
@@ -142,7 +178,9 @@ def list_records(frame: Any) -> Iterator[dict[str, Any]]:
     named = [name for name in frame.index.names if name is not None and name not in frame.columns]
     frame = frame.reset_index(named) if named else frame
     columns = [str(column) for column in frame.columns]
-    return (dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False, name=None))
+    return (
+        dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)
+    )
 
 
 def _read_data_set(source: str | Path) -> Any:
@@ -153,16 +191,22 @@ def _read_data_set(source: str | Path) -> Any:
             title, _, split = name.removeprefix(HUB).partition("#")
             if not title.strip():
                 raise DataError(f"{name}: names no data set; write {HUB}NAME or {HUB}NAME#SPLIT")
-            parts = [title] if Path(title).exists() else title.split("/", 2)  # owner, name, configuration
+            # owner, name, configuration
+            parts = [title] if Path(title).exists() else title.split("/", 2)
             data_set = datasets.load_dataset("/".join(parts[:2]), *parts[2:], split=split or None)
         else:
             data_set = datasets.load_from_disk(str(as_path(source, DataError)))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(f"{name}: cannot be loaded by datasets ({' '.join(str(error).split())[:200]})") from None
+        raise DataError(
+            f"{name}: cannot be loaded by datasets ({' '.join(str(error).split())[:200]})"
+        ) from None
     if not isinstance(data_set, Mapping):
         return _name_classes(data_set)
     if len(data_set) != 1:
-        raise DataError(f"{name}: holds the splits {', '.join(data_set)}; say which, as {HUB}NAME#SPLIT, or give it")
+        raise DataError(
+            f"{name}: holds the splits {', '.join(data_set)}; say which, as {HUB}NAME#SPLIT, or"
+            " give it"
+        )
     return _name_classes(next(iter(data_set.values())))
 
 
@@ -170,31 +214,44 @@ def _import(package: str, source: str | Path) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        raise MissingPackageError(f"{source}: needs {package}; pip install 'dragin-lab[corpora]'") from None
+        raise MissingPackageError(
+            f"{source}: needs {package}; pip install 'dragin-lab[corpora]'"
+        ) from None
 
 
 def parse_fields(text: str | Mapping[str, str] | None, names: Mapping[str, Any]) -> dict[str, str]:
-    """``"id=doc_id,text=contents"`` as {"id": "doc_id", "text": "contents"}; the keys must be among ``names``.
+    """``"id=doc_id,text=contents"`` as {"id": "doc_id", "text": "contents"}; the keys must be among
+    ``names``.
 
     Of a table they may say more (``OPTIONS``): "delimiter=;,encoding=cp1252,header=no".
     """
     if isinstance(text, str):
         pairs = [part.partition("=") for part in re.split(r",(?=\s*\w+\s*=)", text)]
-        text = {key.strip(): value.strip() or value for key, _, value in pairs}  # a tab is a delimiter
+        # a tab is a delimiter
+        text = {key.strip(): value.strip() or value for key, _, value in pairs}
     if text is not None and not isinstance(text, Mapping):
-        raise DataError(f"fields={str(text)[:60]!r}: give a text such as {next(iter(names))}=COLUMN, or a mapping")
+        raise DataError(
+            f"fields={str(text)[:60]!r}: give a text such as {next(iter(names))}=COLUMN, or a"
+            " mapping"
+        )
     fields = dict(text or {})
-    if wrong := [key for key, value in fields.items() if key not in {**names, **OPTIONS} or not value]:
+    if wrong := [
+        key for key, value in fields.items() if key not in {**names, **OPTIONS} or not value
+    ]:
         form = ",".join(f"{name}=COLUMN" for name in names)
-        raise DataError(f"fields {fields}: {wrong[0]!r} cannot be set so; write {form}, as many of them as needed")
+        raise DataError(
+            f"fields {fields}: {wrong[0]!r} cannot be set so; write {form}, as many of them as"
+            " needed"
+        )
     return fields
 
 
 def pick_value(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[str, str]) -> Any:
-    """A record's value for a field: by its name in ``fields``, or by the first ``usual`` name that it has.
+    """A record's value for a field: by its name in ``fields``, or by the first ``usual`` name that
+    it has.
 
-    None where there is none, and for missing values (NaN, pandas' NA). Raises ``DataError`` where the record lacks a
-    field named in ``fields``.
+    None where there is none, and for missing values (NaN, pandas' NA). Raises ``DataError`` where
+    the record lacks a field named in ``fields``.
     """
     record = placed.record
     key = fields.get(name) or next((key for key in usual if key in record), None)
@@ -206,18 +263,28 @@ def pick_value(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[
 
 
 def is_missing(value: Any) -> bool:
-    return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value))
+    return type(value).__name__ in ("NAType", "NaTType") or (
+        isinstance(value, float) and math.isnan(value)
+    )
 
 
 def text_of(placed: Placed, name: str, value: Any) -> str:
-    """A value that must be a text or a whole number, as a text. Raises ``DataError`` naming place and field."""
+    """A value that must be a text or a whole number, as a text. Raises ``DataError`` naming
+    place and field.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return str(int(value))
-    raise DataError(f"{placed.place}: the {name} is {type(value).__name__} {str(value)[:40]!r}; it must be a text")
+    raise DataError(
+        f"{placed.place}: the {name} is {type(value).__name__} {str(value)[:40]!r}; it must be a"
+        " text"
+    )
 
 
 def list_fields(placed: Placed) -> str:
     """The fields of a record, and how to say which is which."""
-    return f"its fields are {', '.join(map(str, placed.record))[:200] or 'none'}; say which is which with fields"
+    return (
+        f"its fields are {', '.join(map(str, placed.record))[:200] or 'none'}; say which is which"
+        " with fields"
+    )

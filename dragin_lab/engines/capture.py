@@ -36,16 +36,31 @@ class Tape:
 
     @property
     def tokens(self) -> pd.DataFrame:
-        """One row per generated token: call, index, id, token, text, start and end (characters), entropy and
-        logprob (nats), received, and the likeliest tokens with their probabilities."""
+        """One row per generated token: call, index, id, token, text, start and end (characters),
+        entropy and logprob (nats), received, and the likeliest tokens with their probabilities.
+        """
         import pandas as pd
 
         calls = [pd.DataFrame()]
         for call, c in enumerate(self.continuations):
             pairs = zip(c.alternative_tokens, c.alternative_probs.tolist(), strict=True)
-            columns = {"call": call, "index": range(len(c)), "id": c.ids, "token": c.pieces, "text": c.tokens}
-            columns |= {"start": c.offsets[:, 0], "end": c.offsets[:, 1], "entropy": c.entropy, "logprob": c.logprob}
-            columns |= {"received": c.received, "alternatives": [list(zip(*pair, strict=True)) for pair in pairs]}
+            columns = {
+                "call": call,
+                "index": range(len(c)),
+                "id": c.ids,
+                "token": c.pieces,
+                "text": c.tokens,
+            }
+            columns |= {
+                "start": c.offsets[:, 0],
+                "end": c.offsets[:, 1],
+                "entropy": c.entropy,
+                "logprob": c.logprob,
+            }
+            columns |= {
+                "received": c.received,
+                "alternatives": [list(zip(*pair, strict=True)) for pair in pairs],
+            }
             calls.append(pd.DataFrame(columns))
         return pd.concat(calls, ignore_index=True)
 
@@ -63,10 +78,12 @@ def capture(
     alternatives: int = 5,
     attention: bool = True,
 ) -> Iterator[Tape]:
-    """Record what ``LanguageModel`` records while ``model.generate`` is called as usual inside the block.
+    """Record what ``LanguageModel`` records while ``model.generate`` is called as usual inside the
+    block.
 
-    ``generate`` runs untouched, however it decodes; each text that it returns is then measured by one more forward over
-    prompt and text. Attention maps stay on the tape; ``entropy_processed`` does not exist here.
+    ``generate`` runs untouched, however it decodes; each text that it returns is then measured by
+    one more forward over prompt and text. Attention maps stay on the tape; ``entropy_processed``
+    does not exist here.
 
     Args:
         model: a causal language model of ``transformers``.
@@ -77,16 +94,24 @@ def capture(
         attention: keep the rows in full (``Draft.rows``), not only ``received``.
 
     Raises:
-        ModelError: a model or tokenizer that cannot be captured; and from ``generate``: embeddings instead of ids.
+        ModelError: a model or tokenizer that cannot be captured; and from ``generate``: embeddings
+            instead of ids.
     """
     if not callable(getattr(model, "generate", None)):
-        raise ModelError(f"{type(model).__name__} has no generate(); give a causal language model of transformers")
+        raise ModelError(
+            f"{type(model).__name__} has no generate(); give a causal language model of"
+            " transformers"
+        )
     if hasattr(model.generate, "tape"):
         raise ModelError("this model is being captured already; use the tape of the outer block")
     given = _saved_tokenizer(model) if tokenizer is None else tokenizer
-    lm = LanguageModel(model, given, layer=layer, heads=heads, alternatives=alternatives, check=False)
+    lm = LanguageModel(
+        model, given, layer=layer, heads=heads, alternatives=alternatives, check=False
+    )
     if not lm.has_attention:
-        raise ModelError(f"nothing to capture: {lm.no_attention}; a Lab of this model measures its probabilities")
+        raise ModelError(
+            f"nothing to capture: {lm.no_attention}; a Lab of this model measures its probabilities"
+        )
     own, generate, tape = vars(model).get("generate"), model.generate, Tape()
 
     @wraps(generate)
@@ -97,7 +122,8 @@ def capture(
         began = time.perf_counter()
         result = generate(*args, **kwargs)
         seconds = time.perf_counter() - began
-        sequences: Tensor = result if isinstance(result, Tensor) else result.sequences  # (B or more, p + n)
+        # (B or more, p + n)
+        sequences: Tensor = result if isinstance(result, Tensor) else result.sequences
         p = 1 if prompts is None or not prompts.shape[-1] else int(prompts.shape[-1])
         mask = kwargs.get("attention_mask")  # (B, p)
         for row, sequence in enumerate(sequences.tolist()):
@@ -124,11 +150,17 @@ def _saved_tokenizer(model: Any) -> Any:
     try:
         return AutoTokenizer.from_pretrained(name, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise ModelError(f"no tokenizer is saved beside {name or 'this model'}; pass tokenizer=") from error
+        raise ModelError(
+            f"no tokenizer is saved beside {name or 'this model'}; pass tokenizer="
+        ) from error
 
 
-def _cut_text(lm: Any, ids: list[int], kwargs: dict[str, Any], *, beside: bool) -> tuple[list[int], str]:
-    """A text up to its end mark, or to the padding that follows texts written ``beside`` others; why it ended."""
+def _cut_text(
+    lm: Any, ids: list[int], kwargs: dict[str, Any], *, beside: bool
+) -> tuple[list[int], str]:
+    """A text up to its end mark, or to the padding that follows texts written ``beside`` others;
+    why it ended.
+    """
     config = kwargs.get("generation_config") or lm.model.generation_config
     eos = kwargs.get("eos_token_id", config.eos_token_id)
     ends = [] if eos is None else np.ravel(eos).tolist()
@@ -138,11 +170,22 @@ def _cut_text(lm: Any, ids: list[int], kwargs: dict[str, Any], *, beside: bool) 
             return ids[: place + 1], "eos"
         if i == padding:
             return ids[:place], "criteria"
-    return ids, "criteria" if {"stopping_criteria", "stop_strings", "max_time"} & kwargs.keys() else "length"
+    return ids, (
+        "criteria"
+        if {
+            "stopping_criteria",
+            "stop_strings",
+            "max_time",
+        }
+        & kwargs.keys()
+        else "length"
+    )
 
 
 def _find_offsets(lm: Any, prompt: list[int]) -> np.ndarray:
-    """Character spans (p, 2) of prompt ids in their decoded text; as the tokenizer gives them where it agrees."""
+    """Character spans (p, 2) of prompt ids in their decoded text; as the tokenizer gives them
+    where it agrees.
+    """
     text, spans = lm.tokenizer.spans().all(prompt)
     ids, offsets = lm.tokenizer.encode_with_offsets(text)
     return offsets if ids == prompt else np.asarray(spans, np.int32).reshape(-1, 2)

@@ -1,7 +1,8 @@
 """Self-checks of a model when it is opened.
 
-A short text is written as drafts are, with every token forced. Its numbers are compared with one forward pass over the
-whole text, and the attention of that pass with the model's own eager attention.
+A short text is written as drafts are, with every token forced. Its numbers are compared with one
+forward pass over the whole text, and the attention of that pass with the model's own eager
+attention.
 """
 
 from __future__ import annotations
@@ -51,14 +52,19 @@ class Check:
 
     def __str__(self) -> str:
         sign = "ok" if self.passed else "FAILED"
-        return f"{self.name}: {sign} ({self.value:.2g}, limit {self.limit:.2g}){' - ' + self.note if self.note else ''}"
+        return (
+            f"{self.name}: {sign} ({self.value:.2g}, limit"
+            f" {self.limit:.2g}){' - ' + self.note if self.note else ''}"
+        )
 
 
 def run_checks(lm: Any) -> list[Check]:
-    """Compare a text written alone, after a prompt read in parts, and side by side with one pass over it.
+    """Compare a text written alone, after a prompt read in parts, and side by side with one pass
+    over it.
 
-    It takes a few dozen forwards. Logits are compared relative to the largest. In half precision the limits are a few
-    rounding steps, as the eager attention rounds and a batch may take other kernels.
+    It takes a few dozen forwards. Logits are compared relative to the largest. In half precision
+    the limits are a few rounding steps, as the eager attention rounds and a batch may take other
+    kernels.
     """
     count = lm.model.get_input_embeddings().num_embeddings
     usable = (i for i in ((7 * n + 11) % count for n in range(count)) if i not in lm.eos)
@@ -69,14 +75,28 @@ def run_checks(lm: Any) -> list[Check]:
     def compare(what: str, texts: Sequence[Writing], costs: str) -> None:
         write_texts(lm, texts, enough=len(texts))
         pairs = [
-            (text.finish(), lm.measure_text(text.prompt_ids, text.prompt_offsets, text.ids, attention=True))
+            (
+                text.finish(),
+                lm.measure_text(text.prompt_ids, text.prompt_offsets, text.ids, attention=True),
+            )
             for text in texts
         ]
         apart = max(_distance(a, b, "entropy", "logprob", "alternative_probs") for a, b in pairs)
-        checks.append(Check(f"{what} gives the probabilities of one pass", apart, 1e-3 if sharp else 0.5, costs=costs))
+        checks.append(
+            Check(
+                f"{what} gives the probabilities of one pass",
+                apart,
+                1e-3 if sharp else 0.5,
+                costs=costs,
+            )
+        )
         if lm.has_attention:
             off = max(_distance(a, b, "rows") for a, b in pairs)
-            checks.append(Check(f"{what} gives the rows of one pass", off, 1e-3 if sharp else 4e-2, costs=costs))
+            checks.append(
+                Check(
+                    f"{what} gives the rows of one pass", off, 1e-3 if sharp else 4e-2, costs=costs
+                )
+            )
 
     with lm.in_use():
         compare("decoding", [_force_text(lm, ids)], "")
@@ -92,7 +112,14 @@ def run_checks(lm: Any) -> list[Check]:
             lm.prefixes.clear()
             compare("a left-padded batch", texts, ALONE)
     if not lm.tokenizer.marker:
-        checks.append(Check("space marker", 0.0, 0.0, "this vocabulary marks no spaces; words come from the text"))
+        checks.append(
+            Check(
+                "space marker",
+                0.0,
+                0.0,
+                "this vocabulary marks no spaces; words come from the text",
+            )
+        )
     return checks
 
 
@@ -111,7 +138,9 @@ def apply_checks(lm: Any, checks: Sequence[Check]) -> None:
 
 
 def _force_text(lm: Any, ids: list[int], parts: Any = None) -> Writing:
-    """A draft that is forced to write the last ids after the others; its prompt has one character a token."""
+    """A draft that is forced to write the last ids after the others; its prompt has one
+    character a token.
+    """
     n = _TOKENS - _PROMPT
     p = len(ids) - n
     request = Write(Prompt("x" * p, parts or {}), n, attention=True, prefix=tuple(ids[p:]))
@@ -121,7 +150,9 @@ def _force_text(lm: Any, ids: list[int], parts: Any = None) -> Writing:
 
 def _distance(a: Draft, b: Draft, *names: str) -> float:
     """The largest difference of some arrays; NaN where one has it."""
-    return max(float(np.abs(np.float64(getattr(a, n)) - np.float64(getattr(b, n))).max()) for n in names)
+    return max(
+        float(np.abs(np.float64(getattr(a, n)) - np.float64(getattr(b, n))).max()) for n in names
+    )
 
 
 def _check_capture(lm: Any, ids: list[int], sharp: bool) -> list[Check]:
@@ -142,8 +173,17 @@ def _check_capture(lm: Any, ids: list[int], sharp: bool) -> list[Check]:
     note = "at most 1: this model has sinks" if sinks else ""
     return [
         Check("attention rows sum to 1", float(off.max()), 1e-3, note),
-        Check("no attention to later tokens", float(rows.triu(1).max()), 0.0, "the model must be causal"),
-        Check("attention rows are the eager ones", float((rows - own).abs().max()), 1e-4 if sharp else 0.2),
+        Check(
+            "no attention to later tokens",
+            float(rows.triu(1).max()),
+            0.0,
+            "the model must be causal",
+        ),
+        Check(
+            "attention rows are the eager ones",
+            float((rows - own).abs().max()),
+            1e-4 if sharp else 0.2,
+        ),
         *checks,
     ]
 
@@ -163,8 +203,8 @@ def _read_maps(lm: Any, inputs: dict[str, Any]) -> Tensor:
     places = {len(layer_kinds(lm.model.config)): lm.layer, len(having): having.index(lm.layer)}
     if len(maps) not in places:
         raise ModelError(
-            f"{type(lm.model).__name__} does not return the attentions of its {len(having)} layers, so what is "
-            "captured cannot be checked; load it with check=False to use it anyway"
+            f"{type(lm.model).__name__} does not return the attentions of its {len(having)} layers,"
+            " so what is captured cannot be checked; load it with check=False to use it anyway"
         )
     attention: Tensor = maps[places[len(maps)]]
     return attention

@@ -1,4 +1,6 @@
-"""The interface of an engine, drafts that are asked of it side by side, a draft as a stream, and a model's probe."""
+"""The interface of an engine, drafts that are asked of it side by side, a draft as a stream, and
+a model's probe.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,16 @@ DraftResult = tuple[Any, Draft | Exception]  # the key of a job, and its draft o
 
 
 class Engine:
-    """A model that writes. Subclasses set ``tokenizer`` and define ``write``; all else is unsupported by default.
+    """A model that writes. Subclasses set ``tokenizer`` and define ``write``; all else is
+    unsupported by default.
 
     Attributes:
-        context_window: in tokens; None: it has no limit.
-        has_entropy: whether ``entropy`` is measured; it is NaN otherwise.
-        has_attention: whether drafts have ``received`` and ``rows``; ``has_hidden``: whether they have ``states``.
-        sample: whether it draws its tokens; its drafts are then never cached.
-        embedded: whether it is the package's own model.
-        parts: names of prompt spans that are read separately, so that they are read only once.
+        context_window: in tokens; None: it has no limit. has_entropy: whether ``entropy`` is
+            measured; it is NaN otherwise. has_attention: whether drafts have ``received`` and
+            ``rows``; ``has_hidden``: whether they have ``states``. sample: whether it draws its
+            tokens; its drafts are then never cached. embedded: whether it is the package's own
+            model. parts: names of prompt spans that are read separately, so that they are read only
+            once.
     """
 
     name: str = "engine"
@@ -57,8 +60,11 @@ class Engine:
     device: Any = "cpu"  # where tokens are drawn
     probed: Probed | None = None  # what it computed when ``provenance`` was last asked
 
-    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
-        """Write the draft that a request asks for. After every token its ``stop`` is asked and ``watch`` is called.
+    def write(
+        self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
+    ) -> Draft:
+        """Write the draft that a request asks for. After every token its ``stop`` is asked and
+        ``watch`` is called.
 
         Args:
             seed: of the sampling; ignored under greedy decoding.
@@ -71,8 +77,9 @@ class Engine:
         if self.context_window is not None and p + new > self.context_window:
             what = f"{p:,} prompt tokens and {new} new ones" if new else f"{p:,} tokens"
             raise ModelError(
-                f"{what} do not fit into the {self.context_window:,} positions of {self.name}; shorten the prompt, ask "
-                "for fewer tokens (max_new_tokens), or open it with a larger window, where it can have one"
+                f"{what} do not fit into the {self.context_window:,} positions of {self.name};"
+                " shorten the prompt, ask for fewer tokens (max_new_tokens), or open it with a"
+                " larger window, where it can have one"
             )
 
     def find_state(self, layer: int | str) -> Any:
@@ -80,14 +87,19 @@ class Engine:
         raise ModelError(f"{self.name} gives no hidden states; load it in transformers")
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle axis."""
+        """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle
+        axis.
+        """
         raise ModelError(f"{self.name} gives no attention")
 
-    def score(self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None) -> Draft:
+    def score(
+        self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
+    ) -> Draft:
         """Measure ``text`` as if the model had written it after ``prompt`` (teacher forcing).
 
-        ``text`` is used to the character, with its leading space. ``stopped`` is "forced".
-        Raises ``ModelError`` for no text, and for one that merges with the prompt's last token or does not fit.
+        ``text`` is used to the character, with its leading space. ``stopped`` is "forced". Raises
+        ``ModelError`` for no text, and for one that merges with the prompt's last token or does not
+        fit.
         """
         encode, closing = self.tokenizer.encode, 0
         instance("prompt", prompt, Prompt, "give a Prompt")
@@ -99,14 +111,15 @@ class Engine:
         whole = encode(prompt.text + as_text("text", text), special=prompt.special)
         if whole[: len(before)] != before:
             raise ModelError(
-                f"{text[:20]!r} merges with the end of the prompt into other tokens, so it cannot be scored after it; "
-                "begin the text with a space"
+                f"{text[:20]!r} merges with the end of the prompt into other tokens, so it cannot"
+                " be scored after it; begin the text with a space"
             )
         ids = tuple(whole[len(before) : len(whole) - closing])
         if not ids:
             raise ModelError(f"the text to score, {text!r}, has no tokens; give some text")
         return replace(
-            self.force(Write(prompt, len(ids), attention=attention, hidden=hidden, prefix=ids)), stopped="forced"
+            self.force(Write(prompt, len(ids), attention=attention, hidden=hidden, prefix=ids)),
+            stopped="forced",
         )
 
     def force(self, request: Write) -> Draft:
@@ -114,10 +127,11 @@ class Engine:
         return self.write(request)
 
     def score_many(self, prompts: Sequence[Prompt], ids: Sequence[int]) -> np.ndarray:
-        """Log-probabilities of the same ids after each of several prompts (teacher forcing): (m, n) float32, nats.
+        """Log-probabilities of the same ids after each of several prompts (teacher forcing): (m, n)
+        float32, nats.
 
-        By any engine that writes a given ``prefix``. Raises ``ModelError`` for no ids, for what does not fit, and where
-        the engine does not measure a given text.
+        By any engine that writes a given ``prefix``. Raises ``ModelError`` for no ids, for what
+        does not fit, and where the engine does not measure a given text.
         """
         given, drafts = tuple(map(int, ids)), dict[int, Draft]()
         if not given:
@@ -130,10 +144,14 @@ class Engine:
                     if isinstance(draft, Exception):
                         raise draft
                     drafts[number] = draft
-        if any(tuple(one.ids.tolist()) != given or not np.isfinite(one.logprob).all() for one in drafts.values()):
+        if any(
+            tuple(one.ids.tolist()) != given or not np.isfinite(one.logprob).all()
+            for one in drafts.values()
+        ):
             raise ModelError(
-                f"{self.name} gives no log-probabilities of a text that is given to it; open the model in transformers "
-                "or llama.cpp, or on a server that echoes the log-probabilities of a prompt, as vLLM does"
+                f"{self.name} gives no log-probabilities of a text that is given to it; open the"
+                " model in transformers or llama.cpp, or on a server that echoes the"
+                " log-probabilities of a prompt, as vLLM does"
             )
         return np.array([drafts[number].logprob for number in range(len(prompts))], np.float32)
 
@@ -142,32 +160,46 @@ class Engine:
         return Batch(self, size)
 
     def probe(self) -> np.ndarray | None:
-        """What the model computes for a few fixed ids (``probe_ids``), float32; None where that cannot be asked."""
+        """What the model computes for a few fixed ids (``probe_ids``), float32; None where that
+        cannot be asked.
+        """
         return None
 
     def provenance(self) -> dict[str, Any]:
-        """What decides what it writes and what is captured, its probe among it; values fit into JSON.
+        """What decides what it writes and what is captured, its probe among it; values fit into
+        JSON.
 
-        It is asked at the start of each answer: an engine whose model may have been changed looks at it then.
+        It is asked at the start of each answer: an engine whose model may have been changed looks
+        at it then.
         """
         return {"model": self.name}
 
     def identity(self) -> dict[str, Any] | None:
-        """All that can change a bit of it, beside the request, fit for JSON; None: nothing it writes is cached.
+        """All that can change a bit of it, beside the request, fit for JSON; None: nothing it
+        writes is cached.
 
-        What is cached is known by the ids of its prompt, so the tokenizer then has ``encode_prompt``.
+        What is cached is known by the ids of its prompt, so the tokenizer then has
+        ``encode_prompt``.
         """
         return None
 
     def identify(self, **facts: Any) -> dict[str, Any]:
-        """An ``identity``: ``provenance`` without the name, what all numbers depend on, and other ``facts``.
+        """An ``identity``: ``provenance`` without the name, what all numbers depend on, and other
+        ``facts``.
 
-        Without the probe, the device and the processor: a probe is compared, and what is computed decides.
+        Without the probe, the device and the processor: a probe is compared, and what is computed
+        decides.
         """
         from dragin_lab import __version__
 
-        known = {"numpy": np.__version__, "torch": version("torch"), "dragin_lab": __version__} | self.describe()
-        return {name: fact for name, fact in known.items() if name not in ("model", "probe", "device")} | facts
+        known = {
+            "numpy": np.__version__,
+            "torch": version("torch"),
+            "dragin_lab": __version__,
+        } | self.describe()
+        return {
+            name: fact for name, fact in known.items() if name not in ("model", "probe", "device")
+        } | facts
 
     def describe(self) -> dict[str, Any]:
         """As ``provenance``, without looking at the model."""
@@ -224,7 +256,9 @@ class Batch:
 
 @contextmanager
 def restoring(restore: Callable[[], None]) -> Iterator[None]:
-    """Call ``restore`` at the end of the block; twice, as an interrupt may land in the first call."""
+    """Call ``restore`` at the end of the block; twice, as an interrupt may land in the first
+    call.
+    """
     try:
         try:
             yield
@@ -238,16 +272,19 @@ class _ClosedError(BaseException):
     """Raised in the writing thread after the stream was closed."""
 
 
-def stream_draft(engine: Any, request: Write, seed: int | None = None) -> Generator[Draft, None, Draft]:
-    """Yield the draft so far after each token, written by the engine in a separate thread; return the draft.
+def stream_draft(
+    engine: Any, request: Write, seed: int | None = None
+) -> Generator[Draft, None, Draft]:
+    """Yield the draft so far after each token, written by the engine in a separate thread; return
+    the draft.
 
-    Raises what ``write`` raises. Closing the stream, or an interrupt while it waits, ends the writing after the current
-    token.
+    Raises what ``write`` raises. Closing the stream, or an interrupt while it waits, ends the
+    writing after the current token.
     """
     if getattr(engine, "user", None) == threading.get_ident():  # it would wait for itself
         raise SettingError(
-            "this model is writing a draft, and one of its triggers asked the same lab for a stream of another; use "
-            "lab.ask there, which answers within"
+            "this model is writing a draft, and one of its triggers asked the same lab for a stream"
+            " of another; use lab.ask there, which answers within"
         )
     drafts: queue.SimpleQueue[Draft | None] = queue.SimpleQueue()  # None: it has ended
     closed, written = threading.Event(), Future[Draft]()
@@ -266,7 +303,9 @@ def stream_draft(engine: Any, request: Write, seed: int | None = None) -> Genera
             written.set_exception(error)
         drafts.put(None)
 
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="dragin-lab-draft", daemon=True)
+    thread = threading.Thread(
+        target=contextvars.copy_context().run, args=(work,), name="dragin-lab-draft", daemon=True
+    )
     try:
         thread.start()
         while (draft := drafts.get()) is not None:
@@ -278,10 +317,10 @@ def stream_draft(engine: Any, request: Write, seed: int | None = None) -> Genera
     return written.result()
 
 
-# -- what a model computes --------------------------------------------------------------------------------------------
-#
-# Another thread count or instruction set moves log-probabilities by 3e-5 nats on SmolLM2, which flips thousands of
-# rounded digits: two probes are compared with a tolerance, and a hash of one would tell nothing.
+# -- what a model computes -------------------------------------------------------------------------
+#  Another thread count or instruction set moves log-probabilities by 3e-5 nats on SmolLM2, which
+# flips thousands of rounded digits: two probes are compared with a tolerance, and a hash of one
+# would tell nothing.
 
 
 def probe_ids(vocabulary: int) -> list[int]:
@@ -290,9 +329,11 @@ def probe_ids(vocabulary: int) -> list[int]:
 
 
 def reduce_logits(logits: np.ndarray) -> np.ndarray:
-    """160 numbers, float32, in nats: 16 log-probabilities and 4 random sums of all, after each of the 8 ids.
+    """160 numbers, float32, in nats: 16 log-probabilities and 4 random sums of all, after each of
+    the 8 ids.
 
-    ``logits`` (8, V). Each sum is of the log-probabilities with random signs, over the square root of V.
+    ``logits`` (8, V). Each sum is of the log-probabilities with random signs, over the square root
+    of V.
     """
     logits = logits.astype(np.float64)  # (8, V)
     high = logits.max(-1, keepdims=True)  # (8, 1)
@@ -321,8 +362,8 @@ def write_probe(probe: np.ndarray) -> list[float]:
 class Probed:
     """What a model of this process computes, and whether that is what it computed before.
 
-    Within a process equal bits are the same model; where two probes at the beginning differ, as on a device that sums
-    in no fixed order, what differs by less than ``NOISE`` times that.
+    Within a process equal bits are the same model; where two probes at the beginning differ, as on
+    a device that sums in no fixed order, what differs by less than ``NOISE`` times that.
     """
 
     def __init__(self, first: np.ndarray, second: np.ndarray, dtype: str) -> None:

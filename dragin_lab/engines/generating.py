@@ -1,9 +1,11 @@
-"""Drafts through transformers' own ``generate``, with its logits and attention rows recorded and its tokens chosen.
+"""Drafts through transformers' own ``generate``, with its logits and attention rows recorded and
+its tokens chosen.
 
-``generate`` writes one draft, or several side by side, padded on the left. After each forward the raw logits and the
-tapped layer's rows are recorded, and a ``LogitsProcessor`` chooses the tokens. A ``StoppingCriteria`` hands each draft
-its token, and ends ``generate`` when the drafts have ended and the rows of their last tokens are recorded. The user's
-model gets no hook: ``generate`` runs on a view of it.
+``generate`` writes one draft, or several side by side, padded on the left. After each forward the
+raw logits and the tapped layer's rows are recorded, and a ``LogitsProcessor`` chooses the tokens. A
+``StoppingCriteria`` hands each draft its token, and ends ``generate`` when the drafts have ended
+and the rows of their last tokens are recorded. The user's model gets no hook: ``generate`` runs on
+a view of it.
 """
 
 from __future__ import annotations
@@ -23,18 +25,45 @@ from torch import Tensor
 from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 
 from dragin_lab.core.scores import entropy
-from dragin_lab.engines.writing import Writing, count_cached, find_ends, measure_logits, open_cache, split_cache
+from dragin_lab.engines.writing import (
+    Writing,
+    count_cached,
+    find_ends,
+    measure_logits,
+    open_cache,
+    split_cache,
+)
 from dragin_lab.trace.draft import common
 
 #: Settings of a generation config that are fixed here; ``_TokenChooser`` samples.
 _FIXED: dict[str, Any] = {
-    "do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True, "cache_implementation": None,
-    "max_length": None, "max_time": None, "stop_strings": None, "min_length": None, "min_new_tokens": None,
-    "eos_token_id": None, "forced_eos_token_id": None, "exponential_decay_length_penalty": None, "pad_token_id": 0,
-    "prompt_lookup_num_tokens": None, "guidance_scale": None, "prefill_chunk_size": None, "token_healing": False,
-    "return_dict_in_generate": False, "output_scores": False, "output_logits": False, "output_attentions": False,
-    "output_hidden_states": False, "disable_compile": True, "penalty_alpha": None, "dola_layers": None,
-}  # fmt: skip
+    "do_sample": False,
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "use_cache": True,
+    "cache_implementation": None,
+    "max_length": None,
+    "max_time": None,
+    "stop_strings": None,
+    "min_length": None,
+    "min_new_tokens": None,
+    "eos_token_id": None,
+    "forced_eos_token_id": None,
+    "exponential_decay_length_penalty": None,
+    "pad_token_id": 0,
+    "prompt_lookup_num_tokens": None,
+    "guidance_scale": None,
+    "prefill_chunk_size": None,
+    "token_healing": False,
+    "return_dict_in_generate": False,
+    "output_scores": False,
+    "output_logits": False,
+    "output_attentions": False,
+    "output_hidden_states": False,
+    "disable_compile": True,
+    "penalty_alpha": None,
+    "dola_layers": None,
+}
 _WARPERS: dict[
     str, tuple[Callable[[Any], LogitsProcessor], float | None]
 ] = {  # by setting, with the value that switches it off
@@ -51,28 +80,45 @@ _TOP_K = 50  # ``generate``'s own default
 #: Tokens of padding that cost less than another forward, which reads all weights, by the device.
 _PADDING = {"cpu": 16, "cuda": 256}
 #: Settings that bring no processor of ``generate``'s own, beside those above.
-_QUIET = {"bos_token_id", "decoder_start_token_id", "max_new_tokens", "transformers_version", "_from_model_config"}
+_QUIET = {
+    "bos_token_id",
+    "decoder_start_token_id",
+    "max_new_tokens",
+    "transformers_version",
+    "_from_model_config",
+}
 
 
 def list_warpers(config: Any) -> list[LogitsProcessor]:
     """The warpers that a generation config asks for, in ``generate``'s order."""
     values = {name: getattr(config, name, None) for name in _WARPERS}
     values["top_k"] = _TOP_K if values["top_k"] is None else values["top_k"]
-    return [kind(values[name]) for name, (kind, none) in _WARPERS.items() if values[name] not in (None, none)]
+    return [
+        kind(values[name])
+        for name, (kind, none) in _WARPERS.items()
+        if values[name] not in (None, none)
+    ]
 
 
 class _TokenChooser(LogitsProcessor):
-    """Chooses each draft's next token: the forced one, else by its bias, the config's warpers and its own draws."""
+    """Chooses each draft's next token: the forced one, else by its bias, the config's warpers
+    and its own draws.
+    """
 
     def __init__(self, lm: Any, beside: Sequence[Writing], recorder: _Recorder) -> None:
         self.lm, self.beside, self.recorder = lm, beside, recorder
         config = lm.model.generation_config
         self.warpers = list_warpers(config) if lm.sample else []
         self.least = config.min_new_tokens or 0
-        self.plain = not (lm.sample or self.least or any(one.request.bias or one.request.prefix for one in beside))
+        self.plain = not (
+            lm.sample or self.least or any(one.request.bias or one.request.prefix for one in beside)
+        )
         # Looked up before the draft, as comparing scores would wait for the device at each token.
-        self.processes = bool(self.warpers or config.to_diff_dict().keys() - _FIXED.keys() - _WARPERS.keys() - _QUIET)
-        self.processed: Tensor | None = None  # (B,) entropies after processors, of this step; NaN where they are raw
+        self.processes = bool(
+            self.warpers or config.to_diff_dict().keys() - _FIXED.keys() - _WARPERS.keys() - _QUIET
+        )
+        # (B,) entropies after processors, of this step; NaN where they are raw
+        self.processed: Tensor | None = None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         if self.plain and not self.processes:
@@ -89,7 +135,9 @@ class _TokenChooser(LogitsProcessor):
         if self.processes:
             logs = scores.log_softmax(-1)
             self.processed = entropy(logs.exp(), logs)
-            self.processed = self.processed if kept is None else self.processed.masked_fill(kept, torch.nan)
+            self.processed = (
+                self.processed if kept is None else self.processed.masked_fill(kept, torch.nan)
+            )
         for i, one in enumerate(self.beside):
             if (token := one.choose(scores[i])) is not None:
                 scores[i] = -torch.inf
@@ -98,7 +146,9 @@ class _TokenChooser(LogitsProcessor):
 
 
 class _Ended(Tensor):
-    """Whether all drafts have ended, also known here: ``generate``'s own question for it then waits for no device."""
+    """Whether all drafts have ended, also known here: ``generate``'s own question for it then
+    waits for no device.
+    """
 
     known: bool
 
@@ -114,13 +164,16 @@ class _Ended(Tensor):
 
 
 class _Recorder(StoppingCriteria):
-    """Records each forward, hands each draft its row and its token, and says which drafts have ended.
+    """Records each forward, hands each draft its row and its token, and says which drafts have
+    ended.
 
-    ``starts`` are the first columns of the texts. ``generate`` ends once ``enough`` drafts have ended; the others can
-    go on in another call.
+    ``starts`` are the first columns of the texts. ``generate`` ends once ``enough`` drafts have
+    ended; the others can go on in another call.
     """
 
-    def __init__(self, lm: Any, beside: Sequence[Writing], starts: Sequence[int], enough: int) -> None:
+    def __init__(
+        self, lm: Any, beside: Sequence[Writing], starts: Sequence[int], enough: int
+    ) -> None:
         self.lm, self.beside, self.starts, self.enough = lm, beside, starts, enough
         self.logits = torch.empty(0)  # (B, V) of the latest forward
         self.rows: Tensor | None = None  # (B, h, keys) of it
@@ -130,7 +183,8 @@ class _Recorder(StoppingCriteria):
     def record(self, output: Any) -> None:
         """Record the logits, rows and states of a forward."""
         logits = output.logits[:, -1]
-        self.logits = logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
+        # not a view that keeps all of them
+        self.logits = logits.clone() if output.logits.shape[1] > 1 else logits
         rows = self.lm.tap.pop_rows()
         self.rows = None if rows is None else rows[:, :, -1]
         if (layer := self.beside[0].request.hidden) is not None:
@@ -153,7 +207,9 @@ class _Recorder(StoppingCriteria):
                 one.add_row(mean[start:], kept[:, start:] if one.request.attention else None)
             if not one.stopped:
                 try:
-                    one.add_token(int(token), values, np.nan if processed is None else processed, state)
+                    one.add_token(
+                        int(token), values, np.nan if processed is None else processed, state
+                    )
                 except Exception as error:  # noqa: BLE001 - ends this draft alone
                     one.error = error
         ended: Any = torch.zeros_like(input_ids[:, -1], dtype=torch.bool)
@@ -163,14 +219,22 @@ class _Recorder(StoppingCriteria):
 
 
 def fetch(parts: Sequence[Tensor | None], heads: Tensor | None) -> list[Any]:
-    """Parts as float32 arrays and ``heads`` as float16, in one transfer, since each waits for the device.
+    """Parts as float32 arrays and ``heads`` as float16, in one transfer, since each waits for the
+    device.
 
     Ids are exact below 2**24.
     """
     shapes = [None if part is None else tuple(part.shape) for part in (*parts, heads)]
-    groups = [[part.float() for part in parts if part is not None], [] if heads is None else [heads.half()]]
+    groups = [
+        [part.float() for part in parts if part is not None],
+        [] if heads is None else [heads.half()],
+    ]
     device = groups[0][0].device  # the tapped layer may lie on another one
-    bits = [torch.cat([part.to(device).flatten() for part in group]).view(torch.uint8) for group in groups if group]
+    bits = [
+        torch.cat([part.to(device).flatten() for part in group]).view(torch.uint8)
+        for group in groups
+        if group
+    ]
     sent = torch.cat(bits).cpu().numpy()
     sizes = [0 if shape is None else 4 * math.prod(shape) for shape in shapes[:-1]]
     pieces = np.split(sent, np.cumsum(sizes))
@@ -194,9 +258,11 @@ def _make_recorded_class(kind: Any) -> Any:
 
 
 def view_model(model: Any, recorder: Any) -> Any:
-    """Another object for the same model, with its parameters, modules and hooks, whose forwards are recorded.
+    """Another object for the same model, with its parameters, modules and hooks, whose forwards are
+    recorded.
 
-    A hook on the model itself could be left behind by an interrupt, and would also record other callers' forwards.
+    A hook on the model itself could be left behind by an interrupt, and would also record other
+    callers' forwards.
     """
     kind: Any = type(model)
     view: Any = object.__new__(_make_recorded_class(kind))
@@ -205,12 +271,22 @@ def view_model(model: Any, recorder: Any) -> Any:
 
 
 def _name_of_cache(model: Any) -> str:
-    """What a model calls its cache: ``past_key_values`` up to transformers 5.23, ``cache`` since."""
-    return "cache" if "cache" in inspect.signature(type(model).forward).parameters else "past_key_values"
+    """What a model calls its cache: ``past_key_values`` up to transformers 5.23, ``cache``
+    since.
+    """
+    return (
+        "cache"
+        if "cache" in inspect.signature(type(model).forward).parameters
+        else "past_key_values"
+    )
 
 
-def generate_text(model: Any, ids: Sequence[Sequence[int]], device: Any, cache: Any, n: int, **options: Any) -> None:
-    """Call ``generate`` for n tokens after ``ids`` (B, T), padded on the left; ``cache`` may have their beginning."""
+def generate_text(
+    model: Any, ids: Sequence[Sequence[int]], device: Any, cache: Any, n: int, **options: Any
+) -> None:
+    """Call ``generate`` for n tokens after ``ids`` (B, T), padded on the left; ``cache`` may
+    have their beginning.
+    """
     config = model.generation_config
     asked = {name: value for name, value in _FIXED.items() if hasattr(config, name)}
     asked |= {name: None for name in _WARPERS if hasattr(config, name)}
@@ -218,17 +294,26 @@ def generate_text(model: Any, ids: Sequence[Sequence[int]], device: Any, cache: 
     options.setdefault("attention_mask", torch.ones_like(inputs))
     # The class's method, as ``capture`` replaces the model's own.
     type(model).generate(
-        model, inputs, **asked | {"max_new_tokens": n, **options} | ({_name_of_cache(model): cache} if cache else {})
+        model,
+        inputs,
+        **asked
+        | {"max_new_tokens": n, **options}
+        | ({_name_of_cache(model): cache} if cache else {}),
     )
 
 
-def read_texts(lm: Any, texts: Sequence[Sequence[int]], caches: Sequence[DynamicCache | None]) -> list[DynamicCache]:
-    """New caches of some texts, read side by side; ``caches`` have their beginnings, or none, and are not changed."""
+def read_texts(
+    lm: Any, texts: Sequence[Sequence[int]], caches: Sequence[DynamicCache | None]
+) -> list[DynamicCache]:
+    """New caches of some texts, read side by side; ``caches`` have their beginnings, or none,
+    and are not changed.
+    """
     known = [count_cached(cache) for cache in caches]
     old, new = max(known), max(len(ids) - n for ids, n in zip(texts, known, strict=True))
     ids, own = [], []
     for text, n in zip(texts, known, strict=True):
-        before, between = old - n, new - len(text) + n  # padding before what is cached, and before what is read
+        # padding before what is cached, and before what is read
+        before, between = old - n, new - len(text) + n
         ids.append([0] * before + [*text[:n]] + [0] * between + [*text[n:]])
         own.append([0] * before + [1] * n + [0] * between + [1] * (len(text) - n))
     mask = torch.tensor(own, device=lm.device)  # (B, old + new)
@@ -236,15 +321,21 @@ def read_texts(lm: Any, texts: Sequence[Sequence[int]], caches: Sequence[Dynamic
     generate_text(lm.model, ids, lm.device, cache, 1, attention_mask=mask)
     if len(texts) == 1:
         return [cache]
-    return [split_cache(cache, i, row.nonzero()[:, 0], lm.model.config) for i, row in enumerate(mask)]
+    return [
+        split_cache(cache, i, row.nonzero()[:, 0], lm.model.config) for i, row in enumerate(mask)
+    ]
 
 
 def read_prompts(lm: Any, beside: Sequence[Writing], *, whole: bool = False) -> None:
-    """Read the parts of prompts that are kept, for all drafts at once; with ``whole``, all but each last token too."""
+    """Read the parts of prompts that are kept, for all drafts at once; with ``whole``, all but
+    each last token too.
+    """
     parts = dict[Writing, tuple[int, ...]]()
     for one in beside:
         whole_only = lm.is_rotated(len(one.prompt_ids))  # a part would not be
-        parts[one] = () if whole_only else find_ends(one.request.prompt, one.prompt_offsets, lm.parts)
+        parts[one] = (
+            () if whole_only else find_ends(one.request.prompt, one.prompt_offsets, lm.parts)
+        )
         one.reused, one.cache = lm.prefixes.find(one.prompt_ids, parts[one])
     for ends in zip_longest(*parts.values(), fillvalue=0):
         for ids, part in read_ends(lm, dict(zip(beside, ends, strict=True))).items():
@@ -256,11 +347,16 @@ def read_prompts(lm: Any, beside: Sequence[Writing], *, whole: bool = False) -> 
 
 
 def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[tuple[int, ...], DynamicCache]:
-    """Read prompts up to some ``ends``, where their caches do not reach so far; the new caches, by their ids.
+    """Read prompts up to some ``ends``, where their caches do not reach so far; the new caches, by
+    their ids.
 
-    What several drafts begin with is read once, and texts of about one length side by side; a rotated one alone.
+    What several drafts begin with is read once, and texts of about one length side by side; a
+    rotated one alone.
     """
-    same, found = defaultdict[tuple[int, ...], list[Writing]](list), dict[tuple[int, ...], DynamicCache]()
+    same, found = (
+        defaultdict[tuple[int, ...], list[Writing]](list),
+        dict[tuple[int, ...], DynamicCache](),
+    )
     for one, end in ends.items():
         if end > count_cached(one.cache):
             same[tuple(one.prompt_ids[:end])].append(one)
@@ -272,7 +368,9 @@ def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[tuple[int, ...], Dynami
 
     for _, alike in groupby(sorted(new, key=new.__getitem__), kind):
         texts = list(alike)
-        found |= zip(texts, read_texts(lm, texts, [same[ids][0].cache for ids in texts]), strict=True)
+        found |= zip(
+            texts, read_texts(lm, texts, [same[ids][0].cache for ids in texts]), strict=True
+        )
     for ids, drafts in same.items():
         for number, one in enumerate(drafts):
             one.cache, one.reused = found[ids], len(ids) if number else one.reused
@@ -280,38 +378,51 @@ def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[tuple[int, ...], Dynami
 
 
 def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:
-    """Write drafts side by side until ``enough`` of them are complete; the others keep a ``cache`` to go on from.
+    """Write drafts side by side until ``enough`` of them are complete; the others keep a ``cache``
+    to go on from.
 
-    The ``cache`` of a single draft may lack any number of tokens at the end of its text. Of several drafts each lacks
-    exactly the last token, so that all go on from the same column.
+    The ``cache`` of a single draft may lack any number of tokens at the end of its text. Of several
+    drafts each lacks exactly the last token, so that all go on from the same column.
     """
     texts = [[*one.prompt_ids, *one.ids] for one in beside]
     longest = max(map(len, texts))
     starts = [longest - len(text) for text in texts]
     # Padding repeats the text's first token, so that a penalty for repetition sees no other token.
     ids = [text[:1] * start + text for start, text in zip(starts, texts, strict=True)]
-    mask = torch.tensor([[0] * start + [1] * len(text) for start, text in zip(starts, texts, strict=True)])
+    mask = torch.tensor(
+        [[0] * start + [1] * len(text) for start, text in zip(starts, texts, strict=True)]
+    )
     left = max(one.request.max_new_tokens - len(one.ids) for one in beside)
     cache = open_cache(lm.model.config, [one.cache for one in beside]) if lm.shareable else None
     recorder = _Recorder(lm, beside, starts, enough)
     recorder.chooser = _TokenChooser(lm, beside, recorder)
     asked = beside[0].request.hidden is not None
-    options: dict[str, Any] = {"output_hidden_states": True, "return_dict_in_generate": True} if asked else {}
+    options: dict[str, Any] = (
+        {"output_hidden_states": True, "return_dict_in_generate": True} if asked else {}
+    )
     view = view_model(lm.model, recorder)
     options |= {"logits_processor": [recorder.chooser], "stopping_criteria": [recorder]}
     with lm.tap.listen():
-        generate_text(view, ids, lm.device, cache, left + 1, attention_mask=mask.to(lm.device), **options)
+        generate_text(
+            view, ids, lm.device, cache, left + 1, attention_mask=mask.to(lm.device), **options
+        )
     for i, (one, start) in enumerate(zip(beside, starts, strict=True)):
         one.cache = None
         if cache is not None and not one.complete:
-            one.cache = split_cache(cache, i, torch.arange(start, cache.get_seq_length()), lm.model.config)
+            one.cache = split_cache(
+                cache, i, torch.arange(start, cache.get_seq_length()), lm.model.config
+            )
 
 
-def score_texts(lm: Any, prompts: Sequence[list[int]], ends: Sequence[int] | None, given: list[int]) -> np.ndarray:
-    """Log-probabilities (m, n) float32 of ids ``given`` (n) after each of m prompts, one forward for each.
+def score_texts(
+    lm: Any, prompts: Sequence[list[int]], ends: Sequence[int] | None, given: list[int]
+) -> np.ndarray:
+    """Log-probabilities (m, n) float32 of ids ``given`` (n) after each of m prompts, one forward
+    for each.
 
-    What all of them begin with is read once, after what is kept of it up to one of its ``ends``; each is read whole
-    where those are None. Side by side they would be padded to the longest, which takes a processor twice as long.
+    What all of them begin with is read once, after what is kept of it up to one of its ``ends``;
+    each is read whole where those are None. Side by side they would be padded to the longest, which
+    takes a processor twice as long.
     """
     takes, scored = inspect.signature(lm.model.forward).parameters, []
     shared = 0 if ends is None else min(common(prompts[0][:-1], prompt[:-1]) for prompt in prompts)
@@ -324,6 +435,9 @@ def score_texts(lm: Any, prompts: Sequence[list[int]], ends: Sequence[int] | Non
         if cache is not None:
             inputs[_name_of_cache(lm.model)] = open_cache(lm.model.config, [cache])
         ids = torch.tensor([prompt[shared:] + given[:-1]], device=lm.device)
-        logits = lm.model(ids, use_cache=cache is not None, **inputs).logits[0, -len(given) :]  # (n, V)
-        scored.append(logits.float().log_softmax(-1).gather(1, tokens.to(logits.device))[:, 0].cpu().numpy())
+        # (n, V)
+        logits = lm.model(ids, use_cache=cache is not None, **inputs).logits[0, -len(given) :]
+        scored.append(
+            logits.float().log_softmax(-1).gather(1, tokens.to(logits.device))[:, 0].cpu().numpy()
+        )
     return np.stack(scored)

@@ -1,4 +1,6 @@
-"""``LlamaModel``: a GGUF file in llama.cpp, in this process, measured on what llama.cpp computes."""
+"""``LlamaModel``: a GGUF file in llama.cpp, in this process, measured on what llama.cpp
+computes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,16 @@ from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.check import TEXTS, Check, apply_checks
-from dragin_lab.engines.engine import Batch, DraftResult, Engine, OnToken, Probed, probe_ids, reduce_logits, write_probe
+from dragin_lab.engines.engine import (
+    Batch,
+    DraftResult,
+    Engine,
+    OnToken,
+    Probed,
+    probe_ids,
+    reduce_logits,
+    write_probe,
+)
 from dragin_lab.engines.llama_context import LlamaContext
 from dragin_lab.engines.sources import hash_weights
 from dragin_lab.engines.tap import choose_captured, choose_heads, choose_layer, describe_layer
@@ -33,18 +44,19 @@ class LlamaModel(Engine):
     """A GGUF file in llama.cpp, in this process. Threads may share it; a fork may not.
 
     Args:
-        file: the GGUF file.
-        tokenizer: the file's own or that of its folder; llama.cpp's tokenizer is not used.
-        config: of the model in transformers, where it is known; "last" is then the same layer as there.
-        layer, heads, alternatives, sample, check: as for ``LanguageModel.load``; what is sampled is drawn from the
+        file: the GGUF file. tokenizer: the file's own or that of its folder; llama.cpp's tokenizer
+            is not used. config: of the model in transformers, where it is known; "last" is then the
+            same layer as there. layer, heads, alternatives, sample, check: as for
+            ``LanguageModel.load``; what is sampled is drawn from the
             whole distribution, at temperature 1.
         dtype: of the cache of keys and values, "float16" or "float32".
         threads: that it computes on; by default as many as torch takes.
         context: tokens of prompt and text; by default 4,096, or what the model was made for.
         attention: False reads by flash attention, which is faster and gives no rows.
 
-    ``no_attention`` says why no rows can be captured. Raises as ``LlamaContext``, and ``ModelError`` for a tokenizer of
-    another vocabulary, and a layer or head that the model does not have.
+    ``no_attention`` says why no rows can be captured. Raises as ``LlamaContext``, and
+    ``ModelError`` for a tokenizer of another vocabulary, and a layer or head that the model does
+    not have.
     """
 
     parts = PARTS
@@ -71,12 +83,18 @@ class LlamaModel(Engine):
         threads = torch.get_num_threads() if threads is None else count("threads", threads)
         window = None if context is None else count("context", context)
         # One sequence for drafts, the last one for ``attend``.
-        self.context = LlamaContext(file, threads=threads, window=window, dtype=dtype, sequences=2, rows=attention)
+        self.context = LlamaContext(
+            file, threads=threads, window=window, dtype=dtype, sequences=2, rows=attention
+        )
         self.context_window, self.eos = self.context.window, tokenizer.ends
         self.alternatives = min(count("alternatives", alternatives), self.context.vocabulary)
         self.lock, self.close = threading.RLock(), self.context.close
         config = config or PretrainedConfig.from_dict({"num_hidden_layers": self.context.layers})
-        having = [i for i in range(self.context.layers) if f"{llama_context.ROWS}-{i}" in self.context.names]
+        having = [
+            i
+            for i in range(self.context.layers)
+            if f"{llama_context.ROWS}-{i}" in self.context.names
+        ]
         kind, self.config = f"llama.cpp's {self.context.architecture}", config
         self.no_attention = "" if having else f"{kind} has no node {llama_context.ROWS}"
         self.no_attention = self.no_attention if attention else "it was opened with attention=False"
@@ -90,7 +108,9 @@ class LlamaModel(Engine):
         if check:
             apply_checks(self, self.check())
 
-    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
+    def write(
+        self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
+    ) -> Draft:
         """As ``Engine.write``. Raises ``ModelError`` for a draft that does not fit."""
         writing = self.begin(request, seed, watch)
         while not writing.complete:
@@ -103,13 +123,21 @@ class LlamaModel(Engine):
     def begin(self, request: Write, seed: int | None, watch: OnToken | None = None) -> Writing:
         """A draft without tokens yet; its ``cache`` lists the pieces in which its text is read."""
         writing = Writing(self, request, seed, watch)
-        ends = [0, *find_ends(request.prompt, writing.prompt_offsets, self.parts), len(writing.prompt_ids)]
+        ends = [
+            0,
+            *find_ends(request.prompt, writing.prompt_offsets, self.parts),
+            len(writing.prompt_ids),
+        ]
         writing.cache = [tuple(writing.prompt_ids[begin:end]) for begin, end in pairwise(ends)]
         return writing
 
     def advance(self, beside: Mapping[int, Writing]) -> None:
         """Run one forward of some drafts (by sequence), and add the token that each writes."""
-        asked = {self.find_state(one.request.hidden) for one in beside.values() if one.request.hidden is not None}
+        asked = {
+            self.find_state(one.request.hidden)
+            for one in beside.values()
+            if one.request.hidden is not None
+        }
         with self.lock:
             texts = {sequence: one.cache for sequence, one in beside.items()}
             answers = self.context.read(texts, self.layer, sorted(asked))
@@ -126,8 +154,14 @@ class LlamaModel(Engine):
                 scores[ids] += value
             chosen = one.choose(scores)
             token = int(scores.argmax() if chosen is None else chosen)
-            state = None if one.request.hidden is None else computed.states[self.find_state(one.request.hidden)]
-            measured = measure_logits(computed.logits[None], torch.tensor([token]), self.alternatives)
+            state = (
+                None
+                if one.request.hidden is None
+                else computed.states[self.find_state(one.request.hidden)]
+            )
+            measured = measure_logits(
+                computed.logits[None], torch.tensor([token]), self.alternatives
+            )
             one.cache.append((token,))
             try:
                 one.add_token(token, [part[0].numpy() for part in measured], state=state)
@@ -135,39 +169,71 @@ class LlamaModel(Engine):
                 one.error = error
 
     def find_state(self, layer: int | str) -> str:
-        """The node with a layer's hidden states; the last layer's are normed, as in transformers."""
+        """The node with a layer's hidden states; the last layer's are normed, as in
+        transformers.
+        """
         number = choose_layer(self.config, layer) if layer != "last" else self.context.layers - 1
         node = "result_norm" if number == self.context.layers - 1 else f"l_out-{number}"
         if node not in self.context.names:
-            raise ModelError(f"{self.name}: llama.cpp's {self.context.architecture} has no hidden states {node}")
+            raise ModelError(
+                f"{self.name}: llama.cpp's {self.context.architecture} has no hidden states {node}"
+            )
         return node
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """The attention map of some ids by themselves: (h, n, n) float32. Raises ``ModelError`` where there is none."""
+        """The attention map of some ids by themselves: (h, n, n) float32. Raises ``ModelError``
+        where there is none.
+        """
         if self.layer is None:
             raise ModelError(f"{self.name} has no attention: {self.no_attention}")
         self.refuse_overrun(len(ids), 0)
         chosen = list(range(self.context.heads)) if self.heads is None else self.heads
         with self.lock:
-            return self.context.read_map(ids, self.layer)[chosen] if len(ids) else np.zeros((len(chosen), 0, 0), "f4")
+            return (
+                self.context.read_map(ids, self.layer)[chosen]
+                if len(ids)
+                else np.zeros((len(chosen), 0, 0), "f4")
+            )
 
     def check(self) -> list[Check]:
-        """Whether the vocabulary names ids as the tokenizer does, and rows see no later token and sum to at most 1."""
+        """Whether the vocabulary names ids as the tokenizer does, and rows see no later token
+        and sum to at most 1.
+        """
         C, vocabulary = self.context.bindings, self.context.vocabulary
-        ids = sorted({i for text in TEXTS for i in self.tokenizer.encode(text, special=True)} | self.eos)
-        names = [C.llama_vocab_get_text(self.context.vocab, i).decode() if i < vocabulary else "" for i in ids]
-        # A file may write a space where the tokenizer writes its mark for one (conversions of Gemma 3).
+        ids = sorted(
+            {i for text in TEXTS for i in self.tokenizer.encode(text, special=True)} | self.eos
+        )
+        names = [
+            C.llama_vocab_get_text(self.context.vocab, i).decode() if i < vocabulary else ""
+            for i in ids
+        ]
+        # A file may write a space where the tokenizer writes its mark for one (conversions of Gemma
+        # 3).
         marker = self.tokenizer.marker or " "
         pairs = zip(names, self.tokenizer.tokens(ids), strict=True)
-        wrong = [name for name, own in pairs if name.replace(marker, " ") != own.replace(marker, " ")]
+        wrong = [
+            name for name, own in pairs if name.replace(marker, " ") != own.replace(marker, " ")
+        ]
         checks = [
-            Check("ids that the model names otherwise", len(wrong), 0, "" if not wrong else
-                       f"the tokenizer is not that of {self.name}, where other tokens ({shown(wrong)}) have its ids")
-        ]  # fmt: skip
+            Check(
+                "ids that the model names otherwise",
+                len(wrong),
+                0,
+                (
+                    ""
+                    if not wrong
+                    else (
+                        f"the tokenizer is not that of {self.name}, where other tokens"
+                        f" ({shown(wrong)}) have its ids"
+                    )
+                ),
+            )
+        ]
         if self.layer is not None:
             known = [i for i in ids if i < vocabulary][: self.context_window - 1]
             rows = self.context.read_map(known, self.layer)
-            over = float(max(np.abs(np.triu(rows, 1)).max(), rows.sum(-1).max() - 1))  # below 1 with sinks
+            # below 1 with sinks
+            over = float(max(np.abs(np.triu(rows, 1)).max(), rows.sum(-1).max() - 1))
             checks.append(Check("rows see what comes later, or are above 1", over, 1e-3))
         return checks
 
@@ -213,19 +279,31 @@ class LlamaModel(Engine):
         system = self.context.bindings.llama_print_system_info().decode()
         lacks = can.startswith("AVX") and f"{can} = 1" not in system
         how = ", without AMX, which crashes in some builds" * self.context.without_amx
-        how += f", by a build without this machine's {can}, so more slowly: build llama-cpp-python here" * lacks
-        where = f"llama.cpp in this process on {self.context.threads} threads{how}, {self.context_window:,} tokens"
-        return f"LlamaModel({self.name}, {where}, {layer}, {'sampling' if self.sample else 'greedy'})"
+        how += (
+            f", by a build without this machine's {can}, so more slowly: build llama-cpp-python"
+            " here" * lacks
+        )
+        where = (
+            f"llama.cpp in this process on {self.context.threads} threads{how},"
+            f" {self.context_window:,} tokens"
+        )
+        return (
+            f"LlamaModel({self.name}, {where}, {layer}, {'sampling' if self.sample else 'greedy'})"
+        )
 
 
 class LlamaBatch(Batch):
-    """Drafts written side by side, one in each sequence; fewer where memory for keys and values is short."""
+    """Drafts written side by side, one in each sequence; fewer where memory for keys and values
+    is short.
+    """
 
     def __init__(self, lm: LlamaModel, size: int) -> None:
         super().__init__(lm, size)
         self.lm = lm
         self.size = min(size, lm.context.make_room(size + 1) - 1)
-        self.notes = [f"written {self.size} at a time: there is no room for more keys and values"] * (self.size < size)
+        self.notes = [
+            f"written {self.size} at a time: there is no room for more keys and values"
+        ] * (self.size < size)
 
     def step(self) -> list[DraftResult]:
         """Write one more token of each draft; those that ended, or their errors."""

@@ -1,7 +1,9 @@
-"""Forwards of llama.cpp by the C bindings of llama-cpp-python, from ids to logits, attention rows and hidden states.
+"""Forwards of llama.cpp by the C bindings of llama-cpp-python, from ids to logits, attention rows
+and hidden states.
 
-llama.cpp calls ``cb_eval`` for each node of a forward. ``kq_soft_max-<layer>`` is the attention of a layer, which there
-is only without flash attention; ``l_out-<layer>`` and ``result_norm`` are hidden states.
+llama.cpp calls ``cb_eval`` for each node of a forward. ``kq_soft_max-<layer>`` is the attention of
+a layer, which there is only without flash attention; ``l_out-<layer>`` and ``result_norm`` are
+hidden states.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ DTYPES = {"float16": "GGML_TYPE_F16", "float32": "GGML_TYPE_F32"}  # of keys and
 ROWS = "kq_soft_max"  # the node of a layer's attention, without the layer's number
 _UBATCH = 512  # tokens of a prompt that are computed at once
 _ERROR = 4  # the level of llama.cpp's log
-#: Ids that one forward reads. A text is always read in the same pieces, so that reusing some of them changes no bit.
+#: Ids that one forward reads. A text is always read in the same pieces, so that reusing some of
+#: them changes no bit.
 Piece = tuple[int, ...]
 
 
@@ -37,7 +40,8 @@ class Computed:
     """What was computed at the last token of a text."""
 
     logits: torch.Tensor  # (V,) float32, raw
-    rows: np.ndarray | None  # (h, keys) float32, its attention to itself and all before it, if asked for
+    # (h, keys) float32, its attention to itself and all before it, if asked for
+    rows: np.ndarray | None
     states: dict[str, np.ndarray]  # (d,) float32 by node
     kept: int  # tokens of the text that were not read again
 
@@ -49,9 +53,11 @@ class _NodeListener:
         self.library = library
         self.names: set[str] = set()  # of all nodes, listed while ``learning``
         self.learning, self.wanted = True, frozenset[bytes]()  # the names of ``groups`` in bytes
-        self.groups: dict[str, int] = {}  # the nodes to copy, with their rows a token: heads of a softmax, 1 for states
+        # the nodes to copy, with their rows a token: heads of a softmax, 1 for states
+        self.groups: dict[str, int] = {}
         self.last = True  # copies only the last row of each group
-        self.copied: dict[str, list[np.ndarray]] = {}  # (rows, width) float32 of each part of a forward
+        # (rows, width) float32 of each part of a forward
+        self.copied: dict[str, list[np.ndarray]] = {}
         for name, result, arguments in (
             ("ggml_get_name", ctypes.c_char_p, [ctypes.c_void_p]),
             ("ggml_nbytes", ctypes.c_size_t, [ctypes.c_void_p]),
@@ -81,41 +87,58 @@ class _NodeListener:
 
 
 class LlamaContext:
-    """A GGUF file opened by llama.cpp, and its sequences, each with a text of at most ``window`` tokens.
+    """A GGUF file opened by llama.cpp, and its sequences, each with a text of at most ``window``
+    tokens.
 
-    Forwards run in a separate thread, so that Ctrl-C can end one between two of its nodes. ``close`` frees it all, as
-    does the end of this object. ``vocabulary`` is V, the tokens of a distribution, and ``names`` are those of the nodes
-    of a forward.
+    Forwards run in a separate thread, so that Ctrl-C can end one between two of its nodes.
+    ``close`` frees it all, as does the end of this object. ``vocabulary`` is V, the tokens of a
+    distribution, and ``names`` are those of the nodes of a forward.
 
-    Raises ``MissingPackageError`` without llama-cpp-python, and ``ModelError`` for a file that llama.cpp does not open,
-    or where memory is short.
+    Raises ``MissingPackageError`` without llama-cpp-python, and ``ModelError`` for a file that
+    llama.cpp does not open, or where memory is short.
     """
 
     def __init__(
-        self, file: Path, *, threads: int, window: int | None, dtype: str, sequences: int, rows: bool = True
+        self,
+        file: Path,
+        *,
+        threads: int,
+        window: int | None,
+        dtype: str,
+        sequences: int,
+        rows: bool = True,
     ) -> None:
         self.bindings = C = load_bindings()
-        self.file, self.threads, self.dtype, self.rows = file, threads, choice("dtype", dtype, DTYPES), rows
+        self.file, self.threads, self.dtype, self.rows = (
+            file,
+            threads,
+            choice("dtype", dtype, DTYPES),
+            rows,
+        )
         _ERRORS.clear()
         parameters = C.llama_model_default_params()
-        # A build by some compilers ends the process where weights are laid out for AMX (ggml-org/llama.cpp#20824).
+        # A build by some compilers ends the process where weights are laid out for AMX
+        # (ggml-org/llama.cpp#20824).
         self.without_amx = b"AMX_INT8 = 1" in C.llama_print_system_info()
         parameters.use_extra_bufts = not self.without_amx
         model = C.llama_model_load_from_file(os.fsencode(file), parameters)
         if not model:
             raise ModelError(
-                f"{file.name} cannot be opened by llama.cpp ({'; '.join(_ERRORS[:1]) or 'it does not say why'}); it "
-                "may be cut short or of an architecture that it does not know: compare its size, or upgrade "
-                "llama-cpp-python"
+                f"{file.name} cannot be opened by llama.cpp"
+                f" ({'; '.join(_ERRORS[:1]) or 'it does not say why'}); it may be cut short or of"
+                " an architecture that it does not know: compare its size, or upgrade"
+                " llama-cpp-python"
             )
         self._listener = _NodeListener(C._lib)
         self._callback = C.ggml_backend_sched_eval_callback(self._listener)
-        # llama.cpp asks after each of a thousand nodes whether to stop. C's own ``strlen`` answers: yes where ``_stop``
-        # holds a byte.
+        # llama.cpp asks after each of a thousand nodes whether to stop. C's own ``strlen`` answers:
+        # yes where ``_stop`` holds a byte.
         self._stop = ctypes.create_string_buffer(2)
         self._abort = ctypes.cast(ctypes.CDLL(None).strlen, C.ggml_abort_callback)
         self._open: list[Any] = []  # the context, where there is one
-        self.close = weakref.finalize(self, _free, C, model, self._open, (self._callback, self._abort, self._stop))
+        self.close = weakref.finalize(
+            self, _free, C, model, self._open, (self._callback, self._abort, self._stop)
+        )
         self.vocab = C.llama_model_get_vocab(model)
         self.vocabulary = C.llama_vocab_n_tokens(self.vocab)
         self.heads, self.layers = C.llama_model_n_head(model), C.llama_model_n_layer(model)
@@ -123,19 +146,28 @@ class LlamaContext:
         C.llama_model_meta_val_str(model, b"general.architecture", value, len(value))
         self.architecture = value.value.decode()
         if C.llama_model_has_encoder(model):
-            raise ModelError(f"{file.name} ({self.architecture}) has an encoder; give a causal language model")
+            raise ModelError(
+                f"{file.name} ({self.architecture}) has an encoder; give a causal language model"
+            )
         self.window = window or min(4096, C.llama_model_n_ctx_train(model))
-        self._model, self._process, self._worker = model, os.getpid(), ThreadPoolExecutor(1, "dragin-lab-llama")
+        self._model, self._process, self._worker = (
+            model,
+            os.getpid(),
+            ThreadPoolExecutor(1, "dragin-lab-llama"),
+        )
         self._held: list[list[Piece]] = []  # what each sequence has read
         if not self.make_room(sequences):
             raise ModelError(
-                f"{file.name}: keys and values of {self.window:,} tokens do not fit into memory; give a smaller context"
+                f"{file.name}: keys and values of {self.window:,} tokens do not fit into memory;"
+                " give a smaller context"
             )
         self.read({0: [(0,)]})
         self.names, self._listener.learning = frozenset(self._listener.names), False
 
     def make_room(self, sequences: int) -> int:
-        """Open so many sequences, or fewer where memory is short, and forget what they held; how many there are."""
+        """Open so many sequences, or fewer where memory is short, and forget what they held; how
+        many there are.
+        """
         sequences = min(sequences, self.bindings.llama_max_parallel_sequences())
         while sequences > len(self._held) and not self._open_context(sequences):
             self._held, sequences = [], sequences // 2
@@ -144,11 +176,16 @@ class LlamaContext:
     def _open_context(self, sequences: int) -> bool:
         C, parameters = self.bindings, self.bindings.llama_context_default_params()
         parameters.n_ctx, parameters.n_seq_max = self.window * sequences, sequences
-        parameters.n_batch, parameters.n_ubatch = max(self.window, sequences), min(_UBATCH, self.window)
+        parameters.n_batch, parameters.n_ubatch = (
+            max(self.window, sequences),
+            min(_UBATCH, self.window),
+        )
         parameters.n_threads = parameters.n_threads_batch = self.threads
         parameters.type_k = parameters.type_v = getattr(C, DTYPES[self.dtype])
-        parameters.flash_attn_type = 0 if self.rows else -1  # where llama.cpp chooses it, there are no rows
-        parameters.kv_unified, parameters.swa_full = False, True  # so that a row's columns are its text's positions
+        # where llama.cpp chooses it, there are no rows
+        parameters.flash_attn_type = 0 if self.rows else -1
+        # so that a row's columns are its text's positions
+        parameters.kv_unified, parameters.swa_full = False, True
         parameters.cb_eval, parameters.abort_callback = self._callback, self._abort
         parameters.abort_callback_data = ctypes.addressof(self._stop)
         while self._open:
@@ -161,9 +198,11 @@ class LlamaContext:
     def read(
         self, texts: Mapping[int, list[Piece]], layer: int | None = None, states: Sequence[str] = ()
     ) -> list[Computed]:
-        """What is computed at the last token of each text (by sequence), with the attention rows of ``layer``.
+        """What is computed at the last token of each text (by sequence), with the attention rows of
+        ``layer``.
 
-        What the sequences have of the texts is not read again. Texts that lack one token are read side by side.
+        What the sequences have of the texts is not read again. Texts that lack one token are read
+        side by side.
         """
         rows = None if layer is None else f"{ROWS}-{layer}"
         groups = dict.fromkeys(states, 1) | ({} if rows is None else {rows: self.heads})
@@ -175,13 +214,17 @@ class LlamaContext:
                 self._forward({sequence: piece}, {})
         beside = [s for s in sorted(texts) if len(texts[s][-1]) == 1]
         for together in [*([s] for s in texts if s not in beside), *[beside] * bool(beside)]:
-            logits = self._forward({s: texts[s][-1] for s in together}, groups, last=len(together) == 1)
+            logits = self._forward(
+                {s: texts[s][-1] for s in together}, groups, last=len(together) == 1
+            )
             parts = {name: self._list_parts(name, len(together)) for name in groups}
             for i, s in enumerate(together):
                 keys = sum(map(len, texts[s]))
                 own = {name: part[i] for name, part in parts.items()}
                 row = None if rows is None else own.pop(rows)[:, :keys]
-                computed[s] = Computed(logits[i], row, {name: state[0] for name, state in own.items()}, kept[s])
+                computed[s] = Computed(
+                    logits[i], row, {name: state[0] for name, state in own.items()}, kept[s]
+                )
         return [computed[s] for s in texts]
 
     def read_alone(self, ids: Sequence[int]) -> list[torch.Tensor]:
@@ -190,7 +233,9 @@ class LlamaContext:
         return [self.read({sequence: list(pieces[: n + 1])})[0].logits for n in range(len(pieces))]
 
     def read_map(self, ids: Sequence[int], layer: int) -> np.ndarray:
-        """The attention map of some ids in a layer, (h, n, n) float32, read in the last sequence."""
+        """The attention map of some ids in a layer, (h, n, n) float32, read in the last
+        sequence.
+        """
         sequence, node, place = len(self._held) - 1, f"{ROWS}-{layer}", 0
         self._reuse_pieces(sequence, [tuple(ids)])
         self._forward({sequence: tuple(ids)}, {node: self.heads}, last=False)
@@ -204,12 +249,19 @@ class LlamaContext:
     def _list_parts(self, name: str, count: int) -> list[np.ndarray]:
         """What was copied of a node, (groups, width) for each of the last ``count`` texts."""
         if name not in self._listener.copied:
-            raise ModelError(f"{self.file.name}: llama.cpp computed no {name} of {self.architecture}")
+            raise ModelError(
+                f"{self.file.name}: llama.cpp computed no {name} of {self.architecture}"
+            )
         groups = self._listener.groups[name]
-        return [one for part in self._listener.copied[name] for one in part.reshape(-1, groups, part.shape[1])][-count:]
+        return [
+            one
+            for part in self._listener.copied[name]
+            for one in part.reshape(-1, groups, part.shape[1])
+        ][-count:]
 
     def _reuse_pieces(self, sequence: int, pieces: list[Piece]) -> int:
-        """Cut a sequence to the pieces that it shares with a text, without the last; how many they are.
+        """Cut a sequence to the pieces that it shares with a text, without the last; how many they
+        are.
 
         Where another sequence shares more, that one is copied.
         """
@@ -217,23 +269,32 @@ class LlamaContext:
         if held == pieces[:-1]:
             return len(held)
         memory = self.bindings.llama_get_memory(self._require_context())
-        best = max(range(len(self._held)), key=lambda s: (common(self._held[s], pieces), s == sequence))
+        best = max(
+            range(len(self._held)), key=lambda s: (common(self._held[s], pieces), s == sequence)
+        )
         if best != sequence:
             self.bindings.llama_memory_seq_cp(memory, best, sequence, 0, -1)
         here = min(common(self._held[best], pieces), len(pieces) - 1)
-        if not self.bindings.llama_memory_seq_rm(memory, sequence, sum(map(len, pieces[:here])), -1):
-            self.bindings.llama_memory_seq_rm(memory, sequence, -1, -1)  # a recurrent state has no earlier one
+        if not self.bindings.llama_memory_seq_rm(
+            memory, sequence, sum(map(len, pieces[:here])), -1
+        ):
+            # a recurrent state has no earlier one
+            self.bindings.llama_memory_seq_rm(memory, sequence, -1, -1)
             here = 0
         self._held[sequence] = pieces[:here]
         return here
 
-    def _forward(self, pieces: Mapping[int, Piece], groups: dict[str, int], last: bool = True) -> list[torch.Tensor]:
+    def _forward(
+        self, pieces: Mapping[int, Piece], groups: dict[str, int], last: bool = True
+    ) -> list[torch.Tensor]:
         """Read a piece in each of some sequences, and copy nodes; the logits (V,) after each."""
         C, context, listener = self.bindings, self._require_context(), self._listener
         lengths = [len(piece) for piece in pieces.values()]
         ids = np.fromiter((i for piece in pieces.values() for i in piece), np.int32)
         begins = [sum(map(len, self._held[s])) for s in pieces]
-        positions = np.concatenate([np.arange(a, a + n, dtype=np.int32) for a, n in zip(begins, lengths, strict=True)])
+        positions = np.concatenate(
+            [np.arange(a, a + n, dtype=np.int32) for a, n in zip(begins, lengths, strict=True)]
+        )
         sequences = np.repeat(np.fromiter(pieces, np.int32), lengths)
         pointers = (sequences.ctypes.data + 4 * np.arange(len(ids))).astype(np.uintp)
         ends = np.cumsum(lengths) - 1
@@ -241,12 +302,24 @@ class LlamaContext:
         asked[ends] = 1
         batch = C.llama_batch(n_tokens=len(ids))
         for field, array in (
-            ("token", ids), ("pos", positions), ("n_seq_id", ones), ("seq_id", pointers), ("logits", asked),
-        ):  # fmt: skip
-            setattr(batch, field, ctypes.cast(array.ctypes.data, dict(C.llama_batch._fields_)[field]))
-        held, listener.groups, listener.last, listener.copied = {s: self._held[s] for s in pieces}, groups, last, {}
+            ("token", ids),
+            ("pos", positions),
+            ("n_seq_id", ones),
+            ("seq_id", pointers),
+            ("logits", asked),
+        ):
+            setattr(
+                batch, field, ctypes.cast(array.ctypes.data, dict(C.llama_batch._fields_)[field])
+            )
+        held, listener.groups, listener.last, listener.copied = (
+            {s: self._held[s] for s in pieces},
+            groups,
+            last,
+            {},
+        )
         listener.wanted = frozenset(name.encode() for name in groups)
-        self._held = [[] if s in pieces else own for s, own in enumerate(self._held)]  # until it is read
+        # until it is read
+        self._held = [[] if s in pieces else own for s, own in enumerate(self._held)]
         waiting = self._worker.submit(C.llama_decode, context, batch)
         try:
             status = waiting.result()
@@ -256,19 +329,24 @@ class LlamaContext:
             self._stop.value = b""
             raise
         if status:
-            raise ModelError(f"{self.file.name}: llama.cpp failed ({status}: {'; '.join(_ERRORS[-1:])})")
+            raise ModelError(
+                f"{self.file.name}: llama.cpp failed ({status}: {'; '.join(_ERRORS[-1:])})"
+            )
         for s, piece in pieces.items():
             held[s].append(piece)
             self._held[s] = held[s]
         values = (C.llama_get_logits_ith(context, int(end)) for end in ends)
-        return [torch.from_numpy(np.ctypeslib.as_array(value, (self.vocabulary,)).copy()) for value in values]
+        return [
+            torch.from_numpy(np.ctypeslib.as_array(value, (self.vocabulary,)).copy())
+            for value in values
+        ]
 
     def _require_context(self) -> Any:
         """The context. Raises ``ModelError`` in a forked process and after ``close``."""
         if os.getpid() != self._process:
             raise ModelError(
-                f"{self.file.name} was opened by llama.cpp in another process, whose threads a fork does not have; "
-                'open a Lab in this one, or start it by multiprocessing\'s "spawn"'
+                f"{self.file.name} was opened by llama.cpp in another process, whose threads a fork"
+                ' does not have; open a Lab in this one, or start it by multiprocessing\'s "spawn"'
             )
         if not self._open:
             raise ModelError(f"{self.file.name} is closed; open a new Lab")

@@ -18,18 +18,35 @@ from dragin_lab.engines.llama_context import load_bindings
 from dragin_lab.engines.names import find_gguf
 from dragin_lab.engines.requests import ModelServer
 from dragin_lab.engines.server_model import ServerModel
-from dragin_lab.engines.sources import choose_device, convert_tokenizer, load_tokenizer, silence_library
+from dragin_lab.engines.sources import (
+    choose_device,
+    convert_tokenizer,
+    load_tokenizer,
+    silence_library,
+)
 from dragin_lab.engines.transformers import LanguageModel
 from dragin_lab.errors import SettingError
 from dragin_lab.text import printable, without_secrets
 
 __all__ = ["LanguageModel", "choose_device", "load_tokenizer", "loading_arguments", "open_model"]
 
-#: What each engine takes beside the model; transformers also takes whatever ``from_pretrained`` does.
+#: What each engine takes beside the model; transformers also takes whatever ``from_pretrained``
+#: does.
 _TAKES = {
-    "transformers": [name for name in signature(LanguageModel.load).parameters if name not in ("source", "given")],
-    "llama.cpp": [name for name in signature(LlamaModel).parameters if name not in ("file", "config")],
-    "a model behind a server": ["tokenizer", "likeliest", "sample", "check", "timeout", "served_name"],
+    "transformers": [
+        name for name in signature(LanguageModel.load).parameters if name not in ("source", "given")
+    ],
+    "llama.cpp": [
+        name for name in signature(LlamaModel).parameters if name not in ("file", "config")
+    ],
+    "a model behind a server": [
+        "tokenizer",
+        "likeliest",
+        "sample",
+        "check",
+        "timeout",
+        "served_name",
+    ],
 }
 #: Default values, which any engine accepts.
 _DEFAULTS = {"layer": "last", "alternatives": 5}
@@ -46,25 +63,31 @@ def open_model(
     """Open a model by name.
 
     Args:
-        source: what ``LanguageModel.load`` takes, or the address of a server, such as ``http://127.0.0.1:8080``.
-        engine: "llama.cpp" computes a GGUF file as it is, in this process; else transformers loads it.
-        loading: for transformers as ``LanguageModel.load``; for llama.cpp ``tokenizer`` (a folder, GGUF file or Hugging
-            Face id; the file's own by default), and as ``LlamaModel``. For a model behind a server ``tokenizer``,
-            ``likeliest`` (k, 20), ``sample``, ``check``, ``timeout`` (120 seconds for an answer) and ``served_name``.
-            None stands for the default.
+        source: what ``LanguageModel.load`` takes, or the address of a server, such as
+            ``http://127.0.0.1:8080``. engine: "llama.cpp" computes a GGUF file as it is, in this
+            process; else transformers loads it. loading: for transformers as
+            ``LanguageModel.load``; for llama.cpp ``tokenizer`` (a folder, GGUF file or Hugging
+            Face id; the file's own by default), and as ``LlamaModel``. For a model behind a server
+            ``tokenizer``, ``likeliest`` (k, 20), ``sample``, ``check``, ``timeout`` (120 seconds
+            for an answer) and ``served_name``. None stands for the default.
 
     Raises:
         SettingError: an argument that the engine does not take, or no tokenizer for a server.
-        ModelError: as ``LanguageModel.load``; a server that does not answer; a tokenizer that is not the model's.
-        MissingPackageError: llama.cpp is not installed.
+            ModelError: as ``LanguageModel.load``; a server that does not answer; a tokenizer that
+            is not the model's. MissingPackageError: llama.cpp is not installed.
     """
     served = str(source).startswith(("http://", "https://"))
     kind = choice("engine", engine or "transformers", ("transformers", "llama.cpp"))
     if served and engine is not None:
-        raise SettingError(f"engine={engine!r}: the server at {without_secrets(str(source))} is one; leave engine out")
+        raise SettingError(
+            f"engine={engine!r}: the server at {without_secrets(str(source))} is one; leave"
+            " engine out"
+        )
     kind = "a model behind a server" if served else kind
     if kind == "transformers":
-        return LanguageModel.load(source, **{name: value for name, value in loading.items() if value is not None})
+        return LanguageModel.load(
+            source, **{name: value for name, value in loading.items() if value is not None}
+        )
     taken = _TAKES[kind]
     loading = {
         name: value
@@ -78,7 +101,9 @@ def open_model(
 
 def _open_llama(source: Any, loading: dict[str, Any]) -> LlamaModel:
     if is_embedded(source) or (file := find_gguf(source)) is None:
-        raise SettingError(f"engine='llama.cpp' opens a GGUF file; give the path of one, not {shown(source)}")
+        raise SettingError(
+            f"engine='llama.cpp' opens a GGUF file; give the path of one, not {shown(source)}"
+        )
     load_bindings()  # raises before anything is converted
     tokenizer = loading.pop("tokenizer", file)
     folder = _find_tokenizer(tokenizer)
@@ -94,7 +119,8 @@ def _open_llama(source: Any, loading: dict[str, Any]) -> LlamaModel:
 def _connect(address: str, loading: dict[str, Any]) -> ServerModel:
     if "tokenizer" not in loading:
         raise SettingError(
-            f"{without_secrets(address)}: give the model's tokenizer, as a folder or Hugging Face id: tokenizer=…"
+            f"{without_secrets(address)}: give the model's tokenizer, as a folder or Hugging Face"
+            " id: tokenizer=…"
         )
     tokenizer = loading.pop("tokenizer")
     server = ModelServer(address.rstrip("/").removesuffix("/v1"), loading.pop("timeout", 120.0))

@@ -1,4 +1,6 @@
-"""What a model's name stands for: a folder, a GGUF file or an id of the Hub. Wrong ones are refused without torch."""
+"""What a model's name stands for: a folder, a GGUF file or an id of the Hub. Wrong ones are
+refused without torch.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,14 @@ _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
 
 def check_name(source: Any) -> None:
-    """Raise ``ModelError`` for a model, or the tokenizer of one, of which nothing can be here or on the Hub."""
-    if is_embedded(source) or str(source).startswith(("http://", "https://")) or find_gguf(source) is not None:
+    """Raise ``ModelError`` for a model, or the tokenizer of one, of which nothing can be here or
+    on the Hub.
+    """
+    if (
+        is_embedded(source)
+        or str(source).startswith(("http://", "https://"))
+        or find_gguf(source) is not None
+    ):
         return
     name, folder = find_source(source)
     if folder is None:
@@ -34,37 +42,49 @@ def check_name(source: Any) -> None:
 
 
 def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
-    """A path or hub id, and the folder where it is one. Raises ``ModelError`` for a path of something else."""
+    """A path or hub id, and the folder where it is one. Raises ``ModelError`` for a path of
+    something else.
+    """
     path, name = as_path(source, ModelError), str(source)
     if path.is_dir():
         return str(path), path
     if path.exists() or name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name:
-        raise ModelError(f"no folder {name!r}; give the folder of a saved model, a GGUF file, or a Hugging Face id")
+        raise ModelError(
+            f"no folder {name!r}; give the folder of a saved model, a GGUF file, or a Hugging"
+            " Face id"
+        )
     return name, None
 
 
 def find_gguf(source: str | os.PathLike[str]) -> Path | None:
-    """The GGUF file that a path names, or the only one in a folder without ``config.json``; None for anything else.
+    """The GGUF file that a path names, or the only one in a folder without ``config.json``; None
+    for anything else.
 
-    Raises ``ModelError`` for a ``.gguf`` file that is missing or is none, for one part of a split model, and for a
-    folder with several.
+    Raises ``ModelError`` for a ``.gguf`` file that is missing or is none, for one part of a split
+    model, and for a folder with several.
     """
     path = as_path(source, ModelError)
     if path.is_dir():
         files = [] if (path / "config.json").is_file() else sorted(path.glob("*.gguf"))
         if len(files) > 1:
             names = ", ".join(file.name for file in files)
-            raise ModelError(f"{path} holds {len(files)} GGUF files ({names}); give the path of one of them")
+            raise ModelError(
+                f"{path} holds {len(files)} GGUF files ({names}); give the path of one of them"
+            )
         path = files[0] if files else path
     if path.suffix.lower() != ".gguf":
         return None
     if not path.is_file():
         raise ModelError(f"no file {str(source)!r}; give the path of a GGUF file")
     if _PART.search(path.name):
-        raise ModelError(f"{path} is one part of a model; join its parts with llama-gguf-split --merge")
+        raise ModelError(
+            f"{path} is one part of a model; join its parts with llama-gguf-split --merge"
+        )
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise ModelError(f"{path} is not a GGUF file: it does not begin with GGUF; fetch it again")
+            raise ModelError(
+                f"{path} is not a GGUF file: it does not begin with GGUF; fetch it again"
+            )
     return path
 
 
@@ -72,23 +92,27 @@ def refuse_adapter(name: str) -> None:
     """Raise ``ModelError`` for a folder with an adapter (peft), which holds no model."""
     if Path(name, "adapter_config.json").is_file():
         raise ModelError(
-            f"{name} holds an adapter (peft), not a model; load both with peft, and give what merge_and_unload() "
-            "returns, or the folder that it is saved in"
+            f"{name} holds an adapter (peft), not a model; load both with peft, and give what"
+            " merge_and_unload() returns, or the folder that it is saved in"
         )
 
 
 def refuse_unreachable(name: str) -> None:
-    """Raise ``ModelError`` for a Hub id that is not here while the Hub is not asked, or would be for long in vain."""
+    """Raise ``ModelError`` for a Hub id that is not here while the Hub is not asked, or would be
+    for long in vain.
+    """
     cached = Path(constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}").is_dir()
-    if constants.HF_HUB_OFFLINE and not cached and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):  # else it can be no id
+    # else it can be no id
+    if constants.HF_HUB_OFFLINE and not cached and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         raise ModelError(
-            f"{name!r} is no folder here and not in the local cache, and HF_HUB_OFFLINE forbids to ask for it; check "
-            "the name, or fetch the model without that variable"
+            f"{name!r} is no folder here and not in the local cache, and HF_HUB_OFFLINE forbids to"
+            " ask for it; check the name, or fetch the model without that variable"
         )
     if constants.HF_HUB_OFFLINE or getproxies():
         return
     if cached:
-        from huggingface_hub import try_to_load_from_cache  # takes longer to import than all that is looked at here
+        # takes longer to import than all that is looked at here
+        from huggingface_hub import try_to_load_from_cache
 
         if isinstance(try_to_load_from_cache(name, "config.json"), str):
             return
@@ -96,7 +120,9 @@ def refuse_unreachable(name: str) -> None:
 
     def knock() -> None:
         with suppress(OSError):
-            socket.create_connection((address.hostname or "", address.port or 443), timeout=3.0).close()
+            socket.create_connection(
+                (address.hostname or "", address.port or 443), timeout=3.0
+            ).close()
             answered.set()
 
     knocking = threading.Thread(target=knock, daemon=True)  # looking a name up knows no timeout
@@ -104,6 +130,6 @@ def refuse_unreachable(name: str) -> None:
     knocking.join(3.0)
     if not answered.is_set():
         raise ModelError(
-            f"{name!r} is no folder here and not in the local cache, and {address.hostname} does not answer; check the "
-            "name, or fetch the model where there is a network"
+            f"{name!r} is no folder here and not in the local cache, and {address.hostname} does"
+            " not answer; check the name, or fetch the model where there is a network"
         )

@@ -1,6 +1,8 @@
-"""Requests to an OpenAI-compatible server, each within a deadline, and the model's last block, computed here.
+"""Requests to an OpenAI-compatible server, each within a deadline, and the model's last block,
+computed here.
 
-asyncio runs in a thread of its own: a notebook's loop is busy, and Ctrl-C can end the wait for that thread.
+asyncio runs in a thread of its own: a notebook's loop is busy, and Ctrl-C can end the wait for that
+thread.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class ServedModels(msgspec.Struct):
 
 
 class TokenLogprobs(msgspec.Struct):
-    """Per token its name, ``token_id:9``, its log-probability (nats), and those of the likeliest tokens."""
+    """Per token its name, ``token_id:9``, its log-probability (nats), and those of the likeliest
+    tokens.
+    """
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -103,13 +107,14 @@ class ModelServer:
                 headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
                 timeout=httpx.Timeout(None, connect=_CONNECT),
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-                # No proxy and no certificate of another network has a say in what runs on this machine.
+                # No proxy and no certificate of another network has a say in what runs on this
+                # machine.
                 trust_env=not (host in ("localhost", "::1") or host.startswith("127.")),
             )
         except (httpx.InvalidURL, ImportError, ValueError, OSError) as error:
             raise ModelServerError(
-                f"{self.address} cannot be asked as the environment says ({printable(str(error))}); look at "
-                "HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
+                f"{self.address} cannot be asked as the environment says ({printable(str(error))});"
+                " look at HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
             ) from error
         self._waiting: set[Future[Any]] = set()
 
@@ -124,12 +129,16 @@ class ModelServer:
             future.cancel()
 
     def ask(self, path: str, kind: type[T], body: Any = None, within: float | None = None) -> T:
-        """The answer to a GET, or with ``body`` to a POST, within some seconds (at most ``timeout``).
+        """The answer to a GET, or with ``body`` to a POST, within some seconds (at most
+        ``timeout``).
 
-        Raises ``ModelServerError`` for no answer, an error status, or an answer that is no ``kind``.
+        Raises ``ModelServerError`` for no answer, an error status, or an answer that is no
+        ``kind``.
         """
         seconds = min(self.timeout, within or self.timeout)
-        future = asyncio.run_coroutine_threadsafe(self._send(path, kind, body, seconds), _start_loop())
+        future = asyncio.run_coroutine_threadsafe(
+            self._send(path, kind, body, seconds), _start_loop()
+        )
         self._waiting.add(future)
         try:
             return future.result()
@@ -147,14 +156,20 @@ class ModelServer:
                 for tried in range(_TRIES):
                     await asyncio.sleep(_PAUSE * 2 ** (tried - 1) if tried else 0)
                     try:
-                        answer = await self._client.request("GET" if body is None else "POST", path, json=body)
+                        answer = await self._client.request(
+                            "GET" if body is None else "POST", path, json=body
+                        )
                     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
                         self.failures += 1
-                        why = f"cannot be reached, or breaks off ({printable(str(error)) or type(error).__name__})"
+                        why = (
+                            "cannot be reached, or breaks off"
+                            f" ({printable(str(error)) or type(error).__name__})"
+                        )
                         continue
                     if answer.status_code == httpx.codes.OK:
                         return self._decode(path, answer.content, kind)
-                    said = answer.text.replace(self._key or "\0", "***")  # some servers repeat the token
+                    # some servers repeat the token
+                    said = answer.text.replace(self._key or "\0", "***")
                     said = printable(" ".join(said.split()))[:300] or "nothing"
                     why = f"answered {answer.status_code} to {path}: {said}"
                     if answer.status_code not in _BUSY:
@@ -168,8 +183,9 @@ class ModelServer:
             return msgspec.json.decode(data, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ModelServerError(
-                f"{self.address}{path} answers otherwise than OpenAI's interface with token ids does ({error}); give "
-                "the address of vllm serve, or a GGUF file with engine='llama.cpp'"
+                f"{self.address}{path} answers otherwise than OpenAI's interface with token ids"
+                f" does ({error}); give the address of vllm serve, or a GGUF file with"
+                " engine='llama.cpp'"
             ) from error
 
 
@@ -194,7 +210,9 @@ class ServerBatch(Batch):
     def step(self) -> list[DraftResult]:
         """Wait for the next drafts; they, or their errors."""
         done = wait(self._writing, return_when=FIRST_COMPLETED).done
-        ended: list[Any] = [(self._writing.pop(one), one.exception() or one.result()) for one in done]
+        ended: list[Any] = [
+            (self._writing.pop(one), one.exception() or one.result()) for one in done
+        ]
         return ended
 
     def close(self) -> None:
@@ -212,7 +230,9 @@ class LastBlock:
 
     def __init__(self, folder: str) -> None:
         with loading_errors(folder, "causal language model"):
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, attn_implementation="eager")
+            config = AutoConfig.from_pretrained(
+                folder, trust_remote_code=False, attn_implementation="eager"
+            )
             text = config.get_text_config()
             last, text.num_hidden_layers = text.num_hidden_layers - 1, 1
             if getattr(text, "layer_types", None):
@@ -223,25 +243,37 @@ class LastBlock:
                 with safe_open(file, "pt") as tensors:
                     for name in tensors.keys():  # noqa: SIM118 - not a mapping
                         if f".layers.{last}." in name or ".layers." not in name:
-                            weights[name.replace(f".layers.{last}.", ".layers.0.")] = tensors.get_tensor(name).float()
+                            weights[name.replace(f".layers.{last}.", ".layers.0.")] = (
+                                tensors.get_tensor(name).float()
+                            )
             missing = self.model.load_state_dict(weights, strict=False).missing_keys
             self.model.tie_weights()
-        own = {name for name, _ in (*self.model.named_parameters(), *self.model.named_buffers())}  # tied ones once
+        # tied ones once
+        own = {name for name, _ in (*self.model.named_parameters(), *self.model.named_buffers())}
         if lost := sorted(own.intersection(missing)):
-            raise ModelError(f"{folder} has no weights {', '.join(lost[:3])} (*.safetensors) of the model's last block")
+            raise ModelError(
+                f"{folder} has no weights {', '.join(lost[:3])} (*.safetensors) of the model's last"
+                " block"
+            )
         self.width: int = text.hidden_size
 
     def measure(self, entering: torch.Tensor, last: int) -> tuple[torch.Tensor, Any]:
-        """Raw logits (last, V) and attention (h, last, n) of the last positions, from what enters the block, (n, d)."""
+        """Raw logits (last, V) and attention (h, last, n) of the last positions, from what
+        enters the block, (n, d).
+        """
         with torch.inference_mode():
-            output = self.model(inputs_embeds=entering[None], output_attentions=True, logits_to_keep=last)
+            output = self.model(
+                inputs_embeds=entering[None], output_attentions=True, logits_to_keep=last
+            )
         return output.logits[0], output.attentions[0][0][:, -last:].numpy()
 
 
 def read_states(path: str, ids: Sequence[int], width: int, seconds: float) -> torch.Tensor:
-    """Read what enters the last block for n ids, (n, d) float32, from the server's file, and remove that.
+    """Read what enters the last block for n ids, (n, d) float32, from the server's file, and remove
+    that.
 
-    Raises ``ModelServerError`` for a file that does not appear in time, or that has other ids or another shape.
+    Raises ``ModelServerError`` for a file that does not appear in time, or that has other ids or
+    another shape.
     """
     lock, n = f"{path}.lock", len(ids)
     _wait_until_written(path, lock, seconds)
@@ -250,9 +282,13 @@ def read_states(path: str, ids: Sequence[int], width: int, seconds: float) -> to
             states = tensors.get_tensor("hidden_states").float()  # (n, layers, d)
             known = tensors.get_tensor("token_ids").tolist() == list(ids)
     except (OSError, SafetensorError) as error:
-        raise ModelServerError(f"hidden states of the server cannot be read here from {path}: {error}") from error
+        raise ModelServerError(
+            f"hidden states of the server cannot be read here from {path}: {error}"
+        ) from error
     if not known or states.dim() not in (2, 3) or states.shape[0] != n or states.shape[-1] != width:
-        raise ModelServerError(f"{path} has hidden states {tuple(states.shape)}, not of these {n} ids and {width} wide")
+        raise ModelServerError(
+            f"{path} has hidden states {tuple(states.shape)}, not of these {n} ids and {width} wide"
+        )
     for file in (path, lock):  # the ids are those asked for, so no other request needs it
         with suppress(OSError):  # only the server may be allowed to
             os.remove(file)

@@ -1,7 +1,8 @@
 """``ServerModel``: a model behind an OpenAI-compatible server.
 
-The server writes a draft whole, and the draft's ``Stop`` cuts it here. If the server gives what enters the last block,
-everything is measured here; otherwise there are the probabilities of the k likeliest tokens, and no entropies.
+The server writes a draft whole, and the draft's ``Stop`` cuts it here. If the server gives what
+enters the last block, everything is measured here; otherwise there are the probabilities of the k
+likeliest tokens, and no entropies.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from dragin_lab.trace.trace import Draft
 
 #: Prompts: the ids that a model writes after them tell whether it is the same model.
 _KNOWN_BY = ("The capital of France is", "1, 2, 3, 4,", "Once upon a time")
-_OPENING, _IDLE = 20.0, 1.0  # seconds: of a request at opening; of a pause after which the model is verified
+# seconds: of a request at opening; of a pause after which the model is verified
+_OPENING, _IDLE = 20.0, 1.0
 _PADDED = 1024  # ids that an output layer may have beyond the tokenizer's
 
 
@@ -42,13 +44,13 @@ class ServerModel(Engine):
     """A model behind a server that takes and gives token ids, such as vLLM.
 
     Args:
-        tokenizer, folder: the model's own, and where it lies; with its weights, if the server gives hidden states.
-        likeliest: k, the tokens that the server is asked for at each place.
-        sample: draw tokens at temperature 1, instead of taking the likeliest.
-        served_name: which of the server's models; needed where it serves several, such as adapters.
+        tokenizer, folder: the model's own, and where it lies; with its weights, if the server gives
+        hidden states. likeliest: k, the tokens that the server is asked for at each place. sample:
+        draw tokens at temperature 1, instead of taking the likeliest. served_name: which of the
+        server's models; needed where it serves several, such as adapters.
 
-    Raises ``ModelServerError`` for a server that fails, gives no ids, or fewer than k tokens, and ``ModelError`` for a
-    tokenizer or a last block that are not the model's.
+    Raises ``ModelServerError`` for a server that fails, gives no ids, or fewer than k tokens, and
+    ``ModelError`` for a tokenizer or a last block that are not the model's.
     """
 
     tokenizer: HFTokenizer
@@ -65,12 +67,19 @@ class ServerModel(Engine):
         served_name: str | None = None,
     ) -> None:
         self.served_name = served_name
-        self.server, self.tokenizer, self.sample, self.eos = server, tokenizer, sample, tokenizer.ends
+        self.server, self.tokenizer, self.sample, self.eos = (
+            server,
+            tokenizer,
+            sample,
+            tokenizer.ends,
+        )
         self.alternatives, self.vocabulary = count("likeliest", likeliest), len(tokenizer) + _PADDED
         self.about = self._describe_model()
         self.name, self.context_window = self.about["model"], self.about["window"]
         self.block: LastBlock | None = None
-        self.no_attention = "its server gives no hidden states (vllm serve with extract_hidden_states does)"
+        self.no_attention = (
+            "its server gives no hidden states (vllm serve with extract_hidden_states does)"
+        )
         self.has_entropy = False
         self._known_by = [tokenizer.encode(text, special=True) for text in _KNOWN_BY]
         answer = self._ask(self._known_by[0], 1)
@@ -78,7 +87,11 @@ class ServerModel(Engine):
             self.block, self.no_attention = LastBlock(folder), ""
             self.has_attention = self.has_entropy = True
             self._read_states(answer, self._known_by[0])
-        self._answers, self._asked, self._failures = self._write_known(), time.monotonic(), server.failures
+        self._answers, self._asked, self._failures = (
+            self._write_known(),
+            time.monotonic(),
+            server.failures,
+        )
         if check:
             apply_checks(self, self.check())
 
@@ -86,18 +99,29 @@ class ServerModel(Engine):
         """What the server says of its model; values fit into JSON."""
         models = self.server.ask("/v1/models", ServedModels, within=_OPENING).data
         chosen = [one for one in models if self.served_name in (None, one.id)]
-        if not chosen or len({(one.root, one.parent) for one in chosen}) > 1:  # names of one model are one
+        # names of one model are one
+        if not chosen or len({(one.root, one.parent) for one in chosen}) > 1:
             names = ", ".join(one.id for one in models) or "no model"
             raise ModelServerError(
-                f"{self.server.address} serves {names}; say which by its name: served_name={models[0].id!r}" if models
+                f"{self.server.address} serves {names}; say which by its name:"
+                f" served_name={models[0].id!r}"
+                if models
                 else f"{self.server.address} serves no model; start it with one"
-            )  # fmt: skip
+            )
         return {"model": chosen[0].id, "root": chosen[0].root, "window": chosen[0].max_model_len}
 
     def _ask(
-        self, ids: list[int], n: int, within: float | None = _OPENING, *, states: bool = False, **more: Any
+        self,
+        ids: list[int],
+        n: int,
+        within: float | None = _OPENING,
+        *,
+        states: bool = False,
+        **more: Any,
     ) -> Completion:
-        """What the server writes after some ids. With ``states`` the file of hidden states is left to be read."""
+        """What the server writes after some ids. With ``states`` the file of hidden states is
+        left to be read.
+        """
         body = {
             "model": self.about["model"],
             "prompt": ids,
@@ -114,53 +138,78 @@ class ServerModel(Engine):
             self._read_states(answer, ids)
         return answer
 
-    def _read(self, choice: WrittenText, skip: int, most: int) -> list[tuple[int, float, list[int], list[float]]]:
-        """Each token after the first ``skip``: id, log-probability, and the likeliest, ids and log-probabilities."""
+    def _read(
+        self, choice: WrittenText, skip: int, most: int
+    ) -> list[tuple[int, float, list[int], list[float]]]:
+        """Each token after the first ``skip``: id, log-probability, and the likeliest, ids and
+        log-probabilities.
+        """
         parts, tokens = choice.logprobs, []
         sizes = len(parts.tokens), len(parts.token_logprobs), len(parts.top_logprobs)
         if min(sizes) < max(sizes) or max(sizes) > skip + most:
-            raise ModelServerError(f"{self.server.address} sent {sizes} tokens and log-probabilities")
+            raise ModelServerError(
+                f"{self.server.address} sent {sizes} tokens and log-probabilities"
+            )
         columns = zip(parts.tokens, parts.token_logprobs, parts.top_logprobs, strict=True)
         for name, logprob, top in list(columns)[skip:]:
             best = sorted((top or {}).items(), key=lambda one: -one[1])[: self.alternatives]
             if len(best) < self.alternatives:
                 raise ModelServerError(
-                    f"{self.server.address} gives the {len(best)} likeliest tokens of {self.alternatives}; give "
-                    f"likeliest={len(best)}, or lift the server's limit (vllm serve --max-logprobs)"
+                    f"{self.server.address} gives the {len(best)} likeliest tokens of"
+                    f" {self.alternatives}; give likeliest={len(best)}, or lift the server's limit"
+                    " (vllm serve --max-logprobs)"
                 )
             own = float(np.nan if logprob is None else logprob)
             tokens.append(
-                (self._parse_id(name), own, [self._parse_id(one) for one, _ in best], [value for _, value in best])
+                (
+                    self._parse_id(name),
+                    own,
+                    [self._parse_id(one) for one, _ in best],
+                    [value for _, value in best],
+                )
             )
         return tokens
 
     def _parse_id(self, name: str) -> int:
         """An id written ``token_id:9``."""
         kind, _, number = name.partition(":")
-        if kind != "token_id" or not number.isdecimal() or len(number) > 9 or int(number) >= self.vocabulary:
+        if (
+            kind != "token_id"
+            or not number.isdecimal()
+            or len(number) > 9
+            or int(number) >= self.vocabulary
+        ):
             raise ModelServerError(
-                f"{self.server.address} names a token {name[:40]!r} where its id was asked for, as vllm serve says it; "
-                "a GGUF file runs with engine='llama.cpp'"
+                f"{self.server.address} names a token {name[:40]!r} where its id was asked for, as"
+                " vllm serve says it; a GGUF file runs with engine='llama.cpp'"
             )
         return int(number)
 
     def _write_known(self) -> list[list[int]]:
         """The ids that the model writes after fixed prompts."""
-        return [[token[0] for token in self._read(self._ask(ids, 4).choices[0], 0, 4)] for ids in self._known_by]
+        return [
+            [token[0] for token in self._read(self._ask(ids, 4).choices[0], 0, 4)]
+            for ids in self._known_by
+        ]
 
     def verify(self) -> None:
         """After a failure or a pause, raise ``ModelServerError`` where another model answers."""
         failures = self.server.failures
         if failures != self._failures or time.monotonic() - self._asked > _IDLE:
-            if self._describe_model() != self.about or self._write_known() != self._answers != self._write_known():
+            if (
+                self._describe_model() != self.about
+                or self._write_known() != self._answers != self._write_known()
+            ):
                 raise ModelServerError(
-                    f"another model than {self.name} answers at {self.server.address} now; start the first one again, "
-                    "or open a new Lab"
+                    f"another model than {self.name} answers at {self.server.address} now; start"
+                    " the first one again, or open a new Lab"
                 )
             self._failures = failures
         self._asked = time.monotonic()
 
-    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
+    def write(
+        self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
+    ) -> Draft:
         """As ``Engine.write``; the tokens come together, when the server has written them.
 
         Raises ``ModelServerError`` where the server fails.
@@ -175,13 +224,20 @@ class ServerModel(Engine):
         return ServerBatch(self, size)
 
     def _continue_draft(self, writing: Writing, seed: int | None) -> None:
-        """Have the server write until a bias begins or ends, and add its tokens up to the ``Stop``."""
+        """Have the server write until a bias begins or ends, and add its tokens up to the
+        ``Stop``.
+        """
         self.verify()
         request, t = writing.request, len(writing.ids)
         before = [*writing.prompt_ids, *writing.ids]
         forced = list(request.prefix[: request.max_new_tokens][t:])
         at = t + len(forced)
-        edges = [edge for bias in request.bias for edge in (bias.first, bias.stop) if edge is not None and edge > t]
+        edges = [
+            edge
+            for bias in request.bias
+            for edge in (bias.first, bias.stop)
+            if edge is not None and edge > t
+        ]
         left = max(min([request.max_new_tokens, *edges]) - at, 1)
         echo = bool(forced) and self.block is None  # what the server measures on the forced tokens
         more: dict[str, Any] = {"echo": True} if echo else {}
@@ -190,7 +246,10 @@ class ServerModel(Engine):
             bias |= {str(i): float(np.clip(bias.get(str(i), 0.0) + value, -100, 100)) for i in ids}
         more |= {"logit_bias": bias} if bias else {}
         if self.sample:
-            more |= {"temperature": 1.0, "seed": (time.time_ns() if seed is None else seed + t) % 2**63}
+            more |= {
+                "temperature": 1.0,
+                "seed": (time.time_ns() if seed is None else seed + t) % 2**63,
+            }
         choice = self._ask([*before, *forced], left, None, **more).choices[0]
         tokens = self._read(choice, len(before) if echo else 0, len(forced) + left)
         tokens = tokens if echo else [(i, np.nan, [], []) for i in forced] + tokens
@@ -207,7 +266,9 @@ class ServerModel(Engine):
             writing.stopped = "eos"  # where the server gives no token for it
 
     def _measure(self, before: list[int], tokens: list[Any]) -> tuple[list[tuple[Any, ...]], Any]:
-        """What is measured on tokens after a text, and rows (h, m + 1, keys) where there is a last block."""
+        """What is measured on tokens after a text, and rows (h, m + 1, keys) where there is a
+        last block.
+        """
         if self.block is None:
             return [(np.nan, logprob, best, np.exp(top)) for _, logprob, best, top in tokens], None
         ids = [token for token, *_ in tokens]
@@ -216,13 +277,19 @@ class ServerModel(Engine):
         return list(zip(*(part.numpy() for part in measured), strict=True)), rows
 
     def _last_block(self, ids: list[int], last: int) -> tuple[Any, Any]:
-        """Logits (last, V) and attention (h, last, n) of the last positions of a text, computed here."""
+        """Logits (last, V) and attention (h, last, n) of the last positions of a text, computed
+        here.
+        """
         if self.block is None:
             raise ModelError(f"{self.name} has no attention: {self.no_attention}")
-        return self.block.measure(self._read_states(self._ask(ids, 1, None, states=True), ids), last)
+        return self.block.measure(
+            self._read_states(self._ask(ids, 1, None, states=True), ids), last
+        )
 
     def _read_states(self, answer: Completion, ids: list[int]) -> Any:
-        """What enters the last block for the ids that were asked about; a server writes a file for every request."""
+        """What enters the last block for the ids that were asked about; a server writes a file
+        for every request.
+        """
         states = answer.kv_transfer_params
         if self.block is None or states is None or states.hidden_states_path is None:
             raise ModelServerError(f"{self.server.address} gave no hidden states, as it did before")
@@ -238,9 +305,14 @@ class ServerModel(Engine):
         return rows
 
     def check(self) -> list[Check]:
-        """Whether ids mean the same texts to the server, and the last block gives its log-probabilities."""
+        """Whether ids mean the same texts to the server, and the last block gives its
+        log-probabilities.
+        """
         wrong = [text for text in TEXTS if not self._reads_alike(text)]
-        other = f"the tokenizer is not that of the model at {self.server.address}, where its ids of {wrong[:1]} differ"
+        other = (
+            f"the tokenizer is not that of the model at {self.server.address}, where its ids of"
+            f" {wrong[:1]} differ"
+        )
         apart = 0.0
         for ids in self._known_by[:2] if self.block is not None else ():
             _, _, best, top = self._read(self._ask(ids, 1).choices[0], 0, 1)[0]
@@ -262,14 +334,18 @@ class ServerModel(Engine):
         return there.strip() == self.tokenizer.decode(ids, special=True).strip()
 
     def provenance(self) -> dict[str, Any]:
-        """As ``Engine.provenance``; nothing is probed, as ``verify`` notices that another model answers."""
+        """As ``Engine.provenance``; nothing is probed, as ``verify`` notices that another model
+        answers.
+        """
         return {  # no address, no token
             "model": self.name,
             "served": self.about,
             "answers": self._answers,
             "tokenizer_sha256": self.tokenizer.sha256,
             "likeliest": self.alternatives,
-            "attention": None if self.block is None else "the last block's, computed from what enters it",
+            "attention": (
+                None if self.block is None else "the last block's, computed from what enters it"
+            ),
             "decoding": "sample" if self.sample else "greedy",
         }
 
@@ -280,6 +356,8 @@ class ServerModel(Engine):
         self.server.close()
 
     def __repr__(self) -> str:
-        gives = "the last block" if self.has_attention else f"the {self.alternatives} likeliest tokens"
+        gives = (
+            "the last block" if self.has_attention else f"the {self.alternatives} likeliest tokens"
+        )
         decoding = "sampling" if self.sample else "greedy"
         return f"ServerModel({self.name} at {self.server.address}, {gives}, {decoding})"

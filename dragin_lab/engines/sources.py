@@ -1,4 +1,6 @@
-"""Load a model and its tokenizer from a folder, a Hugging Face id or a GGUF file, and look into models in memory."""
+"""Load a model and its tokenizer from a folder, a Hugging Face id or a GGUF file, and look into
+models in memory.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,17 @@ from dragin_lab.text import printable
 
 #: What transformers raises for unsuitable files.
 LOADING = (
-    OSError, EOFError, ValueError, LookupError, ImportError, RuntimeError, TypeError, AttributeError, ArithmeticError,
+    OSError,
+    EOFError,
+    ValueError,
+    LookupError,
+    ImportError,
+    RuntimeError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
     pickle.UnpicklingError,
-)  # fmt: skip
+)
 _BEGINNING = 2**25  # bytes of a file that hold its vocabulary
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -49,9 +59,13 @@ _POSITION_TABLES = ("wpe", "embed_positions", "position_embedding", "position_em
 
 
 def choose_device(device: str | None) -> torch.device:
-    """The device that a text names; by default the first GPU, else the CPU. ``ModelError`` for what is not here."""
+    """The device that a text names; by default the first GPU, else the CPU. ``ModelError`` for
+    what is not here.
+    """
     try:
-        where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device is None else device)
+        where = torch.device(
+            ("cuda" if torch.cuda.is_available() else "cpu") if device is None else device
+        )
         torch.empty(0, device=where)
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         raise ModelError(
@@ -60,23 +74,34 @@ def choose_device(device: str | None) -> torch.device:
     return where
 
 
-def load_pair(name: str, dtype: torch.dtype, device: torch.device, given: Mapping[str, Any]) -> tuple[Any, HFTokenizer]:
-    """Model (in eval mode, on its device unless a ``device_map`` or quantization places it) and tokenizer of a source.
+def load_pair(
+    name: str, dtype: torch.dtype, device: torch.device, given: Mapping[str, Any]
+) -> tuple[Any, HFTokenizer]:
+    """Model (in eval mode, on its device unless a ``device_map`` or quantization places it) and
+    tokenizer of a source.
 
     ``given`` is what ``from_pretrained`` takes beside.
     """
     refuse_adapter(name)
     if not Path(name).is_dir() and "cache_dir" not in given:
         refuse_unreachable(name)
-    where = {key: given[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in given}
+    where = {
+        key: given[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in given
+    }
     with loading_errors(name, "causal language model"):
         # Code of a model is never run, and the user is not asked to run it.
         config = AutoConfig.from_pretrained(
-            name, trust_remote_code=False, attn_implementation="eager", output_attentions=False, **where
+            name,
+            trust_remote_code=False,
+            attn_implementation="eager",
+            output_attentions=False,
+            **where,
         )
         config._attn_implementation = None  # the fastest available, whatever the config says
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **where)
-        model = load_weights(AutoModelForCausalLM, name, **{"dtype": dtype, "config": config, **given})
+        model = load_weights(
+            AutoModelForCausalLM, name, **{"dtype": dtype, "config": config, **given}
+        )
     placed = {"device_map", "quantization_config"} & given.keys()
     return (model if placed else model.to(device)).eval(), HFTokenizer(tokenizer)
 
@@ -99,12 +124,15 @@ def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
 
 def load_weights(auto: Any, name: str, **options: Any) -> Any:
     """Load a model. Raises ``ModelError`` where its files lack a weight."""
-    model, info = auto.from_pretrained(name, output_loading_info=True, trust_remote_code=False, **options)
+    model, info = auto.from_pretrained(
+        name, output_loading_info=True, trust_remote_code=False, **options
+    )
     lost = sorted({*info.get("missing_keys", ()), *map(str, info.get("mismatched_keys", ()))})
     if lost:
         raise ModelError(
-            f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
-            "they would be random. Use the complete folder of a model of this kind"
+            f"{name}: {len(lost)} weights are not in its files or have another shape"
+            f" ({', '.join(lost[:3])}); they would be random. Use the complete folder of a model of"
+            " this kind"
         )
     return model
 
@@ -145,40 +173,55 @@ def loading_errors(name: str, kind: str) -> Iterator[None]:
     except ModelError:
         raise
     except SafetensorError as error:
-        raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
+        raise ModelError(
+            f"the weights of {name} cannot be read ({error}); copy or fetch them again"
+        ) from error
     except (StrictDataclassError, *LOADING) as error:
         raise ModelError(
-            f"{name} cannot be loaded as {kind} ({shorten_error(error)}); give the whole folder of a saved one, or its "
-            "Hugging Face id"
+            f"{name} cannot be loaded as {kind} ({shorten_error(error)}); give the whole folder of"
+            " a saved one, or its Hugging Face id"
         ) from error
 
 
 def convert_gguf(file: Path, dtype: torch.dtype) -> tuple[Path, str]:
-    """The folder with the file's model in ``dtype`` and its tokenizer, and the file's SHA-256 (hex).
+    """The folder with the file's model in ``dtype`` and its tokenizer, and the file's SHA-256
+    (hex).
 
-    It is converted where the cache has no conversion by this version of transformers; other processes wait.
+    It is converted where the cache has no conversion by this version of transformers; other
+    processes wait.
 
     Raises:
-        ModelError: a package is missing; the file is damaged or of an architecture that transformers does not convert;
+        ModelError: a package is missing; the file is damaged or of an architecture that
+            transformers does not convert;
             the cache cannot be written.
     """
     digest = hash_weights(None, [file])
     name = f"models/{digest[:32]}-{str(dtype).removeprefix('torch.')}"
-    return _convert_once(file, name, lambda: _read_model(file, dtype), ("gguf", "accelerate")), digest
+    return (
+        _convert_once(file, name, lambda: _read_model(file, dtype), ("gguf", "accelerate")),
+        digest,
+    )
 
 
 def convert_tokenizer(file: Path) -> Path:
     """The folder with the file's tokenizer and configuration alone; otherwise as ``convert_gguf``.
 
-    It is known by the file's beginning, where the vocabulary stands: a large file takes long to read.
+    It is known by the file's beginning, where the vocabulary stands: a large file takes long to
+    read.
     """
     with file.open("rb") as opened:
         digest = hashlib.sha256(opened.read(_BEGINNING)).hexdigest()
-    return _convert_once(file, f"tokenizers/{digest[:32]}", lambda: _read_tokenizer(file), ("gguf",))
+    return _convert_once(
+        file, f"tokenizers/{digest[:32]}", lambda: _read_tokenizer(file), ("gguf",)
+    )
 
 
-def _convert_once(file: Path, name: str, read: Callable[[], Sequence[Any]], packages: Sequence[str]) -> Path:
-    """The folder of the user's cache with what ``read`` gives, which appears whole or not at all."""
+def _convert_once(
+    file: Path, name: str, read: Callable[[], Sequence[Any]], packages: Sequence[str]
+) -> Path:
+    """The folder of the user's cache with what ``read`` gives, which appears whole or not at
+    all.
+    """
     folder = user_cache() / f"{name}-{transformers.__version__}"
     partial = Path(f"{folder}.partial")
     try:
@@ -187,8 +230,14 @@ def _convert_once(file: Path, name: str, read: Callable[[], Sequence[Any]], pack
             if folder.is_dir():
                 return folder
             if missing := [package for package in packages if find_spec(package) is None]:
-                raise ModelError(f"{file.name} needs {' and '.join(missing)}; run pip install 'dragin-lab[gguf]'")
-            print(printable(f"{file.name}: converting it once, into {folder}"), file=sys.stderr, flush=True)
+                raise ModelError(
+                    f"{file.name} needs {' and '.join(missing)}; run pip install 'dragin-lab[gguf]'"
+                )
+            print(
+                printable(f"{file.name}: converting it once, into {folder}"),
+                file=sys.stderr,
+                flush=True,
+            )
             parts = read()
             shutil.rmtree(partial, ignore_errors=True)
             try:
@@ -201,8 +250,8 @@ def _convert_once(file: Path, name: str, read: Callable[[], Sequence[Any]], pack
         return folder
     except (OSError, SafetensorError) as error:
         raise ModelError(
-            f"{file.name}: its conversion cannot be saved in {folder.parent} ({shorten_error(error)}); "
-            "make room there, or set XDG_CACHE_HOME to another folder"
+            f"{file.name}: its conversion cannot be saved in {folder.parent}"
+            f" ({shorten_error(error)}); make room there, or set XDG_CACHE_HOME to another folder"
         ) from error
 
 
@@ -229,13 +278,17 @@ def _read_model(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     """A file's model in ``dtype``, its weights unpacked, and its tokenizer."""
     tokenizer, _ = _read_tokenizer(file)
     with loading_errors(file.name, "causal language model"):
-        # Where there are kernels for it, newer versions of transformers would leave the weights packed.
+        # Where there are kernels for it, newer versions of transformers would leave the weights
+        # packed.
         newer = hasattr(transformers, "GgufConfig")
         unpack = {"quantization_config": transformers.GgufConfig(dequantize=True)} if newer else {}
         folder = str(file.parent.resolve())
-        model = load_weights(AutoModelForCausalLM, folder, gguf_file=file.name, dtype=dtype, **unpack)
+        model = load_weights(
+            AutoModelForCausalLM, folder, gguf_file=file.name, dtype=dtype, **unpack
+        )
     if getattr(model, "hf_quantizer", None) is not None:
-        model.hf_quantizer.remove_quantization_config(model)  # the weights are plain by now, and saved as such
+        # the weights are plain by now, and saved as such
+        model.hf_quantizer.remove_quantization_config(model)
     return model, tokenizer
 
 
@@ -250,7 +303,9 @@ def weight_files(name: str, folder: Path | None) -> list[Path]:
 
 
 def hash_weights(model: Any, files: list[Path]) -> str:
-    """SHA-256 (hex) over the weight files in order of name, or over the state dict of a model that has none."""
+    """SHA-256 (hex) over the weight files in order of name, or over the state dict of a model
+    that has none.
+    """
     digest = hashlib.sha256()
     if files:
         for path in files:
@@ -264,7 +319,9 @@ def hash_weights(model: Any, files: list[Path]) -> str:
         state = get_state_dict_offloaded_model(model)
     for key, tensor in sorted(state.items()):
         digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(
+            tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        )
     return digest.hexdigest()
 
 
@@ -275,25 +332,36 @@ def unwrap_model(model: Any) -> Any:
     """
     model = getattr(model, "_orig_mod", model)  # torch.compile's
     if hasattr(model, "get_base_model") and hasattr(model, "peft_config"):
-        if any(getattr(config, "is_prompt_learning", False) for config in model.peft_config.values()):
+        if any(
+            getattr(config, "is_prompt_learning", False) for config in model.peft_config.values()
+        ):
             raise ModelError(
-                "a model with learned prompts (peft) puts them before each text; only adapters can be used"
+                "a model with learned prompts (peft) puts them before each text; only adapters can"
+                " be used"
             )
         model = model.get_base_model()  # with its adapters in place
     if isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
         raise ModelError(f"{type(model).__name__} has no generate() of its own; give model.module")
-    if not (isinstance(model, PreTrainedModel) and model.can_generate() and model.get_output_embeddings()):
+    if not (
+        isinstance(model, PreTrainedModel)
+        and model.can_generate()
+        and model.get_output_embeddings()
+    ):
         raise ModelError(
-            f"model {type(model).__name__} does not write text; give a causal language model, such as "
-            "AutoModelForCausalLM.from_pretrained gives"
+            f"model {type(model).__name__} does not write text; give a causal language model, such"
+            " as AutoModelForCausalLM.from_pretrained gives"
         )
     if model.generation_config is None:
-        raise ModelError("model.generation_config is None; set it to GenerationConfig.from_model_config(model.config)")
+        raise ModelError(
+            "model.generation_config is None; set it to"
+            " GenerationConfig.from_model_config(model.config)"
+        )
     return model
 
 
 def stamp_model(model: torch.nn.Module) -> str:
-    """A hash (hex) that changes with a model's weights, for what a probe does not read, such as rare embeddings.
+    """A hash (hex) that changes with a model's weights, for what a probe does not read, such as
+    rare embeddings.
 
     Of weights that are offloaded nothing is seen: they are other tensors at each forward.
     """
@@ -301,8 +369,12 @@ def stamp_model(model: torch.nn.Module) -> str:
     offloaded = any(parameter.is_meta for parameter in model.parameters())
     tensors = [] if offloaded else [*model.parameters(), *model.buffers()]
     for tensor in tensors:
-        digest.update(f"{tensor.data_ptr()} {0 if tensor.is_inference() else tensor._version} ".encode())
-    firsts = [t.detach().flatten()[:1].float() for t in tensors if t.device.type == "cpu" and t.numel()]
+        digest.update(
+            f"{tensor.data_ptr()} {0 if tensor.is_inference() else tensor._version} ".encode()
+        )
+    firsts = [
+        t.detach().flatten()[:1].float() for t in tensors if t.device.type == "cpu" and t.numel()
+    ]
     digest.update(torch.cat(firsts).numpy().tobytes() if firsts else b"")
     return digest.hexdigest()
 
@@ -317,20 +389,28 @@ def find_device(model: Any) -> torch.device:
 def describe_devices(model: Any, device: torch.device) -> str:
     """The devices of the weights, and their quantization if any."""
     spread = getattr(model, "hf_device_map", None)
-    devices = ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
+    devices = (
+        ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
+    )
     quantized = getattr(getattr(model.config, "quantization_config", None), "quant_method", None)
     return f"{devices} ({getattr(quantized, 'value', quantized)})" if quantized else devices
 
 
 def read_rotary_switch(config: Any) -> int | None:
-    """The number of tokens beyond which a model rotates all of them otherwise (longrope, dynamic); None for most."""
+    """The number of tokens beyond which a model rotates all of them otherwise (longrope,
+    dynamic); None for most.
+    """
     text = config.get_text_config()
     given = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
-    each = [one for one in (given, *given.values()) if isinstance(one, dict)]  # some have one for each kind of layer
+    # some have one for each kind of layer
+    each = [one for one in (given, *given.values()) if isinstance(one, dict)]
     if not any(one.get("rope_type", one.get("type")) in ("longrope", "dynamic") for one in each):
         return None
     known = [one.get("original_max_position_embeddings") for one in each]
-    known += [getattr(text, "original_max_position_embeddings", None), getattr(text, "max_position_embeddings", None)]
+    known += [
+        getattr(text, "original_max_position_embeddings", None),
+        getattr(text, "max_position_embeddings", None),
+    ]
     return next((int(one) for one in known if one), None)
 
 

@@ -1,9 +1,10 @@
 """The tap: it listens to the attention of one layer, for the last query rows of each forward.
 
-Model files look their attention function up by a name in their config. While a tap listens, the tapped module has a
-copy of its config with the name of a function of ours. That function calls the layer's own for the output, and the
-model file's eager function (with its soft caps and sinks) for the weights. Models whose file looks no function up
-(Falcon, GPT-J, BLOOM, GPT-Neo) count as models without attention and serve the methods of probabilities.
+Model files look their attention function up by a name in their config. While a tap listens, the
+tapped module has a copy of its config with the name of a function of ours. That function calls the
+layer's own for the output, and the model file's eager function (with its soft caps and sinks) for
+the weights. Models whose file looks no function up (Falcon, GPT-J, BLOOM, GPT-Neo) count as models
+without attention and serve the methods of probabilities.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from dragin_lab.engines.engine import restoring
 from dragin_lab.errors import ModelError
 
 NAME = "dragin_lab_tap"
-_WITHOUT = ("linear_attention", "conv", "moe", "mamba", "recurrent")  # kinds of layers without attention
+# kinds of layers without attention
+_WITHOUT = ("linear_attention", "conv", "moe", "mamba", "recurrent")
 #: By module: its own attention function, and the tap that listens to it now.
 _OWN: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 _LISTENING: WeakKeyDictionary[nn.Module, Tap] = WeakKeyDictionary()
@@ -53,12 +55,16 @@ def choose_layer(config: Any, layer: int | str) -> int:
         full = full_attention_layers(config)
         return full[-1] if full else count - 1
     if isinstance(layer, bool) or not isinstance(layer, int) or not -count <= layer < count:
-        raise ModelError(f'layer={shown(layer)}: this model has layers 0 to {count - 1}; give one of them or "last"')
+        raise ModelError(
+            f"layer={shown(layer)}: this model has layers 0 to {count - 1}; give one of them or"
+            ' "last"'
+        )
     return layer % count
 
 
 def choose_captured(config: Any, layer: int | str, having: Collection[int], kind: str) -> int:
-    """The index of a layer among those ``having`` attention; as ``choose_layer``, but "last" is always one of them.
+    """The index of a layer among those ``having`` attention; as ``choose_layer``, but "last" is
+    always one of them.
 
     Raises ``ModelError`` for a layer of a ``kind`` of model that has no attention.
     """
@@ -74,7 +80,9 @@ def choose_captured(config: Any, layer: int | str, having: Collection[int], kind
 
 
 def choose_heads(heads: Sequence[int] | None, count: int) -> list[int] | None:
-    """The heads to capture, None for all. Raises ``ModelError`` for a head that a model of ``count`` does not have."""
+    """The heads to capture, None for all. Raises ``ModelError`` for a head that a model of
+    ``count`` does not have.
+    """
     if heads is None:
         return None
     remedy = f"this model has heads 0 to {count - 1}; give a list of them, or None for all"
@@ -85,21 +93,37 @@ def choose_heads(heads: Sequence[int] | None, count: int) -> list[int] | None:
 
 
 def describe_layer(config: Any, layer: int) -> str:
-    """A layer for people, counted from 1, and why it is not the last: "29 of 34, the last with …"."""
+    """A layer for people, counted from 1, and why it is not the last: "29 of 34, the last with
+    …".
+    """
     kinds, full = layer_kinds(config), full_attention_layers(config)
-    why = ", the last with attention over the whole text" if full and layer == full[-1] < len(kinds) - 1 else ""
+    why = (
+        ", the last with attention over the whole text"
+        if full and layer == full[-1] < len(kinds) - 1
+        else ""
+    )
     return f"{layer + 1} of {len(kinds)}{why}"
 
 
 def attention_layers(model: nn.Module) -> dict[int, nn.Module]:
-    """The layers with self-attention whose file looks the function up by name, first to last, with their module."""
+    """The layers with self-attention whose file looks the function up by name, first to last,
+    with their module.
+    """
     modules: dict[int, nn.Module] = {}
     for module in model.modules():
         kind, layer = type(module).__name__, getattr(module, "layer_idx", None)
         home = sys.modules[type(module).__module__]
-        looks_up = hasattr(home, "eager_attention_forward") and hasattr(home, "ALL_ATTENTION_FUNCTIONS")
+        looks_up = hasattr(home, "eager_attention_forward") and hasattr(
+            home, "ALL_ATTENTION_FUNCTIONS"
+        )
         crosses = "Cross" in kind or getattr(module, "is_cross_attention", False)
-        if isinstance(layer, int) and "Attention" in kind and not crosses and looks_up and hasattr(module, "config"):
+        if (
+            isinstance(layer, int)
+            and "Attention" in kind
+            and not crosses
+            and looks_up
+            and hasattr(module, "config")
+        ):
             modules.setdefault(layer, module)
     config: Any = model.config
     declared = {i for i, kind in enumerate(layer_kinds(config)) if kind not in _WITHOUT}
@@ -111,22 +135,30 @@ def attention_layers(model: nn.Module) -> dict[int, nn.Module]:
 class Tap:
     """The tap on the attention of one layer of a model.
 
-    ``layer`` is the layer's index, ``heads`` are those captured (None: all), and ``why`` says why there is no attention
-    to listen to, as in Mamba; ``layer`` is None there. Raises ``ModelError`` for a layer or head that the model does
-    not have.
+    ``layer`` is the layer's index, ``heads`` are those captured (None: all), and ``why`` says why
+    there is no attention to listen to, as in Mamba; ``layer`` is None there. Raises ``ModelError``
+    for a layer or head that the model does not have.
     """
 
     def __init__(self, model: Any, layer: int | str, heads: Sequence[int] | None = None) -> None:
         self.model, self.layer, self.heads, self.why = model, None, None, ""
         if not layer_kinds(model.config):
-            raise ModelError(f"{type(model).__name__} has no layers; its config.json says num_hidden_layers=0")
-        having, kind, text = attention_layers(model), type(model).__name__, model.config.get_text_config()
+            raise ModelError(
+                f"{type(model).__name__} has no layers; its config.json says num_hidden_layers=0"
+            )
+        having, kind, text = (
+            attention_layers(model),
+            type(model).__name__,
+            model.config.get_text_config(),
+        )
         if not having:
             looks = hasattr(text, "num_attention_heads")
             self.why = f"the file of {kind} does not look its attention function up by name" * looks
             self.why = self.why or "it has no attention"
             if (layer, heads) != ("last", None):
-                raise ModelError(f"{kind}: {self.why}; leave layer={layer!r} and heads={heads!r} out")
+                raise ModelError(
+                    f"{kind}: {self.why}; leave layer={layer!r} and heads={heads!r} out"
+                )
             return
         self.layer = choose_captured(model.config, layer, having, kind)
         self.heads = choose_heads(heads, text.num_attention_heads)
@@ -143,7 +175,8 @@ class Tap:
             yield
             return
         module, own, before = self.module, self.module.config, _LISTENING.get(self.module)
-        state = self.rows, self.weights, self.thread  # of an outer block: a trigger may ask its own lab
+        # of an outer block: a trigger may ask its own lab
+        state = self.rows, self.weights, self.thread
 
         def restore() -> None:
             module.config = own
@@ -163,26 +196,36 @@ class Tap:
             yield
 
     def pop_rows(self) -> Tensor | None:
-        """The rows (B, h, rows, keys) float32 of the latest forward; None where there is no attention."""
+        """The rows (B, h, rows, keys) float32 of the latest forward; None where there is no
+        attention.
+        """
         if self.why:
             return None
         weights, self.weights = self.weights, None
         if weights is None:
             raise ModelError(
-                f"{type(self.model).__name__} did not call the attention function of layer {self.layer}; it cannot be "
-                "captured. Choose another layer"
+                f"{type(self.model).__name__} did not call the attention function of layer"
+                f" {self.layer}; it cannot be captured. Choose another layer"
             )
         return weights
 
-    def record(self, query: Tensor, key: Tensor, mask: Tensor | None, weights: Tensor | None, kwargs: Any) -> None:
-        """Keep the wanted rows of a call of the module's attention function, which gave ``weights``, or none."""
+    def record(
+        self, query: Tensor, key: Tensor, mask: Tensor | None, weights: Tensor | None, kwargs: Any
+    ) -> None:
+        """Keep the wanted rows of a call of the module's attention function, which gave
+        ``weights``, or none.
+        """
         if self.weights is None:  # DiffLlama calls the function twice, for two halves of the values
             if weights is None or weights.dtype != torch.float32:
-                # By the model file's eager function. Its weighted sum is not used, so a slice of the keys stands in for
-                # the values.
+                # By the model file's eager function. Its weighted sum is not used, so a slice of
+                # the keys stands in for the values.
                 query, key = query[:, :, -self.rows :].float(), key.float()
-                mask = additive_mask(mask, query.shape[2], key.shape[2], kwargs.get("sliding_window"), query.device)
-                _, weights = self._eager(self.module, query, key, key[..., :1], mask, **{**kwargs, "dropout": 0.0})
+                mask = additive_mask(
+                    mask, query.shape[2], key.shape[2], kwargs.get("sliding_window"), query.device
+                )
+                _, weights = self._eager(
+                    self.module, query, key, key[..., :1], mask, **{**kwargs, "dropout": 0.0}
+                )
             self.weights = self.pick(weights[:, :, -self.rows :].float())
 
     def pick(self, weights: Tensor) -> Tensor:
@@ -190,11 +233,13 @@ class Tap:
         return weights if self.heads is None else weights[:, self.heads]
 
 
-def additive_mask(mask: Tensor | None, rows: int, keys: int, window: int | None, device: torch.device) -> Tensor | None:
+def additive_mask(
+    mask: Tensor | None, rows: int, keys: int, window: int | None, device: torch.device
+) -> Tensor | None:
     """The mask of the last ``rows`` query positions, to be added to scores; None masks nothing.
 
-    What arrives depends on the attention the model chose: booleans (True = attend) or None for SDPA, numbers to add
-    for eager, one flag per key or None for flash attention.
+    What arrives depends on the attention the model chose: booleans (True = attend) or None for
+    SDPA, numbers to add for eager, one flag per key or None for flash attention.
     """
     if mask is not None and mask.dim() == 4:
         mask = mask[:, :, -rows:, :keys]
@@ -215,7 +260,12 @@ def additive_mask(mask: Tensor | None, rows: int, keys: int, window: int | None,
 
 
 def _tapped_attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The module's own attention; where a tap listens in this thread, it records the call."""
     output, weights = _OWN[module](module, query, key, value, attention_mask, **kwargs)

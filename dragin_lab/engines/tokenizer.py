@@ -29,18 +29,19 @@ _LONG = 24  # tokens decoded again at every step before the window moves on
 
 
 class HFTokenizer:
-    """Implements ``episode.Tokenizer`` and adds character offsets; ``hf`` is the tokenizer of ``transformers`` itself.
+    """Implements ``episode.Tokenizer`` and adds character offsets; ``hf`` is the tokenizer of
+    ``transformers`` itself.
 
-    ``ends`` are the ids of the model's end marks: those given (the model's ``generation_config``), the tokenizer's own
-    EOS and what closes a turn in the chat template. A text decoded without special tokens holds none of them, whether
-    the vocabulary calls them special or not.
+    ``ends`` are the ids of the model's end marks: those given (the model's ``generation_config``),
+    the tokenizer's own EOS and what closes a turn in the chat template. A text decoded without
+    special tokens holds none of them, whether the vocabulary calls them special or not.
     """
 
     def __init__(self, hf: Any, ends: int | Sequence[int] | None = None) -> None:
         if not getattr(hf, "is_fast", False):
             raise ModelError(
-                f"the tokenizer {type(hf).__name__} has no fast encoding, so tokens cannot be located in the text; "
-                "use a model folder with a tokenizer.json"
+                f"the tokenizer {type(hf).__name__} has no fast encoding, so tokens cannot be"
+                " located in the text; use a model folder with a tokenizer.json"
             )
         self.hf = hf
         self._backend = hf.backend_tokenizer
@@ -48,9 +49,14 @@ class HFTokenizer:
         known = [*np.ravel(() if ends is None else ends).tolist(), hf.eos_token_id]
         known = [int(i) for i in known if i is not None and 0 <= i < len(hf)]
         self.ends = frozenset(known) | self._find_end_of_turn()
-        marks = {i for i in special - self.ends if THOUGHT_MARK.fullmatch(str(hf.convert_ids_to_tokens(i)))}
+        marks = {
+            i
+            for i in special - self.ends
+            if THOUGHT_MARK.fullmatch(str(hf.convert_ids_to_tokens(i)))
+        }
         self.silent = (special - marks) | self.ends
-        # Control tokens that mark a thought stay in the text. Where there are some, ``_hidden`` lists those to skip.
+        # Control tokens that mark a thought stay in the text. Where there are some, ``_hidden``
+        # lists those to skip.
         self._by_name, self._hidden = bool(marks), self.silent if marks else self.ends - special
         self.marker = find_marker(self)
         self._shown: dict[int, str] = {}
@@ -61,51 +67,78 @@ class HFTokenizer:
         return len(self.hf)
 
     def encode(self, text: str, special: bool) -> list[int]:
-        """Ids of a text, with the special tokens the tokenizer itself adds or without any. Never cut."""
-        return list(self.hf(text, add_special_tokens=special, truncation=False, verbose=False)["input_ids"])
+        """Ids of a text, with the special tokens the tokenizer itself adds or without any. Never
+        cut.
+        """
+        return list(
+            self.hf(text, add_special_tokens=special, truncation=False, verbose=False)["input_ids"]
+        )
 
     def encode_with_offsets(
         self, text: str, special: bool = True, *, plain: bool = False
     ) -> tuple[list[int], np.ndarray]:
-        """Ids, and (p, 2) int32 half-open character spans in ``text``; (0, 0) for specials that it does not hold.
+        """Ids, and (p, 2) int32 half-open character spans in ``text``; (0, 0) for specials that it
+        does not hold.
 
-        ``special`` as for ``encode``; with ``plain`` the text of a control token is text like any other.
+        ``special`` as for ``encode``; with ``plain`` the text of a control token is text like any
+        other.
         """
         encoding = self.hf(
-            text, add_special_tokens=special, split_special_tokens=plain, truncation=False, return_offsets_mapping=True,
+            text,
+            add_special_tokens=special,
+            split_special_tokens=plain,
+            truncation=False,
+            return_offsets_mapping=True,
             verbose=False,
-        )  # fmt: skip
+        )
         offsets = np.asarray(encoding["offset_mapping"], np.int32).reshape(-1, 2)  # (p, 2)
         return list(encoding["input_ids"]), offsets
 
-    def encode_prompt(self, prompt: Prompt, model: str = "the model") -> tuple[list[int], np.ndarray]:
-        """Ids (p,) and character spans (p, 2) int32 of a prompt for a model of that name; BOS stands in for no text."""
-        as_text("prompt", instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text)
+    def encode_prompt(
+        self, prompt: Prompt, model: str = "the model"
+    ) -> tuple[list[int], np.ndarray]:
+        """Ids (p,) and character spans (p, 2) int32 of a prompt for a model of that name; BOS
+        stands in for no text.
+        """
+        as_text(
+            "prompt",
+            instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text,
+        )
         ids, offsets = self._encode_parts(prompt)
-        # Some tokenizers close each text with an end mark (add_eos_token), after which nothing would be written.
+        # Some tokenizers close each text with an end mark (add_eos_token), after which nothing
+        # would be written.
         while ids and ids[-1] in self.ends and offsets[-1, 0] == offsets[-1, 1]:
             ids, offsets = ids[:-1], offsets[:-1]
         bos = self.hf.bos_token_id
-        if bos is not None and ids[:2] == [bos, bos]:  # a layout that writes a chat template's text has one already
+        # a layout that writes a chat template's text has one already
+        if bos is not None and ids[:2] == [bos, bos]:
             ids, offsets = ids[1:], offsets[1:]
         if ids:
             return ids, offsets
         if bos is None:
-            raise ModelError(f"the prompt is empty and {model} has no BOS to start from; write something")
+            raise ModelError(
+                f"the prompt is empty and {model} has no BOS to start from; write something"
+            )
         return [int(bos)], np.zeros((1, 2), np.int32)
 
     def _encode_parts(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
-        """Encode a prompt up to what the model wrote; that has its ids, and what stands after it is encoded as text."""
+        """Encode a prompt up to what the model wrote; that has its ids, and what stands after it
+        is encoded as text.
+        """
         text, written = prompt.text, prompt.written
         if not written:
             return self._encode_foreign(prompt, len(text))
         ids, offsets = self._encode_foreign(prompt, written[0][0])
-        parts = [(a, b, own) for a, b, own in written] + [(a, b, ()) for a, b in list_gaps(written, len(text))]
+        parts = [(a, b, own) for a, b, own in written] + [
+            (a, b, ()) for a, b in list_gaps(written, len(text))
+        ]
         for start, stop, own in sorted(parts):
             if own:
                 whole, spans = self.spans().all(own)
                 lead = max(stop - start - len(whole), 0)  # a space that decoding drops
-                here = np.array([(a + lead * (a > 0), b + lead) for a, b in spans], np.int32).reshape(-1, 2)
+                here = np.array(
+                    [(a + lead * (a > 0), b + lead) for a, b in spans], np.int32
+                ).reshape(-1, 2)
                 part, here = list(own), here.clip(max=stop - start)
             else:
                 part, here = self.encode_within(text[start:stop])
@@ -114,7 +147,9 @@ class HFTokenizer:
         return ids, offsets
 
     def encode_within(self, text: str) -> tuple[list[int], np.ndarray]:
-        """Ids and character spans of a text that stands after another; a control token that it spells is text."""
+        """Ids and character spans of a text that stands after another; a control token that it
+        spells is text.
+        """
         for before in "a.0":
             ids, offsets = self.encode_with_offsets(before + text, special=False, plain=True)
             n = int((offsets[:, 1] <= 1).cumprod().sum())
@@ -127,12 +162,25 @@ class HFTokenizer:
 
         A control token spelled by passages or question is encoded as text, so it closes no turn.
         """
-        text, spelled = prompt.text, "|".join(map(re.escape, sorted(self.control_tokens, key=len, reverse=True)))
-        foreign = [prompt.spans[name] for name in ("passages", "question") if name in prompt.spans and spelled]
-        cuts = [cut for a, b in sorted(foreign) for m in re.compile(spelled).finditer(text, a, b) for cut in m.span()]
+        text, spelled = (
+            prompt.text,
+            "|".join(map(re.escape, sorted(self.control_tokens, key=len, reverse=True))),
+        )
+        foreign = [
+            prompt.spans[name]
+            for name in ("passages", "question")
+            if name in prompt.spans and spelled
+        ]
+        cuts = [
+            cut
+            for a, b in sorted(foreign)
+            for m in re.compile(spelled).finditer(text, a, b)
+            for cut in m.span()
+        ]
         ids: list[int] = []
         offsets = []
-        for number, (begin, end) in enumerate(pairwise([0, *cuts, stop])):  # every second piece is a spelled token
+        # every second piece is a spelled token
+        for number, (begin, end) in enumerate(pairwise([0, *cuts, stop])):
             special = prompt.special and number == 0
             part, spans = self.encode_with_offsets(text[begin:end], special, plain=number % 2 == 1)
             ids += part
@@ -143,7 +191,9 @@ class HFTokenizer:
         """Text of ids, with special tokens and end marks written out or skipped."""
         ids = ids if special else self._drop_hidden(ids)
         skip = not (special or self._by_name)
-        return str(self.hf.decode(list(ids), skip_special_tokens=skip, clean_up_tokenization_spaces=False))
+        return str(
+            self.hf.decode(list(ids), skip_special_tokens=skip, clean_up_tokenization_spaces=False)
+        )
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Raw vocabulary strings; an id the vocabulary has no string for is written ``<id>``."""
@@ -160,16 +210,29 @@ class HFTokenizer:
 
     @cached_property
     def control_tokens(self) -> tuple[str, ...]:
-        """The texts that are encoded as one special token wherever they stand, such as ``<|im_end|>``."""
-        return tuple(token.content for token in self.hf.added_tokens_decoder.values() if token.special)
+        """The texts that are encoded as one special token wherever they stand, such as
+        ``<|im_end|>``.
+        """
+        return tuple(
+            token.content for token in self.hf.added_tokens_decoder.values() if token.special
+        )
 
     @cached_property
     def end_marks(self) -> tuple[str, ...]:
-        """The model's end marks as they stand in a text, longest first: ``</s>``, ``<|im_end|>`` ..."""
-        return tuple(sorted({self.decode([i], special=True) for i in self.ends} - {""}, key=lambda m: (-len(m), m)))
+        """The model's end marks as they stand in a text, longest first: ``</s>``, ``<|im_end|>``
+        ...
+        """
+        return tuple(
+            sorted(
+                {self.decode([i], special=True) for i in self.ends} - {""},
+                key=lambda m: (-len(m), m),
+            )
+        )
 
     def _find_end_of_turn(self) -> set[int]:
-        """The token that closes the assistant's turn in the chat template; empty where there is none."""
+        """The token that closes the assistant's turn in the chat template; empty where there is
+        none.
+        """
         if not self.chats:
             return set()
         answer = "\ue000"  # private use: in no vocabulary, and no template strips it
@@ -179,7 +242,9 @@ class HFTokenizer:
         except (jinja2.TemplateError, TypeError, ValueError):
             return set()  # ``chat`` reports what is wrong with the template once it is used
         closing = text.rpartition(answer)[2].lstrip() if answer in text else ""
-        return {i for i in self.encode(closing, special=False)[:1] if i in self.hf.added_tokens_decoder}
+        return {
+            i for i in self.encode(closing, special=False)[:1] if i in self.hf.added_tokens_decoder
+        }
 
     @property
     def chats(self) -> bool:
@@ -192,14 +257,15 @@ class HFTokenizer:
         return "strftime_now" in str(self.hf.chat_template or "")
 
     def chat(self, turns: Sequence[tuple[str, str]], day: str = "") -> str:
-        """As ``episode.Tokenizer.chat``, with all special tokens in the text; ``day`` (ISO) stands for now.
+        """As ``episode.Tokenizer.chat``, with all special tokens in the text; ``day`` (ISO) stands
+        for now.
 
         Thinking is switched off where the template has a switch, so that the answer comes at once.
         """
         if not self.chats:
             raise SettingError(
-                "layout 'chat' needs the model's chat template, and its tokenizer has none (a base model?); use "
-                "layout='dragin', or set tokenizer.chat_template"
+                "layout 'chat' needs the model's chat template, and its tokenizer has none (a base"
+                " model?); use layout='dragin', or set tokenizer.chat_template"
             )
         messages = [{"role": role, "content": text} for role, text in turns]
         try:
@@ -209,11 +275,15 @@ class HFTokenizer:
                 messages, tokenize=False, add_generation_prompt=True, enable_thinking=False, **then
             )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
-            raise SettingError(f"the chat template refuses the prompt ({error}); use layout='dragin'") from error
+            raise SettingError(
+                f"the chat template refuses the prompt ({error}); use layout='dragin'"
+            ) from error
         return str(text)
 
     def openings(self, text: str) -> list[int]:
-        """Ids of the tokens that ``text`` (ASCII) may begin with, after a space or not; special tokens aside."""
+        """Ids of the tokens that ``text`` (ASCII) may begin with, after a space or not; special
+        tokens aside.
+        """
         if text not in self._openings:
             byte = f"<0x{ord(text[0]):02X}>"
             self._openings[text] = sorted(
@@ -228,7 +298,9 @@ class HFTokenizer:
     def spans(self) -> TextSpans:
         """An empty ``TextSpans`` on this tokenizer."""
         return TextSpans(
-            lambda ids: self._backend.decode(list(self._drop_hidden(ids)), skip_special_tokens=not self._by_name),
+            lambda ids: self._backend.decode(
+                list(self._drop_hidden(ids)), skip_special_tokens=not self._by_name
+            ),
             self.silent,
         )
 
@@ -244,11 +316,14 @@ class HFTokenizer:
 def find_marker(tokenizer: HFTokenizer) -> str:
     """The string that opens a token after a space ("▁", "Ġ"); "" where the vocabulary has none.
 
-    Read off the tokens of short texts, because neither the model type nor the tokenizer class tells it.
+    Read off the tokens of short texts, because neither the model type nor the tokenizer class tells
+    it.
     """
     seen: Counter[str] = Counter()
     for letter in "xabe":
-        for token in tokenizer.tokens(tokenizer.encode(f"{letter} {letter} {letter}", special=False))[1:]:
+        for token in tokenizer.tokens(
+            tokenizer.encode(f"{letter} {letter} {letter}", special=False)
+        )[1:]:
             before = token.removesuffix(letter)
             if before and letter not in before and not before.startswith("<"):
                 seen[before] += 1
@@ -258,10 +333,11 @@ def find_marker(tokenizer: HFTokenizer) -> str:
 class TextSpans:
     """Text and character spans of a growing list of ids.
 
-    ``text`` is the part that no later token can change: a character whose bytes are not all there is held back until
-    they are, and ``spans`` then covers only the tokens before it. ``decode`` must skip special tokens; ``silent`` are
-    the ids of those, whose spans are empty. Only a window of the last tokens is decoded at each step, so the cost of
-    a step does not grow with the text; ``all`` compares the result with the text decoded as a whole.
+    ``text`` is the part that no later token can change: a character whose bytes are not all there
+    is held back until they are, and ``spans`` then covers only the tokens before it. ``decode``
+    must skip special tokens; ``silent`` are the ids of those, whose spans are empty. Only a window
+    of the last tokens is decoded at each step, so the cost of a step does not grow with the text;
+    ``all`` compares the result with the text decoded as a whole.
     """
 
     def __init__(self, decode: Decode, silent: Collection[int] = ()) -> None:
@@ -286,12 +362,16 @@ class TextSpans:
             self._window = window
 
     def provisional(self) -> list[Span]:
-        """Spans of all tokens so far; those of an unfinished character are empty and stand at the end of the text."""
+        """Spans of all tokens so far; those of an unfinished character are empty and stand at
+        the end of the text.
+        """
         here = len(self.text)
         return self.spans + [(here, here)] * (len(self.ids) - len(self.spans))
 
     def all(self, ids: Sequence[int]) -> tuple[str, list[Span]]:
-        """Push what follows of ``ids``; the whole text, equal to decoding all of them at once, and every span."""
+        """Push what follows of ``ids``; the whole text, equal to decoding all of them at once,
+        and every span.
+        """
         for token in ids[len(self.ids) :]:
             self.push(token)
         whole, window = self._decode(self.ids), self._decode(self.ids[self._anchor :])
@@ -308,29 +388,38 @@ class TextSpans:
         self.spans = find_spans(decoded, whole, [i in self._silent for i in self.ids])
 
     def _settle(self, window: str) -> None:
-        """Take ``window`` as the final text of the window and give the waiting tokens their spans."""
+        """Take ``window`` as the final text of the window and give the waiting tokens their
+        spans.
+        """
         done, here = len(self.spans), len(self.text) - len(self._window)
         waiting = self.ids[done:]
-        decoded = [self._decode(self.ids[self._anchor : done + i + 1]) for i in range(len(waiting) - 1)] + [window]
-        settled = find_spans(decoded, window, [i in self._silent for i in waiting], start=len(self._window))
+        decoded = [
+            self._decode(self.ids[self._anchor : done + i + 1]) for i in range(len(waiting) - 1)
+        ] + [window]
+        settled = find_spans(
+            decoded, window, [i in self._silent for i in waiting], start=len(self._window)
+        )
         self.spans += [(a + here, b + here) for a, b in settled]
         new = window[len(self._window) :]
         self.text += new
         self._window = window
         if len(self.ids) - self._anchor > _LONG and new:
-            # Decoders treat the first token of a list differently (they strip its space), so the new window starts
-            # with a token that has text of its own and ends a character.
+            # Decoders treat the first token of a list differently (they strip its space), so the
+            # new window starts with a token that has text of its own and ends a character.
             tail = self._decode(self.ids[done:])
             if tail and not tail.startswith(BROKEN) and self.ids[done] not in self._silent:
                 self._anchor, self._window = done, tail
 
 
-def find_spans(decoded: Sequence[str], whole: str, silent: Sequence[bool], start: int = 0) -> list[Span]:
+def find_spans(
+    decoded: Sequence[str], whole: str, silent: Sequence[bool], start: int = 0
+) -> list[Span]:
     """Spans of tokens from the text decoded up to and with each of them.
 
-    A token owns the characters that it completes. One that completes none but holds bytes of the next character
-    shares that character's span; one that adds nothing at all (a special token, a stripped space) has an empty span.
-    Where the text itself contains U+FFFD, the token after it may own it too.
+    A token owns the characters that it completes. One that completes none but holds bytes of the
+    next character shares that character's span; one that adds nothing at all (a special token, a
+    stripped space) has an empty span. Where the text itself contains U+FFFD, the token after it may
+    own it too.
 
     Args:
         decoded: one string per token, everything up to and with it decoded.
@@ -341,7 +430,8 @@ def find_spans(decoded: Sequence[str], whole: str, silent: Sequence[bool], start
     spans: list[Span] = []
     end = start
     for i, (text, special) in enumerate(zip(decoded, silent, strict=True)):
-        # A broken character at the end may look like a real U+FFFD of the whole text; only the last token can tell.
+        # A broken character at the end may look like a real U+FFFD of the whole text; only the last
+        # token can tell.
         complete = text if i == len(decoded) - 1 else text.rstrip(BROKEN)
         reach = max(end, len(complete) if whole.startswith(complete) else common(complete, whole))
         if special or (reach == end and len(text) <= end):

@@ -1,4 +1,6 @@
-"""``LanguageModel``: a causal language model of transformers that writes drafts and measures them."""
+"""``LanguageModel``: a causal language model of transformers that writes drafts and measures
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from dragin_lab.checks import EMBEDDED, count, is_embedded, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import sources
 from dragin_lab.engines.check import Check, apply_checks, run_checks
-from dragin_lab.engines.engine import Engine, OnToken, Probed, probe_ids, reduce_logits, restoring, write_probe
+from dragin_lab.engines.engine import (
+    Engine,
+    OnToken,
+    Probed,
+    probe_ids,
+    reduce_logits,
+    restoring,
+    write_probe,
+)
 from dragin_lab.engines.generating import read_prompts, score_texts, write_texts
 from dragin_lab.engines.names import find_gguf, find_source
 from dragin_lab.engines.tap import Tap, choose_layer, describe_layer
@@ -46,7 +56,9 @@ _LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def _renew_after_fork() -> None:
-    """A forked process has one thread: locks of others would stay locked, and torch's pool is gone."""
+    """A forked process has one thread: locks of others would stay locked, and torch's pool is
+    gone.
+    """
     _LOCKS.clear()
     torch.set_num_threads(1)
 
@@ -57,15 +69,17 @@ os.register_at_fork(after_in_child=_renew_after_fork)
 class LanguageModel(Engine):
     """A model, its tokenizer, and the tap on one of its layers.
 
-    Get one with ``LanguageModel.load``; the constructor takes a model and tokenizer of ``transformers`` that are
-    already in memory, and what ``load`` takes beside. The model is used as it is at each draft, in eval mode, and left
-    as it was: no hook, config or mode of it stays changed. Threads may share it.
+    Get one with ``LanguageModel.load``; the constructor takes a model and tokenizer of
+    ``transformers`` that are already in memory, and what ``load`` takes beside. The model is used
+    as it is at each draft, in eval mode, and left as it was: no hook, config or mode of it stays
+    changed. Threads may share it.
 
     Attributes:
-        hard_window: True where a text longer than ``context_window`` is impossible (a table of positions).
-        layer: index of the captured layer; None for a model without attention.
-        prefixes: the key-value caches of what earlier prompts began with (``prefixes.Prefixes``).
-        alone: why drafts of this model cannot be written side by side; empty where they can.
+        hard_window: True where a text longer than ``context_window`` is impossible (a table of
+            positions). layer: index of the captured layer; None for a model without attention.
+            prefixes: the key-value caches of what earlier prompts began with
+            (``prefixes.Prefixes``). alone: why drafts of this model cannot be written side by side;
+            empty where they can.
     """
 
     has_hidden = True
@@ -85,16 +99,24 @@ class LanguageModel(Engine):
         files: Sequence[Path] = (),
     ) -> None:
         self.model: Any = sources.unwrap_model(model)
-        self.tokenizer = HFTokenizer(getattr(tokenizer, "hf", tokenizer), self.model.generation_config.eos_token_id)
+        self.tokenizer = HFTokenizer(
+            getattr(tokenizer, "hf", tokenizer), self.model.generation_config.eos_token_id
+        )
         embeddings = self.model.get_input_embeddings().num_embeddings
         added = self.tokenizer.hf.added_tokens_decoder if len(self.tokenizer) > embeddings else {}
-        if lost := [token.content for i, token in added.items() if i >= embeddings and not token.special]:
+        if lost := [
+            token.content for i, token in added.items() if i >= embeddings and not token.special
+        ]:
             raise ModelError(
-                f"the tokenizer has tokens that the model does not embed ({', '.join(map(shown, lost[:3]))}); call "
-                "model.resize_token_embeddings(len(tokenizer)), or use the model's own tokenizer"
+                "the tokenizer has tokens that the model does not embed"
+                f" ({', '.join(map(shown, lost[:3]))}); call"
+                " model.resize_token_embeddings(len(tokenizer)), or use the model's own tokenizer"
             )
         self.device = sources.find_device(self.model)
-        self.alternatives, self.sample = min(count("alternatives", alternatives), embeddings), sample
+        self.alternatives, self.sample = (
+            min(count("alternatives", alternatives), embeddings),
+            sample,
+        )
         config = self.model.config
         self._name = name or str(getattr(config, "_name_or_path", "")) or type(self.model).__name__
         self._adapted = model if hasattr(model, "peft_config") else None
@@ -103,15 +125,22 @@ class LanguageModel(Engine):
         self.user: int | None = None  # id of the thread that uses the model now
         self.eos = self.tokenizer.ends
         self.tap = Tap(self.model, layer, heads)
-        self.layer, self.has_attention, self.no_attention = self.tap.layer, not self.tap.why, self.tap.why
+        self.layer, self.has_attention, self.no_attention = (
+            self.tap.layer,
+            not self.tap.why,
+            self.tap.why,
+        )
         self.layer_chosen = None if self.layer is None else describe_layer(config, self.layer)
         self.prefixes = Prefixes(device=self.device)
-        cached = not {"past_key_values", "cache"}.isdisjoint(inspect.signature(self.model.forward).parameters)
+        cached = not {"past_key_values", "cache"}.isdisjoint(
+            inspect.signature(self.model.forward).parameters
+        )
         self.shareable = cached and is_shareable(config)
         self.parts = PARTS if self.shareable else ()
         self.no_batch = batch_obstacle(config) if cached else "it has no key-value cache"
         self._files, self._hash, self._stamp = list(files), "", ""
-        self._met: list[tuple[str, np.ndarray, str]] = []  # what it has been: stamps, probes and hashes of weights
+        # what it has been: stamps, probes and hashes of weights
+        self._met: list[tuple[str, np.ndarray, str]] = []
         if check:
             apply_checks(self, self.check())
         if files:  # whose hash is the model's until that is changed
@@ -134,28 +163,33 @@ class LanguageModel(Engine):
         """Load a causal language model.
 
         Args:
-            source: a folder, a GGUF file or the folder of one, a Hugging Face id, or None or "almanac" for the
-                embedded model. A GGUF file is converted once and kept in the user's cache (``gguf.convert_gguf``).
-            dtype: of torch, or its name; by default float32 on a CPU and bfloat16 on a GPU, whatever the files hold.
-            device: default the first GPU, else the CPU.
-            layer: the layer to capture: "last" (the last full-attention layer) or an index, negative from the end.
-            heads: the heads to capture; None for all.
-            alternatives: how many of the likeliest tokens to keep at each position.
-            sample: sample tokens as the model's generation config says, instead of choosing the likeliest.
-            check: run ``check`` and refuse the model where that fails.
-            given: handed to ``from_pretrained`` as it is: ``device_map``, ``quantization_config``, ``revision`` …
+            source: a folder, a GGUF file or the folder of one, a Hugging Face id, or None or
+                "almanac" for the
+                embedded model. A GGUF file is converted once and kept in the user's cache
+                (``gguf.convert_gguf``).
+            dtype: of torch, or its name; by default float32 on a CPU and bfloat16 on a GPU,
+                whatever the files hold. device: default the first GPU, else the CPU. layer: the
+                layer to capture: "last" (the last full-attention layer) or an index, negative from
+                the end. heads: the heads to capture; None for all. alternatives: how many of the
+                likeliest tokens to keep at each position. sample: sample tokens as the model's
+                generation config says, instead of choosing the likeliest. check: run ``check`` and
+                refuse the model where that fails. given: handed to ``from_pretrained`` as it is:
+                ``device_map``, ``quantization_config``, ``revision`` …
 
         Raises:
-            ModelError: an unknown id or path, missing or unreadable weights, no fast tokenizer, a GGUF file that cannot
-                be converted, a model that cannot be captured, a failed check, a layer, head or dtype that does not
-                exist, an argument that ``from_pretrained`` does not take.
+            ModelError: an unknown id or path, missing or unreadable weights, no fast tokenizer, a
+                GGUF file that cannot
+                be converted, a model that cannot be captured, a failed check, a layer, head or
+                dtype that does not exist, an argument that ``from_pretrained`` does not take.
         """
         title = EMBEDDED if is_embedded(source) else ""
         where = sources.choose_device(device)
         kind = ("bfloat16" if where.type == "cuda" else "float32") if dtype is None else dtype
         asked = getattr(torch, kind.removeprefix("torch."), None) if isinstance(kind, str) else kind
         if not isinstance(asked, torch.dtype):
-            raise ModelError(f"dtype={shown(dtype)} is not a dtype of torch; give float32, bfloat16 or float16")
+            raise ModelError(
+                f"dtype={shown(dtype)} is not a dtype of torch; give float32, bfloat16 or float16"
+            )
         source = embedded_model_path() if source is None or title else source
         file, digest = find_gguf(source), ""
         if file is not None:
@@ -191,12 +225,14 @@ class LanguageModel(Engine):
                 f"({sources.shorten_error(error)}); use another model"
             ) from error
 
-    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
+    def write(
+        self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
+    ) -> Draft:
         """As ``Engine.write``.
 
-        When the stop is asked after token t (from 0), only the rows of the tokens before t are there: ``received``
-        counts those, so it is 0 for t - 1 and t. Raises ``ModelError`` for an empty prompt without BOS, a text
-        that does not fit, and logits that are not finite.
+        When the stop is asked after token t (from 0), only the rows of the tokens before t are
+        there: ``received`` counts those, so it is 0 for t - 1 and t. Raises ``ModelError`` for an
+        empty prompt without BOS, a text that does not fit, and logits that are not finite.
         """
         with self.in_use():
             writing = Writing(self, request, seed, watch)
@@ -208,14 +244,19 @@ class LanguageModel(Engine):
         return Waves(self, size)
 
     def is_rotated(self, tokens: int) -> bool:
-        """Whether all of a text of so many tokens is rotated otherwise than a short one (longrope, dynamic)."""
+        """Whether all of a text of so many tokens is rotated otherwise than a short one
+        (longrope, dynamic).
+        """
         return self.rotary_switch is not None and tokens > self.rotary_switch
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Reserve the model for this thread, in eval mode and without gradients."""
         with self.lock, torch.inference_mode():
-            training, before = [module for module in self.model.modules() if module.training], self.user
+            training, before = (
+                [module for module in self.model.modules() if module.training],
+                self.user,
+            )
 
             def restore() -> None:
                 self.user = before
@@ -236,37 +277,52 @@ class LanguageModel(Engine):
 
     @property
     def lock(self) -> Any:
-        """One draft, map or score at a time on a model, however many wrappers it has; a forked process has its own."""
+        """One draft, map or score at a time on a model, however many wrappers it has; a forked
+        process has its own.
+        """
         return _LOCKS.setdefault(self.model, threading.RLock())
 
     def find_state(self, layer: int | str) -> int:
-        """The place of a layer's states among a forward's ``hidden_states``; those of the last one are normed."""
-        return -1 if isinstance(layer, str) and layer == "last" else choose_layer(self.model.config, layer) + 1
+        """The place of a layer's states among a forward's ``hidden_states``; those of the last
+        one are normed.
+        """
+        return (
+            -1
+            if isinstance(layer, str) and layer == "last"
+            else choose_layer(self.model.config, layer) + 1
+        )
 
     def refuse_overrun(self, p: int, new: int) -> None:
-        """Raise ``ModelError`` where p + new tokens do not fit into a table of positions, or are far too many.
+        """Raise ``ModelError`` where p + new tokens do not fit into a table of positions, or are
+        far too many.
 
-        Without such a table a model can read on beyond its window, though to little use; cost grows with the square, so
-        beyond ``_FAR`` windows it is refused before it eats the machine's memory.
+        Without such a table a model can read on beyond its window, though to little use; cost grows
+        with the square, so beyond ``_FAR`` windows it is refused before it eats the machine's
+        memory.
         """
         if self.hard_window:
             super().refuse_overrun(p, new)
         elif self.context_window is not None and p + new > _FAR * self.context_window:
             raise ModelError(
-                f"{p:,} prompt tokens and {new} new ones are more than {_FAR} times the {self.context_window:,} that "
-                f"{self.name} was trained for; shorten the question or the passages, ask for fewer (top_k), or use "
-                'variant="paper", which drops what does not fit'
+                f"{p:,} prompt tokens and {new} new ones are more than {_FAR} times the"
+                f" {self.context_window:,} that {self.name} was trained for; shorten the question"
+                ' or the passages, ask for fewer (top_k), or use variant="paper", which drops what'
+                " does not fit"
             )
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         """As ``Engine.attend``, by one forward."""
         if not self.has_attention:
-            raise ModelError(f"{type(self.model).__name__} gives no attention map: {self.no_attention}")
+            raise ModelError(
+                f"{type(self.model).__name__} gives no attention map: {self.no_attention}"
+            )
         if not len(ids):
             return self.attend([0])[:, :0, :0]
         self.refuse_overrun(len(ids), 0)
         with self.in_use(), self.tap.listen(len(ids)):
-            self.model.base_model(input_ids=torch.tensor([list(ids)], device=self.device), use_cache=False)
+            self.model.base_model(
+                input_ids=torch.tensor([list(ids)], device=self.device), use_cache=False
+            )
             rows: Any = self.tap.pop_rows()  # (1, h, n, n)
         return rows[0].cpu().numpy()
 
@@ -274,7 +330,9 @@ class LanguageModel(Engine):
         """As ``Engine.force``, by one forward over prompt and text."""
         ids, offsets = self.tokenizer.encode_prompt(request.prompt, self.name)
         given = list(request.prefix)
-        return self.measure_text(ids, offsets, given, attention=request.attention, hidden=request.hidden)
+        return self.measure_text(
+            ids, offsets, given, attention=request.attention, hidden=request.hidden
+        )
 
     def score_many(self, prompts: Sequence[Prompt], ids: Sequence[int]) -> np.ndarray:
         """As ``Engine.score_many``; what all prompts begin with is read once."""
@@ -284,18 +342,32 @@ class LanguageModel(Engine):
         rotated = self.is_rotated(longest + len(ids))
         if not prompts or not len(ids):
             return super().score_many(prompts, ids)
-        ends = None if rotated or not self.shareable else find_ends(prompts[0], encoded[0][1], self.parts)
+        ends = (
+            None
+            if rotated or not self.shareable
+            else find_ends(prompts[0], encoded[0][1], self.parts)
+        )
         with self.in_use():
             return score_texts(self, [text for text, _ in encoded], ends, list(map(int, ids)))
 
     def measure_text(
-        self, prompt: list[int], offsets: np.ndarray, ids: list[int], attention: bool, hidden: int | str | None = None
+        self,
+        prompt: list[int],
+        offsets: np.ndarray,
+        ids: list[int],
+        attention: bool,
+        hidden: int | str | None = None,
     ) -> Draft:
-        """What the model would have measured had it written ``ids`` after a prompt: one forward over both."""
+        """What the model would have measured had it written ``ids`` after a prompt: one forward
+        over both.
+        """
         began, n = time.perf_counter(), len(ids)
         request = Write(Prompt(""), n, attention=attention, hidden=hidden)
         writing = Writing(self, request, prompt=(prompt, offsets))
-        inputs: dict[str, Any] = {"input_ids": torch.tensor([prompt + ids], device=self.device), "use_cache": False}
+        inputs: dict[str, Any] = {
+            "input_ids": torch.tensor([prompt + ids], device=self.device),
+            "use_cache": False,
+        }
         if "logits_to_keep" in inspect.signature(self.model.forward).parameters:
             inputs["logits_to_keep"] = n + 1
         if hidden is not None:
@@ -304,11 +376,18 @@ class LanguageModel(Engine):
             output = self.model(**inputs)
             rows = self.tap.pop_rows()  # (1, h, n + 1, keys)
             logits = output.logits[0, -n - 1 : -1]  # (n, V)
-            measured = measure_logits(logits, torch.tensor(ids, device=logits.device), self.alternatives)
+            measured = measure_logits(
+                logits, torch.tensor(ids, device=logits.device), self.alternatives
+            )
             values = [part.cpu().numpy() for part in measured]
             states: Any = [None] * n
             if hidden is not None:
-                states = output.hidden_states[self.find_state(hidden)][0, -n - 1 : -1].float().cpu().numpy()
+                states = (
+                    output.hidden_states[self.find_state(hidden)][0, -n - 1 : -1]
+                    .float()
+                    .cpu()
+                    .numpy()
+                )
             paid = None if rows is None else rows[0].cpu().numpy()
         for r in range(n + 1):
             if paid is not None:
@@ -320,14 +399,20 @@ class LanguageModel(Engine):
         return writing.finish()
 
     def probe(self) -> np.ndarray:
-        """As ``Engine.probe``, by one forward: hooks, adapters, edited weights and exchanged modules are in it."""
-        ids = torch.tensor([probe_ids(self.model.get_input_embeddings().num_embeddings)], device=self.device)
+        """As ``Engine.probe``, by one forward: hooks, adapters, edited weights and exchanged
+        modules are in it.
+        """
+        ids = torch.tensor(
+            [probe_ids(self.model.get_input_embeddings().num_embeddings)], device=self.device
+        )
         with self.in_use():
             logits = self.model(input_ids=ids, use_cache=False).logits[0]  # (8, V)
             return reduce_logits(logits.float().cpu().numpy())
 
     def provenance(self) -> dict[str, Any]:
-        """As ``Engine.provenance``. Where the model was changed, kept prefixes are dropped and weights hashed anew."""
+        """As ``Engine.provenance``. Where the model was changed, kept prefixes are dropped and
+        weights hashed anew.
+        """
         with self.in_use():
             probe, stamp = self.probe(), sources.stamp_model(self.model)
             if self.probed is None:
@@ -335,7 +420,12 @@ class LanguageModel(Engine):
             elif self.probed.changed(probe) or stamp != self._stamp:
                 self._stamp, self._files = stamp, []
                 self._hash = next(
-                    (known for own, met, known in self._met if own == stamp and self.probed.is_of(met)), ""
+                    (
+                        known
+                        for own, met, known in self._met
+                        if own == stamp and self.probed.is_of(met)
+                    ),
+                    "",
                 )
                 self.prefixes.clear()
         if not self._hash:
@@ -368,11 +458,16 @@ class LanguageModel(Engine):
         if self.probed is None:
             self.provenance()
         return self.identify(
-            tokenizer_sha256=self.tokenizer.sha256, alternatives=self.alternatives, eos=sorted(self.eos)
+            tokenizer_sha256=self.tokenizer.sha256,
+            alternatives=self.alternatives,
+            eos=sorted(self.eos),
         )
 
     def __repr__(self) -> str:
-        dtype, decoding = str(self.model.dtype).removeprefix("torch."), "sampling" if self.sample else "greedy"
+        dtype, decoding = (
+            str(self.model.dtype).removeprefix("torch."),
+            "sampling" if self.sample else "greedy",
+        )
         layer = f"layer {self.layer_chosen}" if self.has_attention else "no attention"
         kind = f"{type(self.model).__name__}, {dtype} on {self.device}"
         return f"LanguageModel({self.name}, {kind}, {layer}, {decoding})"

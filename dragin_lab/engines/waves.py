@@ -1,6 +1,8 @@
-"""Drafts written side by side, in waves: one ``generate`` for several, until half of them have ended.
+"""Drafts written side by side, in waves: one ``generate`` for several, until half of them have
+ended.
 
-The others go on in the next wave, from their own caches, beside drafts that were waiting, whose prompts are read first.
+The others go on in the next wave, from their own caches, beside drafts that were waiting, whose
+prompts are read first.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 class Waves(Batch):
-    """Drafts of one model written side by side: ``ask`` for drafts, then ``step`` until none is left.
+    """Drafts of one model written side by side: ``ask`` for drafts, then ``step`` until none is
+    left.
 
-    A draft is the one that ``write`` gives, except that forwards of several sum in another order. A wave that fails
-    begins again, half as large where memory was short, else one draft at a time, so that each meets its own error.
-    ``notes`` say so.
+    A draft is the one that ``write`` gives, except that forwards of several sum in another order. A
+    wave that fails begins again, half as large where memory was short, else one draft at a time, so
+    that each meets its own error. ``notes`` say so.
     """
 
     def __init__(self, engine: Any, size: int) -> None:
@@ -50,7 +53,8 @@ class Waves(Batch):
                     self._write(ended)
                 return ended
             except Exception as error:  # noqa: BLE001 - whatever a shared forward fails with, each draft begins again
-                n, failed = self._restart(), error.with_traceback(None)  # it holds tensors of its frames
+                # it holds tensors of its frames
+                n, failed = self._restart(), error.with_traceback(None)
         if not out_of_memory(failed):
             why = f"because a batch of {n} met {type(failed).__name__}: {failed}"
             self._shrink(1, f"written one at a time, {why}")
@@ -71,7 +75,9 @@ class Waves(Batch):
         return ended
 
     def _begin(self, ended: list[DraftResult]) -> None:
-        """Read the prompts of the next drafts, side by side. What a draft's own prompt is refused for ends it alone."""
+        """Read the prompts of the next drafts, side by side. What a draft's own prompt is
+        refused for ends it alone.
+        """
         beginning = []
         while self._waiting and len(self._writing) < self.size:
             job = self._waiting.pop(0)
@@ -97,11 +103,19 @@ class Waves(Batch):
             ended.append((key, writing.error or writing.finish()))
 
     def _key(self, one: Writing) -> Any:
-        """What drafts side by side have in common: the layer of their states. One that may be rotated stands alone."""
-        return one if self.lm.is_rotated(len(one.prompt_ids) + one.request.max_new_tokens) else one.request.hidden
+        """What drafts side by side have in common: the layer of their states. One that may be
+        rotated stands alone.
+        """
+        return (
+            one
+            if self.lm.is_rotated(len(one.prompt_ids) + one.request.max_new_tokens)
+            else one.request.hidden
+        )
 
     def _restart(self) -> int:
-        """Free all memory, and put the drafts in progress back in front of the queue; how many they are."""
+        """Free all memory, and put the drafts in progress back in front of the queue; how many
+        they are.
+        """
         n = len(self._writing)
         self._waiting[:0] = self._writing.values()
         self._writing.clear()

@@ -1,4 +1,5 @@
-"""A draft while it is written: its tokens, what is measured on them, when it stops, and its key-value cache.
+"""A draft while it is written: its tokens, what is measured on them, when it stops, and its
+key-value cache.
 
 Prefixes of prompts are read once and kept; several texts stand side by side in one cache.
 """
@@ -26,7 +27,8 @@ from dragin_lab.trace.trace import Draft, Prompt
 
 SHARE = "half of the free memory"  # for all that is kept, as provenance says
 _UNKNOWN = 4 * 2**30  # bytes that count as free where the system does not say
-_MEMORY, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")  # of the machine; of a container (cgroup v2)
+# of the machine; of a container (cgroup v2)
+_MEMORY, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 PARTS = ("exemplars", "passages")  # named spans of a prompt, after which its cache is kept
 _BLOCK = 512  # ids of a vocabulary whose likeliest is found at once
 
@@ -34,18 +36,27 @@ _BLOCK = 512  # ids of a vocabulary whose likeliest is found at once
 class Writing:
     """A draft while it is written.
 
-    After each forward call ``add_row``, then ``add_token``, until it is ``complete``; then ``finish``. Attention row r
-    is that of query position p - 1 + r, which predicts token r. The row of the last token takes one more forward.
-    ``prompt`` (ids and offsets) stands in for the request's.
+    After each forward call ``add_row``, then ``add_token``, until it is ``complete``; then
+    ``finish``. Attention row r is that of query position p - 1 + r, which predicts token r. The row
+    of the last token takes one more forward. ``prompt`` (ids and offsets) stands in for the
+    request's.
     """
 
     def __init__(
-        self, lm: Any, request: Write, seed: int | None = None, watch: OnToken | None = None, *, prompt: Any = None
+        self,
+        lm: Any,
+        request: Write,
+        seed: int | None = None,
+        watch: OnToken | None = None,
+        *,
+        prompt: Any = None,
     ) -> None:
         self.began = time.perf_counter()
         if request.max_new_tokens < 1:
             raise ModelError(f"max_new_tokens={request.max_new_tokens}: give 1 or more")
-        self.prompt_ids, self.prompt_offsets = prompt or lm.tokenizer.encode_prompt(request.prompt, lm.name)
+        self.prompt_ids, self.prompt_offsets = prompt or lm.tokenizer.encode_prompt(
+            request.prompt, lm.name
+        )
         lm.refuse_overrun(len(self.prompt_ids), request.max_new_tokens)
         if request.hidden is not None:
             lm.find_state(request.hidden)  # refuses a layer that is not there
@@ -53,8 +64,10 @@ class Writing:
         self.ids: list[int] = []
         self.stopped = ""  # why it ended; empty while it goes on
         self.error: Exception | None = None  # of its ``Stop``, or logits that are not finite
-        self.rows = self.reused = self.forwards = 0  # rows that are known, tokens not read again, forwards
-        self.generator = torch.Generator(lm.device) if lm.sample else None  # None takes the likeliest token
+        # rows that are known, tokens not read again, forwards
+        self.rows = self.reused = self.forwards = 0
+        # None takes the likeliest token
+        self.generator = torch.Generator(lm.device) if lm.sample else None
         if self.generator is not None:
             self.generator.seed() if seed is None else self.generator.manual_seed(seed)
         self.cache: Any = None  # of its text so far, between forwards
@@ -66,13 +79,16 @@ class Writing:
         self._states: list[np.ndarray] = []
         self._pieces: list[str] = []
         self._received = np.zeros(n, np.float32)
-        self._among = np.zeros((n + 1, n), np.float32)  # what each row pays to the tokens, the mean over heads
+        # what each row pays to the tokens, the mean over heads
+        self._among = np.zeros((n + 1, n), np.float32)
         self._attention: np.ndarray | None = None
 
     @property
     def complete(self) -> bool:
         """Whether it has ended and the row of its last token is there."""
-        return self.error is not None or (bool(self.stopped) and (self.blind or self.forwards > len(self.ids)))
+        return self.error is not None or (
+            bool(self.stopped) and (self.blind or self.forwards > len(self.ids))
+        )
 
     def biases(self, t: int) -> Iterator[tuple[list[int], float]]:
         """What is added to the logits of token t: ids, and a value for each of them."""
@@ -83,12 +99,20 @@ class Writing:
     def choose(self, scores: Tensor) -> Any:
         """The next token as it is forced, or drawn from scores (V,); None: the likeliest."""
         drawn = None
-        if self.generator is not None:  # also before a forced token, which then changes no later draw
-            drawn = torch.multinomial(scores.softmax(-1).nan_to_num(1.0), 1, generator=self.generator)
-        return self.request.prefix[len(self.ids)] if len(self.ids) < len(self.request.prefix) else drawn
+        # also before a forced token, which then changes no later draw
+        if self.generator is not None:
+            drawn = torch.multinomial(
+                scores.softmax(-1).nan_to_num(1.0), 1, generator=self.generator
+            )
+        return (
+            self.request.prefix[len(self.ids)]
+            if len(self.ids) < len(self.request.prefix)
+            else drawn
+        )
 
     def add_row(self, mean: np.ndarray, heads: np.ndarray | None = None) -> None:
-        """Add the next row: its mean over the heads (keys,), and all ``heads`` (h, keys) where they are kept.
+        """Add the next row: its mean over the heads (keys,), and all ``heads`` (h, keys) where they
+        are kept.
 
         The last key is the query itself; with a sliding window the first ones are missing.
         """
@@ -106,17 +130,22 @@ class Writing:
                 self._attention = np.zeros((len(heads), n + 1, p + n), np.float16)
             self._attention[:, r, p + r - heads.shape[1] : p + r] = heads
 
-    def add_token(self, token: int, measured: Sequence[Any], processed: float = np.nan, state: Any = None) -> None:
-        """Add the next token and what was measured on its distribution; ask ``Stop``, and tell ``watch``.
+    def add_token(
+        self, token: int, measured: Sequence[Any], processed: float = np.nan, state: Any = None
+    ) -> None:
+        """Add the next token and what was measured on its distribution; ask ``Stop``, and tell
+        ``watch``.
 
-        ``measured`` is its part of ``measure_logits``; ``processed`` is the entropy after warpers, NaN where nothing
-        changed the distribution; ``state`` (d,). Raises ``ModelError`` for a distribution that is not finite.
+        ``measured`` is its part of ``measure_logits``; ``processed`` is the entropy after warpers,
+        NaN where nothing changed the distribution; ``state`` (d,). Raises ``ModelError`` for a
+        distribution that is not finite.
         """
         t = len(self.ids)
         if np.isnan(measured[0 if self.lm.has_entropy else 1]):
             raise ModelError(
-                f"the logits of {self.lm.name} are not finite (NaN) after {len(self.prompt_ids) + t} tokens; float16 "
-                'may overflow: load it with dtype="bfloat16" or "float32"'
+                f"the logits of {self.lm.name} are not finite (NaN) after"
+                f" {len(self.prompt_ids) + t} tokens; float16 may overflow: load it with"
+                ' dtype="bfloat16" or "float32"'
             )
         self._entropy[t], self._logprob[t], self._likeliest[t], self._probs[t] = measured
         self._processed[t] = processed
@@ -139,7 +168,9 @@ class Writing:
         if not measured:
             return Draft(np.array(self.ids, np.int32), self.spans.text, ended=False)
         self._pieces += self.lm.tokenizer.tokens(self.ids[len(self._pieces) :])
-        return self._draft(self.spans.text, self.spans.provisional(), pieces=tuple(self._pieces), ended=False)
+        return self._draft(
+            self.spans.text, self.spans.provisional(), pieces=tuple(self._pieces), ended=False
+        )
 
     def finish(self) -> Draft:
         """What was written. Raises what went wrong."""
@@ -151,7 +182,9 @@ class Writing:
             *self.spans.all(self.ids),
             pieces=tuple(tokenizer.tokens(self.ids)),
             raw_text=tokenizer.decode(self.ids, special=True),
-            alternative_tokens=tuple(tuple(map(tokenizer.show, row)) for row in self._likeliest[:n].tolist()),
+            alternative_tokens=tuple(
+                tuple(map(tokenizer.show, row)) for row in self._likeliest[:n].tolist()
+            ),
             stopped=self.stopped,
             seconds=time.perf_counter() - self.began,
             reused=self.reused,
@@ -184,10 +217,12 @@ class Writing:
 
 
 def measure_logits(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of raw logits (n, V) and the tokens (n,) after them: entropies and log-probabilities (nats), and the k likeliest.
+    """Of raw logits (n, V) and the tokens (n,) after them: entropies and log-probabilities (nats),
+    and the k likeliest.
 
-    (n,), (n,), ids (n, k) and their probabilities (n, k). One exponential of the vocabulary serves all: with the sum Z
-    of w = exp(logit - highest), p is w / Z, and the entropy log Z - sum(w log w) / Z.
+    (n,), (n,), ids (n, k) and their probabilities (n, k). One exponential of the vocabulary serves
+    all: with the sum Z of w = exp(logit - highest), p is w / Z, and the entropy log Z - sum(w log
+    w) / Z.
     """
     logits, size = logits.float(), math.gcd(logits.shape[-1], _BLOCK)
     high = logits.amax(-1, keepdim=True)  # (n, 1)
@@ -196,16 +231,19 @@ def measure_logits(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tens
     total = w.sum(-1, keepdim=True)  # (n, 1)
     entropy = total.log() - torch.linalg.vecdot(w, log_w)[:, None] / total  # (n, 1)
     logprob = logits.gather(1, tokens[:, None]) - high - total.log()  # (n, 1)
-    # The k likeliest lie in the k blocks with the highest maxima; finding those first takes a fifth of the time.
+    # The k likeliest lie in the k blocks with the highest maxima; finding those first takes a fifth
+    # of the time.
     blocks = w.view(len(w), -1, size)  # (n, V / size, size)
     chosen = blocks.amax(-1).topk(min(k, blocks.shape[1]), -1).indices  # (n, k)
-    best, place = blocks.gather(1, chosen[..., None].expand(-1, -1, size)).flatten(1).topk(k, -1)  # (n, k)
+    # (n, k)
+    best, place = blocks.gather(1, chosen[..., None].expand(-1, -1, size)).flatten(1).topk(k, -1)
     which = chosen.gather(1, place // size) * size + place % size  # (n, k)
     return entropy[:, 0], logprob[:, 0], which, best / total
 
 
 def find_ends(prompt: Prompt, offsets: np.ndarray, parts: Sequence[str] = PARTS) -> tuple[int, ...]:
-    """How many tokens of a prompt stand before the end of each of its ``parts``, ascending; never all of them.
+    """How many tokens of a prompt stand before the end of each of its ``parts``, ascending; never
+    all of them.
 
     ``offsets`` (p, 2) are the character spans of its tokens.
     """
@@ -215,8 +253,13 @@ def find_ends(prompt: Prompt, offsets: np.ndarray, parts: Sequence[str] = PARTS)
 
 
 def is_shareable(config: Any) -> bool:
-    """Whether a text can go on from a copy of a model's cache; states that are overwritten in place forbid it."""
-    return all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in DynamicCache(config=config).layers)
+    """Whether a text can go on from a copy of a model's cache; states that are overwritten in
+    place forbid it.
+    """
+    return all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer)
+        for layer in DynamicCache(config=config).layers
+    )
 
 
 def batch_obstacle(config: Any) -> str:
@@ -224,12 +267,15 @@ def batch_obstacle(config: Any) -> str:
     layers = DynamicCache(config=config).layers
     if any(getattr(layer, "is_sliding", False) for layer in layers):
         return "its key-value cache has a sliding window"
-    strange = next((type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer), None)
+    strange = next(
+        (type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer), None
+    )
     return f"its key-value cache has a {strange}" if strange else ""
 
 
 def open_cache(config: Any, beside: Sequence[DynamicCache | None]) -> DynamicCache | None:
-    """A new cache with those of several texts as its rows, padded on the left so that all end at the same column.
+    """A new cache with those of several texts as its rows, padded on the left so that all end at
+    the same column.
 
     The given caches are not changed. None where the model makes its own.
     """
@@ -264,11 +310,16 @@ def count_cached(cache: DynamicCache | None) -> int:
 
 def list_layers(cache: Any) -> dict[int, tuple[Tensor, Tensor]]:
     """Keys and values (B, H_kv, n, d) of the layers that have their own."""
-    return {i: (layer.keys, layer.values) for i, layer in enumerate(cache.layers) if layer.keys is not None}
+    return {
+        i: (layer.keys, layer.values)
+        for i, layer in enumerate(cache.layers)
+        if layer.keys is not None
+    }
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that a device has free, with what torch holds and does not use; on a CPU those Linux calls available.
+    """Bytes that a device has free, with what torch holds and does not use; on a CPU those Linux
+    calls available.
 
     A container has no more than its own limit leaves, whatever its machine has.
     """
@@ -288,13 +339,14 @@ def free_memory(device: torch.device) -> int:
 class Prefixes:
     """The caches of beginnings of prompts; the least recently used is dropped first.
 
-    They take at most ``limit`` bytes; without one, half of what is free on ``device`` and of what they have. The latest
-    stays even if it alone takes more. Hold the model's lock while using it.
+    They take at most ``limit`` bytes; without one, half of what is free on ``device`` and of what
+    they have. The latest stays even if it alone takes more. Hold the model's lock while using it.
     """
 
     def __init__(self, limit: int | None = None, device: Any = "cpu") -> None:
         self.limit, self.device = limit, torch.device(device)
-        self._caches: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()  # least recently used first
+        # least recently used first
+        self._caches: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._caches)
@@ -302,10 +354,17 @@ class Prefixes:
     @property
     def nbytes(self) -> int:
         """Bytes of all that is kept."""
-        return sum(s.nbytes for one in self._caches.values() for states in list_layers(one).values() for s in states)
+        return sum(
+            s.nbytes
+            for one in self._caches.values()
+            for states in list_layers(one).values()
+            for s in states
+        )
 
     def find(self, ids: Sequence[int], ends: Sequence[int]) -> tuple[int, DynamicCache | None]:
-        """Length and cache of the longest kept beginning of a prompt that ends at one of ``ends``; else 0 and None."""
+        """Length and cache of the longest kept beginning of a prompt that ends at one of
+        ``ends``; else 0 and None.
+        """
         kept = [end for end in ends if tuple(ids[:end]) in self._caches]
         for end in reversed(kept):  # the shortest is dropped last: the others begin with it
             self._caches.move_to_end(tuple(ids[:end]))

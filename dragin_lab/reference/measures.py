@@ -1,4 +1,5 @@
-"""The released code's words, sentences, scores and triggers (docs/reference-behaviour.md §2, §3, §5).
+"""The released code's words, sentences, scores and triggers (docs/reference-behaviour.md §2, §3,
+§5).
 
 n tokens in a draft, h heads, w words in it, m words or tokens in a sentence. Entropies are in nats.
 """
@@ -19,11 +20,14 @@ from dragin_lab.text import write_compared
 from dragin_lab.trace.draft import Word, contain_any
 from dragin_lab.trace.trace import Decision, Draft, Words
 
-#: The id that opens a word in the released code whatever it means: Llama-2's newline (reference-behaviour §2.1).
+#: The id that opens a word in the released code whatever it means: Llama-2's newline
+#: (reference-behaviour §2.1).
 REFERENCE_NEWLINE_ID = 13
 
 
-def merge_words(tokens: Sequence[str], ids: Sequence[int], marker: str, *, eos: str | None = "</s>") -> list[Word]:
+def merge_words(
+    tokens: Sequence[str], ids: Sequence[int], marker: str, *, eos: str | None = "</s>"
+) -> list[Word]:
     """Words as the released code merges them (reference-behaviour §2.1; §3.2 with ``eos=None``).
 
     ``tokens`` are raw vocabulary strings, one per id; ``marker`` is the tokenizer's space marker.
@@ -37,7 +41,9 @@ def merge_words(tokens: Sequence[str], ids: Sequence[int], marker: str, *, eos: 
     ]
     starts = [i for i, is_open in enumerate(opens) if is_open]
     return [
-        Word("".join(p.replace(marker, "") if marker else p for p in tokens[start:stop]), start, stop)
+        Word(
+            "".join(p.replace(marker, "") if marker else p for p in tokens[start:stop]), start, stop
+        )
         for start, stop in zip(starts, [*starts, len(tokens)][1:], strict=True)
     ]
 
@@ -45,8 +51,9 @@ def merge_words(tokens: Sequence[str], ids: Sequence[int], marker: str, *, eos: 
 def assign_words(sentences: Sequence[str], words: Sequence[str]) -> list[tuple[int, int]]:
     """Which words each sentence owns, as half-open ranges (reference-behaviour §2.4).
 
-    A sentence that is not the last owns the words up to the smallest i such that it stands in words a..i-1 joined by
-    single spaces; the draft's last word can close none; the last sentence takes what remains.
+    A sentence that is not the last owns the words up to the smallest i such that it stands in words
+    a..i-1 joined by single spaces; the draft's last word can close none; the last sentence takes
+    what remains.
     """
     ranges: list[tuple[int, int]] = []
     start = 0
@@ -59,10 +66,12 @@ def assign_words(sentences: Sequence[str], words: Sequence[str]) -> list[tuple[i
 
 
 def assign_tokens(sentences: Sequence[str], tokens: Sequence[str]) -> list[tuple[int, int]]:
-    """Which tokens each sentence owns in the released code, as half-open ranges (reference-behaviour §5).
+    """Which tokens each sentence owns in the released code, as half-open ranges
+    (reference-behaviour §5).
 
-    ``tokens`` are decoded one id at a time. A sentence owns its tokens up to and with the first one not found after
-    the place of the one before; that place is relative to the slice last searched, not to the sentence.
+    ``tokens`` are decoded one id at a time. A sentence owns its tokens up to and with the first one
+    not found after the place of the one before; that place is relative to the slice last searched,
+    not to the sentence.
     """
     ranges = []
     start = 0
@@ -82,28 +91,34 @@ def assign_tokens(sentences: Sequence[str], tokens: Sequence[str]) -> list[tuple
 def receive_attention(attention: np.ndarray, *, first_is_eos: bool) -> np.ndarray:
     """What each token receives in the released code (reference-behaviour §2.2); (n,) float32.
 
-    ``attention`` is (h, n, n): the generated ids by themselves, without their prompt. The maximum runs over all query
-    positions, the token's own included, per head; then the mean over heads.
+    ``attention`` is (h, n, n): the generated ids by themselves, without their prompt. The maximum
+    runs over all query positions, the token's own included, per head; then the mean over heads.
     """
     mean = attention.max(axis=1).mean(axis=0)  # (n,)
     return mean / mean[1:].sum() if first_is_eos and len(mean) > 1 else mean
 
 
-def score_words(attention: np.ndarray, entropy: np.ndarray, ranges: Sequence[tuple[int, int]]) -> list[np.ndarray]:
-    """attention_i / (sum of the sentence's attentions) · entropy_i · m, per sentence (reference-behaviour §2.5).
+def score_words(
+    attention: np.ndarray, entropy: np.ndarray, ranges: Sequence[tuple[int, int]]
+) -> list[np.ndarray]:
+    """attention_i / (sum of the sentence's attentions) · entropy_i · m, per sentence
+    (reference-behaviour §2.5).
 
-    ``attention`` and ``entropy`` are (w,), ``ranges`` the words of each sentence; one (m,) array per sentence.
+    ``attention`` and ``entropy`` are (w,), ``ranges`` the words of each sentence; one (m,) array
+    per sentence.
     """
     scores = []
     for start, stop in ranges:
         a, h = attention[start:stop], entropy[start:stop]  # (m,), (m,)
         total = a.sum()
-        scores.append(a / total * h * (stop - start) if total > 0 else np.zeros(stop - start))  # (m,)
+        # (m,)
+        scores.append(a / total * h * (stop - start) if total > 0 else np.zeros(stop - start))
     return scores
 
 
 def pool_doubt(values: np.ndarray, solver: str) -> float:
-    """The "avg", "max" or "min" doubt of a sentence's tokens; NaN, which fires no trigger, for one without tokens.
+    """The "avg", "max" or "min" doubt of a sentence's tokens; NaN, which fires no trigger, for one
+    without tokens.
 
     The released code raises for max and min of nothing.
     """
@@ -111,11 +126,12 @@ def pool_doubt(values: np.ndarray, solver: str) -> float:
 
 
 def pay_words(attention: np.ndarray, words: Sequence[Word]) -> np.ndarray:
-    """What each word pays to each word before it, as the released code computes it (reference-behaviour §3.3).
+    """What each word pays to each word before it, as the released code computes it
+    (reference-behaviour §3.3).
 
-    ``attention`` is (h, n, n) over question, answer and sentence. For each token of a word the row of the position
-    that predicted it, cut to the columns before the word, renormalised; summed, divided by the word's tokens; columns
-    summed into words. (w, w) float64.
+    ``attention`` is (h, n, n) over question, answer and sentence. For each token of a word the row
+    of the position that predicted it, cut to the columns before the word, renormalised; summed,
+    divided by the word's tokens; columns summed into words. (w, w) float64.
     """
     mean = attention.mean(axis=0).astype(np.float64)  # (n, n)
     starts = np.array([word.start for word in words], dtype=int)  # (w,)
@@ -124,16 +140,19 @@ def pay_words(attention: np.ndarray, words: Sequence[Word]) -> np.ndarray:
         if word.start == 0:
             continue
         rows = mean[word.start - 1 : word.stop - 1, : word.start]  # (tokens, start)
-        row = (rows / rows.sum(axis=1, keepdims=True)).sum(axis=0) / (word.stop - word.start)  # (start,)
+        # (start,)
+        row = (rows / rows.sum(axis=1, keepdims=True)).sum(axis=0) / (word.stop - word.start)
         paid[number, :number] = np.add.reduceat(row, starts[:number])  # (number,)
     return paid
 
 
 def drop_doubtful(sentence: str, tokens: Sequence[str], doubt: np.ndarray, threshold: float) -> str:
-    """The sentence without its doubtful tokens, as the released code edits it (reference-behaviour §5).
+    """The sentence without its doubtful tokens, as the released code edits it (reference-behaviour
+    §5).
 
-    A token's place is where it stands after ``place`` in the sentence as edited so far; a token that is not found
-    counts as one character before it, and slices then count from the end as Python's do.
+    A token's place is where it stands after ``place`` in the sentence as edited so far; a token
+    that is not found counts as one character before it, and slices then count from the end as
+    Python's do.
     """
     marker = "[xxx]"
     place = 0
@@ -165,7 +184,9 @@ def find_end(sentence: str, text: str) -> int:
 
 
 def find_begin(sentences: Sequence[str], number: int, text: str) -> int:
-    """Where a sentence of a generated text begins in it (characters); one that is not found has no length."""
+    """Where a sentence of a generated text begins in it (characters); one that is not found has
+    no length.
+    """
     cut = end = 0
     for sentence in sentences[: number + 1]:
         begin = text.find(sentence, end)
@@ -173,16 +194,19 @@ def find_begin(sentences: Sequence[str], number: int, text: str) -> int:
     return cut
 
 
-# -- a draft, and the triggers that judge it --------------------------------------------------------------------------
+# -- a draft, and the triggers that judge it -------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasedDraft:
-    """A draft of n tokens as the released code cuts it: w words, sentences, and what each sentence owns."""
+    """A draft of n tokens as the released code cuts it: w words, sentences, and what each
+    sentence owns.
+    """
 
     continuation: Draft
     words: list[Word]
-    received: np.ndarray  # (w,) attention received (§2.2); NaN where the trigger does not look at it
+    # (w,) attention received (§2.2); NaN where the trigger does not look at it
+    received: np.ndarray
     sentences: list[str]
     ranges: list[tuple[int, int]]  # half-open, words of each sentence
     tokens: list[str]  # decoded one by one
@@ -194,7 +218,9 @@ class ReleasedDraft:
         return tuple(word.text for word in self.words)
 
 
-def cut_draft(written: Draft, pipeline: Pipeline, tokenizer: Tokenizer, attention: np.ndarray | None) -> ReleasedDraft:
+def cut_draft(
+    written: Draft, pipeline: Pipeline, tokenizer: Tokenizer, attention: np.ndarray | None
+) -> ReleasedDraft:
     """A draft, cut into the released code's words, sentences and tokens.
 
     ``attention`` is (h, n, n), of the generated ids by themselves, for a trigger that ``rereads``.
@@ -207,7 +233,9 @@ def cut_draft(written: Draft, pipeline: Pipeline, tokenizer: Tokenizer, attentio
         )  # (w,)
     sentences, tokens = pipeline.split(written.raw_text), decode_each(written, tokenizer)
     ranges = assign_words(sentences, [word.text for word in words])
-    return ReleasedDraft(written, words, received, sentences, ranges, tokens, assign_tokens(sentences, tokens))
+    return ReleasedDraft(
+        written, words, received, sentences, ranges, tokens, assign_tokens(sentences, tokens)
+    )
 
 
 def decode_each(written: Draft, tokenizer: Tokenizer) -> list[str]:
@@ -215,7 +243,8 @@ def decode_each(written: Draft, tokenizer: Tokenizer) -> list[str]:
     return [tokenizer.decode([i], special=True) for i in written.ids.tolist()]
 
 
-#: Per sentence the scores of its words (m,) and what is compared with θ; the words' entropy (w,), nats.
+#: Per sentence the scores of its words (m,) and what is compared with θ; the words' entropy (w,),
+#: nats.
 Scores = tuple[list[np.ndarray], list[float], np.ndarray]
 
 
@@ -225,7 +254,8 @@ class Reader(Trigger):
 
     rewrites_rest = False  # write all that follows again, not one sentence
     rereads = False  # whether it takes the attention of the generated ids by themselves
-    check_content_words = False  # whether words without content are no hits, once the decision is taken
+    # whether words without content are no hits, once the decision is taken
+    check_content_words = False
 
     @classmethod
     def judges_drafts(cls) -> bool:
@@ -244,27 +274,45 @@ class Reader(Trigger):
 class Probability(Reader):
     """The mean, largest or smallest 1 - p over a sentence's tokens is above θ (FLARE)."""
 
-    name, source, unit, rewrites_rest = "probability", "TokenRAG (reference-behaviour §5)", "sentence", True
+    name, source, unit, rewrites_rest = (
+        "probability",
+        "TokenRAG (reference-behaviour §5)",
+        "sentence",
+        True,
+    )
     threshold: float = setting(0.1, label="1 − probability", top=1.0)
-    sentence_solver: str = setting("avg", choices=("avg", "max", "min"), label="pooling over the sentence")
+    sentence_solver: str = setting(
+        "avg", choices=("avg", "max", "min"), label="pooling over the sentence"
+    )
 
     def score_draft(self, draft: ReleasedDraft) -> Scores:
         doubt = doubts(draft.continuation.logprob)  # (n,)
-        words = [pool_words(doubt, draft.words[a:b], "max") for a, b in draft.ranges]  # per sentence (m,)
+        # per sentence (m,)
+        words = [pool_words(doubt, draft.words[a:b], "max") for a, b in draft.ranges]
         peaks = [pool_doubt(doubt[a:b], self.sentence_solver) for a, b in draft.token_ranges]
         return words, peaks, pool_words(draft.continuation.entropy, draft.words, "mean")
 
     def explain(self, number: int, peak: float, word: str | None) -> str:
         shown, theta = write_compared(peak, self.threshold)
-        return f"sentence {number + 1} has 1 - p of {shown} ({self.sentence_solver}), above θ {theta}"
+        return (
+            f"sentence {number + 1} has 1 - p of {shown} ({self.sentence_solver}), above θ {theta}"
+        )
 
 
 @dataclass(frozen=True)
 class Rind(Reader):
-    """A word's share of its sentence's attention x entropy x the sentence's length is above θ (DRAGIN)."""
+    """A word's share of its sentence's attention x entropy x the sentence's length is above θ
+    (DRAGIN).
+    """
 
-    name, source, rereads, needs = "rind", "AttnWeightRAG (reference-behaviour §2)", True, ("received",)
-    threshold: float = setting(1.2, label="RIND score")  # Table 9, Llama2-7b-chat on 2WikiMultihopQA
+    name, source, rereads, needs = (
+        "rind",
+        "AttnWeightRAG (reference-behaviour §2)",
+        True,
+        ("received",),
+    )
+    # Table 9, Llama2-7b-chat on 2WikiMultihopQA
+    threshold: float = setting(1.2, label="RIND score")
     check_content_words: bool = setting(True, label="hits need content, once the decision is taken")
 
     def score_draft(self, draft: ReleasedDraft) -> Scores:
@@ -279,14 +327,20 @@ class Rind(Reader):
         return f"{word!r} in sentence {number + 1} scores {shown}, above θ {theta}"
 
 
-def judge_draft(trigger: Reader, draft: ReleasedDraft, pipeline: Pipeline) -> tuple[Words, Decision]:
-    """The words and the decision on a draft; it fires at the first sentence whose peak is above θ (§2.5)."""
+def judge_draft(
+    trigger: Reader, draft: ReleasedDraft, pipeline: Pipeline
+) -> tuple[Words, Decision]:
+    """The words and the decision on a draft; it fires at the first sentence whose peak is above
+    θ (§2.5).
+    """
     theta = trigger.theta
     assert theta is not None
     (scores, peaks, entropy), w = trigger.score_draft(draft), len(draft.words)
     table = Words(
         text=draft.texts,
-        spans=np.array([(word.start, word.stop) for word in draft.words], dtype=np.int32).reshape(-1, 2),
+        spans=np.array([(word.start, word.stop) for word in draft.words], dtype=np.int32).reshape(
+            -1, 2
+        ),
         sentence=np.full(w, -1, np.int32),
         attention=draft.received.astype(np.float32),
         entropy=entropy.astype(np.float32),
@@ -298,21 +352,31 @@ def judge_draft(trigger: Reader, draft: ReleasedDraft, pipeline: Pipeline) -> tu
         table.sentence[start:stop], table.score[start:stop] = number, scores[number]
     fired = next((number for number, peak in enumerate(peaks) if peak > theta), None)
     if fired is None:
-        highest, limit = write_compared(max((p for p in peaks if not np.isnan(p)), default=0.0), theta)
+        highest, limit = write_compared(
+            max((p for p in peaks if not np.isnan(p)), default=0.0), theta
+        )
         reason = f"no sentence scores above θ {limit} (the highest: {highest})"
         return table, Decision(False, reason, peaks=tuple(peaks))
     start, stop = draft.ranges[fired]
     hits = scores[fired] > theta  # (m,)
     spared = np.zeros(stop - start, dtype=bool)  # (m,)
     if trigger.check_content_words:
-        spared = ~contain_any(draft.texts[start:stop], pipeline.content_words(draft.sentences[fired]))
-    table.judged = table.sentence <= fired  # the sentences after the one that fires are never looked at
+        spared = ~contain_any(
+            draft.texts[start:stop], pipeline.content_words(draft.sentences[fired])
+        )
+    # the sentences after the one that fires are never looked at
+    table.judged = table.sentence <= fired
     table.stop[start:stop] = spared
     table.hit[start:stop] = hits & ~spared
     best = int(scores[fired].argmax()) if stop > start else None
     word = None if best is None else draft.words[start + best]
     reason = trigger.explain(fired, peaks[fired], word and word.text)
     if best is not None and spared[best]:
-        reason += "; it is not a content word, so the released code fires on it but does not count it as a hit"
+        reason += (
+            "; it is not a content word, so the released code fires on it but does not count it as"
+            " a hit"
+        )
     cut = find_begin(draft.sentences, fired, draft.continuation.text)
-    return table, Decision(True, reason, cut=cut, token=word and word.start, sentence=fired, peaks=tuple(peaks))
+    return table, Decision(
+        True, reason, cut=cut, token=word and word.start, sentence=fired, peaks=tuple(peaks)
+    )

@@ -1,6 +1,8 @@
-"""``variant="reference"``: what the authors' released code does, to the letter (docs/reference-behaviour.md).
+"""``variant="reference"``: what the authors' released code does, to the letter
+(docs/reference-behaviour.md).
 
-Spaces count: prompts and answer text are joined exactly as the page says, doubled spaces and stray ones included.
+Spaces count: prompts and answer text are joined exactly as the page says, doubled spaces and stray
+ones included.
 """
 
 from __future__ import annotations
@@ -31,12 +33,14 @@ STANDS_IN = "the last word stands in for the hits that this trigger does not giv
 _STRAY = "Answer in t he same format as before."
 _CLOSING = "Answer in the same format as before."
 
-# -- what (§3) --------------------------------------------------------------------------------------------------------
+# -- what (§3) -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasedGap:
-    """Where a draft lacks information, as the released code sees it. w words and m tokens in the sentence."""
+    """Where a draft lacks information, as the released code sees it. w words and m tokens in the
+    sentence.
+    """
 
     pipeline: Pipeline = field(repr=False)
     tokenizer: Tokenizer = field(repr=False)
@@ -55,7 +59,9 @@ class ReleasedGap:
 
 @dataclass(frozen=True)
 class Formulation(MethodPart):
-    """One of the released code's ways to make a query. Names are as the paper's where the idea is the same."""
+    """One of the released code's ways to make a query. Names are as the paper's where the idea
+    is the same.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({"text"})
     reads_attention: ClassVar[bool] = False
@@ -73,8 +79,12 @@ class Formulation(MethodPart):
         return Query(text, text, note=gap.note if self.reads_hits else "")
 
 
-def _formulation(name: str, source: str, **attributes: Any) -> Callable[[Callable[..., str]], type[Formulation]]:
-    return lambda function: part_of_function(function, Formulation, name, source=source, **attributes)
+def _formulation(
+    name: str, source: str, **attributes: Any
+) -> Callable[[Callable[..., str]], type[Formulation]]:
+    return lambda function: part_of_function(
+        function, Formulation, name, source=source, **attributes
+    )
 
 
 @_formulation("question", "direct", needs=frozenset())
@@ -109,7 +119,9 @@ def current_without_hits(gap: ReleasedGap) -> str:
 
 @dataclass(frozen=True)
 class LastN(Formulation):
-    """The last n tokens of question and answer, as raw vocabulary strings; or the whole chunk of a schedule."""
+    """The last n tokens of question and answer, as raw vocabulary strings; or the whole chunk of
+    a schedule.
+    """
 
     name, source = "last-n", "last_n_tokens"
     top_n: int | None = setting(None, kind=int, label="tokens in the query", unit="tokens")
@@ -128,16 +140,22 @@ class ConfidentSentence(Formulation):
 
     name, source = "confident-sentence", "TokenRAG (reference-behaviour §5)"
     #: None: θ of a trigger on 1 - p, else 0.1.
-    doubt_limit: float | None = setting(kind=float, label="1 − probability above which a token is left out", top=1.0)
+    doubt_limit: float | None = setting(
+        kind=float, label="1 − probability above which a token is left out", top=1.0
+    )
 
     def text(self, gap: ReleasedGap) -> str:
-        limit = next(limit for limit in (self.doubt_limit, gap.doubt_limit, 0.1) if limit is not None)
+        limit = next(
+            limit for limit in (self.doubt_limit, gap.doubt_limit, 0.1) if limit is not None
+        )
         return measures.drop_doubtful(gap.sentence, gap.tokens, gap.doubt, limit)
 
 
 @dataclass(frozen=True)
 class Qfs(Formulation):
-    """The words that the flagged ones were predicted from (``real_words``, reference-behaviour §3)."""
+    """The words that the flagged ones were predicted from (``real_words``, reference-behaviour
+    §3).
+    """
 
     name, source, reads_attention = "qfs", "real_words", True
     top_n: int = setting(DEFAULT_TOP_N, label="words in the query", unit="words")
@@ -161,11 +179,20 @@ class Qfs(Formulation):
 
 #: When to retrieve, what to search for, and the methods that are made of them.
 TRIGGERS = (Never, Once, EveryN, EverySentence, Probability, Rind)
-FORMULATIONS = question, last_sentence, full_context, current, current_without_hits, LastN, ConfidentSentence, Qfs
+FORMULATIONS = (
+    question,
+    last_sentence,
+    full_context,
+    current,
+    current_without_hits,
+    LastN,
+    ConfidentSentence,
+    Qfs,
+)
 METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin")
 
 
-# -- the three loops (§1, §4, §5) -------------------------------------------------------------------------------------
+# -- the three loops (§1, §4, §5) ------------------------------------------------------------------
 
 
 class ReferenceLoop(BaseLoop):
@@ -181,7 +208,9 @@ class ReferenceLoop(BaseLoop):
     def _end_marks_in(self, text: str) -> list[str]:
         marks = super()._end_marks_in(text)
         if kept := [mark for mark in marks if mark not in RELEASED_ENDS]:
-            self.trace.notes.append(f"the released code keeps {', '.join(kept)} in the answer; it is read without")
+            self.trace.notes.append(
+                f"the released code keeps {', '.join(kept)} in the answer; it is read without"
+            )
         return marks
 
     def run(self) -> Episode[None]:
@@ -203,14 +232,18 @@ class ReferenceLoop(BaseLoop):
             step.continuation_kept = len(written.text)
         else:
             step.prompt = self.template.render(self.question)
-            written = step.draft = yield from self.write_after(step.prompt, self.method.max_new_tokens, step.notes)
+            written = step.draft = yield from self.write_after(
+                step.prompt, self.method.max_new_tokens, step.notes
+            )
             step.decision = Decision(retrieve=False, reason=clock.reason)
         step.kept = step.answer = self.trace.text = written.raw_text
         answered = written.stopped == "eos" or ANSWER_PHRASE in written.raw_text
         self.trace.ended = "answered" if answered else "length"
 
     def _search_first(self, clock: Clock) -> Episode[None]:
-        """FL-RAG and FS-RAG: search, write a chunk or a sentence with the passages in view, search again."""
+        """FL-RAG and FS-RAG: search, write a chunk or a sentence with the passages in view,
+        search again.
+        """
         text, chunk, last = "", "", None
         stop = FirstSentence(self.method.pipeline, self.tokenizer) if clock.sentences else None
         while True:
@@ -219,25 +252,36 @@ class ReferenceLoop(BaseLoop):
             step.decision = Decision(True, clock.reason)
             yield from self.retrieve(step, query)
             last = yield from self._write_again(step, " " + text, _STRAY, stop, clock.tokens)
-            chunk = last.raw_text.strip()  # of which FS-RAG takes the first sentence: stripped, then split
+            # of which FS-RAG takes the first sentence: stripped, then split
+            chunk = last.raw_text.strip()
             if clock.sentences and not (chunk := self._first_sentence(chunk)):
                 self.trace.ended = "stalled"
                 return
-            step.continuation_kept = measures.find_end(chunk, last.text) if clock.sentences else len(last.text)
+            step.continuation_kept = (
+                measures.find_end(chunk, last.text) if clock.sentences else len(last.text)
+            )
             if self._join(step, text, f"{text.strip()} {chunk}"):
                 return
             text = self.trace.text
 
     def _look_ahead(self, trigger: Reader) -> Episode[None]:
-        """FLARE and DRAGIN: write without passages, look back at it, and where information is missing write again."""
+        """FLARE and DRAGIN: write without passages, look back at it, and where information is
+        missing write again.
+        """
         text, rest = "", trigger.rewrites_rest
-        # Of DRAGIN's second generation only the first sentence is kept, so it need not be written further.
+        # Of DRAGIN's second generation only the first sentence is kept, so it need not be written
+        # further.
         stop = None if rest else FirstSentence(self.method.pipeline, self.tokenizer)
         while True:
             step = self.new_step()
-            step.prompt = self.template.render(self.question, f" {text}" if rest else measures.lead_parts(text))
-            step.draft = yield from self.write_after(step.prompt, self.method.max_new_tokens, step.notes)
-            reread = (yield Attend(tuple(step.draft.ids.tolist()))) if trigger.rereads else None  # (h, n, n)
+            step.prompt = self.template.render(
+                self.question, f" {text}" if rest else measures.lead_parts(text)
+            )
+            step.draft = yield from self.write_after(
+                step.prompt, self.method.max_new_tokens, step.notes
+            )
+            # (h, n, n)
+            reread = (yield Attend(tuple(step.draft.ids.tolist()))) if trigger.rereads else None
             draft = measures.cut_draft(step.draft, self.method.pipeline, self.tokenizer, reread)
             step.words, step.decision, gap = self.judge(draft, text)
             if gap is None:
@@ -266,9 +310,13 @@ class ReferenceLoop(BaseLoop):
     ) -> Episode[Draft]:
         """Write with the step's passages in view."""
         slots = self.method.top_k
-        step.passages_prompt = self.template.render(self.question, tail, step.passages, slots=slots, closing=closing)
+        step.passages_prompt = self.template.render(
+            self.question, tail, step.passages, slots=slots, closing=closing
+        )
         most = most or self.method.max_new_tokens
-        step.continuation = written = yield from self.write_after(step.passages_prompt, most, step.notes, stop)
+        step.continuation = written = yield from self.write_after(
+            step.passages_prompt, most, step.notes, stop
+        )
         return written
 
     def _join(self, step: Step, old: str, new: str) -> bool:
@@ -285,10 +333,12 @@ class ReferenceLoop(BaseLoop):
             self.trace.ended = "stalled"
         return self.trace.ended != "running"
 
-    # -- when, and the gap for a query (§2, §5) -----------------------------------------------------------------------
+    # -- when, and the gap for a query (§2, §5) ----------------------------------------------------
 
     def judge(self, draft: ReleasedDraft, text: str) -> tuple[Words, Decision, ReleasedGap | None]:
-        """The words and the decision on a draft after the answer ``text``, and the gap where it fires."""
+        """The words and the decision on a draft after the answer ``text``, and the gap where it
+        fires.
+        """
         trigger: Any = self.method.trigger
         words, decision = measures.judge_draft(trigger, draft, self.method.pipeline)
         number = decision.sentence
@@ -312,7 +362,9 @@ class ReferenceLoop(BaseLoop):
         return ReleasedGap(self.method.pipeline, self.tokenizer, self.question, *place, **more)
 
     def _scheduled_query(self, text: str, chunk: str, last: Draft | None) -> Episode[Query]:
-        """The query of a loop that searches first: the question, then what the formulation makes of the last chunk."""
+        """The query of a loop that searches first: the question, then what the formulation makes
+        of the last chunk.
+        """
         if last is None:
             return self.first_query()
         before = text.strip().removesuffix(chunk).strip()

@@ -1,10 +1,12 @@
-"""From text to index terms, for passages and queries alike: tantivy's analysis for English, in memory and on disk.
+"""From text to index terms, for passages and queries alike: tantivy's analysis for English, in
+memory and on disk.
 
-Canonically equivalent texts have the same terms (Unicode UAX 15), and so have texts that look the same: characters
-that carry no text are left out. Each ideograph, each Hiragana and each run of Katakana is a term (UAX 29, as in
-Elasticsearch's standard tokenizer). Other words are runs of letters and digits with their marks, in Lucene's lower
-case, without its 33 stop words and the "'s" of a possessive, stemmed by Snowball's English stemmer. The plural s of an
-acronym is removed ("MSCs"; the stemmer keeps it where a word has no vowel).
+Canonically equivalent texts have the same terms (Unicode UAX 15), and so have texts that look the
+same: characters that carry no text are left out. Each ideograph, each Hiragana and each run of
+Katakana is a term (UAX 29, as in Elasticsearch's standard tokenizer). Other words are runs of
+letters and digits with their marks, in Lucene's lower case, without its 33 stop words and the "'s"
+of a possessive, stemmed by Snowball's English stemmer. The plural s of an acronym is removed
+("MSCs"; the stemmer keeps it where a word has no vowel).
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ NAME = "english-4"
 
 #: What ``fingerprint`` analyses: stems, possessives, joined words, numbers, other scripts, marks.
 _SAMPLE = (
-    "The U.S. directors' generalizations possibly sky, Wajda’s 1,000.5 re-elected O'Brien's e_mail dying technology "
-    "café ΣΊΣΥΦΟΣ İstanbul Москвы שלום العربية 東京タワー ภาษาไทย 한국어 ﬁlm naïve x86 H2O DNAs MSCs "
-    "cafe\u0301 Galaxy S 北京の333メートル शक्ति Алекса́ндр Zu\u00adrich"
+    "The U.S. directors' generalizations possibly sky, Wajda’s 1,000.5 re-elected O'Brien's e_mail"
+    " dying technology café ΣΊΣΥΦΟΣ İstanbul Москвы שלום العربية 東京タワー ภาษาไทย 한국어 ﬁlm"
+    " naïve x86 H2O DNAs MSCs cafe\u0301 Galaxy S 北京の333メートル शक्ति Алекса́ндр Zu\u00adrich"
 )
 #: The apostrophes are those of Lucene's possessive filter.
 _POSSESSIVES, _ACRONYMS = re.compile(r"['’＇](?<=\w.)[sS]\b"), re.compile(r"s\b(?<=[A-Z]{2}s)")
@@ -37,7 +39,8 @@ _EAST_ASIAN = re.compile(
 #: Spaces for what is no letter and no digit.
 _ASCII = {code: " " for code in range(128) if not chr(code).isalnum()}
 
-#: The analysis for ``prepare_text`` texts; words of more than 255 bytes, such as encoded pictures, are left out.
+#: The analysis for ``prepare_text`` texts; words of more than 255 bytes, such as encoded pictures,
+#: are left out.
 ANALYZER = (
     TextAnalyzerBuilder(Tokenizer.whitespace())
     .filter(Filter.remove_long(256))
@@ -52,14 +55,18 @@ ANALYZER = (
 def _words() -> re.Pattern[str]:
     """Letters and digits with their combining marks."""
     # All have codes below 0x1f000 but variation selectors, which carry no text.
-    marks = {code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")}
+    marks = {
+        code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")
+    }
     firsts, lasts = (sorted(m for m in marks if m + beside not in marks) for beside in (-1, 1))
     runs = "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(firsts, lasts, strict=True))
     return re.compile(rf"[^\W_]+(?:[{runs}]+[^\W_]*)*")
 
 
 def prepare_text(text: str) -> str:
-    """The words of a text with spaces between them, without possessives and the plural of acronyms."""
+    """The words of a text with spaces between them, without possessives and the plural of
+    acronyms.
+    """
     if not text.isascii():
         text = _EAST_ASIAN.sub(r" \g<0> ", fold_letters(text))
     text = _ACRONYMS.sub("", _POSSESSIVES.sub("", text))
@@ -77,5 +84,7 @@ def terms(text: str) -> list[str]:
 
 @cache
 def fingerprint() -> str:
-    """SHA-256 (hex) of the name and of the terms that the installed libraries give for a text in many scripts."""
+    """SHA-256 (hex) of the name and of the terms that the installed libraries give for a text in
+    many scripts.
+    """
     return hashlib.sha256("\n".join([NAME, *terms(_SAMPLE)]).encode()).hexdigest()

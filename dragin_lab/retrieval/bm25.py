@@ -1,7 +1,9 @@
-"""BM25 over title and text as Elasticsearch's ``best_fields`` scores them, in memory (rank-bm25) or on disk (tantivy).
+"""BM25 over title and text as Elasticsearch's ``best_fields`` scores them, in memory (rank-bm25) or
+on disk (tantivy).
 
-They share analysis, formula and statistics, and equal scores come in corpus order. Field lengths are exact in memory;
-tantivy rounds those above 40 terms to one byte, as Lucene does, so close scores may change places there.
+They share analysis, formula and statistics, and equal scores come in corpus order. Field lengths
+are exact in memory; tantivy rounds those above 40 terms to one byte, as Lucene does, so close
+scores may change places there.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from dragin_lab.retrieval.stored import TEXT, TITLE, Stored
 from dragin_lab.trace.trace import Passage
 
 _CORPUS = "give a Corpus, such as Corpus.load(...)"
-#: The DRAGIN authors' settings (reference-behaviour §4): Elasticsearch's defaults, and their tie breaker.
+#: The DRAGIN authors' settings (reference-behaviour §4): Elasticsearch's defaults, and their tie
+#: breaker.
 K1, B, TIE_BREAKER = 1.2, 0.75, 0.5
 
 
@@ -58,7 +61,11 @@ class _Lexical:
 
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data."""
-        facts = {"kind": self.kind, "library": f"{self.library} {version(self.library)}", "analysis": analysis.NAME}
+        facts = {
+            "kind": self.kind,
+            "library": f"{self.library} {version(self.library)}",
+            "analysis": analysis.NAME,
+        }
         facts |= {"k1": self.k1, "b": self.b, "tie_breaker": self.tie_breaker} | self.corpus.facts()
         return facts if self.chosen is None else facts | {"chosen": self.chosen}
 
@@ -67,14 +74,17 @@ class _Lexical:
 
 
 class BM25(_Lexical):
-    """A ``Retriever`` over rank-bm25's counts, in memory, for up to a few hundred thousand passages; scores in float64.
+    """A ``Retriever`` over rank-bm25's counts, in memory, for up to a few hundred thousand
+    passages; scores in float64.
 
     Raises ``SettingError`` for settings outside their range.
     """
 
     kind, library = "bm25", "rank-bm25"
 
-    def __init__(self, corpus: Corpus, *, k1: float = K1, b: float = B, tie_breaker: float = TIE_BREAKER) -> None:
+    def __init__(
+        self, corpus: Corpus, *, k1: float = K1, b: float = B, tie_breaker: float = TIE_BREAKER
+    ) -> None:
         self.k1, self.b = as_number("k1", k1), as_number("b", b, 0, 1)
         self.tie_breaker = as_number("tie_breaker", tie_breaker, 0, 1)
         self.corpus = instance("corpus", corpus, Corpus, _CORPUS)
@@ -82,9 +92,11 @@ class BM25(_Lexical):
         self._texts = _Field((analysis.terms(p.text) for p in corpus), self.k1, self.b)
 
     def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
-        title, text = self._titles.get_scores(counts), self._texts.get_scores(counts)  # (passages,) each
+        # (passages,) each
+        title, text = self._titles.get_scores(counts), self._texts.get_scores(counts)
         scores = np.maximum(title, text) + self.tie_breaker * np.minimum(title, text)
-        rows = np.flatnonzero(scores)  # (hits,) in corpus order, which the stable sort keeps among equals
+        # (hits,) in corpus order, which the stable sort keeps among equals
+        rows = np.flatnonzero(scores)
         if len(rows) > k:  # sort only those that may be among the first k
             rows = rows[scores[rows] >= np.partition(scores[rows], len(rows) - k)[len(rows) - k]]
         best = rows[np.argsort(-scores[rows], kind="stable")[:k]]
@@ -94,8 +106,8 @@ class BM25(_Lexical):
 class _Field(rank_bm25.BM25):
     """One field of all passages, with its own statistics.
 
-    rank-bm25 counts terms and lengths. Its scoring loops over every passage in Python, so the counts become a sparse
-    matrix of what each term adds to each passage's score.
+    rank-bm25 counts terms and lengths. Its scoring loops over every passage in Python, so the
+    counts become a sparse matrix of what each term adds to each passage's score.
     """
 
     doc_freqs: list[dict[str, int]]
@@ -105,31 +117,45 @@ class _Field(rank_bm25.BM25):
         super().__init__(documents)
 
     def _calc_idf(self, nd: dict[str, int]) -> None:
-        """A term adds idf * tf / (tf + k1 (1 - b + b dl / avgdl)), without k1 + 1 like Lucene since version 8."""
+        """A term adds idf * tf / (tf + k1 (1 - b + b dl / avgdl)), without k1 + 1 like Lucene
+        since version 8.
+        """
         self.avgdl = sum(self.doc_len) / self.corpus_size
         self._column = {term: column for column, term in enumerate(nd)}
         columns, frequencies = array("i"), array("i")  # (postings,) each
         for counts in self.doc_freqs:
             columns.extend(map(self._column.__getitem__, counts))
             frequencies.extend(counts.values())
-        rows = np.repeat(np.arange(self.corpus_size), [len(counts) for counts in self.doc_freqs])  # (postings,)
+        # (postings,)
+        rows = np.repeat(np.arange(self.corpus_size), [len(counts) for counts in self.doc_freqs])
         tf = np.asarray(frequencies, np.float64)
-        norm = self.k1 * (1 - self.b + self.b * np.asarray(self.doc_len) / (self.avgdl or 1))  # (passages,)
+        # (passages,)
+        norm = self.k1 * (1 - self.b + self.b * np.asarray(self.doc_len) / (self.avgdl or 1))
         df = np.array(list(nd.values()))  # (terms,) passages that hold each
-        weights = np.log1p((self.corpus_size - df + 0.5) / (df + 0.5))  # N counts all passages, as in tantivy
+        # N counts all passages, as in tantivy
+        weights = np.log1p((self.corpus_size - df + 0.5) / (df + 0.5))
         adds = weights[np.asarray(columns)] * tf / (tf + norm[rows])  # (postings,)
         self._adds = csc_array((adds, (rows, columns)), (self.corpus_size, len(nd)))
         self.doc_freqs = []  # the matrix holds all of it
 
     def get_scores(self, query: Mapping[str, int]) -> np.ndarray:
-        """The score of every passage, (passages,) float64; a term counts as often as the query holds it."""
-        counts = {self._column[term]: times for term, times in query.items() if term in self._column}
-        columns = sorted(counts)  # in a fixed order, so that equal passages get exactly equal scores
-        return np.asarray(self._adds[:, columns] @ np.array([counts[column] for column in columns], np.float64))
+        """The score of every passage, (passages,) float64; a term counts as often as the query
+        holds it.
+        """
+        counts = {
+            self._column[term]: times for term, times in query.items() if term in self._column
+        }
+        # in a fixed order, so that equal passages get exactly equal scores
+        columns = sorted(counts)
+        return np.asarray(
+            self._adds[:, columns] @ np.array([counts[column] for column in columns], np.float64)
+        )
 
 
 class Tantivy(_Lexical):
-    """A ``Retriever`` over a built corpus's own index, mapped from disk; scores are tantivy's own, float32."""
+    """A ``Retriever`` over a built corpus's own index, mapped from disk; scores are tantivy's
+    own, float32.
+    """
 
     kind = library = "tantivy"
     threads = os.cpu_count() or 1
@@ -138,13 +164,16 @@ class Tantivy(_Lexical):
         passages = instance("corpus", corpus, Corpus, _CORPUS).passages
         if not isinstance(passages, Stored):
             raise SettingError(
-                f"{corpus!r} is held in memory; search it with BM25, or build it: Corpus.build(SOURCE, FOLDER)"
+                f"{corpus!r} is held in memory; search it with BM25, or build it:"
+                " Corpus.build(SOURCE, FOLDER)"
             )
         self.corpus = corpus
         self._stored = passages
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query, at most ``threads`` at once: tantivy lets other threads of Python run."""
+        """``search`` for each query, at most ``threads`` at once: tantivy lets other threads of
+        Python run.
+        """
         if min(len(queries), self.threads) < 2:
             return super().search_many(queries, k)
         with ThreadPoolExecutor(min(len(queries), self.threads)) as pool:
@@ -154,20 +183,33 @@ class Tantivy(_Lexical):
         if not counts:
             return []
         query, limit = self._build_query(counts), 2 * k + 10
-        while True:  # until no passage left out has the score of the k-th, so that equal ones are in corpus order
+        # until no passage left out has the score of the k-th, so that equal ones are in corpus
+        # order
+        while True:
             hits = self._stored.searcher.search(query, limit, count=False).hits
             if len(hits) < limit or hits[-1][0] < hits[k - 1][0]:
                 break
             limit *= 4
         rows = self._stored.rows([address for _, address in hits])
-        best = sorted((-score, row, address) for (score, address), row in zip(hits, rows, strict=True))[:k]
+        best = sorted(
+            (-score, row, address) for (score, address), row in zip(hits, rows, strict=True)
+        )[:k]
         # tantivy's scores have the constant factor k1 + 1, which Lucene and ``BM25`` leave out.
-        return [replace(self._stored.passage(address), score=-score / (K1 + 1)) for score, _, address in best]
+        return [
+            replace(self._stored.passage(address), score=-score / (K1 + 1))
+            for score, _, address in best
+        ]
 
     def _build_query(self, counts: Mapping[str, int]) -> Any:
         fields = []
         for name in (TITLE, TEXT):
-            terms = {term: Query.term_query(self._stored.schema, name, term, index_option="freq") for term in counts}
-            parts = [(Occur.Should, Query.boost_query(part, counts[term])) for term, part in terms.items()]
+            terms = {
+                term: Query.term_query(self._stored.schema, name, term, index_option="freq")
+                for term in counts
+            }
+            parts = [
+                (Occur.Should, Query.boost_query(part, counts[term]))
+                for term, part in terms.items()
+            ]
             fields.append(Query.boolean_query(parts))
         return Query.disjunction_max_query(fields, tie_breaker=TIE_BREAKER)

@@ -21,11 +21,15 @@ SPECS = ("bm25", "tantivy", "dense:MODEL")
 
 
 def read_spec(text: str) -> tuple[str, str]:
-    """The kind of retriever that a text such as "dense:almanac" names, and its model; nothing is loaded.
+    """The kind of retriever that a text such as "dense:almanac" names, and its model; nothing is
+    loaded.
 
-    Raises ``SettingError`` for a text that names none, ``MissingPackageError`` where its package is not installed.
+    Raises ``SettingError`` for a text that names none, ``MissingPackageError`` where its package is
+    not installed.
     """
-    kind, colon, model = instance("retriever", text, str, f"give one of {', '.join(SPECS)}").strip().partition(":")
+    kind, colon, model = (
+        instance("retriever", text, str, f"give one of {', '.join(SPECS)}").strip().partition(":")
+    )
     shown = f"retriever {without_secrets(text)!r}"
     if kind == "dense":
         if not model:
@@ -42,12 +46,14 @@ def read_spec(text: str) -> tuple[str, str]:
 def open_retriever(
     spec: str | None = None, corpus: Any = None, fields: str | Mapping[str, str] | None = None
 ) -> Retriever:
-    """The retriever that ``spec`` names over a corpus (a ``Corpus``, or what ``Corpus.load`` takes).
+    """The retriever that ``spec`` names over a corpus (a ``Corpus``, or what ``Corpus.load``
+    takes).
 
-    ``fields`` names the corpus's columns, as for ``Corpus.load``. Without a ``spec``: ``tantivy`` for a built corpus,
-    otherwise ``bm25``; its provenance says so.
+    ``fields`` names the corpus's columns, as for ``Corpus.load``. Without a ``spec``: ``tantivy``
+    for a built corpus, otherwise ``bm25``; its provenance says so.
 
-    Raises ``SettingError`` for a spec that names none, ``CorpusError`` for a corpus or an index that cannot be used.
+    Raises ``SettingError`` for a spec that names none, ``CorpusError`` for a corpus or an index
+    that cannot be used.
     """
     kind, model = read_spec(spec) if spec is not None else ("", "")
     passages = corpus if isinstance(corpus, Corpus) else Corpus.load(corpus, fields=fields)
@@ -60,8 +66,8 @@ def open_retriever(
     on_disk = kind == "tantivy" or (not kind and passages.folder is not None)
     if not on_disk and len(passages) > IN_MEMORY:
         warnings.warn(
-            f"{passages.name}: BM25 holds {len(passages):,} passages in memory; above {IN_MEMORY:,} build the "
-            "corpus: dragin-lab corpus build SOURCE --output FOLDER",
+            f"{passages.name}: BM25 holds {len(passages):,} passages in memory; above {IN_MEMORY:,}"
+            " build the corpus: dragin-lab corpus build SOURCE --output FOLDER",
             stacklevel=3,
         )
     opened = Tantivy(passages) if on_disk else BM25(passages)
@@ -70,9 +76,11 @@ def open_retriever(
 
 
 def build_index(spec: str, corpus: Any, *, device: str | None = None, force: bool = False) -> Any:
-    """Build the index that ``dense:MODEL`` searches, or resume building it, and open it; ``force`` begins again.
+    """Build the index that ``dense:MODEL`` searches, or resume building it, and open it; ``force``
+    begins again.
 
-    Raises ``SettingError`` for a retriever without an index of its own, ``CorpusError`` as ``Dense.build`` does.
+    Raises ``SettingError`` for a retriever without an index of its own, ``CorpusError`` as
+    ``Dense.build`` does.
     """
     kind, model = read_spec(spec)
     if kind != "dense":

@@ -21,8 +21,8 @@ from dragin_lab.trace.trace import Passage
 class Corpus(Sequence[Passage]):
     """Passages by position (``corpus[3]``) and by id (``corpus.get("17")``).
 
-    ``name`` is short, for tables; ``source`` says where the passages came from. Get one with ``load``, ``build`` or
-    ``from_passages``.
+    ``name`` is short, for tables; ``source`` says where the passages came from. Get one with
+    ``load``, ``build`` or ``from_passages``.
     """
 
     def __init__(self, sourced: Iterable[Sourced] | Stored, *, name: str, source: str) -> None:
@@ -40,7 +40,8 @@ class Corpus(Sequence[Passage]):
         for place, passage in sourced:
             if (first := rows.setdefault(compose(passage.id), len(places))) != len(places):
                 raise CorpusError(
-                    f"{place}: the id {passage.id!r} was used before, at {places[first]}; give every passage its own"
+                    f"{place}: the id {passage.id!r} was used before, at {places[first]}; give"
+                    " every passage its own"
                 )
             places.append(place)
             self.passages.append(passage)
@@ -49,22 +50,30 @@ class Corpus(Sequence[Passage]):
 
     @classmethod
     def load(cls, source: Any = None, *, fields: str | Mapping[str, str] | None = None) -> Corpus:
-        """Open a built corpus, or read a source into memory; ``None`` or "almanac" is the embedded one.
+        """Open a built corpus, or read a source into memory; ``None`` or "almanac" is the embedded
+        one.
 
         Args:
-            source: a folder that ``build`` made, whose passages stay on disk; or a JSON lines, CSV, TSV (DPR's
-                ``psgs_w100.tsv.gz`` too) or parquet file, a BEIR folder, a folder of .txt and .md files, a DataFrame,
-                an iterable of dictionaries, a Hugging Face data set, its saved folder, or ``hub:NAME``.
+            source: a folder that ``build`` made, whose passages stay on disk; or a JSON lines, CSV,
+                TSV (DPR's
+                ``psgs_w100.tsv.gz`` too) or parquet file, a BEIR folder, a folder of .txt and .md
+                files, a DataFrame, an iterable of dictionaries, a Hugging Face data set, its saved
+                folder, or ``hub:NAME``.
             fields: the names of the fields for id, title and text, where they differ:
-                ``"id=doc_id,title=headline,text=contents"`` or a mapping. A missing id is made from the row.
+                ``"id=doc_id,title=headline,text=contents"`` or a mapping. A missing id is made from
+                the row.
 
         Raises:
-            DataError: what is wrong, with file, row and field, and what would be accepted; nothing is repaired or left
-                out. ``CorpusError``, one of them, for a built corpus that is damaged or of another version.
+            DataError: what is wrong, with file, row and field, and what would be accepted; nothing
+                is repaired or left
+                out. ``CorpusError``, one of them, for a built corpus that is damaged or of another
+                version.
         """
         stored = isinstance(source, str | Path) and is_stored(as_path(source, CorpusError))
         if fields is not None and (stored or is_embedded(source)):
-            raise CorpusError(f"fields={shown(fields)}: {source or EMBEDDED} has fields of its own; leave it out")
+            raise CorpusError(
+                f"fields={shown(fields)}: {source or EMBEDDED} has fields of its own; leave it out"
+            )
         if is_embedded(source):
             from dragin_lab import almanac
 
@@ -74,12 +83,16 @@ class Corpus(Sequence[Passage]):
             return cls(Stored(path), name=path.resolve().name, source=str(path))
         name, sourced = open_source(source, fields)
         where = str(as_path(source, CorpusError)) if isinstance(source, str | Path) else name
-        with tqdm(sourced, desc=printable(name), unit=" passages", disable=None, leave=False) as bar:
+        with tqdm(
+            sourced, desc=printable(name), unit=" passages", disable=None, leave=False
+        ) as bar:
             return cls(bar, name=name.split(".")[0] or name, source=where)
 
     @classmethod
     def build(cls, source: Any, out: str | Path, **options: Any) -> Corpus:
-        """Build a corpus on disk from a source, and open it; arguments and errors as of ``build_corpus``."""
+        """Build a corpus on disk from a source, and open it; arguments and errors as of
+        ``build_corpus``.
+        """
         stored = build_corpus(source, out, **options)
         return cls(stored, name=stored.folder.resolve().name, source=str(stored.folder))
 
@@ -88,7 +101,10 @@ class Corpus(Sequence[Passage]):
         """A corpus of ``Passage`` objects; the rules for files apply to them too."""
         remedy = "give dl.Passage objects; Corpus.load takes texts, dictionaries and tables"
         numbered = enumerate(several("passages", passages, Passage, remedy), 1)
-        placed = (place_passage(f"{name}, number {number}", p.id, p.title, p.text) for number, p in numbered)
+        placed = (
+            place_passage(f"{name}, number {number}", p.id, p.title, p.text)
+            for number, p in numbered
+        )
         return cls(placed, name=name, source=name)
 
     @overload
@@ -99,7 +115,9 @@ class Corpus(Sequence[Passage]):
         rows = range(len(self))[index]
         if isinstance(rows, int):
             return self.passages[rows : rows + 1][0]
-        return self.passages[rows.start : rows.stop] if rows.step == 1 else [self[row] for row in rows]
+        return (
+            self.passages[rows.start : rows.stop] if rows.step == 1 else [self[row] for row in rows]
+        )
 
     def __len__(self) -> int:
         return len(self.passages)
@@ -113,7 +131,9 @@ class Corpus(Sequence[Passage]):
         return self.passages.folder if isinstance(self.passages, Stored) else None
 
     def get(self, id: str) -> Passage:
-        """The passage with this id, in any canonically equivalent form; ``KeyError`` where there is none."""
+        """The passage with this id, in any canonically equivalent form; ``KeyError`` where there
+        is none.
+        """
         return self[self._row_of(compose(id))]
 
     @cached_property
@@ -129,5 +149,8 @@ class Corpus(Sequence[Passage]):
         return f"Corpus({self.name}, {len(self):,} passages)"
 
     def _repr_html_(self) -> str:
-        first = {passage.id: f"{passage.title}: {passage.text[:120]}" for passage in self[: min(3, len(self))]}
+        first = {
+            passage.id: f"{passage.title}: {passage.text[:120]}"
+            for passage in self[: min(3, len(self))]
+        }
         return facts_html(repr(self), first)

@@ -1,6 +1,8 @@
-"""Retrievers that a user has: a function, an object, one of LangChain, LlamaIndex or Haystack, a client of a server.
+"""Retrievers that a user has: a function, an object, one of LangChain, LlamaIndex or Haystack, a
+client of a server.
 
-They are recognised by their methods, never imported. What they answer is read as passages in one place.
+They are recognised by their methods, never imported. What they answer is read as passages in one
+place.
 """
 
 from __future__ import annotations
@@ -28,16 +30,21 @@ from dragin_lab.trace.trace import Passage
 
 
 def as_retriever(thing: Any) -> Any:
-    """A retriever made from an object with ``search(query, k)``, or from a function of a query and k.
+    """A retriever made from an object with ``search(query, k)``, or from a function of a query and
+    k.
 
-    An object of LangChain, LlamaIndex or Haystack that searches will do, and a client of Elasticsearch or OpenSearch
-    with the name of its index: ``(client, "wiki")``. The package's own are returned unchanged. Raises ``SettingError``
-    for anything else.
+    An object of LangChain, LlamaIndex or Haystack that searches will do, and a client of
+    Elasticsearch or OpenSearch with the name of its index: ``(client, "wiki")``. The package's own
+    are returned unchanged. Raises ``SettingError`` for anything else.
     """
-    if type(thing).__module__.startswith("dragin_lab.") and callable(getattr(thing, "search", None)):
+    if type(thing).__module__.startswith("dragin_lab.") and callable(
+        getattr(thing, "search", None)
+    ):
         return thing
     if isinstance(thing, type):
-        raise SettingError(f"retriever {thing.__name__} is a class; give an object of it: {thing.__name__}(...)")
+        raise SettingError(
+            f"retriever {thing.__name__} is a class; give an object of it: {thing.__name__}(...)"
+        )
     if isinstance(thing, tuple) and len(thing) == 2 and isinstance(thing[1], str):
         return Elasticsearch(*thing)
     library, door = _find_door(thing)
@@ -46,18 +53,21 @@ def as_retriever(thing: Any) -> Any:
     search = getattr(thing, "search", thing)
     if not callable(search):
         raise SettingError(
-            f"retriever {str(thing)[:60]!r} is {type(thing).__name__}; give an object with search(query, k) or a "
-            "function, and passages as corpus=; what searches in LangChain, LlamaIndex or Haystack will do, too"
+            f"retriever {str(thing)[:60]!r} is {type(thing).__name__}; give an object with"
+            " search(query, k) or a function, and passages as corpus=; what searches in LangChain,"
+            " LlamaIndex or Haystack will do, too"
         )
     name = getattr(thing, "__name__", type(thing).__name__)
     if inspect.iscoroutinefunction(search):
-        raise SettingError(f"retriever {name} is asynchronous; give a plain function, such as one that awaits it")
+        raise SettingError(
+            f"retriever {name} is asynchronous; give a plain function, such as one that awaits it"
+        )
     try:
         inspect.signature(search).bind("query", 1)
     except TypeError as error:
         raise SettingError(
-            f"retriever {name} must take a query and a number, as in search(query, k): {error}; of a client of "
-            "Elasticsearch or OpenSearch give (client, 'name of the index')"
+            f"retriever {name} must take a query and a number, as in search(query, k): {error}; of"
+            " a client of Elasticsearch or OpenSearch give (client, 'name of the index')"
         ) from None
     except ValueError:
         pass  # a C function, whose parameters are unknown
@@ -65,9 +75,11 @@ def as_retriever(thing: Any) -> Any:
 
 
 def _find_door(thing: Any) -> tuple[str, Callable[[str, int], Any] | None]:
-    """The library that an object is of, and how it is asked for k passages; a retriever of LlamaIndex gives its own k.
+    """The library that an object is of, and how it is asked for k passages; a retriever of
+    LlamaIndex gives its own k.
 
-    None for an object of one's own. Raises ``SettingError`` for a retriever of Haystack that takes no text.
+    None for an object of one's own. Raises ``SettingError`` for a retriever of Haystack that takes
+    no text.
     """
 
     def has(method: str) -> bool:
@@ -82,7 +94,8 @@ def _find_door(thing: Any) -> tuple[str, Callable[[str, int], Any] | None]:
     if has("run") and not has("search"):
         if "query" not in inspect.signature(thing.run).parameters:
             raise SettingError(
-                f"retriever {type(thing).__name__} takes no query in its run; give a function that makes what it takes"
+                f"retriever {type(thing).__name__} takes no query in its run; give a function that"
+                " makes what it takes"
             )
         return "Haystack", lambda query, k: thing.run(query=query, top_k=k)["documents"]
     return "", None
@@ -91,19 +104,27 @@ def _find_door(thing: Any) -> tuple[str, Callable[[str, int], Any] | None]:
 def _describe(library: str, thing: Any) -> dict[str, Any]:
     """The library, the class, and the class of the store behind it, where the object says it."""
     stores = (getattr(thing, name, None) for name in ("vectorstore", "document_store"))
-    objects = {"class": thing, "store": next((store for store in stores if store is not None), None)}
-    names = {key: f"{type(o).__module__}.{type(o).__qualname__}" for key, o in objects.items() if o is not None}
+    objects = {
+        "class": thing,
+        "store": next((store for store in stores if store is not None), None),
+    }
+    names = {
+        key: f"{type(o).__module__}.{type(o).__qualname__}"
+        for key, o in objects.items()
+        if o is not None
+    }
     return {"kind": library} | names
 
 
-# -- a retriever of your own ------------------------------------------------------------------------------------------
+# -- a retriever of your own -----------------------------------------------------------------------
 
-#: Queries that identify a retriever without ``provenance``, so that a run is never continued over another index.
+#: Queries that identify a retriever without ``provenance``, so that a run is never continued over
+#: another index.
 PROBES = ("the first king", "a river in the north", "who wrote the book", "music and film", "1900")
 _PROBE_K = 3
 _ACCEPTED = (
-    "a list of dl.Passage, of texts, of (title, text) pairs, or of dictionaries with text and maybe id, title, score; "
-    "or a DataFrame with such columns"
+    "a list of dl.Passage, of texts, of (title, text) pairs, or of dictionaries with text and maybe"
+    " id, title, score; or a DataFrame with such columns"
 )
 
 
@@ -112,9 +133,13 @@ class RetrieverError(DraginLabError):
 
 
 class Opened:
-    """A ``Retriever`` around a user's own: its answers as passages, its identity as ``provenance``."""
+    """A ``Retriever`` around a user's own: its answers as passages, its identity as
+    ``provenance``.
+    """
 
-    def __init__(self, own: Any, search: Callable[[str, int], Any], name: str, facts: dict[str, Any]) -> None:
+    def __init__(
+        self, own: Any, search: Callable[[str, int], Any], name: str, facts: dict[str, Any]
+    ) -> None:
         self.own = own
         self.name = name
         self._search = search
@@ -122,7 +147,8 @@ class Opened:
         self._identity: dict[str, Any] | None = None
         if callable(many := getattr(own, "search_many", None)):
             self.search_many = lambda queries, k: [
-                as_passages(answer, k, name, query) for query, answer in zip(queries, many(queries, k), strict=True)
+                as_passages(answer, k, name, query)
+                for query, answer in zip(queries, many(queries, k), strict=True)
             ]
 
     def search(self, query: str, k: int) -> list[Passage]:
@@ -136,12 +162,15 @@ class Opened:
             raise
         except Exception as error:  # a user's code may raise anything
             raise RetrieverError(
-                f"retriever {self.name} failed for {query[:80]!r}: {type(error).__name__}: {str(error)[:200]}"
+                f"retriever {self.name} failed for {query[:80]!r}: {type(error).__name__}:"
+                f" {str(error)[:200]}"
             ) from error
         return as_passages(answer, k, self.name, query)
 
     def provenance(self) -> dict[str, Any]:
-        """Its own ``provenance``, as plain data; otherwise its name, or what its library says of it."""
+        """Its own ``provenance``, as plain data; otherwise its name, or what its library says of
+        it.
+        """
         if not callable(told := getattr(self.own, "provenance", None)):
             return dict(self._facts)
         facts = told()
@@ -155,21 +184,27 @@ class Opened:
         return plain
 
     def identity(self) -> dict[str, Any]:
-        """What distinguishes it: its ``provenance``, or its name and a hash of its answers to ``PROBES``.
+        """What distinguishes it: its ``provenance``, or its name and a hash of its answers to
+        ``PROBES``.
 
         Computed when a run directory is first written, as ``PROBES`` take five searches.
         """
         if self._identity is None:
             self._identity = self.provenance()
             if not callable(getattr(self.own, "provenance", None)):
-                answers = [[(p.id, p.title, p.text) for p in self.search(query, _PROBE_K)] for query in PROBES]
+                answers = [
+                    [(p.id, p.title, p.text) for p in self.search(query, _PROBE_K)]
+                    for query in PROBES
+                ]
                 if not any(answers):
                     warnings.warn(
-                        f"retriever {self.name} finds nothing for {', '.join(map(repr, PROBES))}, so a run cannot tell "
-                        "its index from another; give it provenance()",
+                        f"retriever {self.name} finds nothing for {', '.join(map(repr, PROBES))},"
+                        " so a run cannot tell its index from another; give it provenance()",
                         stacklevel=3,
                     )
-                self._identity["answers_sha256"] = hashlib.sha256(json.dumps(answers).encode()).hexdigest()
+                self._identity["answers_sha256"] = hashlib.sha256(
+                    json.dumps(answers).encode()
+                ).hexdigest()
         return dict(self._identity)
 
     def __repr__(self) -> str:
@@ -186,16 +221,25 @@ class _Result(msgspec.Struct):
 
 
 def as_passages(answer: Any, k: int, name: str, query: str) -> list[Passage]:
-    """The first k passages of a user's retriever's answer; ``RetrieverError`` for an answer of another kind.
+    """The first k passages of a user's retriever's answer; ``RetrieverError`` for an answer of
+    another kind.
 
     A set has no order, and a Series with a text in its index is a row, not a list of passages.
     """
     where = f"retriever {name} answered {query[:80]!r}"
     row = hasattr(answer, "iloc") and "text" in answer.index
-    if row or isinstance(answer, str | bytes | Mapping | Passage | set | frozenset) or not isinstance(answer, Iterable):
-        raise RetrieverError(f"{where} with {type(answer).__name__} {str(answer)[:60]!r}; it must be {_ACCEPTED}")
+    if (
+        row
+        or isinstance(answer, str | bytes | Mapping | Passage | set | frozenset)
+        or not isinstance(answer, Iterable)
+    ):
+        raise RetrieverError(
+            f"{where} with {type(answer).__name__} {str(answer)[:60]!r}; it must be {_ACCEPTED}"
+        )
     results = islice(tabular.list_records(answer) if hasattr(answer, "itertuples") else answer, k)
-    passages = [_as_passage(result, f"{where}: result {number}") for number, result in enumerate(results, 1)]
+    passages = [
+        _as_passage(result, f"{where}: result {number}") for number, result in enumerate(results, 1)
+    ]
     ids = [compose(passage.id) for passage in passages]
     if twice := next((id for id in ids if ids.count(id) > 1), None):
         raise RetrieverError(f"{where} with the id {twice!r} twice; give every passage its own")
@@ -205,52 +249,86 @@ def as_passages(answer: Any, k: int, name: str, query: str) -> list[Passage]:
 def _as_passage(result: Any, where: str) -> Passage:
     match result:
         case Passage():
-            record: Any = {"id": result.id, "title": result.title, "text": result.text, "score": result.score}
+            record: Any = {
+                "id": result.id,
+                "title": result.title,
+                "text": result.text,
+                "score": result.score,
+            }
         case str():
             record = {"text": result}
         case [str(title), str(text)]:
             record = {"title": title, "text": text}
         case Mapping():
-            plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in result.items()}
-            record = {key: None if tabular.is_missing(value) else value for key, value in plain.items()}
+            plain = {
+                key: value.item() if isinstance(value, np.generic) else value
+                for key, value in result.items()
+            }
+            record = {
+                key: None if tabular.is_missing(value) else value for key, value in plain.items()
+            }
         case object(page_content=text, metadata=about):  # LangChain's Document
             id = getattr(result, "id", None)
-            record = {"id": about.get("id") if id is None else id, "title": about.get("title"), "text": text}
-        case object(node=object(metadata=about, node_id=id), score=score):  # LlamaIndex's NodeWithScore
-            record = {"id": id, "title": about.get("title"), "text": result.node.get_content(), "score": score}
+            record = {
+                "id": about.get("id") if id is None else id,
+                "title": about.get("title"),
+                "text": text,
+            }
+        # LlamaIndex's NodeWithScore
+        case object(node=object(metadata=about, node_id=id), score=score):
+            record = {
+                "id": id,
+                "title": about.get("title"),
+                "text": result.node.get_content(),
+                "score": score,
+            }
         case object(content=text, meta=about, id=id, score=score):  # Haystack's Document
             record = {"id": id, "title": about.get("title"), "text": text, "score": score}
         case _:
-            raise RetrieverError(f"{where} is {type(result).__name__} {str(result)[:60]!r}; it must be in {_ACCEPTED}")
-    row = convert_record(f"{where}, {str(result)[:60]!r}", record, _Result, RetrieverError, f"; give {_ACCEPTED}")
+            raise RetrieverError(
+                f"{where} is {type(result).__name__} {str(result)[:60]!r}; it must be in"
+                f" {_ACCEPTED}"
+            )
+    row = convert_record(
+        f"{where}, {str(result)[:60]!r}", record, _Result, RetrieverError, f"; give {_ACCEPTED}"
+    )
     title, score = row.title or "", math.nan if row.score is None else row.score
     try:
         for name, value in (("id", str(row.id)), ("title", title), ("text", row.text)):
             as_text(name, value)
     except SettingError as error:
         raise RetrieverError(f"{where}: {error}") from None
-    made = hashlib.sha256(f"{title}\n{row.text}".encode()).hexdigest()[:12] if row.id is None else str(row.id)
+    made = (
+        hashlib.sha256(f"{title}\n{row.text}".encode()).hexdigest()[:12]
+        if row.id is None
+        else str(row.id)
+    )
     return Passage(made, title, row.text, score)
 
 
-# -- an index of Elasticsearch or OpenSearch --------------------------------------------------------------------------
+# -- an index of Elasticsearch or OpenSearch -------------------------------------------------------
 
 
 class Elasticsearch:
-    """A ``Retriever`` over an index whose documents have a title and a text in the fields of these names.
+    """A ``Retriever`` over an index whose documents have a title and a text in the fields of these
+    names.
 
-    The search is that of the authors' code (github.com/oneal2000/DRAGIN, src/retriever.py; reference-behaviour §4):
-    ``multi_match``, ``best_fields``, tie breaker 0.5, ``dfs_query_then_fetch``. That code takes a failed search for one
-    without hits, and a partial answer for a complete one; both are errors here.
+    The search is that of the authors' code (github.com/oneal2000/DRAGIN, src/retriever.py;
+    reference-behaviour §4): ``multi_match``, ``best_fields``, tie breaker 0.5,
+    ``dfs_query_then_fetch``. That code takes a failed search for one without hits, and a partial
+    answer for a complete one; both are errors here.
 
-    ``client`` is yours, ``elasticsearch.Elasticsearch(...)`` or ``opensearchpy.OpenSearch(...)``, with its own address,
-    credentials, time limit and repetitions. Raises ``SettingError`` for what is no client, ``SearchServerError`` for a
-    server that does not answer and for an index that is missing, empty or lacks the fields.
+    ``client`` is yours, ``elasticsearch.Elasticsearch(...)`` or ``opensearchpy.OpenSearch(...)``,
+    with its own address, credentials, time limit and repetitions. Raises ``SettingError`` for what
+    is no client, ``SearchServerError`` for a server that does not answer and for an index that is
+    missing, empty or lacks the fields.
     """
 
     kind = "elasticsearch-bm25"
 
-    def __init__(self, client: Any, index: str = "wiki", *, title: str = "title", text: str = "txt") -> None:
+    def __init__(
+        self, client: Any, index: str = "wiki", *, title: str = "title", text: str = "txt"
+    ) -> None:
         if not all(callable(getattr(client, name, None)) for name in ("search", "count", "info")):
             remedy = "give a client, such as elasticsearch.Elasticsearch('http://localhost:9200')"
             raise SettingError(f"client is {type(client).__name__}; {remedy}")
@@ -260,16 +338,31 @@ class Elasticsearch:
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, best first, with their scores."""
         fields = [self.title, self.text]
-        match = {"query": query, "type": "best_fields", "fields": fields, "tie_breaker": TIE_BREAKER}
+        match = {
+            "query": query,
+            "type": "best_fields",
+            "fields": fields,
+            "tie_breaker": TIE_BREAKER,
+        }
         body = {"_source": fields, "query": {"multi_match": match}, "size": count("k", k)}
-        with self._answering():  # and by a search type whose scores do not depend on the number of shards
-            answer = self.client.search(index=self.index, body=body, search_type="dfs_query_then_fetch")
+        # and by a search type whose scores do not depend on the number of shards
+        with self._answering():
+            answer = self.client.search(
+                index=self.index, body=body, search_type="dfs_query_then_fetch"
+            )
             partial = answer["_shards"]["failed"] or answer.get("timed_out")
-            hits = [hit["_source"] | {"_id": hit["_id"], "_score": hit["_score"]} for hit in answer["hits"]["hits"]]
+            hits = [
+                hit["_source"] | {"_id": hit["_id"], "_score": hit["_score"]}
+                for hit in answer["hits"]["hits"]
+            ]
         if partial:
-            raise SearchServerError(f"{self!r} answers for a part of the index only; check the cluster's health")
+            raise SearchServerError(
+                f"{self!r} answers for a part of the index only; check the cluster's health"
+            )
         names = {"id": "_id", "title": self.title, "text": self.text, "score": "_score"}
-        return as_passages([{to: hit.get(of) for to, of in names.items()} for hit in hits], k, repr(self), query)
+        return as_passages(
+            [{to: hit.get(of) for to, of in names.items()} for hit in hits], k, repr(self), query
+        )
 
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data; no secrets."""
@@ -281,12 +374,20 @@ class Elasticsearch:
     def _describe(self) -> dict[str, Any]:
         with self._answering():
             (facts,) = dict(self.client.indices.get(index=self.index)).values()
-            fields, settings = facts["mappings"].get("properties", {}), facts.get("settings", {}).get("index", {})
+            fields, settings = (
+                facts["mappings"].get("properties", {}),
+                facts.get("settings", {}).get("index", {}),
+            )
             analysis = {name: fields[name].get("analyzer", "standard") for name in fields}
-            passages, version = self.client.count(index=self.index)["count"], self.client.info()["version"]
+            passages, version = (
+                self.client.count(index=self.index)["count"],
+                self.client.info()["version"],
+            )
             server = f"{version.get('distribution', 'elasticsearch')} {version.get('number', '?')}"
         if missing := [name for name in (self.title, self.text) if name not in fields]:
-            raise SearchServerError(f"{self!r} has no field {missing[0]!r}, only {', '.join(fields)}; name the fields")
+            raise SearchServerError(
+                f"{self!r} has no field {missing[0]!r}, only {', '.join(fields)}; name the fields"
+            )
         if not passages:
             raise SearchServerError(f"{self!r} is empty; fill it, or give another index")
         return {
@@ -300,8 +401,12 @@ class Elasticsearch:
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """Name the index of a request that fails, and of an answer that lacks what a search server's has."""
+        """Name the index of a request that fails, and of an answer that lacks what a search
+        server's has.
+        """
         try:
             yield
         except Exception as error:  # of two libraries, neither of which is imported here
-            raise SearchServerError(f"{self!r}: {type(error).__name__}: {str(error)[:300]}") from error
+            raise SearchServerError(
+                f"{self!r}: {type(error).__name__}: {str(error)[:300]}"
+            ) from error

@@ -1,6 +1,7 @@
 """Sources of a corpus: rows of passages, and folders of texts, which are cut into passages.
 
-``open_source`` recognises every kind of source (docs/how-to/passages.md), and reads it one passage at a time.
+``open_source`` recognises every kind of source (docs/how-to/passages.md), and reads it one passage
+at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ FIELDS = {"id": ("id", "_id"), "title": ("title",), "text": ("text", "contents")
 BARE = {1: ("text",), 2: ("id", "text")}  # columns without a header: MS MARCO's collection
 #: Characters of a title or text; an analysis of 20 million takes gigabytes.
 LONGEST = 1_000_000
-#: Words per passage cut from a longer text (the paper's have 100), and how many of them the next one repeats.
+#: Words per passage cut from a longer text (the paper's have 100), and how many of them the next
+#: one repeats.
 WORDS, OVERLAP = 100, 20
 _TEXTS = (".txt", ".md")
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
@@ -33,8 +35,12 @@ _ACCEPTED = f"{tabular.ACCEPTED}, a BEIR folder, or a folder of .txt and .md fil
 Sourced = tuple[str, Passage]  # the place of a passage, for messages, and the passage
 
 
-def open_source(source: Any, fields: str | Mapping[str, str] | None = None) -> tuple[str, Iterator[Sourced]]:
-    """The name of a source, and its passages in order. Raises ``DataError`` with the place of what is wrong."""
+def open_source(
+    source: Any, fields: str | Mapping[str, str] | None = None
+) -> tuple[str, Iterator[Sourced]]:
+    """The name of a source, and its passages in order. Raises ``DataError`` with the place of
+    what is wrong.
+    """
     chosen, name = tabular.parse_fields(fields, FIELDS), type(source).__name__
     if isinstance(source, str | Path):
         name = without_secrets(str(source))
@@ -47,7 +53,9 @@ def open_source(source: Any, fields: str | Mapping[str, str] | None = None) -> t
                 return path.resolve().name, _read_texts(path)
             name = path.resolve().name
     if not tabular.is_tabular(source):
-        raise CorpusError(f"{name} {without_secrets(str(source))[:60]!r}: holds no passages; give {_ACCEPTED}")
+        raise CorpusError(
+            f"{name} {without_secrets(str(source))[:60]!r}: holds no passages; give {_ACCEPTED}"
+        )
     return name, _read_passages(tabular.read_rows(source, chosen, FIELDS, BARE), chosen)
 
 
@@ -58,16 +66,25 @@ def _read_passages(rows: Iterable[Placed], fields: Mapping[str, str]) -> Iterato
         place, passage = _read_row(placed, fields)
         if placed.record.keys() - told - {"id", "text", "title"}:
             whole = f"{passage.id}\n{passage.title}\n{passage.text}"
-            lost = [key for key, value in placed.record.items() if key not in told and not _is_in(value, whole)]
+            lost = [
+                key
+                for key, value in placed.record.items()
+                if key not in told and not _is_in(value, whole)
+            ]
             told.update(lost)
             if lost:
                 named = f"{place}: {', '.join(map(str, lost))[:200]} stand in no passage"
-                warnings.warn(f"{named}; where they should, say which field is the text with fields", stacklevel=2)
+                warnings.warn(
+                    f"{named}; where they should, say which field is the text with fields",
+                    stacklevel=2,
+                )
         yield place, passage
 
 
 def _is_in(value: Any, whole: str) -> bool:
-    """Whether a passage holds a field, line by line; quotation marks around a title are none of it."""
+    """Whether a passage holds a field, line by line; quotation marks around a title are none of
+    it.
+    """
     empty = value is None or value in ([], {}) or tabular.is_missing(value)
     return empty or all(line.strip().strip('"') in whole for line in str(value).splitlines())
 
@@ -75,13 +92,16 @@ def _is_in(value: Any, whole: str) -> bool:
 def _read_row(placed: Placed, fields: Mapping[str, str]) -> Sourced:
     """The passage of a record; a missing id is made from the row, a missing title is empty.
 
-    FlashRAG's ``contents`` begin with a line that is the title: one in quotation marks, or the title beside them.
+    FlashRAG's ``contents`` begin with a line that is the title: one in quotation marks, or the
+    title beside them.
     """
-    id, title, text = (tabular.pick_value(placed, name, usual, fields) for name, usual in FIELDS.items())
+    id, title, text = (
+        tabular.pick_value(placed, name, usual, fields) for name, usual in FIELDS.items()
+    )
     if text is None:
         raise CorpusError(
-            f"{placed.place}: has no text; {tabular.list_fields(placed)}, as in --fields text=contents "
-            "for 'corpus build', --corpus-fields elsewhere"
+            f"{placed.place}: has no text; {tabular.list_fields(placed)}, as in --fields"
+            " text=contents for 'corpus build', --corpus-fields elsewhere"
         )
     if isinstance(text, str) and text is placed.record.get("contents", ""):
         first, _, rest = text.partition("\n")
@@ -103,24 +123,34 @@ def place_passage(place: str, id: str, title: str, text: str) -> Sourced:
     if not id.strip():
         raise CorpusError(f"{place}: the id is empty; give it one, or leave the field out")
     if not text.strip():
-        raise CorpusError(f"{place}: the text of passage {id!r} is empty; give it one, or remove the row")
+        raise CorpusError(
+            f"{place}: the text of passage {id!r} is empty; give it one, or remove the row"
+        )
     if (longest := max(len(title), len(text))) > LONGEST:
-        most = f"a passage has at most {LONGEST:,}; cut it, or give it in a folder as .txt, which is cut"
+        most = (
+            f"a passage has at most {LONGEST:,}; cut it, or give it in a folder as .txt, which"
+            " is cut"
+        )
         raise CorpusError(f"{place}: passage {id!r} has {longest:,} characters, and {most}")
     try:
-        return place, Passage(check_text("id", id), check_text("title", title), check_text("text", text))
+        return place, Passage(
+            check_text("id", id), check_text("title", title), check_text("text", text)
+        )
     except SettingError as error:
         raise CorpusError(f"{place}: {error}") from None
 
 
 def _read_texts(folder: Path) -> Iterator[Sourced]:
-    """The .txt and .md files of a folder, cut into passages; each begins with the last words of the one before.
+    """The .txt and .md files of a folder, cut into passages; each begins with the last words of the
+    one before.
 
     Hidden files and folders are left out: notebooks' checkpoints, .git, macOS's "._" files.
     """
     found = (path for path in folder.rglob("*") if path.suffix.lower() in _TEXTS and path.is_file())
     paths = sorted(
-        p for p in found if not any(part.startswith((".", "__MACOSX")) for part in p.relative_to(folder).parts)
+        p
+        for p in found
+        if not any(part.startswith((".", "__MACOSX")) for part in p.relative_to(folder).parts)
     )
     if not paths:
         raise CorpusError(f"{folder}: holds no passages; give {_ACCEPTED}")

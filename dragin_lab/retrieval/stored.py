@@ -1,12 +1,15 @@
-"""A corpus on disk: one tantivy index that holds the passages and finds them; it is built in bounded memory.
+"""A corpus on disk: one tantivy index that holds the passages and finds them; it is built in
+bounded memory.
 
-``corpus.json`` is the manifest, ``tantivy/`` the index: row, id, title and text of each passage, indexed, and the
-passage itself as a line of JSON. Passages are read when they are needed, so a corpus may be larger than memory.
+``corpus.json`` is the manifest, ``tantivy/`` the index: row, id, title and text of each passage,
+indexed, and the passage itself as a line of JSON. Passages are read when they are needed, so a
+corpus may be larger than memory.
 
-It is built in a folder beside the target, its manifest is written last, and one rename puts it in place: the target is
-always complete, or what was there before. A build that was killed leaves the other folder, which the next one clears;
-one that failed or was interrupted leaves nothing. The manifest holds facts and the length of every file; lengths are
-compared whenever the folder is opened.
+It is built in a folder beside the target, its manifest is written last, and one rename puts it in
+place: the target is always complete, or what was there before. A build that was killed leaves the
+other folder, which the next one clears; one that failed or was interrupted leaves nothing. The
+manifest holds facts and the length of every file; lengths are compared whenever the folder is
+opened.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ FORMAT = 3
 _AT_ONCE = 4096  # passages read together
 #: Index fields of a passage's title and text.
 TITLE, TEXT = FIELDS = ("title_terms", "text_terms")
-#: Bytes that tantivy collects before it writes a segment; with the merging of segments they determine the peak.
+#: Bytes that tantivy collects before it writes a segment; with the merging of segments they
+#: determine the peak.
 _HEAP = 128 << 20
 
 
@@ -91,17 +95,24 @@ class Stored:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        wanted = {"format": FORMAT, "analysis": analysis.NAME, "analysis_sha256": analysis.fingerprint()}
+        wanted = {
+            "format": FORMAT,
+            "analysis": analysis.NAME,
+            "analysis_sha256": analysis.fingerprint(),
+        }
         self.about = read_manifest(self.folder / MANIFEST, remedy(self.folder), wanted)
         try:
             index: Any = Index.open(str(self.folder / INDEX))
         except ValueError as error:  # from tantivy
-            raise CorpusError(f"{self.folder}: is damaged ({str(error)[:100]}); {remedy(self.folder)}") from None
+            raise CorpusError(
+                f"{self.folder}: is damaged ({str(error)[:100]}); {remedy(self.folder)}"
+            ) from None
         index.config_reader(reload_policy="manual")  # no thread that watches the files
         self.searcher, self.schema = index.searcher(), index.schema
         if self.searcher.num_docs != len(self):
             raise CorpusError(
-                f"{self.folder}: holds {self.searcher.num_docs:,} passages and not {len(self):,}; {remedy(self.folder)}"
+                f"{self.folder}: holds {self.searcher.num_docs:,} passages and not {len(self):,};"
+                f" {remedy(self.folder)}"
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -116,11 +127,22 @@ class Stored:
         if start >= stop:
             return []
         query = Query.range_query(
-            self.schema, "row", FieldType.Integer, start, stop, include_upper=False, use_inverted_index=True
+            self.schema,
+            "row",
+            FieldType.Integer,
+            start,
+            stop,
+            include_upper=False,
+            use_inverted_index=True,
         )
-        hits = self.searcher.search(query, stop - start, count=False, order_by_field="row", order=Order.Asc).hits
+        hits = self.searcher.search(
+            query, stop - start, count=False, order_by_field="row", order=Order.Asc
+        ).hits
         if [row for row, _ in hits] != [*range(start, stop)]:
-            raise CorpusError(f"{self.folder}: lacks some of the rows {start} to {stop - 1}; {remedy(self.folder)}")
+            raise CorpusError(
+                f"{self.folder}: lacks some of the rows {start} to {stop - 1};"
+                f" {remedy(self.folder)}"
+            )
         return [self.passage(address) for _, address in hits]
 
     def __iter__(self) -> Iterator[Passage]:
@@ -128,7 +150,9 @@ class Stored:
             yield from self[row : row + _AT_ONCE]
 
     def row_of(self, id: str) -> int:
-        """The row of the passage with this id, in composed form; ``KeyError`` where there is none."""
+        """The row of the passage with this id, in composed form; ``KeyError`` where there is
+        none.
+        """
         query = Query.term_query(self.schema, "id", id, index_option="basic")
         hits = self.searcher.search(query, 1, count=False).hits
         if not hits:
@@ -144,38 +168,54 @@ class Stored:
         return list(self.searcher.fast_field_values("row", list(addresses)))
 
 
-# -- building and checking --------------------------------------------------------------------------------------------
+# -- building and checking -------------------------------------------------------------------------
 
 
 def build_corpus(
-    source: Any, out: str | Path, *, fields: str | Mapping[str, str] | None = None, force: bool = False
+    source: Any,
+    out: str | Path,
+    *,
+    fields: str | Mapping[str, str] | None = None,
+    force: bool = False,
 ) -> Stored:
-    """Build a corpus in the folder ``out``; source and fields as for ``Corpus.load``, ``force`` replaces what is there.
+    """Build a corpus in the folder ``out``; source and fields as for ``Corpus.load``, ``force``
+    replaces what is there.
 
-    Raises ``DataError`` for what is wrong with the source, with file and row, or with the folder, ``BrokenOffError``
-    where it could not be finished, for example because the disk is full.
+    Raises ``DataError`` for what is wrong with the source, with file and row, or with the folder,
+    ``BrokenOffError`` where it could not be finished, for example because the disk is full.
     """
     folder = as_path(out, CorpusError)
     name, sourced = open_source(source, fields)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not is_stored(folder):
-            raise CorpusError(f"{folder}: is not empty and holds no corpus; give a folder of its own with --output")
+            raise CorpusError(
+                f"{folder}: is not empty and holds no corpus; give a folder of its own with"
+                " --output"
+            )
         if not force:
-            raise CorpusError(f"{folder}: holds a corpus already; give another --output, or --force to replace it")
+            raise CorpusError(
+                f"{folder}: holds a corpus already; give another --output, or --force to replace it"
+            )
     try:
         with _replace_folder(folder) as new:
             _write_corpus(name, sourced, new)
     except OSError as error:
-        raise BrokenOffError(f"{not_saved(error.filename or folder, error)}; nothing was left of it") from error
+        raise BrokenOffError(
+            f"{not_saved(error.filename or folder, error)}; nothing was left of it"
+        ) from error
     return Stored(folder)
 
 
 @contextmanager
 def _replace_folder(folder: Path) -> Iterator[Path]:
-    """An empty folder, which no other build uses; once it is filled, it takes the target's place."""
+    """An empty folder, which no other build uses; once it is filled, it takes the target's
+    place.
+    """
     work = folder.absolute().with_name(f".{folder.absolute().name}.building")
     work.mkdir(parents=True, exist_ok=True)
-    with locked(work, "another build of this corpus is under way; wait for it, or give another --output"):
+    with locked(
+        work, "another build of this corpus is under way; wait for it, or give another --output"
+    ):
         try:
             new, old = work / "new", work / "old"
             shutil.rmtree(new, ignore_errors=True)  # what a killed build left
@@ -191,7 +231,11 @@ def _replace_folder(folder: Path) -> Iterator[Path]:
 
 def _write_corpus(name: str, sourced: Iterable[Sourced], folder: Path) -> None:
     """Write the index of the passages, then the manifest."""
-    facts: dict[str, Any] = {"format": FORMAT, "analysis": analysis.NAME, "analysis_sha256": analysis.fingerprint()}
+    facts: dict[str, Any] = {
+        "format": FORMAT,
+        "analysis": analysis.NAME,
+        "analysis_sha256": analysis.fingerprint(),
+    }
     try:
         index = _create_index(folder / INDEX)
         index.register_tokenizer(analysis.NAME, analysis.ANALYZER)  # of ``analysis.prepare_text``
@@ -203,10 +247,18 @@ def _write_corpus(name: str, sourced: Iterable[Sourced], folder: Path) -> None:
             writer.wait_merging_threads()
     except ValueError as error:  # of tantivy, such as for a full disk
         raise BrokenOffError(
-            f"{name}: tantivy cannot write its index ({str(error)[:200]}); free some space and run it again"
+            f"{name}: tantivy cannot write its index ({str(error)[:200]}); free some space and run"
+            " it again"
         ) from error
-    facts |= {"source": name, "versions": {"dragin_lab": __version__, "tantivy": version("tantivy")}}
-    write_manifest(folder / MANIFEST, facts, sorted(path for path in (folder / INDEX).iterdir() if path.is_file()))
+    facts |= {
+        "source": name,
+        "versions": {"dragin_lab": __version__, "tantivy": version("tantivy")},
+    }
+    write_manifest(
+        folder / MANIFEST,
+        facts,
+        sorted(path for path in (folder / INDEX).iterdir() if path.is_file()),
+    )
 
 
 def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced]) -> tuple[int, str]:
@@ -230,12 +282,15 @@ def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced]) -> tuple[i
     order = np.argsort(hashes, kind="stable")  # (passages,) rows, those of one id side by side
     if len(twice := np.flatnonzero(np.diff(hashes[order]) == 0)):
         first, second = order[twice[0]] + 1, order[twice[0] + 1] + 1
-        raise CorpusError(f"{name}: the passages {first:,} and {second:,} have one id; give every passage its own")
+        raise CorpusError(
+            f"{name}: the passages {first:,} and {second:,} have one id; give every passage its own"
+        )
     return len(ids), fingerprint.hexdigest()
 
 
 def check_corpus(folder: str | Path) -> Iterator[tuple[str, bool]]:
-    """Check the manifests of a built corpus and of the indexes in its folder, and the length of every file.
+    """Check the manifests of a built corpus and of the indexes in its folder, and the length of
+    every file.
 
     Yields what was checked, or what is wrong with it, and whether it is sound.
     """
@@ -243,7 +298,13 @@ def check_corpus(folder: str | Path) -> Iterator[tuple[str, bool]]:
     try:
         corpus = Stored(path)
         about = corpus.about
-        yield f"{len(corpus):,} passages of {about['source']}, by the manifest and the length of every file", True
+        yield (
+            (
+                f"{len(corpus):,} passages of {about['source']}, by the manifest and the length of"
+                " every file"
+            ),
+            True,
+        )
     except DraginLabError as error:
         yield str(error), False
         return
@@ -257,31 +318,43 @@ def check_corpus(folder: str | Path) -> Iterator[tuple[str, bool]]:
             yield str(error), False
 
 
-# -- the manifest of a corpus or an index -----------------------------------------------------------------------------
+# -- the manifest of a corpus or an index ----------------------------------------------------------
 
 
 def write_manifest(path: Path, facts: Mapping[str, Any], files: Iterable[Path]) -> None:
     """Write ``facts`` and the length of each file, all of which must be written already."""
-    lengths = {file.relative_to(path.parent).as_posix(): {"bytes": file.stat().st_size} for file in files}
-    write_whole(path, (json.dumps({**facts, "files": lengths}, indent=1, ensure_ascii=False) + "\n").encode())
+    lengths = {
+        file.relative_to(path.parent).as_posix(): {"bytes": file.stat().st_size} for file in files
+    }
+    write_whole(
+        path,
+        (json.dumps({**facts, "files": lengths}, indent=1, ensure_ascii=False) + "\n").encode(),
+    )
 
 
 def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a manifest, which must include all that is ``wanted`` and describe the files beside it.
+    """The facts of a manifest, which must include all that is ``wanted`` and describe the files
+    beside it.
 
-    Raises ``CorpusError``, ending in the ``remedy``: no manifest, one that describes something else, a file that is
-    missing or of another length.
+    Raises ``CorpusError``, ending in the ``remedy``: no manifest, one that describes something
+    else, a file that is missing or of another length.
     """
     try:
         about = dict(json.loads(path.read_bytes()))
         lengths = {name: facts["bytes"] for name, facts in about["files"].items()}
-        damaged = [name for name, length in lengths.items() if (path.parent / name).stat().st_size != length]
+        damaged = [
+            name
+            for name, length in lengths.items()
+            if (path.parent / name).stat().st_size != length
+        ]
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CorpusError(f"{path}: cannot be read ({str(error)[:200]}); {remedy}") from None
     for name, value in wanted.items():
         if about.get(name) != value:
             was = shown(about.get(name))
-            raise CorpusError(f"{path.parent}: was built with {name} {was}, and this is {shown(value)}; {remedy}")
+            raise CorpusError(
+                f"{path.parent}: was built with {name} {was}, and this is {shown(value)}; {remedy}"
+            )
     if damaged:
         raise CorpusError(f"{path.parent / damaged[0]}: is damaged; {remedy}")
     return about

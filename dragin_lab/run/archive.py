@@ -12,7 +12,17 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from dragin_lab.errors import SettingError
 from dragin_lab.files import LARGEST, as_path, not_saved, write_whole
-from dragin_lab.run.rundir import ARCHIVE, CONFIG, GIVE, PREDICTIONS, TIMINGS, RunError, RunRecord, encode, read_files
+from dragin_lab.run.rundir import (
+    ARCHIVE,
+    CONFIG,
+    GIVE,
+    PREDICTIONS,
+    TIMINGS,
+    RunError,
+    RunRecord,
+    encode,
+    read_files,
+)
 
 
 def is_archive(path: Path) -> bool:
@@ -20,16 +30,21 @@ def is_archive(path: Path) -> bool:
 
 
 def save_archive(path: str | Path, records: Mapping[tuple[str, str], RunRecord]) -> Path:
-    """Write runs, by data set and method, as one zip of their three files each; the same runs give the same bytes.
+    """Write runs, by data set and method, as one zip of their three files each; the same runs give
+    the same bytes.
 
     Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
     """
     target, data = as_path(path, local=True), io.BytesIO()
     if target.suffix != ARCHIVE:
-        raise SettingError(f"{path}: runs are saved as {ARCHIVE}; .questions and .table() are DataFrames to write")
+        raise SettingError(
+            f"{path}: runs are saved as {ARCHIVE}; .questions and .table() are DataFrames to write"
+        )
     with ZipFile(data, "w") as archive:
         for (dataset, method), record in records.items():
-            more: dict[str, dict[str, object]] = {q: {"cause": list(cause)} for q, cause in record.causes.items()}
+            more: dict[str, dict[str, object]] = {
+                q: {"cause": list(cause)} for q, cause in record.causes.items()
+            }
             for id, rows in record.attributed.items():
                 more[id] = more.get(id, {}) | {"attributed": rows}
             files = {
@@ -50,15 +65,23 @@ def save_archive(path: str | Path, records: Mapping[tuple[str, str], RunRecord])
 def read_archive(path: Path) -> list[RunRecord]:
     """The runs of a zip, which are read as those of folders.
 
-    Raises ``RunError`` for a file that is damaged, and for one that unpacks to more than ``LARGEST`` bytes.
+    Raises ``RunError`` for a file that is damaged, and for one that unpacks to more than
+    ``LARGEST`` bytes.
     """
     try:
         with ZipFile(path) as archive:
             if (size := sum(member.file_size for member in archive.infolist())) > LARGEST:
-                raise RunError(f"{path}: unpacks to {size:,} bytes, and at most {LARGEST:,} are read; save fewer runs")
+                raise RunError(
+                    f"{path}: unpacks to {size:,} bytes, and at most {LARGEST:,} are read; save"
+                    " fewer runs"
+                )
             if damaged := archive.testzip():
                 raise BadZipFile(f"{damaged} is not what was written")
-            folders = [at.parent for name in archive.namelist() if (at := PurePosixPath(name)).name == CONFIG]
+            folders = [
+                at.parent
+                for name in archive.namelist()
+                if (at := PurePosixPath(name)).name == CONFIG
+            ]
             if not folders:
                 raise RunError(f"{path}: holds no run; {GIVE}, or that runs.save wrote")
             return [read_files(path / at, zipfile.Path(archive, f"{at}/")) for at in folders]

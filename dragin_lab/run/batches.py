@@ -22,10 +22,12 @@ Answer = Draft | Results
 
 
 class SideBySide:
-    """Serves many episodes side by side: ``go_on`` starts one, ``answers`` waits for what any of them has asked for.
+    """Serves many episodes side by side: ``go_on`` starts one, ``answers`` waits for what any of
+    them has asked for.
 
-    The drafts of ``size`` episodes are written in one batch, with their searches in a thread beside it where there are
-    several. An episode that ends, or waits for passages, gives its place to the next draft.
+    The drafts of ``size`` episodes are written in one batch, with their searches in a thread beside
+    it where there are several. An episode that ends, or waits for passages, gives its place to the
+    next draft.
     """
 
     def __init__(self, model: Any, retriever: Any, size: int) -> None:
@@ -50,7 +52,9 @@ class SideBySide:
         return running.request is not None
 
     def answers(self) -> list[tuple[Running, Answer]]:
-        """Do one thing, such as writing a token; the requests that are answered by then. Failures are answers too."""
+        """Do one thing, such as writing a token; the requests that are answered by then.
+        Failures are answers too.
+        """
         self._search()
         if self._under_way is not None and (not len(self.drafts) or self._under_way[1].done()):
             asking, found = self._under_way
@@ -75,18 +79,21 @@ class SideBySide:
             except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
                 found.set_exception(error)
 
-        if self._threaded:  # unlike those of concurrent.futures, it does not hold the process when that ends
+        # unlike those of concurrent.futures, it does not hold the process when that ends
+        if self._threaded:
             threading.Thread(target=search, name="dragin-lab-search", daemon=True).start()
         else:
             search()
 
 
-def ask_many(setup: Setup, questions: Iterable[str | Question], method: Method, batch_size: int = 1) -> Iterator[Trace]:
+def ask_many(
+    setup: Setup, questions: Iterable[str | Question], method: Method, batch_size: int = 1
+) -> Iterator[Trace]:
     """``Lab.ask_many``. What the cache serves takes no place in the batch.
 
-    With ``batch_size`` above 1, ``trace.provenance["batch"]`` has the size asked for, the size when the episode ended
-    and, where it is smaller, why; a warning says so when it happens. Seconds are wall-clock time, so those of episodes
-    side by side overlap.
+    With ``batch_size`` above 1, ``trace.provenance["batch"]`` has the size asked for, the size when
+    the episode ended and, where it is smaller, why; a warning says so when it happens. Seconds are
+    wall-clock time, so those of episodes side by side overlap.
     """
     if not isinstance(questions, Iterator):  # a list is checked before anything is asked
         remedy = "give a list of texts or of Question; Lab.run takes dictionaries and tables"
@@ -94,7 +101,9 @@ def ask_many(setup: Setup, questions: Iterable[str | Question], method: Method, 
     return _answer_many(setup, questions, method, count("batch_size", batch_size))
 
 
-def _answer_many(setup: Setup, questions: Iterator[str | Question], method: Method, batch_size: int) -> Iterator[Trace]:
+def _answer_many(
+    setup: Setup, questions: Iterator[str | Question], method: Method, batch_size: int
+) -> Iterator[Trace]:
     server = SideBySide(setup.writer, setup.retriever_for(method), batch_size)
     under_way: list[Running] = []
     draws = Counter[Any]()  # how often each question was asked in this call
@@ -140,8 +149,8 @@ def _answer_many(setup: Setup, questions: Iterator[str | Question], method: Meth
         interrupt.traces = [note_batch(running.trace) for running in under_way]  # type: ignore[attr-defined]
         explain(
             interrupt,
-            f"{answered} questions have their trace; {len(under_way)} under way were cancelled. Run again with the "
-            "questions that are left.",
+            f"{answered} questions have their trace; {len(under_way)} under way were cancelled. Run"
+            " again with the questions that are left.",
         )
         raise
     finally:

@@ -1,4 +1,6 @@
-"""Benchmarks: a method over a set of questions, recorded in a run directory that can be completed later."""
+"""Benchmarks: a method over a set of questions, recorded in a run directory that can be
+completed later.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ from dragin_lab.run.setup import Setup, describe_model, describe_retriever, hide
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Passage, Question
 
-_QUESTIONS = "give a benchmark, or a list of texts, of Question or of dictionaries with question and answer"
+_QUESTIONS = (
+    "give a benchmark, or a list of texts, of Question or of dictionaries with question and answer"
+)
 _SPLITS = ("train", "dev", "test")
 #: Questions in a row whose search fails with the same error before a run stops.
 EQUAL_FAILURES = 5
@@ -51,9 +55,10 @@ class Part(NamedTuple):
 class Benchmark:
     """Questions with a name and the prompt they are asked with.
 
-    The name is part of the path of a run, so it may hold "/" and may not lead out of a folder. ``template`` None is the
-    model's own default. ``kind`` is which benchmark's format they have (``datasets.BENCHMARKS``, or "plain");
-    ``part`` says which share of them it holds, for one of several processes.
+    The name is part of the path of a run, so it may hold "/" and may not lead out of a folder.
+    ``template`` None is the model's own default. ``kind`` is which benchmark's format they have
+    (``datasets.BENCHMARKS``, or "plain"); ``part`` says which share of them it holds, for one of
+    several processes.
     """
 
     name: str
@@ -67,16 +72,28 @@ class Benchmark:
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.name)
-        if not self.name.strip("./ ") or path.is_absolute() or ".." in path.parts or set(self.name) & set("\\\0"):
-            raise SettingError(f"a benchmark cannot be called {self.name!r}; the name is part of the path of its runs")
+        if (
+            not self.name.strip("./ ")
+            or path.is_absolute()
+            or ".." in path.parts
+            or set(self.name) & set("\\\0")
+        ):
+            raise SettingError(
+                f"a benchmark cannot be called {self.name!r}; the name is part of the path of its"
+                " runs"
+            )
 
     def fingerprint(self, first: int | None = None) -> str:
-        """SHA-256 (hex) over ids, texts and gold answers, in order, of the first questions or all."""
+        """SHA-256 (hex) over ids, texts and gold answers, in order, of the first questions or
+        all.
+        """
         return fingerprint(self.questions[:first])
 
     def among(self, exemplars: Iterable[Exemplar]) -> list[str]:
         """The ids of its questions that are asked in worked examples too."""
-        return among_exemplars(((q.id, q.text) for q in self.questions), (one.question for one in exemplars))
+        return among_exemplars(
+            ((q.id, q.text) for q in self.questions), (one.question for one in exemplars)
+        )
 
     def __repr__(self) -> str:
         return f"Benchmark({self.name}, {len(self.questions):,} questions)"
@@ -93,26 +110,37 @@ def benchmark(
     fields: str | Mapping[str, str] | None = None,
     part: str | None = None,
 ) -> Benchmark:
-    """A benchmark with the paper's prompt for it; arguments and errors as for ``datasets.load`` and ``.template``.
+    """A benchmark with the paper's prompt for it; arguments and errors as for ``datasets.load`` and
+    ``.template``.
 
-    A file is called by its name, with its folder's where that says nothing ("dev"); rows that are in no file, and lists
-    of texts, are called "questions". Your own questions are asked with the model's own default prompt, where no
-    ``exemplars`` are given. ``part`` "2/8" is every eighth question from the second on, for one of eight processes:
-    each has a folder of its own, and ``Runs.load`` joins them.
+    A file is called by its name, with its folder's where that says nothing ("dev"); rows that are
+    in no file, and lists of texts, are called "questions". Your own questions are asked with the
+    model's own default prompt, where no ``exemplars`` are given. ``part`` "2/8" is every eighth
+    question from the second on, for one of eight processes: each has a folder of its own, and
+    ``Runs.load`` joins them.
     """
     share = _read_part(part)
     questions = datasets.load(source, limit, split=split, sample=sample, seed=seed, fields=fields)
     kind = datasets.benchmark(source, split)
-    name, in_split = _name_source(str(source), split) if isinstance(source, str | Path) else ("questions", None)
+    name, in_split = (
+        _name_source(str(source), split) if isinstance(source, str | Path) else ("questions", None)
+    )
     template = None
     if kind != PLAIN or exemplars is not None:
-        template = datasets.template(str(source) if name.startswith("almanac/") else kind, exemplars)
+        template = datasets.template(
+            str(source) if name.startswith("almanac/") else kind, exemplars
+        )
     own, whole = questions, None
     if share is not None:
         number, of = share
         if len(questions) < of:
-            raise SettingError(f"part={part!r}: {len(questions)} questions have no {of} parts; give fewer")
-        own, whole = questions[number - 1 :: of], Part(number, of, len(questions), fingerprint(questions))
+            raise SettingError(
+                f"part={part!r}: {len(questions)} questions have no {of} parts; give fewer"
+            )
+        own, whole = (
+            questions[number - 1 :: of],
+            Part(number, of, len(questions), fingerprint(questions)),
+        )
     return Benchmark(name, tuple(own), template, in_split, limit, sample, kind, whole)
 
 
@@ -124,14 +152,21 @@ def _read_part(part: str | None) -> tuple[int, int] | None:
     return None if match is None else (int(match[1]), int(match[2]))
 
 
-def as_benchmark(questions: Any, limit: int | None = None, fields: str | Mapping[str, str] | None = None) -> Benchmark:
-    """Whatever stands for questions, as a ``Benchmark``: what ``benchmark`` takes, texts or ``Question`` objects.
+def as_benchmark(
+    questions: Any, limit: int | None = None, fields: str | Mapping[str, str] | None = None
+) -> Benchmark:
+    """Whatever stands for questions, as a ``Benchmark``: what ``benchmark`` takes, texts or
+    ``Question`` objects.
 
     Texts get their place, from 1, as id. Raises ``SettingError`` for ``fields`` of what has none.
     """
     limit = None if limit is None else count("limit", limit)
     # A DataFrame or data set would iterate into something else.
-    rows = isinstance(questions, str | Path) or hasattr(questions, "columns") or hasattr(questions, "column_names")
+    rows = (
+        isinstance(questions, str | Path)
+        or hasattr(questions, "columns")
+        or hasattr(questions, "column_names")
+    )
     if not (rows or isinstance(questions, Benchmark)):
         questions = several("questions", questions, str | Question | Mapping, _QUESTIONS)
         rows = bool(questions) and isinstance(questions[0], Mapping)
@@ -143,11 +178,18 @@ def as_benchmark(questions: Any, limit: int | None = None, fields: str | Mapping
     if isinstance(questions, Benchmark):
         if limit is not None and questions.part is not None:
             raise SettingError(
-                f"limit={limit}: of a part; give the limit where the part is made, dl.benchmark(…, limit=)"
+                f"limit={limit}: of a part; give the limit where the part is made, dl.benchmark(…,"
+                " limit=)"
             )
-        return questions if limit is None else replace(questions, questions=questions.questions[:limit], limit=limit)
+        return (
+            questions
+            if limit is None
+            else replace(questions, questions=questions.questions[:limit], limit=limit)
+        )
     several("questions", questions, str | Question, _QUESTIONS)
-    asked = [q if isinstance(q, Question) else Question(str(i), q) for i, q in enumerate(questions, 1)][:limit]
+    asked = [
+        q if isinstance(q, Question) else Question(str(i), q) for i, q in enumerate(questions, 1)
+    ][:limit]
     if not asked:
         raise SettingError("there are no questions; give at least one")
     return Benchmark("questions", tuple(asked), limit=limit)
@@ -164,10 +206,12 @@ def open_run(
     traces: bool | None = None,
     title: str = "",
 ) -> Iterator[Callable[[int | None], list[Line]]]:
-    """A run under way: call what this yields with n to answer the first n questions, with None for all.
+    """A run under way: call what this yields with n to answer the first n questions, with None for
+    all.
 
-    It returns the predictions so far, in the order of the questions. ``folder`` None records them in memory alone.
-    Progress is shown under ``title``, and not without one. ``RunStoppedError`` where every search fails.
+    It returns the predictions so far, in the order of the questions. ``folder`` None records them
+    in memory alone. Progress is shown under ``title``, and not without one. ``RunStoppedError``
+    where every search fails.
     """
     setup = take_day(setup, folder)
     template = setup.template(method, asked.template)
@@ -195,14 +239,19 @@ def open_run(
         try:
             yield answer
         except KeyboardInterrupt as interrupt:
-            kept = f"{len(run.done):,} of {len(ids):,} answers are kept in {folder}; the same call goes on from there"
+            kept = (
+                f"{len(run.done):,} of {len(ids):,} answers are kept in {folder}; the same call"
+                " goes on from there"
+            )
             kept = kept if folder is not None else "nothing is kept, as no folder was given"
             interrupt.kept = (*getattr(interrupt, "kept", ()), kept)  # type: ignore[attr-defined]  # of several runs
             explain(interrupt, "\n".join(dict.fromkeys(interrupt.kept)))  # type: ignore[attr-defined]
             raise
 
 
-def _while_servers_answer(ended: Iterable[Finished], count: int, server: str | None) -> Iterator[Finished]:
+def _while_servers_answer(
+    ended: Iterable[Finished], count: int, server: str | None
+) -> Iterator[Finished]:
     """The ``count`` episodes; ``RunStoppedError`` once ``EQUAL_FAILURES`` in a row failed alike.
 
     That is in a search, or by an error that names the address of the model ``server``.
@@ -216,21 +265,28 @@ def _while_servers_answer(ended: Iterable[Finished], count: int, server: str | N
         last.append(error)
         if error is not None and last.count(error) == EQUAL_FAILURES and number < count:
             raise RunStoppedError(
-                f"stopped, as the last {EQUAL_FAILURES} questions failed with the same error: {error}\n"
-                "What was answered is kept; run it again when the server answers"
+                f"stopped, as the last {EQUAL_FAILURES} questions failed with the same error:"
+                f" {error}\nWhat was answered is kept; run it again when the server answers"
             )
 
 
 def find_folders(
-    setup: Setup, methods: Sequence[Method], asked: Benchmark, output: str | Path, traces: bool | None = None
+    setup: Setup,
+    methods: Sequence[Method],
+    asked: Benchmark,
+    output: str | Path,
+    traces: bool | None = None,
 ) -> list[Path]:
-    """Where each method's run is kept below ``output``: by the name of its questions, then by what it is called.
+    """Where each method's run is kept below ``output``: by the name of its questions, then by what
+    it is called.
 
     Raises ``RunError`` where a folder holds a run of other settings; nothing is written.
     """
     own = () if asked.part is None else (f"part-{asked.part.number}-of-{asked.part.of}",)
     labels = [run_label(method, setup.retriever_spec) for method in methods]
-    folders = [(as_path(output, local=True) / asked.name / label).joinpath(*own) for label in labels]
+    folders = [
+        (as_path(output, local=True) / asked.name / label).joinpath(*own) for label in labels
+    ]
     for method, folder in zip(methods, folders, strict=True):
         if (folder / CONFIG).exists():
             config = run_config(take_day(setup, folder), method, asked, traces=traces)
@@ -239,7 +295,9 @@ def find_folders(
 
 
 def take_day(setup: Setup, folder: str | Path | None) -> Setup:
-    """The setup with the day that a run in this folder was begun on, where its prompts write one."""
+    """The setup with the day that a run in this folder was begun on, where its prompts write
+    one.
+    """
     if folder is None or not (as_path(folder, local=True) / CONFIG).exists():
         return setup
     day = read_config(as_path(folder, local=True))["template"].get("day")
@@ -247,18 +305,23 @@ def take_day(setup: Setup, folder: str | Path | None) -> Setup:
 
 
 def finds_nothing(setup: Setup, asked: Benchmark) -> bool:
-    """Whether Almanac's passages are searched for questions of a benchmark that are not Almanac's."""
+    """Whether Almanac's passages are searched for questions of a benchmark that are not
+    Almanac's.
+    """
     if asked.kind == PLAIN or describe_retriever(setup.retriever).get("corpus") != EMBEDDED:  # type: ignore[union-attr]
         return False
     own = {q.text for split in _SPLITS for q in almanac.questions(asked.kind, split)}
     return not any(q.text in own for q in asked.questions)
 
 
-def run_config(setup: Setup, method: Method, asked: Benchmark, *, traces: bool | None = None) -> dict[str, Any]:
+def run_config(
+    setup: Setup, method: Method, asked: Benchmark, *, traces: bool | None = None
+) -> dict[str, Any]:
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
     model, template = describe_model(setup.model), setup.template(method, asked.template)
     retriever: Any = setup.retriever_for(method)
-    # A cluster's workers name all libraries that they compute with; the process that writes may have others.
+    # A cluster's workers name all libraries that they compute with; the process that writes may
+    # have others.
     computed_with = ("python", "torch", "transformers", "numpy", "spacy")
     versions = {key: model.pop(key) for key in computed_with if key in model}
     return {
@@ -266,12 +329,18 @@ def run_config(setup: Setup, method: Method, asked: Benchmark, *, traces: bool |
         "method": method.settings,
         "model": model,
         # What identifies a custom retriever: its answers too.
-        "retriever": hide_in(retriever.identity()) if hasattr(retriever, "identity") else describe_retriever(retriever),
-        "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
-        | template.described
-        | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]}
-        | ({"rendered": rendered} if (rendered := _render_template(setup, template)) else {})
-        | ({"chosen": template.chosen} if template.chosen else {}),
+        "retriever": (
+            hide_in(retriever.identity())
+            if hasattr(retriever, "identity")
+            else describe_retriever(retriever)
+        ),
+        "template": (
+            {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
+            | template.described
+            | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]}
+            | ({"rendered": rendered} if (rendered := _render_template(setup, template)) else {})
+            | ({"chosen": template.chosen} if template.chosen else {})
+        ),
         "dataset": {
             "name": asked.name,
             "split": asked.split,
@@ -288,12 +357,21 @@ def run_config(setup: Setup, method: Method, asked: Benchmark, *, traces: bool |
         "traces": traces,
         "begun": date.today().isoformat(),
         "device": model.pop("device", None),
-        "versions": {"dragin_lab": __version__, "numpy": version("numpy"), "spacy": version("spacy")} | versions,
+        "versions": (
+            {
+                "dragin_lab": __version__,
+                "numpy": version("numpy"),
+                "spacy": version("spacy"),
+            }
+            | versions
+        ),
     }
 
 
 def _render_template(setup: Setup, template: PromptTemplate) -> str:
-    """What code that is not this package's makes of a short prompt: a chat template, or a layout of your own."""
+    """What code that is not this package's makes of a short prompt: a chat template, or a layout
+    of your own.
+    """
     if template.layout == "chat" or template.shape.task:
         return str(setup.model.report.chat if setup.elsewhere else render_chat(setup.model))
     if not callable(template.layout):
@@ -305,14 +383,26 @@ def _render_template(setup: Setup, template: PromptTemplate) -> str:
 
 
 def record_episodes(
-    setup: Setup, method: Method, questions: Iterable[Question], *, traces: bool | None = None, batch_size: int = 1
+    setup: Setup,
+    method: Method,
+    questions: Iterable[Question],
+    *,
+    traces: bool | None = None,
+    batch_size: int = 1,
 ) -> Iterator[Finished]:
     """What is recorded of each episode as it ends: here, or wherever the model answers."""
     if setup.elsewhere:
         if setup.cache is not None:
-            raise SettingError("a cache serves one process, and a cluster has many; leave the cache out")
+            raise SettingError(
+                "a cache serves one process, and a cluster has many; leave the cache out"
+            )
         options = {"traces": traces, "batch_size": batch_size}
-        asking = {"prompt": setup.prompt, "layout": setup.layout, "seed": setup.seed, "day": setup.day}
+        asking = {
+            "prompt": setup.prompt,
+            "layout": setup.layout,
+            "seed": setup.seed,
+            "day": setup.day,
+        }
         return setup.model.finish(questions, method, asking, options)
     return (record_of(trace, traces) for trace in ask_many(setup, questions, method, batch_size))
 

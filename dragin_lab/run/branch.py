@@ -1,8 +1,9 @@
 """Branches: an episode once more, other than it was from one place on.
 
-The episode's generator runs from its beginning. Up to the parting its requests are answered from the trace, then one
-answer is forced, and from there the model and the retriever answer. So a branch is written by the method's own loop and
-served like any episode; a request that is not the recorded one ends it.
+The episode's generator runs from its beginning. Up to the parting its requests are answered from
+the trace, then one answer is forced, and from there the model and the retriever answer. So a branch
+is written by the method's own loop and served like any episode; a request that is not the recorded
+one ends it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Draft, Parting, Passage, Prompt, Query, Trace
 from dragin_lab.triggers.call import Call
 
-#: Of a trace's provenance, what may differ from the lab's: versions of programs, and how drafts were shared out.
+#: Of a trace's provenance, what may differ from the lab's: versions of programs, and how drafts
+#: were shared out.
 _FREE = frozenset({"dragin_lab", "torch", "transformers", "python", "device", "batch", "seed"})
 _RETRIEVE, _GO_ON = "retrieve", "go on"
 _SOURCES = ("draft", "continuation", "extraction")
@@ -37,17 +39,22 @@ class BranchError(DraginLabError):
 
 @dataclass(frozen=True)
 class Change:
-    """What a branch is to have in the place of what was written, asked, found or decided: ``parting`` says where."""
+    """What a branch is to have in the place of what was written, asked, found or decided:
+    ``parting`` says where.
+    """
 
     parting: Parting
     ids: tuple[int, ...] = ()  # that the text begins with
     passages: tuple[Passage, ...] = ()
-    sentence: int | None = None  # up to whose end nothing fires, where a draft is written on instead of retrieving
+    # up to whose end nothing fires, where a draft is written on instead of retrieving
+    sentence: int | None = None
 
     @property
     def rules(self) -> bool:
         parting = self.parting
-        return parting.kind == "decision" and (parting.before != parting.after or parting.token is not None)
+        return parting.kind == "decision" and (
+            parting.before != parting.after or parting.token is not None
+        )
 
 
 def branch(setup: Setup, method: Method, trace: Trace, **change: Any) -> Trace:
@@ -55,26 +62,36 @@ def branch(setup: Setup, method: Method, trace: Trace, **change: Any) -> Trace:
     return finish_stream(stream_branch(setup, method, trace, watched=False, **change))
 
 
-def stream_branch(setup: Setup, method: Method, trace: Trace, *, watched: bool = True, **change: Any) -> Stream:
+def stream_branch(
+    setup: Setup, method: Method, trace: Trace, *, watched: bool = True, **change: Any
+) -> Stream:
     """A branch token by token, with changes and errors as for ``Lab.branch``."""
     if setup.elsewhere:
-        raise SettingError("a cluster answers questions elsewhere; to branch, open its model here: dl.Lab(model)")
+        raise SettingError(
+            "a cluster answers questions elsewhere; to branch, open its model here: dl.Lab(model)"
+        )
     day = trace.provenance.get("template", {}).get("day") or setup.day
     setup = replace(setup, seed=trace.provenance.get("seed", setup.seed), day=day)
     branching = _Branching(trace, _read_change(setup.model.tokenizer, method, trace, **change))
     judges = _judges(method)
-    if branching.change.rules or (judges and trace.parting is not None):  # a parent's decision may itself be forced
+    # a parent's decision may itself be forced
+    if branching.change.rules or (judges and trace.parting is not None):
         own = method.trigger
         kind = type(type(own).__name__, (_Overruled, type(own)), {"branching": branching})
-        method = replace(method, trigger=kind(**{f.name: getattr(own, f.name) for f in fields(own)}))
+        method = replace(
+            method, trigger=kind(**{f.name: getattr(own, f.name) for f in fields(own)})
+        )
     running = open_episode(setup, method, trace.question, draw=trace.provenance.get("draw", 0))
     branching.trace = running.trace
     running.trace.method, running.trace.parting = dict(trace.method), branching.change.parting
-    then, now = ({k: v for k, v in one.provenance.items() if k not in _FREE} for one in (trace, running.trace))
+    then, now = (
+        {k: v for k, v in one.provenance.items() if k not in _FREE}
+        for one in (trace, running.trace)
+    )
     if changes := differences(then, now):
         raise SettingError(
-            f"the trace was made otherwise than this lab asks ({changes[0]}); branch it with a lab that has the "
-            "model, passages and exemplars it was made with"
+            f"the trace was made otherwise than this lab asks ({changes[0]}); branch it with a lab"
+            " that has the model, passages and exemplars it was made with"
         )
     running.episode = branching.around(running.episode)
     return Stream(setup, running, method, watched=watched)
@@ -129,8 +146,11 @@ class _Branching:
             if change.ids:
                 return (yield replace(request, prefix=change.ids))
             queried = True  # another decision on what was written
-        # What a slim trace, or a saved one, does not hold: rows are read where the draft is queried, states in all.
-        without_states = request.hidden is not None and recorded.states is None and len(recorded) > 0
+        # What a slim trace, or a saved one, does not hold: rows are read where the draft is
+        # queried, states in all.
+        without_states = (
+            request.hidden is not None and recorded.states is None and len(recorded) > 0
+        )
         if not (request.attention and queried and recorded.rows is None) and not without_states:
             return recorded
         ids = tuple(recorded.ids.tolist())
@@ -151,7 +171,9 @@ class _Branching:
         if change.parting.step == step and change.parting.kind == "query":
             self._part()
             if (query := change.parting.after) != recorded.text:
-                self.trace.steps[step].query = Query(query, query, note=f"in place of {recorded.text!r}")
+                self.trace.steps[step].query = Query(
+                    query, query, note=f"in place of {recorded.text!r}"
+                )
                 request = replace(request, query=query)
             return (yield request)
         if change.parting.step == step and change.parting.kind == "passages":
@@ -166,8 +188,8 @@ class _Branching:
     def _strayed(self, how: str, step: int | None = None) -> BranchError:
         where = "" if step is None else f" at step {step + 1}"
         return BranchError(
-            f"the episode of {self.parent.question.text[:60]!r} {how}{where}, which the trace does not say; ask the "
-            "question again with this lab, and branch that trace"
+            f"the episode of {self.parent.question.text[:60]!r} {how}{where}, which the trace does"
+            " not say; ask the question again with this lab, and branch that trace"
         )
 
 
@@ -182,41 +204,62 @@ def _find_text(trace: Trace, step: int | None, source: str) -> tuple[Draft | Non
 
 
 def _read_change(
-    tokenizer: Any, method: Method, trace: Trace, step: Any = None, token: Any = None, source: Any = None, **asked: Any
+    tokenizer: Any,
+    method: Method,
+    trace: Trace,
+    step: Any = None,
+    token: Any = None,
+    source: Any = None,
+    **asked: Any,
 ) -> Change:
-    """The change that ``Lab.branch`` is asked for. Raises ``SettingError`` for one that cannot be made."""
+    """The change that ``Lab.branch`` is asked for. Raises ``SettingError`` for one that cannot
+    be made.
+    """
     given = {name: value for name, value in sorted(asked.items()) if value is not None}
     if len(given) != 1:
         raise SettingError(
-            f"a branch changes one thing, and {' and '.join(given) or 'nothing'} is given; give token= and to=, "
-            "or query=, passages= or retrieve="
+            f"a branch changes one thing, and {' and '.join(given) or 'nothing'} is given; give"
+            " token= and to=, or query=, passages= or retrieve="
         )
     ((kind, value),) = given.items()
     if source is not None and (kind != "to" or source not in _SOURCES):
-        raise SettingError(f"source={shown(source)}: of token= and to=; one of {', '.join(_SOURCES)}")
+        raise SettingError(
+            f"source={shown(source)}: of token= and to=; one of {', '.join(_SOURCES)}"
+        )
     if kind == "to":
         return _change_token(tokenizer, trace, step, token, value, source)
     number = position("step", step, len(trace.steps), "the trace")
     if kind == "retrieve":
         return _change_decision(method, trace, number, token, flag("retrieve", value))
     if token is not None:
-        raise SettingError(f"token={token}: goes with to= or retrieve=True; leave it out with {kind}=")
+        raise SettingError(
+            f"token={token}: goes with to= or retrieve=True; leave it out with {kind}="
+        )
     asked_step, parent = trace.steps[number], trace.fingerprint
     if asked_step.query is None:
         searching = [str(one.index + 1) for one in trace.steps if one.query is not None]
         there = ", ".join(searching) or "none"
-        raise SettingError(f"step={step}: nothing was searched for there; steps with a query: {there}")
+        raise SettingError(
+            f"step={step}: nothing was searched for there; steps with a query: {there}"
+        )
     if kind == "query":
         if not text("query", value).strip():
             raise SettingError(f"query={value!r} is empty; give a text to search for")
         return Change(Parting(parent, "query", number, asked_step.query.text, value))
     read = tuple(as_passages(value, method.top_k, "passages=", asked_step.query.sent))
-    before, after = (", ".join(passage.id for passage in several) for several in (asked_step.passages, read))
+    before, after = (
+        ", ".join(passage.id for passage in several) for several in (asked_step.passages, read)
+    )
     return Change(Parting(parent, "passages", number, before, after), passages=read)
 
 
 def _change_token(
-    tokenizer: Any, trace: Trace, step: int | None, token: int | None, to: int | str, source: str | None
+    tokenizer: Any,
+    trace: Trace,
+    step: int | None,
+    token: int | None,
+    to: int | str,
+    source: str | None,
 ) -> Change:
     number = None
     if source != "extraction":
@@ -227,19 +270,24 @@ def _change_token(
     written, _ = _find_text(trace, number, source)
     whose = f"the {source}" + ("" if step is None else f" of step {step}")
     if written is None:
-        raise SettingError(f"{whose} does not exist: nothing was written there; choose another step or source")
+        raise SettingError(
+            f"{whose} does not exist: nothing was written there; choose another step or source"
+        )
     at = position("token", token, len(written), whose)
     put_in = _read_tokens(tokenizer, written, at, to)
-    before, after = (tokenizer.decode(ids, special=True) for ids in (written.ids[at : at + 1].tolist(), put_in))
+    before, after = (
+        tokenizer.decode(ids, special=True) for ids in (written.ids[at : at + 1].tolist(), put_in)
+    )
     parting = Parting(trace.fingerprint, "token", number, before, after, source, at)
     return Change(parting, (*written.ids[:at].tolist(), *put_in))
 
 
 def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> tuple[int, ...]:
-    """The ids that ``to`` stands for in the place of a token: an id, or a text, which may be several tokens.
+    """The ids that ``to`` stands for in the place of a token: an id, or a text, which may be
+    several tokens.
 
-    A text that an alternative has, with or without the space before it, is that alternative. Any other stands after a
-    space where the token had one.
+    A text that an alternative has, with or without the space before it, is that alternative. Any
+    other stands after a space where the token had one.
     """
     if not isinstance(to, str):
         return (position("to", to, len(tokenizer), "the vocabulary", things="ids", first=0),)
@@ -252,9 +300,12 @@ def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> t
         if len(matches) == 1 and to.strip():
             return (matches[0],)
     start, stop = written.offsets[token].tolist()
-    opens = written.pieces[token].startswith(tokenizer.marker or " ") or written.text[start:stop].startswith(" ")
+    opens = written.pieces[token].startswith(tokenizer.marker or " ") or written.text[
+        start:stop
+    ].startswith(" ")
     spaced = " " + to if opens and not to[:1].isspace() else to
-    before = tokenizer.encode("\n", special=False)  # so that no tokenizer takes the text for the beginning
+    # so that no tokenizer takes the text for the beginning
+    before = tokenizer.encode("\n", special=False)
     ids = tokenizer.encode("\n" + spaced, special=False)
     if ids[: len(before)] != before or len(ids) == len(before):
         raise SettingError(f"to={to!r} cannot be encoded after another text; give an id")
@@ -263,25 +314,47 @@ def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> t
 
 def _judges(method: Method) -> bool:
     """Whether the trigger judges drafts, so that a decision of its can be replaced."""
-    return method.variant == "paper" and (method.trigger.loop is None or bool(method.trigger.loop.judges))
+    return method.variant == "paper" and (
+        method.trigger.loop is None or bool(method.trigger.loop.judges)
+    )
 
 
-def _change_decision(method: Method, trace: Trace, number: int, token: int | None, retrieve: bool) -> Change:
+def _change_decision(
+    method: Method, trace: Trace, number: int, token: int | None, retrieve: bool
+) -> Change:
     step = trace.steps[number]
     if method.variant == "reference":
-        raise SettingError("retrieve=: the released code's decisions are not flipped; use variant='paper'")
+        raise SettingError(
+            "retrieve=: the released code's decisions are not flipped; use variant='paper'"
+        )
     if step.draft is None or step.decision is None or not _judges(method):
         remedy = (
-            "replace a token instead: token=, to=" if isinstance(method.trigger, Call) else "ask with another method"
+            "replace a token instead: token=, to="
+            if isinstance(method.trigger, Call)
+            else "ask with another method"
         )
-        raise SettingError(f"retrieve={retrieve}: no trigger judged a draft in step {number + 1}; {remedy}")
+        raise SettingError(
+            f"retrieve={retrieve}: no trigger judged a draft in step {number + 1}; {remedy}"
+        )
     if token is not None and not retrieve:
-        raise SettingError(f"token={token}: says where to retrieve; leave it out with retrieve=False")
-    at = None if token is None else position("token", token, len(step.draft), f"the draft of step {number + 1}")
+        raise SettingError(
+            f"token={token}: says where to retrieve; leave it out with retrieve=False"
+        )
+    at = (
+        None
+        if token is None
+        else position("token", token, len(step.draft), f"the draft of step {number + 1}")
+    )
     spans = step.words.spans  # (w, 2)
-    if retrieve and not (len(spans) if at is None else ((spans[:, 0] <= at) & (at < spans[:, 1])).any()):
-        place = f"step {number + 1} has no judged word" + ("" if at is None else f" at token {token}")
-        raise SettingError(f"retrieve=True: the draft of {place}, so nothing says what to search for")
+    if retrieve and not (
+        len(spans) if at is None else ((spans[:, 0] <= at) & (at < spans[:, 1])).any()
+    ):
+        place = f"step {number + 1} has no judged word" + (
+            "" if at is None else f" at token {token}"
+        )
+        raise SettingError(
+            f"retrieve=True: the draft of {place}, so nothing says what to search for"
+        )
     before, after = (_RETRIEVE if yes else _GO_ON for yes in (step.decision.retrieve, retrieve))
     change = Change(Parting(trace.fingerprint, "decision", number, before, after, "draft", at))
     if not retrieve and step.decision.retrieve and method.trigger.span == "word":
@@ -290,7 +363,9 @@ def _change_decision(method: Method, trace: Trace, number: int, token: int | Non
 
 
 class _Overruled(Trigger):
-    """A trigger whose decisions a branch forces: up to the parting those of its parent, and there the other one."""
+    """A trigger whose decisions a branch forces: up to the parting those of its parent, and
+    there the other one.
+    """
 
     branching: _Branching
 
@@ -298,7 +373,11 @@ class _Overruled(Trigger):
     def _flipped(self) -> Change | None:
         """The change, where it is another decision on the draft that is being judged."""
         branching = self.branching
-        here = branching.parted and branching.change.rules and branching.step == branching.change.parting.step
+        here = (
+            branching.parted
+            and branching.change.rules
+            and branching.step == branching.change.parting.step
+        )
         return branching.change if here else None
 
     def judge(self, draft: Draft, *, resumed: bool = False, until: int | None = None) -> Verdict:
@@ -306,7 +385,11 @@ class _Overruled(Trigger):
         written = bool(draft.stopped)  # what is still being written is not the parent's
         if not self.branching.parted:
             recorded = self.branching.parent.steps[self.branching.step].words.hit
-            hit = recorded if written and len(recorded) == len(verdict.hit) else np.zeros_like(verdict.hit)
+            hit = (
+                recorded
+                if written and len(recorded) == len(verdict.hit)
+                else np.zeros_like(verdict.hit)
+            )
         elif self._flipped is not None and self._flipped.parting.after == _RETRIEVE and written:
             hit = self._find_hit(verdict, self._flipped.parting.token)
         else:
@@ -315,7 +398,9 @@ class _Overruled(Trigger):
 
     @staticmethod
     def _find_hit(verdict: Verdict, token: int | None) -> np.ndarray:
-        """(w,) bool: the word of a token; without one the words that fire, or else the highest that may."""
+        """(w,) bool: the word of a token; without one the words that fire, or else the highest
+        that may.
+        """
         if token is not None:
             spans = verdict.draft.spans  # (w, 2)
             return np.asarray((spans[:, 0] <= token) & (token < spans[:, 1]))
@@ -330,14 +415,19 @@ class _Overruled(Trigger):
             return judged
         if change.sentence is None:
             return np.zeros_like(judged)
-        return judged & (draft.sentence_of_word > change.sentence) & (draft.settled > change.sentence)
+        return (
+            judged & (draft.sentence_of_word > change.sentence) & (draft.settled > change.sentence)
+        )
 
     def describe_hit(self, verdict: Verdict) -> str:
         if self._flipped is None or self._flipped.parting.after != _RETRIEVE:
             return super().describe_hit(verdict)
         word = verdict.words.text[verdict.word]
         score, theta = write_compared(float(verdict.score[verdict.word]), float(self.theta or 0.0))
-        return f"the branch retrieves here, at {word!r}, which {self.describe_score(score)}; θ is {theta}"
+        return (
+            f"the branch retrieves here, at {word!r}, which {self.describe_score(score)}; θ is"
+            f" {theta}"
+        )
 
     def describe_silence(self, peak: float) -> str:
         reason = super().describe_silence(peak) if np.isfinite(peak) else "nothing else is judged"

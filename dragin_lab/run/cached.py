@@ -1,9 +1,10 @@
 """A model with a cache before it: its drafts are served where they were written before.
 
-A draft is cached as its tokens, what was measured on them and the attention among them. To serve it, its ``Stop`` is
-asked about those tokens in order, so it ends where it would have ended. A draft that needs more tokens than are cached
-is written from its beginning and replaces them. A key holds all that can change what is written: what the model is and
-computes, the ids of the prompt, the bias on its tokens and the ids it begins with.
+A draft is cached as its tokens, what was measured on them and the attention among them. To serve
+it, its ``Stop`` is asked about those tokens in order, so it ends where it would have ended. A draft
+that needs more tokens than are cached is written from its beginning and replaces them. A key holds
+all that can change what is written: what the model is and computes, the ids of the prompt, the bias
+on its tokens and the ids it begins with.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 def cached(lm: Engine, cache: Cache | None) -> Any:
     """The model, with its drafts served from ``cache`` and added to it.
 
-    It is the model itself without a cache, under sampling, and where it does not say what decides its text.
+    It is the model itself without a cache, under sampling, and where it does not say what decides
+    its text.
     """
     return lm if cache is None or lm.sample or lm.identity() is None else CachedModel(lm, cache)
 
@@ -47,13 +49,17 @@ class CachedModel:
         probe = self.lm.probed and self.lm.probed.probe
         if probe is not self._seen:
             self._seen, known = probe, self.lm.identity()
-            self._identity = json.dumps([known, self.cache.number_of(self.lm.probed)], sort_keys=True)
+            self._identity = json.dumps(
+                [known, self.cache.number_of(self.lm.probed)], sort_keys=True
+            )
         return self._identity
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lm, name)
 
-    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
+    def write(
+        self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
+    ) -> Draft:
         if (served := self.find_draft(request, watch)) is not None:
             return served
         return self.keep(request, self.lm.write(replace(request, among=True), seed, watch=watch))
@@ -76,7 +82,9 @@ class CachedModel:
         """A draft from what was cached; None: write it."""
         counts, outgrown = self.cache.counts, False
         for attention in (True,) if request.attention else (False, True):
-            stored = self.cache.get(self._draft_key(request, attention), lambda entry: unpack_record(Draft, entry))
+            stored = self.cache.get(
+                self._draft_key(request, attention), lambda entry: unpack_record(Draft, entry)
+            )
             if stored is None:
                 continue
             outgrown = True
@@ -89,29 +97,41 @@ class CachedModel:
         return None
 
     def keep(self, request: Write, draft: Draft) -> Draft:
-        """Cache what was written with attention among its tokens; the draft with what the request asks for."""
+        """Cache what was written with attention among its tokens; the draft with what the
+        request asks for.
+        """
         self.cache.counts.tokens_made += len(draft)
         self.cache.put(self._draft_key(request, request.attention), pack_record(draft))
         return draft if request.among else replace(draft, among=None)
 
     def _draft_key(self, request: Write, attention: bool) -> str:
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in request.bias]
-        return self._key("draft", [self._encode(request)[0], bias, attention, request.hidden, request.prefix])
+        return self._key(
+            "draft", [self._encode(request)[0], bias, attention, request.hidden, request.prefix]
+        )
 
     def _encode(self, request: Write) -> tuple[list[int], np.ndarray]:
-        """A prompt's ids (p,) and spans (p, 2): its text may stand for other ids, and other texts for the same."""
+        """A prompt's ids (p,) and spans (p, 2): its text may stand for other ids, and other
+        texts for the same.
+        """
         tokenizer: Any = self.lm.tokenizer
         ids, offsets = tokenizer.encode_prompt(request.prompt, self.lm.name)
         return ids, offsets
 
     def _key(self, kind: str, request: Any) -> str:
-        return sha256(json.dumps([self._identify(), kind, request], sort_keys=True).encode()).hexdigest()
+        return sha256(
+            json.dumps([self._identify(), kind, request], sort_keys=True).encode()
+        ).hexdigest()
 
 
-def replay(stored: Draft, request: Write, tokenizer: Any, watch: OnToken | None = None) -> Draft | None:
-    """What a request's stop makes of a draft that was written after the same prompt; None where it needs more of it.
+def replay(
+    stored: Draft, request: Write, tokenizer: Any, watch: OnToken | None = None
+) -> Draft | None:
+    """What a request's stop makes of a draft that was written after the same prompt; None where it
+    needs more of it.
 
-    It is asked after each token, as while the draft was written; ``watch`` hears of a draft that is served alone.
+    It is asked after each token, as while the draft was written; ``watch`` hears of a draft that is
+    served alone.
     """
     earlier: list[Draft] = []
     for n in range(1, min(len(stored), request.max_new_tokens) + 1):
@@ -171,7 +191,12 @@ class CachedBatch:
         served, self._served = self._served, []
         if not served:
             for (key, request), draft in self._batch.step():
-                served.append((key, draft if isinstance(draft, Exception) else self._model.keep(request, draft)))
+                served.append(
+                    (
+                        key,
+                        draft if isinstance(draft, Exception) else self._model.keep(request, draft),
+                    )
+                )
         return served
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:

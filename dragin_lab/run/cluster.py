@@ -1,11 +1,13 @@
-"""Questions answered on a Ray cluster: workers that open model and passages once each, and one process that writes.
+"""Questions answered on a Ray cluster: workers that open model and passages once each, and one
+process that writes.
 
-    with dl.Cluster("10.0.0.5:6379", Recipe(model="meta-llama/Llama-2-7b-chat-hf", corpus="/data/wiki")) as cluster:
+    with dl.Cluster("10.0.0.5:6379", Recipe(model="meta-llama/Llama-2-7b-chat-hf",
+    corpus="/data/wiki")) as cluster:
         dl.Lab(cluster).run("hotpotqa", "dragin", output="runs/hotpotqa")
 
-A cluster stands in the model's place. A worker gets a recipe, not objects; what it has loaded is compared before it is
-asked anything. Ray's ``max_restarts`` and ``max_task_retries`` would tie a question to its worker, which after the loss
-of a machine may never find room again.
+A cluster stands in the model's place. A worker gets a recipe, not objects; what it has loaded is
+compared before it is asked anything. Ray's ``max_restarts`` and ``max_task_retries`` would tie a
+question to its worker, which after the loss of a machine may never find room again.
 """
 
 from __future__ import annotations
@@ -30,12 +32,19 @@ from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.benchmark import record_episodes
 from dragin_lab.run.episodes import refuse_question
 from dragin_lab.run.runwriter import Finished, record_of
-from dragin_lab.run.setup import Setup, describe_library, describe_model, describe_retriever, render_chat
+from dragin_lab.run.setup import (
+    Setup,
+    describe_library,
+    describe_model,
+    describe_retriever,
+    render_chat,
+)
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question
 
-#: How often a question is asked whose worker was lost; how many workers in a row may be lost while they load.
+#: How often a question is asked whose worker was lost; how many workers in a row may be lost while
+#: they load.
 TRIES = 2
 #: Batches that a worker is given at once, so that the next question is there when an episode ends.
 AHEAD = 4
@@ -47,9 +56,11 @@ class ClusterError(DraginLabError):
 
 @dataclass(frozen=True, repr=False)
 class Recipe:
-    """What every worker opens, by the names of ``Lab``'s arguments; ``searches`` False opens no passages.
+    """What every worker opens, by the names of ``Lab``'s arguments; ``searches`` False opens no
+    passages.
 
-    A path is looked up on the worker's machine. A subclass may open something else, if workers can import it.
+    A path is looked up on the worker's machine. A subclass may open something else, if workers can
+    import it.
     """
 
     model: str | None = None
@@ -66,27 +77,42 @@ class Recipe:
     tokenizer: str | None = None
 
     def __repr__(self) -> str:
-        shown = {key: without_secrets(of) if isinstance(of, str) else of for key, of in asdict(self).items()}
+        shown = {
+            key: without_secrets(of) if isinstance(of, str) else of
+            for key, of in asdict(self).items()
+        }
         return f"{type(self).__name__}({', '.join(f'{key}={of!r}' for key, of in shown.items())})"
 
     def open(self) -> Setup:
-        """The model and, where ``searches``, the retriever. Raises as ``open_model`` and ``open_retriever``."""
+        """The model and, where ``searches``, the retriever. Raises as ``open_model`` and
+        ``open_retriever``.
+        """
         from dragin_lab.engines.load import open_model  # brings torch, once OMP_NUM_THREADS is set
 
-        loading = {key: getattr(self, key) for key in ("dtype", "device", "layer", "heads", "sample", "engine")}
+        loading = {
+            key: getattr(self, key)
+            for key in ("dtype", "device", "layer", "heads", "sample", "engine")
+        }
         model = open_model(self.model, tokenizer=self.tokenizer, **loading)
-        retriever = open_retriever(self.retriever, self.corpus, self.fields) if self.searches else None
+        retriever = (
+            open_retriever(self.retriever, self.corpus, self.fields) if self.searches else None
+        )
         return Setup(model, retriever, retriever_spec=self.retriever)
 
     def absolute(self) -> Recipe:
-        """The same with absolute paths where a relative one exists here: a worker has another working folder."""
+        """The same with absolute paths where a relative one exists here: a worker has another
+        working folder.
+        """
         names = ("model", "corpus", "tokenizer")
         paths = {key: as_path(name) for key in names if (name := getattr(self, key)) is not None}
-        return replace(self, **{key: str(path.absolute()) for key, path in paths.items() if path.exists()})  # type: ignore[arg-type]
+        absolute = {key: str(path.absolute()) for key, path in paths.items() if path.exists()}
+        return replace(self, **absolute)  # type: ignore[arg-type]
 
 
 class WorkerReport(NamedTuple):
-    """What a worker has loaded, as it tells: all of it that ``run.json`` records, and how it is shown to people."""
+    """What a worker has loaded, as it tells: all of it that ``run.json`` records, and how it is
+    shown to people.
+    """
 
     worker: str
     recorded: dict[str, Any]  # library, model, retriever; the same for all workers
@@ -110,10 +136,13 @@ class WorkersRetriever(NamedTuple):
 
 
 class Worker:
-    """A model and a retriever, and who answers with them, without Ray; ``threads`` of torch on a CPU."""
+    """A model and a retriever, and who answers with them, without Ray; ``threads`` of torch on a
+    CPU.
+    """
 
     def __init__(self, recipe: Recipe, threads: int = 1) -> None:
-        os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is loaded, so that all workers sum alike
+        # before torch is loaded, so that all workers sum alike
+        os.environ["OMP_NUM_THREADS"] = str(threads)
         self.recipe = recipe
 
     def load(self) -> WorkerReport:
@@ -125,13 +154,25 @@ class Worker:
         except Exception as error:
             raise ClusterError(f"{worker}: {describe_error(error)}") from error
         model = describe_model(lm) | {package: version(package) for package in ("numpy", "spacy")}
-        recorded = {"library": describe_library(), "model": model, "retriever": describe_retriever(retriever)}
-        return WorkerReport(worker, recorded, lm.embedded, repr(lm), repr(retriever), render_chat(lm))
+        recorded = {
+            "library": describe_library(),
+            "model": model,
+            "retriever": describe_retriever(retriever),
+        }
+        return WorkerReport(
+            worker, recorded, lm.embedded, repr(lm), repr(retriever), render_chat(lm)
+        )
 
     def answer(
-        self, questions: Sequence[Question], method: Method, asking: dict[str, Any], options: dict[str, Any]
+        self,
+        questions: Sequence[Question],
+        method: Method,
+        asking: dict[str, Any],
+        options: dict[str, Any],
     ) -> Iterator[Finished]:
-        """``benchmark.record_episodes`` over these questions, with ``asking`` of the setup exchanged."""
+        """``benchmark.record_episodes`` over these questions, with ``asking`` of the setup
+        exchanged.
+        """
         yield from record_episodes(replace(self.setup, **asking), method, questions, **options)
 
 
@@ -139,16 +180,18 @@ class Cluster(AbstractContextManager["Cluster"]):
     """Workers on a Ray cluster; a context manager that ends them.
 
     Args:
-        address: "local" to start Ray on this machine, the head's "HOST:PORT", or "auto" for the cluster that this
+        address: "local" to start Ray on this machine, the head's "HOST:PORT", or "auto" for the
+            cluster that this
             machine belongs to.
-        recipe: how each worker makes its model and retriever.
-        actors: how many workers; default as many as the cluster has room for.
-        gpus_per_actor: a fraction lets several share a GPU; default 1 where the cluster has GPUs and the recipe does
+        recipe: how each worker makes its model and retriever. actors: how many workers; default as
+            many as the cluster has room for. gpus_per_actor: a fraction lets several share a GPU;
+            default 1 where the cluster has GPUs and the recipe does
             not say "cpu", else 0.
         cpus_per_actor: also how many threads torch computes with on a CPU.
 
-    Raises ``SettingError`` for what cannot be and a cluster without room for one worker, ``MissingPackageError``
-    without ray, ``ClusterError`` where nothing answers, workers differ from one another, or fail to load.
+    Raises ``SettingError`` for what cannot be and a cluster without room for one worker,
+    ``MissingPackageError`` without ray, ``ClusterError`` where nothing answers, workers differ from
+    one another, or fail to load.
     """
 
     def __init__(
@@ -165,13 +208,17 @@ class Cluster(AbstractContextManager["Cluster"]):
         self._ray = prepare_ray(address, actors, gpus_per_actor, cpus_per_actor)
         self.address, self.recipe = address, recipe.absolute()
         self._idle: list[Any] = []
-        #: By what a worker does: the worker, and the questions that it has not answered, or None where it loads.
+        #: By what a worker does: the worker, and the questions that it has not answered, or None
+        #: where it loads.
         self._tasks: dict[Any, tuple[Any, dict[str, Question] | None]] = {}
         self._first: WorkerReport | None = None
         self._lost_loading = 0  # workers in a row
         self._connected_here = not self._ray.is_initialized()
         if not self._connected_here and address != "auto":
-            raise ClusterError("this process is connected to Ray already; give 'auto', or call ray.shutdown() first")
+            raise ClusterError(
+                "this process is connected to Ray already; give 'auto', or call ray.shutdown()"
+                " first"
+            )
         if self._connected_here:
             cpus = max(os.cpu_count() or 1, math.ceil((actors or 1) * cpus_per_actor))
             local = {"num_cpus": cpus, "include_dashboard": False} if address == "local" else {}
@@ -179,17 +226,26 @@ class Cluster(AbstractContextManager["Cluster"]):
                 self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
             except Exception as error:  # whatever Ray raises here, it has no class of its own
                 self.close()
-                raise ClusterError(f"no connection to Ray at {address!r}: {' '.join(str(error).split())}") from error
+                raise ClusterError(
+                    f"no connection to Ray at {address!r}: {' '.join(str(error).split())}"
+                ) from error
         total = self._ray.cluster_resources()
         if gpus_per_actor is None:
             gpus_per_actor = 0.0 if self.recipe.device == "cpu" else min(1.0, total.get("GPU", 0.0))
         self._need = {"CPU": cpus_per_actor, "GPU": gpus_per_actor}
-        room = min(int(total.get(name, 0) // amount) for name, amount in self._need.items() if amount)
+        room = min(
+            int(total.get(name, 0) // amount) for name, amount in self._need.items() if amount
+        )
         if not room:
             self.close()
-            raise SettingError(f"a worker takes {_write_parts(self._need)}, and the cluster has {_write_parts(total)}")
+            raise SettingError(
+                f"a worker takes {_write_parts(self._need)}, and the cluster has"
+                f" {_write_parts(total)}"
+            )
         self._wanted = actors or room
-        self._new = self._ray.remote(Worker).options(num_cpus=cpus_per_actor, num_gpus=gpus_per_actor)
+        self._new = self._ray.remote(Worker).options(
+            num_cpus=cpus_per_actor, num_gpus=gpus_per_actor
+        )
 
     @property
     def report(self) -> WorkerReport:
@@ -214,22 +270,37 @@ class Cluster(AbstractContextManager["Cluster"]):
         return dict(self.report.recorded["model"])
 
     def finish(
-        self, questions: Iterable[Question], method: Method, asking: dict[str, Any], options: dict[str, Any]
+        self,
+        questions: Iterable[Question],
+        method: Method,
+        asking: dict[str, Any],
+        options: dict[str, Any],
     ) -> Iterator[Finished]:
-        """What is recorded of each episode, as they end; of a question that lost its worker ``TRIES`` times, an error.
+        """What is recorded of each episode, as they end; of a question that lost its worker
+        ``TRIES`` times, an error.
 
-        ``asking`` is exchanged in the workers' ``Setup``, ``options`` those of ``benchmark.record_episodes``.
+        ``asking`` is exchanged in the workers' ``Setup``, ``options`` those of
+        ``benchmark.record_episodes``.
         """
-        for module in {type(part).__module__ for part in (method.trigger, method.formulator) if part.fingerprint}:
+        for module in {
+            type(part).__module__
+            for part in (method.trigger, method.formulator)
+            if part.fingerprint
+        }:
             if module != "__main__":  # which Ray sends whole as it is
                 self._ray.cloudpickle.register_pickle_by_value(sys.modules[module])
         waiting, losses = deque(questions), Counter[str]()
         try:
-            while asked := len(waiting) + sum(len(share or ()) for _, share in self._tasks.values()):
+            while asked := len(waiting) + sum(
+                len(share or ()) for _, share in self._tasks.values()
+            ):
                 self._start_workers(asked)
-                while waiting and self._idle:  # one that lost its worker is asked alone, as it may be to blame
+                # one that lost its worker is asked alone, as it may be to blame
+                while waiting and self._idle:
                     alone = options["batch_size"] == 1 or losses[waiting[0].id]
-                    size = min(AHEAD * options["batch_size"], math.ceil(len(waiting) / self._wanted))
+                    size = min(
+                        AHEAD * options["batch_size"], math.ceil(len(waiting) / self._wanted)
+                    )
                     share = [waiting.popleft() for _ in range(1 if alone else size)]
                     worker = self._idle.pop()
                     task = worker.answer.remote(share, method, asking, options)
@@ -242,7 +313,9 @@ class Cluster(AbstractContextManager["Cluster"]):
                     if losses[question.id] < TRIES:
                         waiting.appendleft(question)
                     else:
-                        error = ClusterError(f"the worker that answered it was lost {TRIES} times: {why}")
+                        error = ClusterError(
+                            f"the worker that answered it was lost {TRIES} times: {why}"
+                        )
                         yield record_of(refuse_question(question, method, error))
         finally:
             for task in [task for task, (_, share) in self._tasks.items() if share]:
@@ -270,7 +343,9 @@ class Cluster(AbstractContextManager["Cluster"]):
             self._tasks[worker.load.remote()] = worker, None
 
     def _next(self) -> tuple[Finished | None, list[Question], str]:
-        """Wait for a worker: an answer, or the questions of a worker that was lost and why, or neither."""
+        """Wait for a worker: an answer, or the questions of a worker that was lost and why, or
+        neither.
+        """
         (task, *_), _ = self._ray.wait(list(self._tasks))
         share = self._tasks[task][1]
         try:
@@ -278,10 +353,18 @@ class Cluster(AbstractContextManager["Cluster"]):
             result: Any = None if reference is None else self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
             own = isinstance(error.cause, ClusterError)
-            raise error.cause if own else ClusterError(f"a worker failed: {describe_error(error.cause)}") from error
+            raise (
+                error.cause
+                if own
+                else ClusterError(f"a worker failed: {describe_error(error.cause)}")
+            ) from error
         except self._ray.exceptions.RayError as error:
             self._ray.kill(self._tasks.pop(task)[0])
-            return None, list((share or {}).values()), self._warn_of_loss(error, loading=share is None)
+            return (
+                None,
+                list((share or {}).values()),
+                self._warn_of_loss(error, loading=share is None),
+            )
         if share is not None and reference is not None:
             del share[result.line["id"]]
             return result, [], ""
@@ -291,33 +374,57 @@ class Cluster(AbstractContextManager["Cluster"]):
         return None, [], ""
 
     def _admit(self, report: WorkerReport) -> None:
-        """A worker has loaded: it must have this process's library and the first worker's model and passages."""
+        """A worker has loaded: it must have this process's library and the first worker's model
+        and passages.
+        """
         expected = (self._first or report).recorded | {"library": describe_library()}
         if unlike := differences(expected, report.recorded):
             raise ClusterError(
-                f"{report.worker} differs from the others (expected → its own): {'; '.join(unlike[:5])}. "
-                "All machines need the same model, passages and libraries"
+                f"{report.worker} differs from the others (expected → its own):"
+                f" {'; '.join(unlike[:5])}. All machines need the same model, passages and"
+                " libraries"
             )
         self._first, self._lost_loading = self._first or report, 0
 
     def _warn_of_loss(self, error: Exception, *, loading: bool) -> str:
-        """The sentence of Ray's pages that says what happened. Raises where ``TRIES`` in a row were lost loading."""
-        why = str(error).rpartition("The actor is dead because ")[2].partition(" Some common causes")[0].strip()[:300]
+        """The sentence of Ray's pages that says what happened. Raises where ``TRIES`` in a row
+        were lost loading.
+        """
+        why = (
+            str(error)
+            .rpartition("The actor is dead because ")[2]
+            .partition(" Some common causes")[0]
+            .strip()[:300]
+        )
         self._lost_loading += loading
         if self._lost_loading == TRIES:
-            raise ClusterError(f"{TRIES} workers in a row were lost before they were ready: {why}") from error
-        then = "before it was ready" if loading else f"and its questions are asked again, each {TRIES} times at most"
+            raise ClusterError(
+                f"{TRIES} workers in a row were lost before they were ready: {why}"
+            ) from error
+        then = (
+            "before it was ready"
+            if loading
+            else f"and its questions are asked again, each {TRIES} times at most"
+        )
         warnings.warn(f"a worker was lost ({why}), {then}", stacklevel=4)
         return why
 
 
 def prepare_ray(
-    address: str, actors: int | None = None, gpus_per_actor: float | None = None, cpus_per_actor: float = 1.0
+    address: str,
+    actors: int | None = None,
+    gpus_per_actor: float | None = None,
+    cpus_per_actor: float = 1.0,
 ) -> Any:
-    """Check what a cluster is described by, and import ray; raises as ``Cluster``, before anything is started."""
+    """Check what a cluster is described by, and import ray; raises as ``Cluster``, before
+    anything is started.
+    """
     text("address", address)
     count("actors", 1 if actors is None else actors)
-    for name, amount, least in (("gpus_per_actor", gpus_per_actor or 0, 0), ("cpus_per_actor", cpus_per_actor, 0.01)):
+    for name, amount, least in (
+        ("gpus_per_actor", gpus_per_actor or 0, 0),
+        ("cpus_per_actor", cpus_per_actor, 0.01),
+    ):
         if number(name, amount, least) > 1 and amount % 1:
             raise SettingError(f"{name}={amount:g}: give a whole number, or a fraction below 1")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
@@ -326,17 +433,24 @@ def prepare_ray(
     try:
         import ray
     except ImportError as error:
-        raise MissingPackageError("a cluster needs ray; pip install 'dragin_lab[cluster]'") from error
+        raise MissingPackageError(
+            "a cluster needs ray; pip install 'dragin_lab[cluster]'"
+        ) from error
     if address not in ("local", "auto"):
         host, _, port = address.rpartition(":")
         odd = "://" in address or "@" in address  # which may hold a password, so it is not repeated
         if odd or not host or not port.isdecimal() or not 0 < int(port) < 65536:
             named = shown(address.rpartition("@")[2])
-            raise SettingError(f"address {named}: give the head's HOST:PORT, as 10.0.0.5:6379, 'auto' or 'local'")
+            raise SettingError(
+                f"address {named}: give the head's HOST:PORT, as 10.0.0.5:6379, 'auto' or 'local'"
+            )
         try:  # Ray itself tries for minutes
             socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
         except OSError as error:
-            start = f"start a cluster there ('ray start --head --port={port}'), or give the address that it printed"
+            start = (
+                f"start a cluster there ('ray start --head --port={port}'), or give the address"
+                " that it printed"
+            )
             raise ClusterError(f"no answer from {address}; {start}") from error
     return ray
 

@@ -1,4 +1,6 @@
-"""One question at a time: an episode under way, what it is served with, and the events that come of it."""
+"""One question at a time: an episode under way, what it is served with, and the events that come
+of it.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ Results = list[Any] | Exception  # of a retriever: passages, or counts
 
 
 class Running:
-    """An episode under way. ``request`` is what it waits for; None before its begin and after its end.
+    """An episode under way. ``request`` is what it waits for; None before its begin and after its
+    end.
 
-    An error that the episode does not handle ends it; the trace records it, and ``failed`` holds it.
+    An error that the episode does not handle ends it; the trace records it, and ``failed`` holds
+    it.
     """
 
     def __init__(self, episode: Episode[None], trace: Trace) -> None:
@@ -40,9 +44,17 @@ class Running:
 
     @property
     def draft_seed(self) -> int:
-        """The next draft's own seed: of the run's seed, the question and the draft's place in the episode."""
+        """The next draft's own seed: of the run's seed, the question and the draft's place in
+        the episode.
+        """
         asked, recorded = self.trace.question, self.trace.provenance
-        drawn = [recorded["seed"], asked.id, asked.text, recorded.get("draw", 0), len(self.trace.continuations)]
+        drawn = [
+            recorded["seed"],
+            asked.id,
+            asked.text,
+            recorded.get("draw", 0),
+            len(self.trace.continuations),
+        ]
         return int.from_bytes(sha256(json.dumps(drawn).encode()).digest()[:4])
 
     def send(self, answer: Any) -> None:
@@ -71,7 +83,11 @@ class Running:
 
 
 def open_episode(
-    setup: Setup, method: Method, question: str | Question, gold: str | Iterable[str] | None = None, draw: int = 0
+    setup: Setup,
+    method: Method,
+    question: str | Question,
+    gold: str | Iterable[str] | None = None,
+    draw: int = 0,
 ) -> Running:
     """A question's episode, not started; ``gold`` replaces the question's own gold answers.
 
@@ -80,7 +96,8 @@ def open_episode(
     Raises ``SettingError`` for an empty question.
     """
     question, model = check_question(question, gold), setup.model
-    template = setup.template(method).bound(model.tokenizer)  # refuses a layout before the model is asked anything
+    # refuses a layout before the model is asked anything
+    template = setup.template(method).bound(model.tokenizer)
     provenance = model.provenance() | {
         "dragin_lab": __version__,
         "context_window": model.context_window,
@@ -93,16 +110,26 @@ def open_episode(
         trace.provenance["draw"] = draw
     if template.chosen:
         trace.provenance["exemplars"] = template.chosen
-    if setup.prompt is not None and setup.prompt.exemplars and template.exemplars != setup.prompt.exemplars:
-        trace.notes.append(f"the exemplars do not show what {method.name} writes, so its own stand in their place")
+    if (
+        setup.prompt is not None
+        and setup.prompt.exemplars
+        and template.exemplars != setup.prompt.exemplars
+    ):
+        trace.notes.append(
+            f"the exemplars do not show what {method.name} writes, so its own stand in their place"
+        )
     episode = start_episode(method, trace, template, model.tokenizer, window=model.context_window)
     return Running(episode, trace)
 
 
 def check_question(question: str | Question, gold: str | Iterable[str] | None = None) -> Question:
-    """The question that is asked; ``gold`` replaces its gold answers. Raises ``SettingError`` for an empty one."""
+    """The question that is asked; ``gold`` replaces its gold answers. Raises ``SettingError``
+    for an empty one.
+    """
     if not isinstance(question, str | Question):
-        raise SettingError(f"question {shown(question)} is {type(question).__name__}; give a text or a Question")
+        raise SettingError(
+            f"question {shown(question)} is {type(question).__name__}; give a text or a Question"
+        )
     if isinstance(question, str):
         question = Question("", question)
     if gold is not None:
@@ -118,12 +145,13 @@ def refuse_question(question: str | Question, method: Method, error: Exception) 
     return Trace(question, method.settings, ended="error", error=describe_error(error))
 
 
-# -- one question, as events ------------------------------------------------------------------------------------------
+# -- one question, as events -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TokenWritten:
-    """The model wrote one token; ``kind`` is "draft" (before a decision), "continuation" or "answer" (extraction).
+    """The model wrote one token; ``kind`` is "draft" (before a decision), "continuation" or
+    "answer" (extraction).
 
     ``step``, as in every event, is the step's position in ``trace.steps``.
     """
@@ -171,7 +199,8 @@ Event = TokenWritten | Decided | Retrieved | StepDone | Ended
 
 
 class Stream(Iterator[Event], AbstractContextManager["Stream"]):
-    """An episode under way: iterate for its events; ``trace`` is valid at any moment; ``close()`` cancels it.
+    """An episode under way: iterate for its events; ``trace`` is valid at any moment; ``close()``
+    cancels it.
 
     Its tokens are among the events where it is ``watched``.
     """
@@ -217,16 +246,20 @@ def finish_stream(events: Stream) -> Trace:
             done = events.trace.counters
             explain(
                 error,
-                f"Interrupted; retrievals so far: {done['retrievals']}, tokens: {done['generated']}. What was done is "
-                "the exception's trace: in a notebook, sys.last_value.trace.",
+                f"Interrupted; retrievals so far: {done['retrievals']}, tokens:"
+                f" {done['generated']}. What was done is the exception's trace: in a notebook,"
+                " sys.last_value.trace.",
             )
         raise
     return events.trace
 
 
-def _events(running: Running, model: Any, retriever: Any, watched: bool) -> Generator[Event, None, None]:
+def _events(
+    running: Running, model: Any, retriever: Any, watched: bool
+) -> Generator[Event, None, None]:
     """The events of an episode until it ends; a request that fails is thrown into it."""
-    trace, decided, done = running.trace, 0, 0  # steps whose decision, and whose end, were announced
+    # steps whose decision, and whose end, were announced
+    trace, decided, done = running.trace, 0, 0
     try:
         running.send(None)
         while True:
@@ -237,7 +270,8 @@ def _events(running: Running, model: Any, retriever: Any, watched: bool) -> Gene
                 if step.decision is not None and step.index >= decided:
                     decided = step.index + 1
                     yield Decided(step.index, step.decision)
-                if request is None or step is not trace.steps[-1]:  # nothing is added to it any more
+                # nothing is added to it any more
+                if request is None or step is not trace.steps[-1]:
                     done += 1
                     yield StepDone(step)
             if request is None:
@@ -247,7 +281,9 @@ def _events(running: Running, model: Any, retriever: Any, watched: bool) -> Gene
             try:
                 if isinstance(request, Write) and watched:
                     kind = kind_of(request, trace)
-                    answer = yield from _watch_tokens(model, request, running.draft_seed, step_number, kind)
+                    answer = yield from _watch_tokens(
+                        model, request, running.draft_seed, step_number, kind
+                    )
                 elif isinstance(request, Write):
                     answer = model.write(request, running.draft_seed)
                 elif isinstance(request, Attend):
@@ -264,7 +300,9 @@ def _events(running: Running, model: Any, retriever: Any, watched: bool) -> Gene
         running.close()
 
 
-def _watch_tokens(model: Any, request: Write, seed: int, step: int, kind: str) -> Generator[TokenWritten, None, Draft]:
+def _watch_tokens(
+    model: Any, request: Write, seed: int, step: int, kind: str
+) -> Generator[TokenWritten, None, Draft]:
     """An event for each token of a draft; returns the draft."""
     shown, tokens = 0, stream_draft(model, request, seed)  # characters of the text
     while True:
@@ -273,25 +311,37 @@ def _watch_tokens(model: Any, request: Write, seed: int, step: int, kind: str) -
         except StopIteration as end:
             return end.value
         new, shown = draft.text[shown:], len(draft.text)
-        yield TokenWritten(step, kind, len(draft) - 1, new, float(draft.entropy[-1]), float(draft.logprob[-1]))
+        yield TokenWritten(
+            step, kind, len(draft) - 1, new, float(draft.entropy[-1]), float(draft.logprob[-1])
+        )
 
 
 def kind_of(request: Write, trace: Trace) -> str:
-    """Which of an episode's texts a draft is: "draft", "continuation" or "answer" (the extraction)."""
+    """Which of an episode's texts a draft is: "draft", "continuation" or "answer" (the
+    extraction).
+    """
     if request.prompt is trace.extraction_prompt:
         return "answer"
-    return "continuation" if trace.steps and request.prompt is trace.steps[-1].passages_prompt else "draft"
+    return (
+        "continuation"
+        if trace.steps and request.prompt is trace.steps[-1].passages_prompt
+        else "draft"
+    )
 
 
 def search_all(retriever: Any, requests: Sequence[Search]) -> list[Results]:
-    """What each request finds, or its error; all together where the retriever has ``search_many``."""
+    """What each request finds, or its error; all together where the retriever has
+    ``search_many``.
+    """
     alike = len(requests) > 1 and len({search.k for search in requests}) == 1
     if alike and hasattr(retriever, "search_many"):
         try:
             answers = retriever.search_many([search.query for search in requests], requests[0].k)
             return [list(passages) for _, passages in zip(requests, answers, strict=True)]
         except Exception as error:  # noqa: BLE001 - one query may be at fault; alone, each meets its own error
-            warnings.warn(f"search_many failed ({error}); the queries are sent one by one", stacklevel=2)
+            warnings.warn(
+                f"search_many failed ({error}); the queries are sent one by one", stacklevel=2
+            )
     found: list[Results] = []
     for request in requests:
         try:

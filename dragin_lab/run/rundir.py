@@ -1,11 +1,14 @@
-"""Run directories: one folder holds what one method answered on one set of questions, and all that repeats it.
+"""Run directories: one folder holds what one method answered on one set of questions, and all that
+repeats it.
 
-``run.json`` says everything needed to repeat the run. ``predictions.jsonl`` has one line per episode, written as each
-ends, and is put into the order of the questions when all have one; it holds nothing that changes from run to run, so a
-run that was killed and completed later ends with the same bytes as one that was not. ``timings.jsonl`` holds what does
-change, ``traces/`` the whole traces where they are wanted. A process that writes holds ``.lock`` (``runwriter``).
+``run.json`` says everything needed to repeat the run. ``predictions.jsonl`` has one line per
+episode, written as each ends, and is put into the order of the questions when all have one; it
+holds nothing that changes from run to run, so a run that was killed and completed later ends with
+the same bytes as one that was not. ``timings.jsonl`` holds what does change, ``traces/`` the whole
+traces where they are wanted. A process that writes holds ``.lock`` (``runwriter``).
 
-A line that cannot be read is reported by file and number and never counted; the next run asks its question again.
+A line that cannot be read is reported by file and number and never counted; the next run asks its
+question again.
 """
 
 from __future__ import annotations
@@ -31,19 +34,24 @@ FORMAT = 2
 ARCHIVE = ".zip"  # the ending of runs as one file
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
 SCORES = ("em", "f1", "precision", "recall")  # from 0 to 1
-PEAK, LEAST = "peak", "least"  # entries of a timings line: the highest score, and the lowest that a draft reached
+# entries of a timings line: the highest score, and the lowest that a draft reached
+PEAK, LEAST = "peak", "least"
 GIVE = "give a folder that 'dragin-lab run --output' wrote"
 
 
 class RunError(DraginLabError):
-    """A folder that is not a run directory, is damaged, is in use, or holds a run of other settings."""
+    """A folder that is not a run directory, is damaged, is in use, or holds a run of other
+    settings.
+    """
 
 
 class RunStoppedError(RunError):
-    """A run that stopped, as its search failed for one question after another; what was answered is kept."""
+    """A run that stopped, as its search failed for one question after another; what was answered
+    is kept.
+    """
 
 
-# -- what a file may hold ---------------------------------------------------------------------------------------------
+# -- what a file may hold --------------------------------------------------------------------------
 
 Line = dict[str, Any]
 Counted = Annotated[int, Meta(ge=0, lt=2**31)]  # tokens, drafts and the like are fewer
@@ -73,8 +81,10 @@ class Prediction(TypedDict):
     metrics: NotRequired[dict[str, int | float]]
     window: NotRequired[dict[Literal["beyond", "passages", "exemplars"], Counted]]
     error: NotRequired[str]
-    cause: NotRequired[tuple[str, str]]  # of ``study.causes``, kind and why; only in a zip, which has no traces
-    attributed: NotRequired[list[dict[str, Any]]]  # of ``study.attribution``, what each retrieval gave; only in a zip
+    # of ``study.causes``, kind and why; only in a zip, which has no traces
+    cause: NotRequired[tuple[str, str]]
+    # of ``study.attribution``, what each retrieval gave; only in a zip
+    attributed: NotRequired[list[dict[str, Any]]]
 
 
 class Timing(TypedDict):
@@ -136,10 +146,11 @@ def value_of(line: Mapping[str, Any], name: str) -> Any:
 class RunRecord:
     """A run directory as it was read.
 
-    ``config`` is ``run.json``, ``predictions`` the lines of ``predictions.jsonl``. A line that failed (``ended`` is
-    "error") or has no gold answer has None for em, f1, precision and recall. ``timings`` are by question id. A run of
-    a zip has ``causes`` and ``attributed`` retrievals by question id, where it had any, and its ``folder`` is below
-    the zip's path. A copy is equal: it has the same settings and the same answers.
+    ``config`` is ``run.json``, ``predictions`` the lines of ``predictions.jsonl``. A line that
+    failed (``ended`` is "error") or has no gold answer has None for em, f1, precision and recall.
+    ``timings`` are by question id. A run of a zip has ``causes`` and ``attributed`` retrievals by
+    question id, where it had any, and its ``folder`` is below the zip's path. A copy is equal: it
+    has the same settings and the same answers.
     """
 
     folder: Path = field(compare=False)
@@ -148,7 +159,8 @@ class RunRecord:
     timings: dict[str, Line] = field(default_factory=dict, compare=False)
     causes: dict[str, tuple[str, str]] = field(default_factory=dict, compare=False)
     attributed: dict[str, list[dict[str, Any]]] = field(default_factory=dict, compare=False)
-    parts: tuple[Path, ...] = field(default=(), compare=False)  # the folders of the parts of a run that was shared out
+    # the folders of the parts of a run that was shared out
+    parts: tuple[Path, ...] = field(default=(), compare=False)
 
     @property
     def label(self) -> str:
@@ -180,25 +192,38 @@ class RunRecord:
         return next((path for path in places if path.is_file()), places[-1])
 
     def trace(self, id: str) -> Trace:
-        """The trace of a question; ``TraceFileError`` where the run saved none, and for one that is damaged."""
+        """The trace of a question; ``TraceFileError`` where the run saved none, and for one that
+        is damaged.
+        """
         trace = Trace.load(path := self.trace_file(id))
         if trace.question.id != id:
-            raise TraceFileError(f"{path}: is the trace of question {trace.question.id!r}; it was renamed or exchanged")
+            raise TraceFileError(
+                f"{path}: is the trace of question {trace.question.id!r}; it was renamed or"
+                " exchanged"
+            )
         return trace
 
     def __repr__(self) -> str:
         asked = self.config["dataset"]["questions"]
-        return f"RunRecord({self.folder}, {len(self.predictions)} of {asked} questions, {len(self.failed)} failed)"
+        return (
+            f"RunRecord({self.folder}, {len(self.predictions)} of {asked} questions,"
+            f" {len(self.failed)} failed)"
+        )
 
 
 def trace_name(id: str) -> str:
-    """The name of a question's trace file: its id, with what a file's name cannot hold written as %XX."""
+    """The name of a question's trace file: its id, with what a file's name cannot hold written
+    as %XX.
+    """
     name = quote(id, safe=" ,+=@")
-    return (name if len(name) <= 200 else f"{name[:150]}-{sha256(id.encode()).hexdigest()[:16]}") + ".trace"
+    return (
+        name if len(name) <= 200 else f"{name[:150]}-{sha256(id.encode()).hexdigest()[:16]}"
+    ) + ".trace"
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """One run directory. Lines that cannot be read are left out with a warning, and so is a torn last one in silence.
+    """One run directory. Lines that cannot be read are left out with a warning, and so is a torn
+    last one in silence.
 
     Raises ``RunError`` where ``run.json`` cannot be read.
     """
@@ -209,14 +234,19 @@ def read_run(folder: str | Path) -> RunRecord:
 def read_files(folder: Path, files: Path | zipfile.Path) -> RunRecord:
     """The run whose three files lie in ``files``."""
     config = read_config(files)
-    lines, timings = read_lines(files / PREDICTIONS, Prediction), read_lines(files / TIMINGS, Timing)
+    lines, timings = (
+        read_lines(files / PREDICTIONS, Prediction),
+        read_lines(files / TIMINGS, Timing),
+    )
     causes = {id: line.pop("cause") for id, line in lines.items() if "cause" in line}
     attributed = {id: line.pop("attributed") for id, line in lines.items() if "attributed" in line}
     return RunRecord(folder, config, list(lines.values()), timings, causes, attributed)
 
 
 def read_config(folder: Path | zipfile.Path) -> dict[str, Any]:
-    """``run.json`` of a folder. Raises ``RunError`` for a file that is damaged or of an unknown format."""
+    """``run.json`` of a folder. Raises ``RunError`` for a file that is damaged or of an unknown
+    format.
+    """
     path = folder / CONFIG
     try:
         config = json.loads(read_bounded(path, RunError))
@@ -224,7 +254,9 @@ def read_config(folder: Path | zipfile.Path) -> dict[str, Any]:
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError) as error:
-        raise RunError(f"{path}: was changed or damaged ({error}); run again in another folder") from None
+        raise RunError(
+            f"{path}: was changed or damaged ({error}); run again in another folder"
+        ) from None
     config.pop("sum", None)  # of a run that was recorded with checksums
     return dict(config)
 
@@ -233,8 +265,8 @@ def _check_config(path: Path | zipfile.Path, config: Any) -> None:
     there = config.get("format") if isinstance(config, dict) else None
     if there != FORMAT:
         raise RunError(
-            f"{path}: has format {there!r}, and this dragin_lab reads {FORMAT}; read it with the dragin_lab that wrote "
-            "it, or run again in another folder"
+            f"{path}: has format {there!r}, and this dragin_lab reads {FORMAT}; read it with the"
+            " dragin_lab that wrote it, or run again in another folder"
         )
     msgspec.convert(config, _Config)
 
@@ -245,15 +277,18 @@ def _name_id(line: Any) -> Any:
 
 
 def _judge_readable(line: Line) -> Line:
-    """A line as it is written today; one that does not say whether its answer could be read is judged by the answer."""
+    """A line as it is written today; one that does not say whether its answer could be read is
+    judged by the answer.
+    """
     return line if "readable" in line else line | {"readable": bool(line["answer"].strip())}
 
 
 def read_lines(path: Path | zipfile.Path, kind: Any) -> dict[str, Line]:
-    """The lines of a file by question id, those that cannot be read left out with a warning that names the first.
+    """The lines of a file by question id, those that cannot be read left out with a warning that
+    names the first.
 
-    No file is no lines; what follows the last newline was torn when a process was killed, and is not read. Raises
-    ``RunError`` for a file that cannot be read.
+    No file is no lines; what follows the last newline was torn when a process was killed, and is
+    not read. Raises ``RunError`` for a file that cannot be read.
     """
     try:
         data = read_bounded(path, RunError)
@@ -273,5 +308,7 @@ def read_lines(path: Path | zipfile.Path, kind: Any) -> dict[str, Line]:
             bad.append(f"{path}, line {number}: {error}")
     if bad:
         more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
-        warnings.warn(f"{bad[0]}{more}: left out; a run that goes on asks these questions again", stacklevel=3)
+        warnings.warn(
+            f"{bad[0]}{more}: left out; a run that goes on asks these questions again", stacklevel=3
+        )
     return lines

@@ -1,4 +1,6 @@
-"""A run directory while it is written: locked, completed from where it was left, a line added as each episode ends."""
+"""A run directory while it is written: locked, completed from where it was left, a line added as
+each episode ends.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Trace
 
-#: Bytes of slim traces that a run keeps where nobody says otherwise: those of some thousand questions.
+#: Bytes of slim traces that a run keeps where nobody says otherwise: those of some thousand
+#: questions.
 TRACE_SPACE = 64 * 2**20
 #: What decides answers, of ``run.json``: two runs that are one have the same.
 _DECIDES = ("method", "model", "retriever", "template", "dataset", "seed")
-#: May change between two commands of one run: it is announced and recorded, as it can change what rounding decides.
+#: May change between two commands of one run: it is announced and recorded, as it can change what
+#: rounding decides.
 _CIRCUMSTANCES = ("versions", "device")
 
 
@@ -35,7 +39,9 @@ class NotWrittenError(RunError):
 
 
 class Finished(NamedTuple):
-    """What is recorded of an episode: the lines of a run directory, and its trace where that is wanted."""
+    """What is recorded of an episode: the lines of a run directory, and its trace where that is
+    wanted.
+    """
 
     line: Line
     timing: Line
@@ -48,11 +54,13 @@ def record_of(trace: Trace, traces: bool | None = False) -> Finished:
 
 
 def prediction(trace: Trace) -> Line:
-    """The line of ``predictions.jsonl``: what was answered and what it took, and nothing that changes from run to run.
+    """The line of ``predictions.jsonl``: what was answered and what it took, and nothing that
+    changes from run to run.
 
-    ``passages`` holds the ids found by each retrieval, ``tokens`` counts all that were generated. The scores are None
-    without a gold answer and where the episode failed; ``error`` is there only then, ``metrics`` only where the prompt
-    has any of your own, and ``window`` only where the model's window cost something (``Trace.lost``).
+    ``passages`` holds the ids found by each retrieval, ``tokens`` counts all that were generated.
+    The scores are None without a gold answer and where the episode failed; ``error`` is there only
+    then, ``metrics`` only where the prompt has any of your own, and ``window`` only where the
+    model's window cost something (``Trace.lost``).
     """
     count = trace.counters
     line: Line = {
@@ -65,7 +73,9 @@ def prediction(trace: Trace) -> Line:
         **{name: trace.scores.get(name) for name in rundir.SCORES},
         "retrievals": count["retrievals"],
         "queries": trace.queries,
-        "passages": [[p.id for p in step.passages] for step in trace.steps if step.query is not None],
+        "passages": [
+            [p.id for p in step.passages] for step in trace.steps if step.query is not None
+        ],
         "drafts": count["drafts"],
         "tokens": count["generated"],
         "ended": trace.ended,
@@ -76,28 +86,38 @@ def prediction(trace: Trace) -> Line:
 
 
 def timing(trace: Trace) -> Line:
-    """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have to be computed.
+    """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have
+    to be computed.
 
-    ``reused`` counts prompt tokens; ``stored_drafts`` and ``stored_tokens`` count what a cache served. ``peak`` is the
-    highest score that was compared with θ, and ``least`` the lowest of the drafts' highest; None without one. Rounding
-    moves them from run to run.
+    ``reused`` counts prompt tokens; ``stored_drafts`` and ``stored_tokens`` count what a cache
+    served. ``peak`` is the highest score that was compared with θ, and ``least`` the lowest of the
+    drafts' highest; None without one. Rounding moves them from run to run.
     """
-    spent = {kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps) for kind in ("draft", "attend", "search")}
+    spent = {
+        kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps)
+        for kind in ("draft", "attend", "search")
+    }
     stored = {f"stored_{name}": count for name, count in trace.stored.items()}
     reached = [float(max(of_draft)) for of_draft in peaks(trace) if len(of_draft)]  # by each draft
     scores = {rundir.PEAK: max(reached, default=None), rundir.LEAST: min(reached, default=None)}
-    line = {"id": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"]}
+    line = {
+        "id": trace.question.id,
+        "seconds": trace.seconds,
+        **spent,
+        "reused": trace.counters["reused"],
+    }
     return line | stored | scores
 
 
 class RunFolder:
     """A run directory under way, locked against a second writer; a context manager.
 
-    Entering makes the folder or reads the run in it, drops lines that are torn or damaged and those that failed, so
-    that their questions are asked again, and leaves the rest in ``done`` by question id. ``folder`` None keeps the
-    lines there alone. ``traces`` as for ``Lab.run``; ``grown`` gives the fingerprint of the first n questions, by which
-    a run of fewer is known and goes on. Raises ``RunError`` where two questions have one id, the folder holds another
-    run or another process writes it, ``NotWrittenError`` where it cannot be written.
+    Entering makes the folder or reads the run in it, drops lines that are torn or damaged and those
+    that failed, so that their questions are asked again, and leaves the rest in ``done`` by
+    question id. ``folder`` None keeps the lines there alone. ``traces`` as for ``Lab.run``;
+    ``grown`` gives the fingerprint of the first n questions, by which a run of fewer is known and
+    goes on. Raises ``RunError`` where two questions have one id, the folder holds another run or
+    another process writes it, ``NotWrittenError`` where it cannot be written.
     """
 
     def __init__(
@@ -113,8 +133,8 @@ class RunFolder:
         if twice := [id for id, count in Counter(self.ids).items() if count > 1]:
             places = [i for i, id in enumerate(self.ids, 1) if id == twice[0]]
             raise RunError(
-                f"the id {twice[0]!r} stands for {len(places)} questions, number {places[0]} and {places[1]} among "
-                "them; give every question an id of its own"
+                f"the id {twice[0]!r} stands for {len(places)} questions, number {places[0]} and"
+                f" {places[1]} among them; give every question an id of its own"
             )
         self.folder = None if folder is None else as_path(folder, RunError, local=True)
         self.config = dict(config)
@@ -134,10 +154,13 @@ class RunFolder:
         except Timeout:
             holder = path.read_text(errors="replace").strip() or "it says not which"
             raise RunError(
-                f"{self.folder}: another run is writing it ({holder}); wait for it, end it, or give another folder"
+                f"{self.folder}: another run is writing it ({holder}); wait for it, end it, or give"
+                " another folder"
             ) from None
         except OSError as error:
-            raise NotWrittenError(f"{self.folder}: cannot be written: {error.strerror}; {remedy(error)}") from None
+            raise NotWrittenError(
+                f"{self.folder}: cannot be written: {error.strerror}; {remedy(error)}"
+            ) from None
         try:
             self._open(self.folder)
         except BaseException:
@@ -150,18 +173,26 @@ class RunFolder:
             self._lock.release()
 
     def _open(self, folder: Path) -> None:
-        self._room = TRACE_SPACE - sum(path.lstat().st_size for path in (folder / rundir.TRACES).glob("*"))
+        self._room = TRACE_SPACE - sum(
+            path.lstat().st_size for path in (folder / rundir.TRACES).glob("*")
+        )
         clear_drafts(folder)
         if not (folder / rundir.CONFIG).exists():
             if (folder / rundir.PREDICTIONS).exists():
-                raise RunError(f"{folder}: holds {rundir.PREDICTIONS} but no {rundir.CONFIG}; give another folder")
+                raise RunError(
+                    f"{folder}: holds {rundir.PREDICTIONS} but no {rundir.CONFIG}; give another"
+                    " folder"
+                )
             self._rewrite(rundir.CONFIG, _write_config(self.config))
             return
         there = check_settings(folder, self.config, self._grown)
         lines = rundir.read_lines(folder / rundir.PREDICTIONS, rundir.Prediction)
         if strange := lines.keys() - set(self.ids):
             where = folder / rundir.PREDICTIONS
-            raise RunError(f"{where}: the id {min(strange)!r} is not one of this run's questions; delete its line")
+            raise RunError(
+                f"{where}: the id {min(strange)!r} is not one of this run's questions; delete its"
+                " line"
+            )
         self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
         timings = rundir.read_lines(folder / rundir.TIMINGS, rundir.Timing)
         self._timings = {qid: line for qid, line in timings.items() if qid in self.done}
@@ -171,21 +202,29 @@ class RunFolder:
         self._rewrite(rundir.TIMINGS, rundir.encode(self._timings.values()))
 
     def _note_circumstances(self, there: dict[str, Any]) -> None:
-        """Say, and record, where a run is completed under another version or on another device than it was started."""
-        before, now = ({key: config.get(key) for key in _CIRCUMSTANCES} for config in (there, self.config))
+        """Say, and record, where a run is completed under another version or on another device
+        than it was started.
+        """
+        before, now = (
+            {key: config.get(key) for key in _CIRCUMSTANCES} for config in (there, self.config)
+        )
         if changes := differences(before, now):
             warnings.warn(
-                f"{self.folder}: this run was started otherwise ({'; '.join(changes)}); answers may differ in what "
-                "rounding decides",
+                f"{self.folder}: this run was started otherwise ({'; '.join(changes)}); answers may"
+                " differ in what rounding decides",
                 stacklevel=2,
             )
             resumed = there.setdefault("resumed", [])
             resumed += [now] * (now not in resumed)
-        latest = {key: self.config[key] for key in ("dataset", "limit", "sample") if key in self.config}
+        latest = {
+            key: self.config[key] for key in ("dataset", "limit", "sample") if key in self.config
+        }
         self.config = there | latest  # what chose the questions that the run has by now
 
     def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
-        """Its trace is written first, then how long it took, then its line, which says that it is done."""
+        """Its trace is written first, then how long it took, then its line, which says that it
+        is done.
+        """
         id = line["id"]
         if self.folder is not None and trace is not None:
             self._keep(self.folder, line, trace)
@@ -202,15 +241,21 @@ class RunFolder:
         return folder is not None and not (folder / rundir.TRACES / rundir.trace_name(id)).exists()
 
     def _keep(self, folder: Path, line: Line, trace: Trace) -> None:
-        """Save a trace, as far as there is room; not that of an answer again that is not the recorded one."""
+        """Save a trace, as far as there is room; not that of an answer again that is not the
+        recorded one.
+        """
         if changes := differences(self.done.get(line["id"], line), line):
             warnings.warn(
-                f"{line['id']}: answered otherwise than before ({changes[0]}); no trace is kept", stacklevel=3
+                f"{line['id']}: answered otherwise than before ({changes[0]}); no trace is kept",
+                stacklevel=3,
             )
             return
         if not self._traces and self._room <= 0:
             return
-        path, why = folder / rundir.TRACES / rundir.trace_name(line["id"]), f"traces take {TRACE_SPACE // 2**20} MiB"
+        path, why = (
+            folder / rundir.TRACES / rundir.trace_name(line["id"]),
+            f"traces take {TRACE_SPACE // 2**20} MiB",
+        )
         try:
             path.parent.mkdir(exist_ok=True)
             save_trace(trace, path, slim=not self._traces)
@@ -221,7 +266,9 @@ class RunFolder:
                 raise NotWrittenError(why) from error
             self._room = 0  # these traces are optional: go on with the answers
         if not self._traces and self._room <= 0:
-            warnings.warn(f"{folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
+            warnings.warn(
+                f"{folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3
+            )
 
     def finish(self) -> None:
         """Put the lines into the order of the questions, once every question has one."""
@@ -245,7 +292,8 @@ def check_settings(
 ) -> dict[str, Any]:
     """The ``run.json`` of a folder, which must say the same as ``config`` of what decides answers.
 
-    It may be of fewer questions, where ``grown`` gives the same fingerprint for as many of those asked for now.
+    It may be of fewer questions, where ``grown`` gives the same fingerprint for as many of those
+    asked for now.
 
     Raises ``RunError`` naming every setting that differs, with both values.
     """
@@ -260,18 +308,21 @@ def check_settings(
     if changes := differences(before, now):
         more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
         raise RunError(
-            f"{folder}: holds a run of other settings (there → asked for now): {'; '.join(changes[:5])}{more}.\n"
-            "Give another folder, or the settings that it was started with"
+            f"{folder}: holds a run of other settings (there → asked for now):"
+            f" {'; '.join(changes[:5])}{more}.\nGive another folder, or the settings that it was"
+            " started with"
         )
     return there
 
 
 def _compared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: config[key] for key in _DECIDES}
-    for part in ("retriever", "template"):  # who chose it changes nothing of what it finds, or of the prompt
+    # who chose it changes nothing of what it finds, or of the prompt
+    for part in ("retriever", "template"):
         if kept[part]:
             kept[part] = {key: value for key, value in kept[part].items() if key != "chosen"}
-    kept["dataset"] = {key: value for key, value in kept["dataset"].items() if key != "kind"}  # its questions tell it
+    # its questions tell it
+    kept["dataset"] = {key: value for key, value in kept["dataset"].items() if key != "kind"}
     return kept
 
 
@@ -287,5 +338,6 @@ def _append_line(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise NotWrittenError(
-            f"{path}: a line was not written: {error.strerror or error}; {remedy(error)}; the lines before it are sound"
+            f"{path}: a line was not written: {error.strerror or error}; {remedy(error)}; the lines"
+            " before it are sound"
         ) from error

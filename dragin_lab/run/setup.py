@@ -1,4 +1,6 @@
-"""``Setup``: what the questions of one call are asked with. A ``Lab`` makes it; runs, studies and controls take it."""
+"""``Setup``: what the questions of one call are asked with. A ``Lab`` makes it; runs, studies
+and controls take it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ from dragin_lab.text import hide_secrets
 class Setup:
     """A model, a retriever, a prompt, a seed and a cache, all of them open.
 
-    ``model`` is an engine (``engines.engine.Engine``), or a ``Cluster``, whose workers answer elsewhere.
+    ``model`` is an engine (``engines.engine.Engine``), or a ``Cluster``, whose workers answer
+    elsewhere.
     """
 
     model: Any
@@ -40,8 +43,10 @@ class Setup:
     seed: int = 0
     cache: Cache | None = None
     layout: str | None = None  # of every prompt; None: the prompt's own
-    day: str = ""  # ISO; stands in a chat template that writes the date, however long it takes to answer
-    retriever_spec: str | None = None  # the name that the retriever was asked for by, such as "bm25"
+    # ISO; stands in a chat template that writes the date, however long it takes to answer
+    day: str = ""
+    # the name that the retriever was asked for by, such as "bm25"
+    retriever_spec: str | None = None
 
     @property
     def elsewhere(self) -> bool:
@@ -53,9 +58,11 @@ class Setup:
         return self.model if self.cache is None else cached(self.model, self.cache)
 
     def template(self, method: Method, asked: PromptTemplate | None = None) -> PromptTemplate:
-        """The prompt in the form that a method answers in: ``prompt``, else ``asked``, else the model's default.
+        """The prompt in the form that a method answers in: ``prompt``, else ``asked``, else the
+        model's default.
 
-        Raises ``SettingError`` where the method needs something that model or pipeline does not give.
+        Raises ``SettingError`` where the method needs something that model or pipeline does not
+        give.
         """
         check_needs(method, self.model)
         template = template_for(method, self.model, self.prompt or asked)
@@ -78,7 +85,9 @@ class MakesSetups(Protocol):
 
 
 def as_method(given: Method | str, settings: Mapping[str, Any]) -> Method:
-    """A method by name or as it is, with settings exchanged. Raises ``SettingError`` as ``dl.method``."""
+    """A method by name or as it is, with settings exchanged. Raises ``SettingError`` as
+    ``dl.method``.
+    """
     if isinstance(given, Method):
         return exchange_settings(given, **settings) if settings else given
     return make_method(given, **settings)
@@ -87,33 +96,38 @@ def as_method(given: Method | str, settings: Mapping[str, Any]) -> Method:
 def serves(name: str, model: Any) -> bool:
     """Whether a model without attention gives all that a built-in method reads."""
     method = make_method(name)
-    return not method.reads_attention and (getattr(model, "has_entropy", True) or "entropy" not in method.trigger.needs)
+    return not method.reads_attention and (
+        getattr(model, "has_entropy", True) or "entropy" not in method.trigger.needs
+    )
 
 
 def check_needs(method: Method, model: Any) -> None:
-    """Raise ``SettingError`` where a method needs something that model or pipeline does not give."""
+    """Raise ``SettingError`` where a method needs something that model or pipeline does not
+    give.
+    """
     if method.reads_attention and not getattr(model, "has_attention", True):
         free = [name for name in METHODS if serves(name, model)]
         why = getattr(model, "no_attention", "")
         raise SettingError(
-            f"method {method.name!r} looks at attention, and {model.name} has none; these need only probabilities: "
-            f"{', '.join(free)}" + (f" ({why})" if why else "")
+            f"method {method.name!r} looks at attention, and {model.name} has none; these need only"
+            f" probabilities: {', '.join(free)}" + (f" ({why})" if why else "")
         )
     if "entropy" in method.trigger.needs and not getattr(model, "has_entropy", True):
         raise SettingError(
-            f"trigger {method.trigger.name!r} reads entropies, and {model.name} gives none ({model.no_attention}); "
-            "take one that reads probabilities, such as when='probability' or 'margin'"
+            f"trigger {method.trigger.name!r} reads entropies, and {model.name} gives none"
+            f" ({model.no_attention}); take one that reads probabilities, such as"
+            " when='probability' or 'margin'"
         )
     if method.trigger.hidden is not None and not getattr(model, "has_hidden", True):
         raise SettingError(
-            f"trigger {method.trigger.name!r} reads hidden states, and {model.name} gives none; load the model in "
-            "transformers for it"
+            f"trigger {method.trigger.name!r} reads hidden states, and {model.name} gives none;"
+            " load the model in transformers for it"
         )
     if "entities" in method.trigger.needs:
         method.pipeline.require_entities()
 
 
-# -- what a lab is made with ------------------------------------------------------------------------------------------
+# -- what a lab is made with -----------------------------------------------------------------------
 
 
 def is_engine(model: Any) -> bool:
@@ -129,31 +143,46 @@ def is_loaded(model: Any) -> bool:
 def check_arguments(
     names: Iterable[str], given: Mapping[str, Any], layout: str | None, loading: Mapping[str, Any]
 ) -> None:
-    """Raise ``SettingError`` for arguments of ``Lab`` that cannot be, alone or together; its ``names`` are those."""
-    model, corpus, retriever, fields = (given[key] for key in ("model", "corpus", "retriever", "fields"))
+    """Raise ``SettingError`` for arguments of ``Lab`` that cannot be, alone or together; its
+    ``names`` are those.
+    """
+    model, corpus, retriever, fields = (
+        given[key] for key in ("model", "corpus", "retriever", "fields")
+    )
     if loading:
         from dragin_lab.engines.load import loading_arguments
 
         known = (*names, *loading_arguments())
-        for key in loading.keys() - set(known):  # from_pretrained takes more, but no misspelt name of ours
+        # from_pretrained takes more, but no misspelt name of ours
+        for key in loading.keys() - set(known):
             if difflib.get_close_matches(key, known, n=1, cutoff=0.75):
                 choice("argument", key, known)
     if is_loaded(model) and loading.get("tokenizer") is None:
         raise SettingError(
-            f"model {shown(model)} is {type(model).__name__}; give a folder or a Hugging Face id, or a loaded causal "
-            "language model with its tokenizer: dl.Lab(model, corpus, tokenizer=tokenizer)"
+            f"model {shown(model)} is {type(model).__name__}; give a folder or a Hugging Face id,"
+            " or a loaded causal language model with its tokenizer: dl.Lab(model, corpus,"
+            " tokenizer=tokenizer)"
         )
     if loading and is_engine(model):
-        raise SettingError(f"{', '.join(loading)}: only for a model that the lab opens; {type(model).__name__} is open")
+        raise SettingError(
+            f"{', '.join(loading)}: only for a model that the lab opens; {type(model).__name__} is"
+            " open"
+        )
     if hasattr(model, "finish") and not (corpus is None and retriever is None):
-        raise SettingError("a cluster searches its own passages; name them in its Recipe, and leave them out here")
+        raise SettingError(
+            "a cluster searches its own passages; name them in its Recipe, and leave them out here"
+        )
     if layout is not None:
         choice("layout", layout, LAYOUTS)
     own = not (retriever is None or isinstance(retriever, str))
     if own and corpus is not None:
-        raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
+        raise SettingError(
+            "corpus and a retriever of your own: the retriever searches its own passages; give one"
+        )
     if fields is not None and (own or is_embedded(corpus) or isinstance(corpus, Corpus)):
-        raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
+        raise SettingError(
+            f"fields={shown(fields)} names the columns of a file or table; give one as corpus"
+        )
 
 
 def warn_of_almanac(model: Any, retriever: Any) -> None:
@@ -161,15 +190,18 @@ def warn_of_almanac(model: Any, retriever: Any) -> None:
     named = getattr(model, "recipe", None) is not None and model.recipe.corpus is not None
     if not (named or model.embedded) and retriever.provenance().get("corpus") == EMBEDDED:
         warnings.warn(
-            f"{getattr(model, 'name', 'the model')} SEARCHES AN INVENTED WORLD: no passages were given, so it searches "
-            "Almanac's; give your own as corpus (--corpus), or 'almanac' where that is meant",
+            f"{getattr(model, 'name', 'the model')} SEARCHES AN INVENTED WORLD: no passages were"
+            " given, so it searches Almanac's; give your own as corpus (--corpus), or 'almanac'"
+            " where that is meant",
             stacklevel=2,
         )
 
 
 @cache
 def describe_library() -> dict[str, str]:
-    """The version of this package, and the SHA-256 (hex) of its source, which an unreleased change has too."""
+    """The version of this package, and the SHA-256 (hex) of its source, which an unreleased
+    change has too.
+    """
     digest, root = sha256(), Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
@@ -190,19 +222,28 @@ def hide_in(value: Any) -> Any:
 
 
 def describe_model(lm: Any) -> dict[str, Any]:
-    """What a model records of itself (``provenance``), with the hash of its tokenizer and the ids that end a text."""
+    """What a model records of itself (``provenance``), with the hash of its tokenizer and the
+    ids that end a text.
+    """
     identity = getattr(lm, "identity", None)
-    known = (identity() if callable(identity) else None) or {}  # a cluster's workers have recorded both
-    return dict(lm.provenance()) | {key: known[key] for key in ("tokenizer_sha256", "eos") if key in known}
+    # a cluster's workers have recorded both
+    known = (identity() if callable(identity) else None) or {}
+    return dict(lm.provenance()) | {
+        key: known[key] for key in ("tokenizer_sha256", "eos") if key in known
+    }
 
 
 def render_chat(lm: Any) -> str:
-    """A short talk as the model's chat template writes it; "" where it has none or refuses the turns."""
+    """A short talk as the model's chat template writes it; "" where it has none or refuses the
+    turns.
+    """
     tokenizer: Any = getattr(lm, "tokenizer", None)
     with suppress(SettingError):
         if getattr(tokenizer, "chats", False):
             then = (
                 {"day": "2000-01-01"} if getattr(tokenizer, "dated", False) else {}
             )  # the run's is recorded by itself
-            return str(tokenizer.chat([("user", "Who?"), ("assistant", "Bo."), ("user", "When?")], **then))
+            return str(
+                tokenizer.chat([("user", "Who?"), ("assistant", "Bo."), ("user", "When?")], **then)
+            )
     return ""

@@ -1,4 +1,6 @@
-"""One setting of a method over several values: θ (the paper's Table 5), FLARE's threshold, the length of a query."""
+"""One setting of a method over several values: θ (the paper's Table 5), FLARE's threshold, the
+length of a query.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,17 @@ if TYPE_CHECKING:
     from dragin_lab.study.differing import Difference
     from dragin_lab.study.runs import Runs
 
-BLOCK = 50  # questions that all values are tried on before the next, so that a cache need not hold all of them
+# questions that all values are tried on before the next, so that a cache need not hold all of them
+BLOCK = 50
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What came of each value: ``methods`` and ``records``, their runs, have one entry per value of ``setting``.
+    """What came of each value: ``methods`` and ``records``, their runs, have one entry per value of
+    ``setting``.
 
-    ``counts`` says what the cache served; None where there was none. Runs without a folder have no traces.
+    ``counts`` says what the cache served; None where there was none. Runs without a folder have no
+    traces.
     """
 
     setting: str  # such as "threshold"
@@ -48,24 +53,34 @@ class Sweep:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The values, in the order they were given; triggers or formulators of one name in their written form."""
+        """The values, in the order they were given; triggers or formulators of one name in their
+        written form.
+        """
         values = tuple(method.settings[self.setting] for method in self.methods)
         if self.setting in ("when", "what") and len(set(values)) < len(values):
-            return tuple(str(one.trigger if self.setting == "when" else one.formulator) for one in self.methods)
+            return tuple(
+                str(one.trigger if self.setting == "when" else one.formulator)
+                for one in self.methods
+            )
         return values
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row per value (pandas.DataFrame): setting, value, n, scored, then means per question with 95 % intervals.
+        """One row per value (pandas.DataFrame): setting, value, n, scored, then means per question
+        with 95 % intervals.
 
-        em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see ``intervals.summary``. The
-        means are over the questions that failed at no value; ``failed`` counts those that did at this one, and
-        ``attrs["notes"]`` says why.
+        em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see
+        ``intervals.summary``. The means are over the questions that failed at no value; ``failed``
+        counts those that did at this one, and ``attrs["notes"]`` says why.
         """
         import pandas as pd
 
         failed = [{line["id"] for line in record.failed} for record in self.records]
-        some = (ids for ids, record in zip(failed, self.records, strict=True) if len(ids) < len(record.predictions))
+        some = (
+            ids
+            for ids, record in zip(failed, self.records, strict=True)
+            if len(ids) < len(record.predictions)
+        )
         lost = set[str]().union(*some)
         rows = [
             {"setting": self.setting, "value": value}
@@ -74,7 +89,11 @@ class Sweep:
             for value, record, ids in zip(self.values, self.records, failed, strict=True)
         ]
         table = pd.DataFrame(rows).drop(columns=["tokens_low", "tokens_high"])
-        table = table if on_a_scale(self.values) else table.assign(value=pd.Series(self.values, dtype=object))
+        table = (
+            table
+            if on_a_scale(self.values)
+            else table.assign(value=pd.Series(self.values, dtype=object))
+        )
         table.attrs["notes"] = self._list_failures()
         return table
 
@@ -83,26 +102,40 @@ class Sweep:
 
     @property
     def runs(self) -> Runs:
-        """The runs of the sweep, a method for each value: their questions, traces and comparisons."""
+        """The runs of the sweep, a method for each value: their questions, traces and
+        comparisons.
+        """
         from dragin_lab.study.runs import Runs  # a door that goes up
 
         return Runs(self.records)
 
     def flips(self, one: Any, other: Any) -> Difference:
-        """The questions that are right at one value and wrong at the other; see ``Runs.difference``."""
-        names = {str(value): record.label for value, record in zip(self.values, self.records, strict=True)}
-        chosen = [names[choice(f"value of {self.setting}", str(value), names)] for value in (one, other)]
+        """The questions that are right at one value and wrong at the other; see
+        ``Runs.difference``.
+        """
+        names = {
+            str(value): record.label
+            for value, record in zip(self.values, self.records, strict=True)
+        }
+        chosen = [
+            names[choice(f"value of {self.setting}", str(value), names)] for value in (one, other)
+        ]
         return self.runs.difference(*chosen)
 
     def plot(self, paper: bool = False) -> Any:
-        """Quality and retrievals against the values (plotly); ``paper=True``: the paper's Table 5 beside them."""
+        """Quality and retrievals against the values (plotly); ``paper=True``: the paper's Table
+        5 beside them.
+        """
         from dragin_lab.views.results import sweep as draw_sweep  # a door that goes up
 
         return draw_sweep(self.table, paper)
 
     def __repr__(self) -> str:
         failures = "".join(f"; {line}" for line in self._list_failures())
-        return f"Sweep({self.methods[0].name}, {self.setting} in {list(self.values)}, {self.benchmark}{failures})"
+        return (
+            f"Sweep({self.methods[0].name}, {self.setting} in {list(self.values)},"
+            f" {self.benchmark}{failures})"
+        )
 
     def _repr_html_(self) -> str:
         table = self.table if self.table["failed"].any() else self.table.drop(columns="failed")
@@ -129,25 +162,36 @@ def sweep(
 
 
 def run_methods(
-    setup: Setup, asked: Benchmark, methods: Iterable[Method], output: str | Path | None, progress: bool, **options: Any
+    setup: Setup,
+    asked: Benchmark,
+    methods: Iterable[Method],
+    output: str | Path | None,
+    progress: bool,
+    **options: Any,
 ) -> list[RunRecord]:
     """``Lab.run``; without an ``output`` nothing is written. ``options`` are those of ``open_run``.
 
-    With a cache all methods answer a block of questions before any starts the next, so that it can be small.
+    With a cache all methods answer a block of questions before any starts the next, so that it can
+    be small.
     """
     import scipy.stats  # noqa: F401 - an interrupt in the first table would leave it half imported
 
     chosen = list(dict.fromkeys(methods))
     if any(method.retrieves for method in chosen) and finds_nothing(setup, asked):
-        warnings.warn(f"the embedded passages hold nothing on {asked.name}; give a corpus (--corpus)", stacklevel=3)
+        warnings.warn(
+            f"the embedded passages hold nothing on {asked.name}; give a corpus (--corpus)",
+            stacklevel=3,
+        )
     labels = [method.label for method in chosen]
     if same := next((label for label in labels if labels.count(label) > 1), ""):
         raise SettingError(f"two methods are called {same!r}; give each a label of its own")
     folders: Sequence[Path | None] = [None] * len(chosen)
     if output is not None:
-        folders = find_folders(setup, chosen, asked, output, options.get("traces"))  # before any work is done
+        # before any work is done
+        folders = find_folders(setup, chosen, asked, output, options.get("traces"))
     order, blocks, count = list(range(len(chosen))), range(0), len(asked.questions)
-    if setup.cache is not None:  # a higher θ ends drafts later, and a longer draft serves the shorter ones
+    # a higher θ ends drafts later, and a longer draft serves the shorter ones
+    if setup.cache is not None:
         order.sort(key=lambda i: chosen[i].threshold or 0.0, reverse=True)
         blocks = range(BLOCK, count, BLOCK)
     predictions: list[list[Line]] = [[] for _ in chosen]
@@ -163,20 +207,30 @@ def run_methods(
         if lost := describe_losses(line["window"] for line in lines if "window" in line):
             warnings.warn(f"{asked.name} {label}: {lost}", stacklevel=3)
     return [
-        RunRecord(Path(run_label(method, setup.retriever_spec)), run_config(setup, method, asked), lines)
-        if folder is None else read_run(folder)
+        (
+            RunRecord(
+                Path(run_label(method, setup.retriever_spec)),
+                run_config(setup, method, asked),
+                lines,
+            )
+            if folder is None
+            else read_run(folder)
+        )
         for method, folder, lines in zip(chosen, folders, predictions, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def describe_losses(lost: Iterable[Mapping[str, int]]) -> str:
-    """What the model's window cost some episodes (``Trace.lost``), and what to do; empty where nothing."""
+    """What the model's window cost some episodes (``Trace.lost``), and what to do; empty where
+    nothing.
+    """
     short = [one for one in lost if one]
     total = {words: sum(one.get(name, 0) for one in short) for name, words in _LOST.items()}
     losses = ", ".join(f"{count:,} {words}" for words, count in total.items() if count)
     return losses and (
-        f"the model's window was too small for {len(short):,} answer{'s' * (len(short) > 1)}: {losses}. Lower top_k or "
-        "max_new_tokens, shorten the passages, give fewer exemplars, or take a model with a larger window"
+        f"the model's window was too small for {len(short):,} answer{'s' * (len(short) > 1)}:"
+        f" {losses}. Lower top_k or max_new_tokens, shorten the passages, give fewer exemplars, or"
+        " take a model with a larger window"
     )
 
 
@@ -189,28 +243,40 @@ _LOST = {
 
 
 def read_sweep(method: Method | str, settings: Mapping[str, Any]) -> tuple[str, tuple[Method, ...]]:
-    """The one setting that has a list of values, and the method for each of them, each once, in their order.
+    """The one setting that has a list of values, and the method for each of them, each once, in
+    their order.
 
-    Raises ``SettingError`` where none or several have, for no values, and for values that the method does not take.
+    Raises ``SettingError`` where none or several have, for no values, and for values that the
+    method does not take.
     """
     several = {key: list(value) for key, value in settings.items() if _is_several(value)}
     if len(several) != 1:
         named = ", ".join(several) or "none"
-        raise SettingError(f"a sweep goes over one setting, and {named} has a list of values: threshold=[1.0, 1.2]")
+        raise SettingError(
+            f"a sweep goes over one setting, and {named} has a list of values: threshold=[1.0, 1.2]"
+        )
     ((setting, values),) = several.items()
     if not values:
-        raise SettingError(f"{setting} has no values to sweep over; give at least one, such as {setting}=[5, 25]")
+        raise SettingError(
+            f"{setting} has no values to sweep over; give at least one, such as {setting}=[5, 25]"
+        )
     fixed = {key: value for key, value in settings.items() if key != setting}
     methods = tuple(dict.fromkeys(as_method(method, fixed | {setting: value}) for value in values))
     one = methods[0]
     if setting not in one.settings or (setting == "threshold" and one.threshold is None):
-        raise SettingError(f"{setting} has no meaning for method {one.name!r} with what={one.formulator.name!r}")
+        raise SettingError(
+            f"{setting} has no meaning for method {one.name!r} with what={one.formulator.name!r}"
+        )
     return setting, methods
 
 
 def on_a_scale(values: Iterable[Any]) -> bool:
-    """Whether all values are finite numbers, and so stand on an axis of numbers; a text, a bool or None does not."""
-    return all(isinstance(one, Real) and not isinstance(one, bool) and math.isfinite(one) for one in values)
+    """Whether all values are finite numbers, and so stand on an axis of numbers; a text, a bool
+    or None does not.
+    """
+    return all(
+        isinstance(one, Real) and not isinstance(one, bool) and math.isfinite(one) for one in values
+    )
 
 
 def _is_several(value: Any) -> bool:

@@ -3,14 +3,17 @@
 The first rule that fits names the cause (``CAUSES`` is their order):
 
 1. The episode failed, its answer could not be read, or its text was cut before an answer came.
-2. Where the facts of the question are labelled (Almanac's are), the text is read against them up to the first wrong
-   value (``truth.find_facts``), and the passage that states it is followed through the episode: was it looked for
-   between the fact before and this value, was it found, and did it stand in the prompt when the value was written?
-   A value that is stated of another subject than the expected one counts as wrong. With every fact right the
-   conclusion is wrong.
-3. Where only the titles of the gold passages are known (HotpotQA, 2WikiMultihopQA), the same is asked of those titles,
+2. Where the facts of the question are labelled (Almanac's are), the text is read against them up to
+  the first wrong
+   value (``truth.find_facts``), and the passage that states it is followed through the episode: was
+   it looked for between the fact before and this value, was it found, and did it stand in the
+   prompt when the value was written? A value that is stated of another subject than the expected
+   one counts as wrong. With every fact right the conclusion is wrong.
+3. Where only the titles of the gold passages are known (HotpotQA, 2WikiMultihopQA), the same is
+  asked of those titles,
    with the place of the gold answer in the text, if it stands there, in place of the value's.
-4. Else of any passage that holds the gold answer. What this cannot decide is "unknown", and ``why`` says why.
+4. Else of any passage that holds the gold answer. What this cannot decide is "unknown", and ``why``
+  says why.
 """
 
 from __future__ import annotations
@@ -42,8 +45,12 @@ CAUSES = {
     "retrieved too late": "the passage was found after the value had been written",
     "not found": "it searched, and the passage was not among those found",
     "misspelt": "the right value, misspelt",
-    "talked out of it": "the right value had been written, and was replaced by another from a passage",
-    "used, from another passage": "the passage stood in the prompt, and the value comes from another one",
+    "talked out of it": (
+        "the right value had been written, and was replaced by another from a passage"
+    ),
+    "used, from another passage": (
+        "the passage stood in the prompt, and the value comes from another one"
+    ),
     "found and not used": "the passage stood in the prompt, and the value comes from no passage",
     "value not copied": "the passage stood in the prompt, and another value was written",
     "wrong conclusion": "the facts are right, the answer drawn from them is not",
@@ -58,7 +65,9 @@ _CALL = re.compile(r"\s*\[Search\([^)\]]*\)\]")
 
 @dataclass(frozen=True)
 class Cause:
-    """Why an answer is wrong: ``kind`` is one of ``CAUSES``, ``why`` explains it for this answer in a line."""
+    """Why an answer is wrong: ``kind`` is one of ``CAUSES``, ``why`` explains it for this answer
+    in a line.
+    """
 
     kind: str
     why: str
@@ -76,28 +85,47 @@ class Judge:
 
     @classmethod
     def of(cls, dataset: str, config: Mapping[str, Any]) -> Judge:
-        """What is known of a data set by its name: Almanac's labels, or the benchmarks' gold titles."""
+        """What is known of a data set by its name: Almanac's labels, or the benchmarks' gold
+        titles.
+        """
         if dataset.startswith("almanac/"):
             name, split = dataset.removeprefix("almanac/"), config["dataset"].get("split") or "test"
             with suppress(AlmanacError):  # a benchmark of an earlier edition of the world
-                return cls({labelled.id: labelled for labelled in labels(name.removesuffix(f"-{split}"), split)})
+                return cls(
+                    {
+                        labelled.id: labelled
+                        for labelled in labels(name.removesuffix(f"-{split}"), split)
+                    }
+                )
         else:
             with suppress(DataError):  # not on this machine, or of another format
                 return cls(titles=gold_titles(dataset))
         return cls()
 
     def label(self, id: str, question: str) -> Labelled | None:
-        """The labels of a question; None for another question of this id, such as one of an earlier edition."""
+        """The labels of a question; None for another question of this id, such as one of an
+        earlier edition.
+        """
         labelled = self.labels.get(id)
-        return labelled if labelled is not None and labelled.question.strip() == question.strip() else None
+        return (
+            labelled
+            if labelled is not None and labelled.question.strip() == question.strip()
+            else None
+        )
 
     def passages_of(self, id: str, question: str) -> tuple[str, ...]:
         """The ids or titles of the passages that a question needs, as far as they are known."""
         labelled = self.label(id, question)
-        return self.titles.get(id, ()) if labelled is None else tuple(fact.passage for fact in labelled.facts)
+        return (
+            self.titles.get(id, ())
+            if labelled is None
+            else tuple(fact.passage for fact in labelled.facts)
+        )
 
     def cause(self, line: Mapping[str, Any], trace: Trace | None = None) -> Cause:
-        """Why the answer of a prediction line is wrong; what needs its ``trace`` is "unknown" without one."""
+        """Why the answer of a prediction line is wrong; what needs its ``trace`` is "unknown"
+        without one.
+        """
         if line["ended"] == "error":
             return Cause("failed", str(line.get("error", "")).partition("\n")[0][:200])
         if not line["readable"]:
@@ -116,7 +144,9 @@ class Judge:
         else:
             cause = _judge_by_answer(view, line, self.titles.get(line["id"], ()))
         if cause.kind in ("wrong conclusion", "unknown") and line["ended"] == "length":
-            return Cause("cut by length", f"after {line['tokens']} tokens: …{line['text'].strip()[-40:]!r}")
+            return Cause(
+                "cut by length", f"after {line['tokens']} tokens: …{line['text'].strip()[-40:]!r}"
+            )
         return cause
 
 
@@ -132,30 +162,44 @@ class _View:
         origin = next((o for o in self._origins if o.start <= place < o.stop), None)
         if origin is None or not origin.with_passages:
             return ()
-        before = self.trace.steps[: origin.step.index + (origin.continuation is origin.step.continuation)]
+        before = self.trace.steps[
+            : origin.step.index + (origin.continuation is origin.step.continuation)
+        ]
         return next((step.passages for step in reversed(before) if step.passages), ())
 
     @property
     def window_note(self) -> str:
         """The note that passages did not fit into the model's window; "" if all did."""
         notes = [note for step in self.trace.steps for note in step.notes]
-        notes += [n for s in self.trace.steps for p in (s.prompt, s.passages_prompt) if p is not None for n in p.notes]
+        notes += [
+            n
+            for s in self.trace.steps
+            for p in (s.prompt, s.passages_prompt)
+            if p is not None
+            for n in p.notes
+        ]
         return next((note for note in notes if "window" in note and "exemplars" not in note), "")
 
 
-# -- labelled facts ---------------------------------------------------------------------------------------------------
+# -- labelled facts --------------------------------------------------------------------------------
 
 
 def _judge_by_facts(view: _View, labelled: Labelled) -> Cause:
     text, in_trace = _cut_calls(view.text)
     stated, ending = find_facts(text, labelled.facts)
     if ending == "all right":
-        return Cause("wrong conclusion", f"all {len(stated)} facts are right, and the answer is {view.trace.answer!r}")
+        return Cause(
+            "wrong conclusion",
+            f"all {len(stated)} facts are right, and the answer is {view.trace.answer!r}",
+        )
     if ending == "lost":
         fact = labelled.facts[len(stated)]
         other = _find_other_subject(text, stated[-1].end if stated else 0, fact, labelled)
         if other is None:
-            return Cause("unknown", f"the text does not state the {fact.relation} of {fact.subject} in a known wording")
+            return Cause(
+                "unknown",
+                f"the text does not state the {fact.relation} of {fact.subject} in a known wording",
+            )
         stated.append(other)
     wrong = stated[-1]
     fact, value = labelled.facts[len(stated) - 1], text[wrong.start : wrong.end]
@@ -168,15 +212,21 @@ def _judge_by_facts(view: _View, labelled: Labelled) -> Cause:
         return Cause("misspelt", difference)
     found = fact.passage in {passage.id for passage in in_view}
     sources = find_sources(view.trace, place, in_trace(wrong.end))
-    if cause := _judge_sources(view, sources, difference, [fact.value], found, lambda one: one.id == fact.passage):
+    if cause := _judge_sources(
+        view, sources, difference, [fact.value], found, lambda one: one.id == fact.passage
+    ):
         return cause
     if found:
         return Cause("value not copied", f"{difference}, {_find_source(value, fact, in_view)}")
-    return _judge_absence(view, lambda passage: passage.id == fact.passage, since, place, difference)
+    return _judge_absence(
+        view, lambda passage: passage.id == fact.passage, since, place, difference
+    )
 
 
 def _find_other_subject(text: str, since: int, fact: Fact, labelled: Labelled) -> StatedFact | None:
-    """The statement in place of an expected one, about a subject that the question does not need."""
+    """The statement in place of an expected one, about a subject that the question does not
+    need.
+    """
     expected = {fact.subject for fact in labelled.facts}
     for name in dict.fromkeys(_NAME.findall(text, since)):
         if name not in expected:
@@ -196,7 +246,9 @@ def _find_source(value: str, fact: Fact, in_view: Sequence[Passage]) -> str:
 
 
 def _cut_calls(text: str) -> tuple[str, Callable[[int], int]]:
-    """A text without search calls, and the function from a place in it to the place in the whole text."""
+    """A text without search calls, and the function from a place in it to the place in the whole
+    text.
+    """
     calls = list(_CALL.finditer(text))
 
     def in_text(place: int) -> int:
@@ -210,25 +262,34 @@ def _cut_calls(text: str) -> tuple[str, Callable[[int], int]]:
 
 
 def _is_misspelt(value: str, right: str, in_view: Sequence[Passage]) -> bool:
-    """Whether a value is the right one with letters exchanged: as many words, each alike, and found in no passage."""
+    """Whether a value is the right one with letters exchanged: as many words, each alike, and
+    found in no passage.
+    """
     ours, wanted = value.casefold().split(), right.casefold().split()
     if len(ours) != len(wanted) or ours == wanted or any(map(str.isdigit, ours)):
         return False
     alike = (difflib.SequenceMatcher(None, a, b).ratio() for a, b in zip(ours, wanted, strict=True))
-    return all(ratio >= ALIKE for ratio in alike) and not any(holds_value(passage.text, value) for passage in in_view)
+    return all(ratio >= ALIKE for ratio in alike) and not any(
+        holds_value(passage.text, value) for passage in in_view
+    )
 
 
-# -- gold titles, or the gold answer alone ----------------------------------------------------------------------------
+# -- gold titles, or the gold answer alone ---------------------------------------------------------
 
 
 def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str]) -> Cause:
     golds, text = [gold for gold in line["gold"] if gold] or [""], view.text
-    answer, closed = view.trace.answer, {normalize_answer(gold) for gold in line["gold"]} <= {"yes", "no"}
+    answer, closed = (
+        view.trace.answer,
+        {normalize_answer(gold) for gold in line["gold"]} <= {"yes", "no"},
+    )
     difference = f"{answer[:60]!r}, not {golds[0][:60]!r}"
     if any(_is_misspelt(answer, gold, view.passages_at(len(text) - 1)) for gold in golds):
         return Cause("misspelt", difference)
     if not closed and any(holds_value(text, gold) for gold in golds):
-        return Cause("wrong conclusion", f"the text says {golds[0]!r}, the answer is {answer[:60]!r}")
+        return Cause(
+            "wrong conclusion", f"the text says {golds[0]!r}, the answer is {answer[:60]!r}"
+        )
     passages = [passage for _, step in view.arrivals for passage in step.passages]
     place = text.find(answer) if answer and not closed else -1
     sources = None if place < 0 else find_sources(view.trace, place, place + len(answer))
@@ -237,22 +298,31 @@ def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str]
     def is_gold(one: Passage) -> bool:
         return plain_title(one.title) in plain or any(holds_value(one.text, gold) for gold in golds)
 
-    if cause := _judge_sources(view, sources, difference, golds, any(map(is_gold, in_view)), is_gold):
+    if cause := _judge_sources(
+        view, sources, difference, golds, any(map(is_gold, in_view)), is_gold
+    ):
         return cause
     found = {plain_title(passage.title) for passage in passages}
     lacking = [title for title in titles if plain_title(title) not in found]
     if titles and not lacking:
-        return Cause("value not copied", f"{difference}; all {len(titles)} gold passages were found")
+        return Cause(
+            "value not copied", f"{difference}; all {len(titles)} gold passages were found"
+        )
     if titles:
-        return _judge_absence(view, lambda _: False, 0, len(text), f"{difference}; gold passage {lacking[0]!r}")
+        return _judge_absence(
+            view, lambda _: False, 0, len(text), f"{difference}; gold passage {lacking[0]!r}"
+        )
     if not view.arrivals:
         return Cause("never retrieved", difference)
     if closed:
         return Cause("unknown", f"{difference}; the facts this question needs are not labelled")
-    holding = [passage for passage in passages if any(holds_value(passage.text, gold) for gold in golds)]
+    holding = [
+        passage for passage in passages if any(holds_value(passage.text, gold) for gold in golds)
+    ]
     if holding:
         return Cause(
-            "value not copied", f"{difference}, which stands in the passage {holding[0].title!r} that was found"
+            "value not copied",
+            f"{difference}, which stands in the passage {holding[0].title!r} that was found",
         )
     return Cause("not found", f"{difference}; no passage found holds it")
 
@@ -265,30 +335,51 @@ def _judge_sources(
     found: bool,
     is_gold: Callable[[Passage], bool],
 ) -> Cause | None:
-    """What an attributed trace adds: the passages that a wrong value comes from; None where that decides nothing.
+    """What an attributed trace adds: the passages that a wrong value comes from; None where that
+    decides nothing.
 
-    ``right`` are the values that would have been right, ``found`` whether a passage ``is_gold`` was in view.
+    ``right`` are the values that would have been right, ``found`` whether a passage ``is_gold`` was
+    in view.
     """
     if sources is None:
         return None
     for step in view.trace.steps if sources else ():
         before, after = find_replaced(view.trace, step) if step.query is not None else ("", "")
-        if any(holds_value(before, one) for one in right) and not any(holds_value(after, one) for one in right):
-            return Cause("talked out of it", f"{difference}, from {sources[0].title!r}; before it had {right[0]!r}")
+        if any(holds_value(before, one) for one in right) and not any(
+            holds_value(after, one) for one in right
+        ):
+            return Cause(
+                "talked out of it",
+                f"{difference}, from {sources[0].title!r}; before it had {right[0]!r}",
+            )
     if found and not sources:
         return Cause("found and not used", f"{difference}, which comes from no passage")
     if found and not any(map(is_gold, sources)):
-        return Cause("used, from another passage", f"{difference}, from the passage {sources[0].title!r}")
+        return Cause(
+            "used, from another passage", f"{difference}, from the passage {sources[0].title!r}"
+        )
     return None
 
 
-def _judge_absence(view: _View, wanted: Callable[[Passage], bool], since: int, place: int, difference: str) -> Cause:
+def _judge_absence(
+    view: _View, wanted: Callable[[Passage], bool], since: int, place: int, difference: str
+) -> Cause:
     """Why a passage did not stand in the prompt at ``place``; the fact before ends at ``since``."""
-    number = next((n for n, (_, step) in enumerate(view.arrivals, 1) if any(map(wanted, step.passages))), None)
+    number = next(
+        (n for n, (_, step) in enumerate(view.arrivals, 1) if any(map(wanted, step.passages))), None
+    )
     if number is not None and view.arrivals[number - 1][0] > place:
         return Cause("retrieved too late", f"{difference}; retrieval {number} found it afterwards")
-    queries = [step.query.sent for at, step in view.arrivals if since <= at <= place and step.query is not None]
+    queries = [
+        step.query.sent
+        for at, step in view.arrivals
+        if since <= at <= place and step.query is not None
+    ]
     if not queries:
-        gone = f"; retrieval {number} had found it, and it was in view no more" if number is not None else ""
+        gone = (
+            f"; retrieval {number} had found it, and it was in view no more"
+            if number is not None
+            else ""
+        )
         return Cause("not looked up" if view.arrivals else "never retrieved", f"{difference}{gone}")
     return Cause("not found", f"{difference}; asked {queries[-1][:80]!r}")

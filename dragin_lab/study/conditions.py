@@ -17,7 +17,8 @@ from dragin_lab.text import write_compared
 if TYPE_CHECKING:
     import pandas as pd
 
-#: A run of more questions than this in which the trigger never fired, or at every draft, is warned of.
+#: A run of more questions than this in which the trigger never fired, or at every draft, is warned
+#: of.
 FEW = 20
 At = tuple[str, str]  # data set and method
 _NAMED = 3  # ids and methods that a message names
@@ -40,8 +41,9 @@ def check_same_golds(records: Mapping[At, RunRecord]) -> None:
             qid, other, theirs, own = differing[0]
             named = list_first([qid for qid, *_ in differing])
             raise SettingError(
-                f"{other!r} and {name!r} were scored against other gold answers: those of {named} differ, for {qid!r} "
-                f"they are {theirs!r:.80} and {own!r:.80}; give runs of the same file"
+                f"{other!r} and {name!r} were scored against other gold answers: those of {named}"
+                f" differ, for {qid!r} they are {theirs!r:.80} and {own!r:.80}; give runs of the"
+                " same file"
             )
 
 
@@ -56,14 +58,19 @@ def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
             "passages": identify_passages,
             "exemplars": _identify_exemplars,
         }.items():
-            groups: dict[str, tuple[str, list[str]]] = {}  # by identity: how it is called, and by which methods
+            # by identity: how it is called, and by which methods
+            groups: dict[str, tuple[str, list[str]]] = {}
             for (known, name), record in records.items():
                 if known == dataset and (part := read(record.config)) is not None:
                     groups.setdefault(part[1], (part[0], []))[1].append(name)
             called = [text for text, _ in groups.values()]
             said = [
                 f"{list_first(names)}: {text}"
-                + (f" ({sha256(identity.encode()).hexdigest()[:6]})" if called.count(text) > 1 else "")
+                + (
+                    f" ({sha256(identity.encode()).hexdigest()[:6]})"
+                    if called.count(text) > 1
+                    else ""
+                )
                 for identity, (text, names) in groups.items()
             ]
             lines += [f"{kind} differ{where}: " + "; ".join(said)] if len(groups) > 1 else []
@@ -71,7 +78,9 @@ def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
 
 
 def list_idle_thresholds(records: Mapping[At, RunRecord]) -> list[str]:
-    """A warning for each run of more than ``FEW`` questions whose threshold lies above all scores, or below all."""
+    """A warning for each run of more than ``FEW`` questions whose threshold lies above all
+    scores, or below all.
+    """
     lines, hint = [], "Choose it by what it costs: threshold=lab.budget(questions, 1.5)"
     for (dataset, name), record in records.items():
         theta = record.config["method"].get("threshold")
@@ -79,26 +88,34 @@ def list_idle_thresholds(records: Mapping[At, RunRecord]) -> list[str]:
         if theta is None or len(sound) <= FEW:
             continue
         asked = f"{len(sound):,} questions ({dataset})"
-        peaks, least = ([line[name] for line in record.timings.values() if line.get(name) is not None]
-                        for name in (PEAK, LEAST))  # fmt: skip
+        peaks, least = (
+            [line[name] for line in record.timings.values() if line.get(name) is not None]
+            for name in (PEAK, LEAST)
+        )
         if not any(line["retrievals"] for line in sound):
             peak, limit = write_compared(max(peaks, default=theta), theta)
             highest = f"; the highest was {peak}" if peaks else ""
             lines.append(
-                f"warning: {name} never retrieved: no score in {asked} was above the threshold of {limit}{highest}. "
-                + hint
+                f"warning: {name} never retrieved: no score in {asked} was above the threshold of"
+                f" {limit}{highest}. " + hint
             )
-        elif all(line["retrievals"] for line in sound) and len(least) >= len(sound) and min(least) > theta:
+        elif (
+            all(line["retrievals"] for line in sound)
+            and len(least) >= len(sound)
+            and min(least) > theta
+        ):
             lowest, limit = write_compared(min(least), theta)
             lines.append(
-                f"warning: {name} retrieved at every draft of {asked}: in each a score was above the threshold of "
-                f"{limit}, at least {lowest}. {hint}"
+                f"warning: {name} retrieved at every draft of {asked}: in each a score was above"
+                f" the threshold of {limit}, at least {lowest}. {hint}"
             )
     return lines
 
 
 def list_first(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return ", ".join(names[:_NAMED]) + (
+        f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    )
 
 
 def identify_model(config: Mapping[str, Any]) -> tuple[str, str]:
@@ -111,7 +128,8 @@ def identify_passages(config: Mapping[str, Any]) -> tuple[str, str] | None:
     """None for a method that never searches."""
     if (used := config.get("retriever")) is None:
         return None
-    identity = {key: value for key, value in used.items() if key != "chosen"}  # who chose it changes nothing
+    # who chose it changes nothing
+    identity = {key: value for key, value in used.items() if key != "chosen"}
     named = " ".join(str(used[key]) for key in ("kind", "model", "corpus") if used.get(key))
     return named or "unnamed", json.dumps(identity, sort_keys=True)
 
@@ -121,23 +139,27 @@ def _identify_exemplars(config: Mapping[str, Any]) -> tuple[str, str]:
     return str(len(exemplars)), json.dumps(exemplars, sort_keys=True)
 
 
-# -- questions that were chosen ---------------------------------------------------------------------------------------
+# -- questions that were chosen --------------------------------------------------------------------
 
 #: The columns of ``Runs.questions`` that depend on what a comparison tests.
 ANSWER_COLUMNS = ("right", "em", "f1", "answer", "readable", "cause", "why")
 
 
-def remark_selection(expressions: Sequence[str], choosing: Iterable[str], tested: Iterable[str]) -> list[str]:
-    """The lines below a table of the questions that ``expressions`` chose, where ``tested`` methods would be compared.
+def remark_selection(
+    expressions: Sequence[str], choosing: Iterable[str], tested: Iterable[str]
+) -> list[str]:
+    """The lines below a table of the questions that ``expressions`` chose, where ``tested`` methods
+    would be compared.
 
-    A choice by the answers of the ``choosing`` methods does not measure a method: among the questions that it got wrong
-    it has no exact match, whatever it is compared with.
+    A choice by the answers of the ``choosing`` methods does not measure a method: among the
+    questions that it got wrong it has no exact match, whatever it is compared with.
     """
     lines = [f"only questions chosen by: {'; '.join(expressions)}"] if expressions else []
     if own := sorted(set(choosing) & set(tested)):
         lines.append(
-            f"no test: what {' and '.join(own)} answered chose the questions, so a difference here says how they "
-            "were chosen, not which method is better; test on all questions, or on those of a type"
+            f"no test: what {' and '.join(own)} answered chose the questions, so a difference here"
+            " says how they were chosen, not which method is better; test on all questions, or on"
+            " those of a type"
         )
     return lines
 

@@ -1,4 +1,6 @@
-"""``Difference``: the questions that one method has right and another wrong, with both answers and causes."""
+"""``Difference``: the questions that one method has right and another wrong, with both answers
+and causes.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,27 @@ COUNTED = ("both right", "both wrong", "won", "lost")
 
 @dataclass(frozen=True, repr=False)
 class Difference:
-    """Two methods on the questions that both answered: ``table`` has those that flipped, ``counts`` how all came out.
+    """Two methods on the questions that both answered: ``table`` has those that flipped, ``counts``
+    how all came out.
 
-    ``counts`` are by ``COUNTED``: a question is won where ``other`` alone is right, lost where ``one`` alone is.
+    ``counts`` are by ``COUNTED``: a question is won where ``other`` alone is right, lost where
+    ``one`` alone is.
     """
 
     one: str
     other: str
     table: pd.DataFrame
     counts: dict[str, int]
-    means: dict[str, tuple[float, float]]  # of em, retrievals and tokens a question, over all questions
+    # of em, retrievals and tokens a question, over all questions
+    means: dict[str, tuple[float, float]]
     p: str  # of McNemar's exact test, as text
     about: list[str]
     runs: Any  # the ``Runs`` that it is of
 
     def compare(self, id: str, dataset: str | None = None) -> Any:
-        """Both traces of a question side by side (``dl.compare``). Raises ``RunError`` where one was not kept."""
+        """Both traces of a question side by side (``dl.compare``). Raises ``RunError`` where one
+        was not kept.
+        """
         from dragin_lab.views.comparing import compare  # a door that goes up
 
         rows = self.table[self.table["id"] == id]
@@ -44,24 +51,31 @@ class Difference:
             what = f"is in the data sets {', '.join(sets)}; name one" if sets else "did not flip"
             raise SettingError(f"question {id!r} {what}; ids are in .table")
         ids = {self.one: id, self.other: self.runs.same(id, self.one, self.other, sets[0])}
-        return compare([self.runs.trace(str(own), name, sets[0]) for name, own in ids.items()], labels=[*ids])
+        return compare(
+            [self.runs.trace(str(own), name, sets[0]) for name, own in ids.items()], labels=[*ids]
+        )
 
     def plot(self, cost: str = "retrievals") -> Any:
-        """What was won and lost, and what it cost, question by question (plotly); see ``views.difference``."""
+        """What was won and lost, and what it cost, question by question (plotly); see
+        ``views.difference``.
+        """
         from dragin_lab.views.differing import difference  # a door that goes up
 
         return difference(self, cost)
 
     def __str__(self) -> str:
-        return "\n".join([self.title, "", self.table.to_string(index=False, max_colwidth=40), "", *self.about]).rstrip()
+        return "\n".join(
+            [self.title, "", self.table.to_string(index=False, max_colwidth=40), "", *self.about]
+        ).rstrip()
 
     @property
     def title(self) -> str:
         """What was won and lost, and for how many more retrievals, in a line."""
         em, cost = (self.means[name][1] - self.means[name][0] for name in ("em", "retrievals"))
         return (
-            f"{self.other} against {self.one}: {self.counts['won']:,} won, {self.counts['lost']:,} lost of "
-            f"{sum(self.counts.values()):,} (EM {em:+z.3f}, p {self.p}) for {cost:+z.2f} retrievals a question"
+            f"{self.other} against {self.one}: {self.counts['won']:,} won, {self.counts['lost']:,}"
+            f" lost of {sum(self.counts.values()):,} (EM {em:+z.3f}, p {self.p}) for {cost:+z.2f}"
+            " retrievals a question"
         )
 
     def __repr__(self) -> str:
@@ -77,8 +91,9 @@ def read_difference(
 ) -> Difference:
     """The difference of scored lines of two methods, in pairs with their data set.
 
-    The table has a row for each question that flipped: dataset, id, question, gold, outcome ("won", "lost"), then of
-    ``one`` and ``other`` answer, retrievals and tokens, and why the wrong one of them is wrong.
+    The table has a row for each question that flipped: dataset, id, question, gold, outcome ("won",
+    "lost"), then of ``one`` and ``other`` answer, retrievals and tokens, and why the wrong one of
+    them is wrong.
     """
     import pandas as pd
 
@@ -93,12 +108,20 @@ def read_difference(
         why = runs.cause(wrong["id"], name, dataset)
         row = {"dataset": dataset, "id": a["id"], "question": a["question"]}
         row |= {"gold": " | ".join(a["gold"]), "outcome": outcome}
-        row |= {f"{key} {name}": line[key] for key in SHOWN for name, line in ((one, a), (other, b))}
-        rows.append(row | {"cause": "" if why is None else why.kind, "why": "" if why is None else why.why})
+        row |= {
+            f"{key} {name}": line[key] for key in SHOWN for name, line in ((one, a), (other, b))
+        }
+        rows.append(
+            row | {"cause": "" if why is None else why.kind, "why": "" if why is None else why.why}
+        )
     columns = ["dataset", "id", "question", "gold", "outcome"]
     columns += [f"{key} {name}" for key in SHOWN for name in (one, other)]
     table = pd.DataFrame(rows, columns=[*columns, "cause", "why"])
     lines = [*zip(*((a, b) for _, a, b in pairs), strict=True)]  # of each method
-    means: Any = {key: tuple(fmean(line[key] for line in own) for own in lines) for key in ("em", *SHOWN[1:])}
+    means: Any = {
+        key: tuple(fmean(line[key] for line in own) for own in lines) for key in ("em", *SHOWN[1:])
+    }
     test = paired([b["em"] for _, _, b in pairs], [a["em"] for _, a, _ in pairs], scores=True)
-    return Difference(one, other, table.sort_values("outcome", kind="stable"), counts, means, test.p, about, runs)
+    return Difference(
+        one, other, table.sort_values("outcome", kind="stable"), counts, means, test.p, about, runs
+    )

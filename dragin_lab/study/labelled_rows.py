@@ -1,4 +1,6 @@
-"""Labelled texts as their makers write them: rows of your own spans, LongFact++, RAGTruth and PsiloQA."""
+"""Labelled texts as their makers write them: rows of your own spans, LongFact++, RAGTruth and
+PsiloQA.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
 from dragin_lab.trace.draft import WORD
 
-#: What a label may be called, in small letters: by LongFact++ (arXiv 2509.03531) also in short, and by 0 and 1; None
-#: says nothing.
+#: What a label may be called, in small letters: by LongFact++ (arXiv 2509.03531) also in short, and
+#: by 0 and 1; None says nothing.
 LABELS = {
     **dict.fromkeys(("n/a", "none", "")),
     **dict.fromkeys(("supported", "s", "0", "false"), False),
@@ -24,14 +26,17 @@ LABELS = {
 }
 _REMEDY = "give 'supported' or 'not supported'"
 _FORMS = (
-    "prompt, text, start, end, label; or those of LongFact++ (conversation, annotations), RAGTruth (response, labels, "
-    "with prompt or source_info.jsonl beside it) or PsiloQA (question, llm_answer, labels)"
+    "prompt, text, start, end, label; or those of LongFact++ (conversation, annotations), RAGTruth"
+    " (response, labels, with prompt or source_info.jsonl beside it) or PsiloQA (question,"
+    " llm_answer, labels)"
 )
 COLUMNS = ["prompt", "text", "start", "end", "label", "chat"]
 
 
 class Span(NamedTuple):
-    """Half-open characters of a text, and whether they are not supported: what the model could not know."""
+    """Half-open characters of a text, and whether they are not supported: what the model could
+    not know.
+    """
 
     start: int
     end: int
@@ -47,7 +52,9 @@ class Text(NamedTuple):
 
 
 def read_texts_of_rows(source: Any) -> Iterator[tuple[Text, list[Span], list[str]]]:
-    """The texts of rows with their spans, and the labels that are nowhere in their text. Errors as ``Spans.load``."""
+    """The texts of rows with their spans, and the labels that are nowhere in their text. Errors
+    as ``Spans.load``.
+    """
     prompts = _read_prompts(source)
     for placed in tabular.read_rows(source):
         record = placed.record
@@ -65,13 +72,20 @@ def _read_own(placed: Placed) -> tuple[Text, list[Span]]:
         if name not in record:
             raise DataError(f"{place}: has no {name}; a row has {_FORMS}")
     body = tabular.text_of(placed, "text", record["text"])
-    spans = read_span(body, record["start"], record["end"], record["label"], DataError, f"{place}: ")
-    prompt, chat = tabular.text_of(placed, "prompt", record["prompt"]), str(record.get("chat", "")).lower() == "true"
+    spans = read_span(
+        body, record["start"], record["end"], record["label"], DataError, f"{place}: "
+    )
+    prompt, chat = (
+        tabular.text_of(placed, "prompt", record["prompt"]),
+        str(record.get("chat", "")).lower() == "true",
+    )
     return Text(prompt, body, chat), spans
 
 
 def _read_longfact(placed: Placed) -> tuple[Text, list[Span], list[str]]:
-    """A chat's last two turns, the spans that are labelled there, and the labels whose text does not stand there."""
+    """A chat's last two turns, the spans that are labelled there, and the labels whose text does
+    not stand there.
+    """
     turns = list(placed.record["conversation"])
     body, spans, nowhere = turns[-1]["content"], [], []
     for one in placed.record["annotations"]:
@@ -87,16 +101,22 @@ def _read_longfact(placed: Placed) -> tuple[Text, list[Span], list[str]]:
 
 
 def _find_place(body: str, start: Any, end: Any, said: Any) -> tuple[int, int] | None:
-    """The characters of a label: where it says, if what it names stands there, else where that stands once."""
+    """The characters of a label: where it says, if what it names stands there, else where that
+    stands once.
+    """
     named = said if isinstance(said, str) and said.strip() else ""
     try:
         a = int(start)
         b = int(end) if end is not None else a + len(named)
     except (TypeError, ValueError, OverflowError):
         a, b = 0, 0
-    if 0 <= a < b <= len(body) and body[a:b].strip() in ((named.strip(),) if named else (body[a:b].strip(),)):
+    if 0 <= a < b <= len(body) and body[a:b].strip() in (
+        (named.strip(),) if named else (body[a:b].strip(),)
+    ):
         return a, b
-    places = [match.start() for match in re.finditer(f"(?={re.escape(named)})", body)] if named else []
+    places = (
+        [match.start() for match in re.finditer(f"(?={re.escape(named)})", body)] if named else []
+    )
     return (places[0], places[0] + len(named)) if len(places) == 1 else None
 
 
@@ -106,16 +126,26 @@ def _read_unsupported(placed: Placed, prompts: Mapping[str, str]) -> tuple[Text,
     body = tabular.text_of(placed, "text", record.get("response", record.get("llm_answer")))
     prompt = record.get("prompt", record.get("question", prompts.get(str(record.get("source_id")))))
     if not isinstance(prompt, str):
-        raise DataError(f"{place}: has no prompt, and none is beside it in source_info.jsonl for its source_id")
+        raise DataError(
+            f"{place}: has no prompt, and none is beside it in source_info.jsonl for its source_id"
+        )
     labels = record.get("labels")
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise DataError(f"{place}: labels {shown(labels)}: give a list of spans")
     pairs = []
     for one in labels:
-        start, end, said = map(one.get, ("start", "end", "text")) if isinstance(one, Mapping) else (*one, None)[:3]
+        start, end, said = (
+            map(one.get, ("start", "end", "text")) if isinstance(one, Mapping) else (*one, None)[:3]
+        )
         if (found := _find_place(body, start, end, said)) is None:
-            what = f"{shown(said)} stands neither there nor once in the text" if said else "the text has no such place"
-            raise DataError(f"{place}: label start={shown(start)}, end={shown(end)}: {what}; correct it")
+            what = (
+                f"{shown(said)} stands neither there nor once in the text"
+                if said
+                else "the text has no such place"
+            )
+            raise DataError(
+                f"{place}: label start={shown(start)}, end={shown(end)}: {what}; correct it"
+            )
         pairs.append(found)
     plain = WIDE_MARKS.sub(lambda mark: " " * len(mark[0]), body)
     words = (match.span() for match in WORD.finditer(plain))
@@ -125,10 +155,17 @@ def _read_unsupported(placed: Placed, prompts: Mapping[str, str]) -> tuple[Text,
 
 def _read_prompts(source: Any) -> dict[str, str]:
     """RAGTruth's prompts by source, from the file beside its responses."""
-    beside = as_path(source, DataError).parent / "source_info.jsonl" if isinstance(source, str | Path) else None
+    beside = (
+        as_path(source, DataError).parent / "source_info.jsonl"
+        if isinstance(source, str | Path)
+        else None
+    )
     if beside is None or not beside.is_file():
         return {}
-    return {str(row.record["source_id"]): str(row.record["prompt"]) for row in tabular.read_json_lines(beside)}
+    return {
+        str(row.record["source_id"]): str(row.record["prompt"])
+        for row in tabular.read_json_lines(beside)
+    }
 
 
 def _read_label(label: Any, error: type[Exception], where: str) -> bool | None:
@@ -139,7 +176,9 @@ def _read_label(label: Any, error: type[Exception], where: str) -> bool | None:
     return LABELS[called]
 
 
-def read_span(body: str, start: Any, end: Any, label: Any, error: type[Exception], where: str = "") -> list[Span]:
+def read_span(
+    body: str, start: Any, end: Any, label: Any, error: type[Exception], where: str = ""
+) -> list[Span]:
     """A span of a text; none where its label says nothing."""
     missing = _read_label(label, error, where)
     try:
@@ -148,7 +187,7 @@ def read_span(body: str, start: Any, end: Any, label: Any, error: type[Exception
         a, b = 0, 0
     if not 0 <= a < b <= len(body) or not body[a:b].strip():
         raise error(
-            f"{where}start={shown(start)}, end={shown(end)}: the text has characters 0 to {len(body)}, end excluded; "
-            "give some of them that are not all white space"
+            f"{where}start={shown(start)}, end={shown(end)}: the text has characters 0 to"
+            f" {len(body)}, end excluded; give some of them that are not all white space"
         )
     return [] if missing is None else [Span(a, b, missing)]

@@ -1,9 +1,10 @@
 """What each passage in view gave to the text written after it, measured by leaving passages out.
 
-A text that was written with k passages in view is scored again, token by token, under every subset of them: the prompt
-is the recorded one, without the passages that are left out; the others keep their numbers. The Shapley value of a
-passage (Shapley 1953) is its part of the difference that all of them make: the parts add up. With more than ``MOST``
-different passages each is left out once instead. Passages of equal text are left out together and share their value.
+A text that was written with k passages in view is scored again, token by token, under every subset
+of them: the prompt is the recorded one, without the passages that are left out; the others keep
+their numbers. The Shapley value of a passage (Shapley 1953) is its part of the difference that all
+of them make: the parts add up. With more than ``MOST`` different passages each is left out once
+instead. Passages of equal text are left out together and share their value.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ def list_subsets(k: int) -> np.ndarray:
 
 
 def shapley(value: np.ndarray) -> np.ndarray:
-    """The Shapley values of k passages, from the values (2^k, n) of their subsets in the order of ``list_subsets``.
+    """The Shapley values of k passages, from the values (2^k, n) of their subsets in the order of
+    ``list_subsets``.
 
     φ_i = Σ over S without i of |S|! (k - |S| - 1)! / k! · (v(S with i) - v(S))
     """
     k = len(value).bit_length() - 1
     subset = np.arange(2**k)  # (2^k,)
     size = list_subsets(k).sum(1)  # (2^k,)
-    weight = np.array([factorial(s) * factorial(max(k - s - 1, 0)) / factorial(k) for s in size])  # (2^k,)
+    # (2^k,)
+    weight = np.array([factorial(s) * factorial(max(k - s - 1, 0)) / factorial(k) for s in size])
     phi = np.zeros((k, value.shape[1]))
     for i in range(k):
         without = subset[subset >> i & 1 == 0]  # (2^(k-1),)
@@ -48,7 +51,7 @@ def shapley(value: np.ndarray) -> np.ndarray:
     return phi  # (k, n)
 
 
-# -- what was in view -------------------------------------------------------------------------------------------------
+# -- what was in view ------------------------------------------------------------------------------
 
 
 def list_texts(trace: Trace) -> Iterator[tuple[int | None, str, Draft, Prompt | None, int]]:
@@ -56,26 +59,51 @@ def list_texts(trace: Trace) -> Iterator[tuple[int | None, str, Draft, Prompt | 
     for step in trace.steps:
         for source, draft, end in step.texts:
             starts, stops = draft.offsets.T  # (n,), (n,)
-            kept = 0 if end is None else int(((starts < end) | ((stops == starts) & (starts == end))).sum())
+            kept = (
+                0
+                if end is None
+                else int(((starts < end) | ((stops == starts) & (starts == end))).sum())
+            )
             if kept:
-                yield step.index, source, draft, step.prompt if source == "draft" else step.passages_prompt, kept
+                yield (
+                    step.index,
+                    source,
+                    draft,
+                    step.prompt if source == "draft" else step.passages_prompt,
+                    kept,
+                )
     if trace.extraction is not None and len(trace.extraction):
         yield None, "extraction", trace.extraction, trace.extraction_prompt, len(trace.extraction)
 
 
-def find_in_view(prompt: Prompt, steps: Sequence[Step]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """The passages of some steps that stand in a prompt, in its order: (step, rank), and half-open characters."""
-    foreign = [span for name, span in prompt.spans.items() if name in ("exemplars", "question", "answer")]
+def find_in_view(
+    prompt: Prompt, steps: Sequence[Step]
+) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """The passages of some steps that stand in a prompt, in its order: (step, rank), and
+    half-open characters.
+    """
+    foreign = [
+        span for name, span in prompt.spans.items() if name in ("exemplars", "question", "answer")
+    ]
     taken: list[tuple[tuple[int, int], tuple[int, int]]] = []
     for step in reversed(steps):  # the same passage of an earlier retrieval is no longer that one's
         for rank, passage in enumerate(step.passages):
-            numbered = f"[{rank + 1}] {passage.text}", f"Doc {rank + 1}(Title: {passage.title}) {passage.text}"
+            numbered = (
+                f"[{rank + 1}] {passage.text}",
+                f"Doc {rank + 1}(Title: {passage.title}) {passage.text}",
+            )
             used = [span for _, span in taken]
-            bare = [] if "passages" in prompt.spans or not passage.text.strip() else [(passage.text, used + foreign)]
+            bare = (
+                []
+                if "passages" in prompt.spans or not passage.text.strip()
+                else [(passage.text, used + foreign)]
+            )
             for piece, closed in [*((piece, used) for piece in numbered), *bare]:
                 if (start := _find_free(prompt.text, piece, closed)) >= 0:
                     stop = start + len(piece)
-                    taken.append(((step.index, rank), (start, stop + (prompt.text[stop : stop + 1] == "\n"))))
+                    taken.append(
+                        ((step.index, rank), (start, stop + (prompt.text[stop : stop + 1] == "\n")))
+                    )
                     break
     return sorted(taken, key=lambda one: one[1])
 
@@ -103,55 +131,95 @@ def leave_out(prompt: Prompt, left_out: Iterable[tuple[int, int]]) -> Prompt:
 
 
 def attribute(
-    setup: Setup, method: Any, trace: Trace, *, known: float, least: float, attention: bool, effect: bool
+    setup: Setup,
+    method: Any,
+    trace: Trace,
+    *,
+    known: float,
+    least: float,
+    attention: bool,
+    effect: bool,
 ) -> Attributed:
     """``Lab.attribute``; ``method`` is the trace's, which branches of it are written by."""
     engine: Any = setup.model
     if not hasattr(engine, "score_many"):
         raise SettingError(
-            f"{getattr(engine, 'name', type(engine).__name__)} scores no given text; attribute the trace with a lab "
-            "that has its model open: dl.Lab(model), or derive your engine from the package's Engine"
+            f"{getattr(engine, 'name', type(engine).__name__)} scores no given text; attribute the"
+            " trace with a lab that has its model open: dl.Lab(model), or derive your engine from"
+            " the package's Engine"
         )
-    texts = [_attribute_text(engine, trace, *text, attention=attention) for text in list_texts(trace)]
-    searched = [step.index for step in trace.steps if effect and step.query is not None and trace.scores]
+    texts = [
+        _attribute_text(engine, trace, *text, attention=attention) for text in list_texts(trace)
+    ]
+    searched = [
+        step.index for step in trace.steps if effect and step.query is not None and trace.scores
+    ]
     effects = [
-        (i, trace.scores["f1"] - branch(setup, method, trace, step=i + 1, passages=[]).scores["f1"]) for i in searched
+        (i, trace.scores["f1"] - branch(setup, method, trace, step=i + 1, passages=[]).scores["f1"])
+        for i in searched
     ]
     return Attributed(trace.fingerprint, known, least, tuple(texts), tuple(effects))
 
 
 def _attribute_text(
-    engine: Any, trace: Trace, step: int | None, source: str, draft: Draft, prompt: Prompt | None, n: int, **look: bool
+    engine: Any,
+    trace: Trace,
+    step: int | None,
+    source: str,
+    draft: Draft,
+    prompt: Prompt | None,
+    n: int,
+    **look: bool,
 ) -> AttributedText:
     before = trace.steps[: len(trace.steps) if step is None else step + (source == "continuation")]
     in_view = [] if prompt is None else find_in_view(prompt, before)
     if prompt is None or not in_view:
         recorded, none = draft.logprob[:n], np.zeros((n, 0), np.float32)
         return AttributedText(step, source, (), recorded, recorded, none, none)
-    ids, places, spans = draft.ids[:n], [place for place, _ in in_view], [span for _, span in in_view]
+    ids, places, spans = (
+        draft.ids[:n],
+        [place for place, _ in in_view],
+        [span for _, span in in_view],
+    )
     texts = [trace.steps[i].passages[rank].text for i, rank in places]
     players = list(dict.fromkeys(texts))
-    player, k = np.array([players.index(text) for text in texts]), len(players)  # (passages in view,), different ones
+    # (passages in view,), different ones
+    player, k = np.array([players.index(text) for text in texts]), len(players)
     exact = k <= MOST
-    kept = list_subsets(k) if exact else np.vstack([np.zeros(k, bool), ~np.eye(k, dtype=bool), np.ones(k, bool)])
-    prompts = [leave_out(prompt, [span for span, i in zip(spans, player, strict=True) if not row[i]]) for row in kept]
+    kept = (
+        list_subsets(k)
+        if exact
+        else np.vstack([np.zeros(k, bool), ~np.eye(k, dtype=bool), np.ones(k, bool)])
+    )
+    prompts = [
+        leave_out(prompt, [span for span, i in zip(spans, player, strict=True) if not row[i]])
+        for row in kept
+    ]
     logp = engine.score_many(prompts, ids)  # (s, n)
     if (apart := np.abs(np.exp(logp[-1]) - np.exp(draft.logprob[:n]))).max() > APART:
         t, where = int(apart.argmax()), "the extraction" if step is None else f"step {step + 1}"
         raise SettingError(
-            f"{draft.tokens[t]!r} in the {source} of {where} has probability {np.exp(logp[-1, t]):.3f} under this "
-            f"lab's model, and {np.exp(draft.logprob[t]):.3f} in the trace; attribute it with the model that wrote it"
+            f"{draft.tokens[t]!r} in the {source} of {where} has probability"
+            f" {np.exp(logp[-1, t]):.3f} under this lab's model, and {np.exp(draft.logprob[t]):.3f}"
+            " in the trace; attribute it with the model that wrote it"
         )
     value = shapley(logp) if exact else logp[-1] - logp[1:-1]  # (k, n)
-    nats = (value / np.bincount(player)[:, None])[player].T.astype(np.float32)  # (n, passages in view)
+    # (n, passages in view)
+    nats = (value / np.bincount(player)[:, None])[player].T.astype(np.float32)
     paid = _read_attention(engine, draft, prompt, spans, n, **look)
     return AttributedText(step, source, tuple(places), logp[-1], logp[0], nats, paid, exact)
 
 
-def _read_attention(engine: Any, draft: Draft, prompt: Prompt, spans: Any, n: int, attention: bool) -> np.ndarray:
-    """(n, k) float32, what the position that wrote each token pays to each passage's tokens; the mean over heads."""
+def _read_attention(
+    engine: Any, draft: Draft, prompt: Prompt, spans: Any, n: int, attention: bool
+) -> np.ndarray:
+    """(n, k) float32, what the position that wrote each token pays to each passage's tokens; the
+    mean over heads.
+    """
     if draft.rows is None and attention and engine.has_attention:
-        draft = engine.force(Write(prompt, len(draft), attention=True, prefix=tuple(draft.ids.tolist())))
+        draft = engine.force(
+            Write(prompt, len(draft), attention=True, prefix=tuple(draft.ids.tolist()))
+        )
     if draft.rows is None:
         return np.full((n, len(spans)), np.nan, np.float32)
     rows = draft.rows[:, :n].mean(0, dtype=np.float32)  # (n, p + ...)

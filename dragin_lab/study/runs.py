@@ -1,7 +1,9 @@
-"""Finished runs as one object: questions as a table, means with intervals, paired tests, questions by outcome.
+"""Finished runs as one object: questions as a table, means with intervals, paired tests, questions
+by outcome.
 
-``Runs.load("runs/bench")`` takes every run directory below a folder, of any benchmark and of your own files;
-``runs.save("bench.zip")`` writes them as one file, without their traces, that ``Runs.load`` reads too.
+``Runs.load("runs/bench")`` takes every run directory below a folder, of any benchmark and of your
+own files; ``runs.save("bench.zip")`` writes them as one file, without their traces, that
+``Runs.load`` reads too.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ _RIGHT = 1.0  # an exact match below this is wrong
 class Runs:
     """Runs of any benchmarks, by method, in the order of their folders.
 
-    ``names`` are the methods, each by the name of its runs' folders, ``datasets`` the data sets that they answered,
-    ``metrics`` the custom metrics that some answer was scored by.
+    ``names`` are the methods, each by the name of its runs' folders, ``datasets`` the data sets
+    that they answered, ``metrics`` the custom metrics that some answer was scored by.
 
     Args:
         records: run directories as they were read; a copy of another one counts once.
@@ -54,24 +56,31 @@ class Runs:
         every = several("runs", records, RunRecord, "give folders to Runs.load")
         self.records: list[RunRecord] = [r for i, r in enumerate(every) if r not in every[:i]]
         if not self.records:
-            raise SettingError("there are no runs; give folders that 'dragin-lab run --output' wrote")
+            raise SettingError(
+                "there are no runs; give folders that 'dragin-lab run --output' wrote"
+            )
         self._by = name_runs(self.records)  # by data set and method
         check_same_golds(self._by)
         self._keys = key_questions({at: record.by_id for at, record in self._by.items()})
-        self._lines = {at: {line["id"]: line for line in lines.values()} for at, lines in self._keys.items()}
+        self._lines = {
+            at: {line["id"]: line for line in lines.values()} for at, lines in self._keys.items()
+        }
         self.names = tuple(dict.fromkeys(name for _, name in self._by))
         self.datasets = tuple(dict.fromkeys(dataset for dataset, _ in self._by))
         self.metrics = own_metrics(line for record in self.records for line in record.predictions)
-        self._chosen: frozenset[tuple[str, Key]] | None = None  # data sets and questions; None: all of them
+        # data sets and questions; None: all of them
+        self._chosen: frozenset[tuple[str, Key]] | None = None
         self._chosen_by: tuple[str, ...] = ()  # the expressions that chose them
-        self._choosing: frozenset[str] = frozenset()  # the methods by whose answers they were chosen
+        # the methods by whose answers they were chosen
+        self._choosing: frozenset[str] = frozenset()
         self._compared: dict[str, Compared] = {}
         self._judges: dict[str, Judge] = {}
         self._causes: dict[tuple[Path, str], Cause | None] = {}
 
     @classmethod
     def load(cls, paths: str | Path | Iterable[str | Path]) -> Runs:
-        """Every run at or below some folders, and in zips that ``save`` wrote; parts of a run are joined.
+        """Every run at or below some folders, and in zips that ``save`` wrote; parts of a run are
+        joined.
 
         Raises ``RunError`` for a path without one, and for a damaged run or zip.
         """
@@ -81,10 +90,16 @@ class Runs:
         """The lines of a method by question id; none where it has not answered the data set."""
         at = text("dataset", dataset), text("name", name)
         chosen, known = self._chosen, self._keys.get(at, {})
-        return {line["id"]: line for key, line in known.items() if chosen is None or (dataset, key) in chosen}
+        return {
+            line["id"]: line
+            for key, line in known.items()
+            if chosen is None or (dataset, key) in chosen
+        }
 
     def compared(self, on: str = "common") -> Compared:
-        """The methods on the questions that all of them answered, or each on its own (``on="all"``)."""
+        """The methods on the questions that all of them answered, or each on its own
+        (``on="all"``).
+        """
         if on not in self._compared:
             self._compared[on] = Compared({at: self.lines(*at) for at in self._by}, on)
         return self._compared[on]
@@ -97,42 +112,58 @@ class Runs:
             for qid, line in self.lines(dataset, name).items():
                 rows.append(
                     {
-                        "dataset": dataset, "id": qid, "method": name, "question": line["question"],
-                        "gold": " | ".join(line["gold"]), "answer": line["answer"],
+                        "dataset": dataset,
+                        "id": qid,
+                        "method": name,
+                        "question": line["question"],
+                        "gold": " | ".join(line["gold"]),
+                        "answer": line["answer"],
                         "right": None if line["em"] is None else line["em"] >= _RIGHT,
                         **{key: line[key] for key in ("em", "f1", "retrievals", "tokens")},
                         "seconds": record.timings.get(qid, {}).get("seconds"),
-                        "ended": line["ended"], "readable": line["readable"],
+                        "ended": line["ended"],
+                        "readable": line["readable"],
                         **{metric: value_of(line, metric) for metric in self.metrics},
                     }
-                )  # fmt: skip
+                )
         if not rows:
-            raise SettingError("no question has an answer yet; complete the run, or take another selection")
-        kinds = {"right": "boolean"} | dict.fromkeys(("em", "f1", "seconds", *self.metrics), "float")
+            raise SettingError(
+                "no question has an answer yet; complete the run, or take another selection"
+            )
+        kinds = {"right": "boolean"} | dict.fromkeys(
+            ("em", "f1", "seconds", *self.metrics), "float"
+        )
         return pd.DataFrame(rows).astype(kinds)
 
     @cached_property
     def questions(self) -> pd.DataFrame:
         """One row per question and method (pandas.DataFrame).
 
-        dataset, id, method, question, gold, answer, right (missing without a gold answer), em, f1, retrievals, tokens,
-        seconds, ended, readable, custom metrics; then cause and why (of wrong answers, ``causes``), type (where there
-        are labels). Wrong answers are looked up in their traces, which takes some milliseconds each.
+        dataset, id, method, question, gold, answer, right (missing without a gold answer), em, f1,
+        retrievals, tokens, seconds, ended, readable, custom metrics; then cause and why (of wrong
+        answers, ``causes``), type (where there are labels). Wrong answers are looked up in their
+        traces, which takes some milliseconds each.
         """
         frame = self.outcomes.copy()
         causes = [self.cause(row.id, row.method, row.dataset) for row in frame.itertuples()]
         labels = [self.judge(row.dataset).label(row.id, row.question) for row in frame.itertuples()]
-        for column, parts, part in (("cause", causes, "kind"), ("why", causes, "why"), ("type", labels, "type")):
+        for column, parts, part in (
+            ("cause", causes, "kind"),
+            ("why", causes, "why"),
+            ("type", labels, "type"),
+        ):
             frame[column] = [getattr(one, part, None) for one in parts]
         return frame
 
     def table(self, *, compare: str | None = None, on: str = "common") -> Table:
-        """One row per method (``Table``): exact match, F1, retrievals and tokens a question with 95 % intervals.
+        """One row per method (``Table``): exact match, F1, retrievals and tokens a question with 95
+        % intervals.
 
-        The means are over the questions that all methods answered, or each over its own (``on="all"``); a line below
-        says how many are left out. Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be
-        read from the text. ``compare`` names a method that the others are tested against on the same questions
-        (``statistics.paired``); not where ``where`` chose the questions by their answers.
+        The means are over the questions that all methods answered, or each over its own
+        (``on="all"``); a line below says how many are left out. Custom metrics stand beside F1.
+        ``unreadable`` counts the answers that could not be read from the text. ``compare`` names a
+        method that the others are tested against on the same questions (``statistics.paired``); not
+        where ``where`` chose the questions by their answers.
         """
         base = "" if compare is None else choice("method", compare, self.names)
         table = means_table(self._by, self.compared(on), "" if self._choosing else base)
@@ -140,29 +171,40 @@ class Runs:
         return table
 
     def plot(self, cost: str = "retrievals", quality: str = "em", *, on: str = "common") -> Any:
-        """Quality against cost, a point for each method over all data sets (plotly); see ``views.frontier``."""
+        """Quality against cost, a point for each method over all data sets (plotly); see
+        ``views.frontier``.
+        """
         from dragin_lab.views.results import runs_plot  # a door that goes up
 
         return runs_plot(self, cost, quality, on)
 
     def tests(self, against: str, *, on: str = "common") -> pd.DataFrame:
-        """Every other method against one, in pairs (pandas.DataFrame): a row per method and measure.
+        """Every other method against one, in pairs (pandas.DataFrame): a row per method and
+        measure.
 
-        The mean difference on the questions that all methods answered (``on="all"``: that both did), its 95 % interval
-        (low, high), p_value (em: McNemar's exact test, else by permutation) and n; then on how many of them the method
-        was better (won), worse (lost), and neither (tied). ``attrs["notes"]`` says which questions were left out, what
-        is not the same in all runs, and how questions were chosen.
-        A method is left out where ``where`` chose the questions by its answers or those of ``against``. Raises
-        ``SettingError`` where none is left, and where no question with a gold answer is in common.
+        The mean difference on the questions that all methods answered (``on="all"``: that both
+        did), its 95 % interval (low, high), p_value (em: McNemar's exact test, else by permutation)
+        and n; then on how many of them the method was better (won), worse (lost), and neither
+        (tied). ``attrs["notes"]`` says which questions were left out, what is not the same in all
+        runs, and how questions were chosen. A method is left out where ``where`` chose the
+        questions by its answers or those of ``against``. Raises ``SettingError`` where none is
+        left, and where no question with a gold answer is in common.
         """
         base, compared = choice("method", against, self.names), self.compared(on)
         notes = remark_selection(self._chosen_by, self._choosing, self.names)
         notes += compared.about + list_differences(self._by)
-        pairs = {name: base for name in self.names if name != base and not self._choosing & {name, base}}
+        pairs = {
+            name: base for name in self.names if name != base and not self._choosing & {name, base}
+        }
         tests = compare_pairs(compared.pooled, pairs, ("em", "f1", *self.metrics))
         if not tests:
-            none = f"no other method has a question with a gold answer in common with {base!r}; run them on the same"
-            raise SettingError("; ".join(notes if self._choosing else [none, *self._list_failures(), *notes]))
+            none = (
+                f"no other method has a question with a gold answer in common with {base!r}; run"
+                " them on the same"
+            )
+            raise SettingError(
+                "; ".join(notes if self._choosing else [none, *self._list_failures(), *notes])
+            )
         parts = ("difference", "low", "high", "p_value", "n", "won", "lost")
         table = pd.DataFrame(
             {"method": name, "measure": key} | {part: getattr(test, part) for part in parts}
@@ -173,19 +215,26 @@ class Runs:
         return table
 
     def difference(self, one: str, other: str) -> Difference:
-        """The questions that ``one`` has right and ``other`` wrong, or the other way round (``Difference``).
+        """The questions that ``one`` has right and ``other`` wrong, or the other way round
+        (``Difference``).
 
-        Its ``.table`` has both answers and the cause of the wrong one, ``.plot()`` draws them. Raises ``SettingError``
-        where no question with a gold answer is in common.
+        Its ``.table`` has both answers and the cause of the wrong one, ``.plot()`` draws them.
+        Raises ``SettingError`` where no question with a gold answer is in common.
         """
         for name in (one, other):
             choice("method", name, self.names)
         of = Compared({at: self.lines(*at) for at in self._by if at[1] in (one, other)})
         first, second = of.pooled.get(one, {}), of.pooled.get(other, {})
-        pairs = [(at[0], line, second[at]) for at, line in first.items() if at in second and line["em"] is not None]
+        pairs = [
+            (at[0], line, second[at])
+            for at, line in first.items()
+            if at in second and line["em"] is not None
+        ]
         if one == other or not pairs:
             none = f"{one!r} and {other!r} have no question with a gold answer in common"
-            raise SettingError("; ".join(["give two methods" if one == other else none, *self._list_failures()]))
+            raise SettingError(
+                "; ".join(["give two methods" if one == other else none, *self._list_failures()])
+            )
         own = {at: record for at, record in self._by.items() if at[1] in (one, other)}
         return read_difference(self, one, other, pairs, of.about + list_differences(own))
 
@@ -194,99 +243,141 @@ class Runs:
 
     @cached_property
     def causes(self) -> pd.DataFrame:
-        """How many answers of each method are wrong by each cause (pandas.DataFrame): one row per cause.
+        """How many answers of each method are wrong by each cause (pandas.DataFrame): one row per
+        cause.
 
-        Counted over the questions that all methods answered, or failed on; ``attrs["notes"]`` says what is left out.
+        Counted over the questions that all methods answered, or failed on; ``attrs["notes"]`` says
+        what is left out.
         """
         compared, counts = self.compared(), dict[str, Counter[str]]()
         for dataset, name in self._by:
-            every = [compared.every[at] for at in self._by if at[0] == dataset and compared.every[at]]
+            every = [
+                compared.every[at] for at in self._by if at[0] == dataset and compared.every[at]
+            ]
             own = compared.every[dataset, name]
             shared = [line["id"] for key, line in own.items() if all(key in one for one in every)]
             found = [self.cause(qid, name, dataset) for qid in shared]
-            counts.setdefault(name, Counter()).update(cause.kind for cause in found if cause is not None)
+            counts.setdefault(name, Counter()).update(
+                cause.kind for cause in found if cause is not None
+            )
         kinds = [kind for kind in CAUSES if any(kind in of for of in counts.values())]
-        table = pd.DataFrame({name: [of[kind] for kind in kinds] for name, of in counts.items()}, index=kinds)
+        table = pd.DataFrame(
+            {name: [of[kind] for kind in kinds] for name, of in counts.items()}, index=kinds
+        )
         table.index.name, table.columns.name = "cause", "method"
         table.attrs["notes"] = compared.about
         return table
 
     @cached_property
     def retrievals(self) -> pd.DataFrame:
-        """One row per retrieval of the attributed answers (pandas.DataFrame): was it needed, found, used?
+        """One row per retrieval of the attributed answers (pandas.DataFrame): was it needed, found,
+        used?
 
-        dataset, id, method, question, answer, right, and the columns of ``Attribution.retrievals``; ``found`` goes by
-        the labelled passages or gold titles where they are known, else by the gold answers. Raises ``SettingError``
-        where no answer is attributed: ``lab.run(..., attribute=True)`` does it.
+        dataset, id, method, question, answer, right, and the columns of ``Attribution.retrievals``;
+        ``found`` goes by the labelled passages or gold titles where they are known, else by the
+        gold answers. Raises ``SettingError`` where no answer is attributed: ``lab.run(...,
+        attribute=True)`` does it.
         """
         return list_retrievals(self)
 
     def funnel_table(self, by: str = "method") -> pd.DataFrame:
-        """How many retrievals were asked for, found, used, and part of a right answer (pandas.DataFrame).
+        """How many retrievals were asked for, found, used, and part of a right answer
+        (pandas.DataFrame).
 
-        ``found``, ``used`` and ``lost`` are shares: of those known, of all, and of those that replaced a text (which
-        held a gold answer, while what came instead does not). ``retrievals a used one`` and ``tokens a used one`` are
-        what one costs that was used. ``by`` is "method" or "dataset".
+        ``found``, ``used`` and ``lost`` are shares: of those known, of all, and of those that
+        replaced a text (which held a gold answer, while what came instead does not). ``retrievals a
+        used one`` and ``tokens a used one`` are what one costs that was used. ``by`` is "method" or
+        "dataset".
         """
         return count_funnel(self.retrievals, self.outcomes, choice("by", by, ("method", "dataset")))
 
     def funnel(self, by: str = "method") -> Any:
-        """Asked, found, used, right: where retrievals go (plotly, a Sankey diagram); see ``funnel_table``."""
+        """Asked, found, used, right: where retrievals go (plotly, a Sankey diagram); see
+        ``funnel_table``.
+        """
         from dragin_lab.views.attribution_figures import draw_funnel  # a door that goes up
 
         return draw_funnel(self.retrievals, choice("by", by, ("method", "dataset")))
 
     def where(self, expression: str) -> Runs:
-        """The same runs on the questions of the rows for which a pandas expression over ``questions`` is true.
+        """The same runs on the questions of the rows for which a pandas expression over
+        ``questions`` is true.
 
         ``runs.where("em < 1 and retrievals > 2")``; one after the other for what two methods did:
         ``runs.where("method == 'dragin' and not right").where("method == 'flare' and right")``.
 
-        Raises ``SettingError`` for an expression that cannot be read, and where no question is left.
+        Raises ``SettingError`` for an expression that cannot be read, and where no question is
+        left.
         """
-        frame = self.outcomes if find_names(text("expression", expression)) <= {*self.outcomes} else self.questions
+        frame = (
+            self.outcomes
+            if find_names(text("expression", expression)) <= {*self.outcomes}
+            else self.questions
+        )
         rows = frame[evaluate(frame, expression)]
         if rows.empty:
             raise SettingError(f"no question matches {expression}")
         runs = Runs(self.records)
         chosen = zip(rows["dataset"], rows["method"], rows["id"], strict=True)
-        at = {(*at, line["id"]): (at[0], key) for at, lines in self._keys.items() for key, line in lines.items()}
+        at = {
+            (*at, line["id"]): (at[0], key)
+            for at, lines in self._keys.items()
+            for key, line in lines.items()
+        }
         runs._chosen = frozenset(at[one] for one in chosen)
         judged = rows["method"] if find_names(expression) & {*ANSWER_COLUMNS, *self.metrics} else ()
-        runs._chosen_by, runs._choosing = (*self._chosen_by, expression), self._choosing.union(judged)
+        runs._chosen_by, runs._choosing = (
+            (*self._chosen_by, expression),
+            self._choosing.union(judged),
+        )
         runs._judges, runs._causes = self._judges, self._causes
         return runs
 
     def record(self, id: str, method: str, dataset: str | None = None) -> tuple[RunRecord, Line]:
-        """The run and the prediction line of a question. Raises ``SettingError`` where there is none, or several."""
+        """The run and the prediction line of a question. Raises ``SettingError`` where there is
+        none, or several.
+        """
         choice("method", method, self.names)
         text("id", id)
         among = self.datasets if dataset is None else [text("dataset", dataset)]
         answered = [(name, method) for name in among if id in self._lines.get((name, method), ())]
         if len(answered) != 1:
-            what = "is in several data sets; name one" if answered else f"was not answered by {method!r}"
+            what = (
+                "is in several data sets; name one"
+                if answered
+                else f"was not answered by {method!r}"
+            )
             raise SettingError(f"question {id!r} {what}; ids are in .questions")
         return self._by[answered[0]], self._lines[answered[0]][id]
 
     def same(self, id: str, method: str, other: str, dataset: str | None = None) -> str | None:
-        """The id of a question in another method's run, which may be another one; None where it has no answer there."""
+        """The id of a question in another method's run, which may be another one; None where it
+        has no answer there.
+        """
         record, line = self.record(id, method, dataset)
         at = next(at for at, of in self._by.items() if of is record)
         key = next(key for key, one in self._keys[at].items() if one is line)
-        return self._keys.get((at[0], choice("method", other, self.names)), {}).get(key, {}).get("id")
+        return (
+            self._keys.get((at[0], choice("method", other, self.names)), {}).get(key, {}).get("id")
+        )
 
-    # -- traces and causes --------------------------------------------------------------------------------------------
+    # -- traces and causes -------------------------------------------------------------------------
 
     def trace(self, id: str, method: str, dataset: str | None = None) -> Trace:
         """The trace of an answer. Raises ``RunError`` where the run kept none."""
         record, _ = self.record(id, method, dataset)
         trace = self.kept_trace(record, id)
         if trace is None:
-            raise RunError(f"{record.folder}: no trace of {id!r} was kept; answer the question again, with --traces")
+            raise RunError(
+                f"{record.folder}: no trace of {id!r} was kept; answer the question again, with"
+                " --traces"
+            )
         return trace
 
     def kept_trace(self, record: RunRecord, id: str) -> Trace | None:
-        """A trace as the run kept it; None where it kept none, or one that is damaged, which a warning names."""
+        """A trace as the run kept it; None where it kept none, or one that is damaged, which a
+        warning names.
+        """
         try:
             return record.trace(id)
         except TraceFileError as error:
@@ -308,15 +399,22 @@ class Runs:
             wrong = line["ended"] == "error" or (line["em"] is not None and line["em"] < _RIGHT)
             judge = self.judge(record.config["dataset"]["name"])
             known = record.causes.get(id)
-            judged = Cause(*known) if known else judge.cause(line, self.kept_trace(record, id)) if wrong else None
+            judged = (
+                Cause(*known)
+                if known
+                else judge.cause(line, self.kept_trace(record, id))
+                if wrong
+                else None
+            )
             self._causes[at] = judged
         return self._causes[at]
 
     def save(self, path: str | Path) -> Path:
         """Write the runs as one .zip that ``Runs.load`` reads; returns its path.
 
-        Each has its folder with run.json, predictions.jsonl (each wrong answer with its cause) and timings.jsonl; the
-        traces stay behind. Raises ``SettingError`` for another ending, ``RunError`` where it cannot be written.
+        Each has its folder with run.json, predictions.jsonl (each wrong answer with its cause) and
+        timings.jsonl; the traces stay behind. Raises ``SettingError`` for another ending,
+        ``RunError`` where it cannot be written.
         """
         return save_archive(path, {at: self._chosen_part(*at) for at in self._by})
 
@@ -324,15 +422,24 @@ class Runs:
         """The run of a method with the chosen questions alone, and their causes."""
         record, lines = self._by[dataset, name], self.lines(dataset, name)
         timings = {qid: line for qid, line in record.timings.items() if qid in lines}
-        causes = {qid: (own.kind, own.why) for qid in lines if (own := self.cause(qid, name, dataset)) is not None}
-        given = {qid: rows for qid in lines if (rows := attributed_rows(self, record, qid)) is not None}
+        causes = {
+            qid: (own.kind, own.why)
+            for qid in lines
+            if (own := self.cause(qid, name, dataset)) is not None
+        }
+        given = {
+            qid: rows for qid in lines if (rows := attributed_rows(self, record, qid)) is not None
+        }
         parts: dict[str, Any] = {"timings": timings, "causes": causes, "attributed": given}
         return replace(record, predictions=list(lines.values()), **parts)
 
     def __repr__(self) -> str:
         asked = sum(map(len, self.compared("all").asked.values()))
         failures = "".join(f"; {line}" for line in self._list_failures())
-        return f"Runs({', '.join(self.names)} on {', '.join(self.datasets)}; {asked:,} questions{failures})"
+        return (
+            f"Runs({', '.join(self.names)} on {', '.join(self.datasets)}; {asked:,}"
+            f" questions{failures})"
+        )
 
     def _repr_html_(self) -> str:
         return self.table().show("html")

@@ -1,4 +1,6 @@
-"""Stored drafts read again: what a trace tells of its tokenizer, and where a draft would have ended otherwise."""
+"""Stored drafts read again: what a trace tells of its tokenizer, and where a draft would have
+ended otherwise.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import DraginLabError
 from dragin_lab.trace.trace import Draft, Trace
 
-#: What opens a token after a space in the vocabularies that there are (SentencePiece, byte-level BPE).
+#: What opens a token after a space in the vocabularies that there are (SentencePiece, byte-level
+#: BPE).
 MARKERS = ("▁", "Ġ")
 
 
@@ -27,9 +30,11 @@ class NotStoredError(DraginLabError):
 
 
 class StoredTokenizer:
-    """``episode.Tokenizer`` as far as a trace tells: the tokens it generated and the alternatives it saw.
+    """``episode.Tokenizer`` as far as a trace tells: the tokens it generated and the alternatives
+    it saw.
 
-    It decodes single tokens; it cannot encode, and raises ``NotStoredError`` for what it does not know.
+    It decodes single tokens; it cannot encode, and raises ``NotStoredError`` for what it does not
+    know.
     """
 
     chats, end_marks = False, ()
@@ -55,10 +60,14 @@ class StoredTokenizer:
         )
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Raw vocabulary strings; raises ``NotStoredError`` for an id that the trace has not generated."""
+        """Raw vocabulary strings; raises ``NotStoredError`` for an id that the trace has not
+        generated.
+        """
         unknown = next((i for i in ids if i not in self._tokens), None)
         if unknown is not None:
-            raise NotStoredError(f"the trace does not hold token {unknown}; give tokenizer=lm.tokenizer")
+            raise NotStoredError(
+                f"the trace does not hold token {unknown}; give tokenizer=lm.tokenizer"
+            )
         return [self._tokens[i] for i in ids]
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
@@ -78,10 +87,17 @@ class StoredTokenizer:
 
 
 def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
-    """Whether a tokenizer is the one a trace was made with: it names the trace's ids as the trace does."""
+    """Whether a tokenizer is the one a trace was made with: it names the trace's ids as the
+    trace does.
+    """
     try:
         return all(tuple(tokenizer.tokens(c.ids.tolist())) == c.pieces for c in trace.continuations)
-    except (IndexError, KeyError, OverflowError, ValueError):  # an id that the vocabulary does not have
+    except (
+        IndexError,
+        KeyError,
+        OverflowError,
+        ValueError,
+    ):  # an id that the vocabulary does not have
         return False
 
 
@@ -90,24 +106,35 @@ class StoredDraft:
 
     def __init__(self, stored: Draft) -> None:
         self.stored = stored
-        #: Whether a score read the attention received so far where the trace only has what it was in the end.
+        #: Whether a score read the attention received so far where the trace only has what it was
+        #: in the end.
         self.guessed = False
-        #: After each token the highest score of a token, and what is compared with θ (NaN: not asked yet).
+        #: After each token the highest score of a token, and what is compared with θ (NaN: not
+        #: asked yet).
         self._scores: dict[tuple[Trigger, bool], list[list[float]]] = {}
         self._closed: dict[Stop, tuple[int, str] | None] = {}
 
     def fires(self, watch: Watch) -> int | None:
-        """After how many tokens the trigger fires first; None where it does not, as far as the draft is stored."""
+        """After how many tokens the trigger fires first; None where it does not, as far as the
+        draft is stored.
+        """
         trigger, theta = watch.trigger, watch.trigger.theta
         assert theta is not None
-        self.guessed |= self.stored.among is None and ("received" in trigger.needs or not trigger.built_in)
+        self.guessed |= self.stored.among is None and (
+            "received" in trigger.needs or not trigger.built_in
+        )
         quiet = replace(trigger, threshold=NEVER)  # type: ignore[call-arg]
         scores = self._scores.setdefault((quiet, watch.resumed), [])
         for n in range(1, len(self.stored) + 1):
             if n > len(scores):
                 draft = watch.read(self.stored[:n])
                 tells = quiet.is_silent(draft)  # then no word scores more than the highest token
-                scores.append([float(trigger.check_score(draft).max(initial=-np.inf)) if tells else np.inf, np.nan])
+                scores.append(
+                    [
+                        float(trigger.check_score(draft).max(initial=-np.inf)) if tells else np.inf,
+                        np.nan,
+                    ]
+                )
             highest, peak = scores[n - 1]
             if highest > theta and np.isnan(peak):
                 scores[n - 1][1] = peak = watch.judge(watch.read(self.stored[:n])).peak
@@ -123,7 +150,9 @@ class StoredDraft:
         return self._closed[stop]
 
     def served(self, watch: Watch | None, stop: Stop) -> Draft | None:
-        """What the model would have written under these stops; None where the stored draft ends too early."""
+        """What the model would have written under these stops; None where the stored draft ends
+        too early.
+        """
         fired = None if watch is None else self.fires(watch)
         ends = [] if watch is None or fired is None else [(fired, watch.trigger.name)]
         ends += [closed] if (closed := self.closes(stop)) is not None else []

@@ -1,7 +1,7 @@
 """What a text states against the labels of its question: facts, and decisions that were needed.
 
-A retrieval is *needed* where the sentence it fires in has to state a fact that the model cannot know, and no passage
-that states it stands in the prompt.
+A retrieval is *needed* where the sentence it fires in has to state a fact that the model cannot
+know, and no passage that states it stands in the prompt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from dragin_lab.trace.trace import Decision, Draft, Passage, Trace, Words
 
 
 class StatedFact(NamedTuple):
-    """A fact that a text states: the characters of its value there, and whether it is the right one."""
+    """A fact that a text states: the characters of its value there, and whether it is the right
+    one.
+    """
 
     fact: Fact
     start: int
@@ -27,10 +29,12 @@ class StatedFact(NamedTuple):
 
 
 def find_facts(text: str, facts: Iterable[Fact]) -> tuple[list[StatedFact], str]:
-    """The expected facts in a generated text, in order, up to the first wrong one; and how the search ended.
+    """The expected facts in a generated text, in order, up to the first wrong one; and how the
+    search ended.
 
-    The end is "all right", "first wrong", or "lost": the next expected fact is stated in none of the wordings in which
-    Almanac's passages and reasonings state its relation, so that nothing is known of the rest.
+    The end is "all right", "first wrong", or "lost": the next expected fact is stated in none of
+    the wordings in which Almanac's passages and reasonings state its relation, so that nothing is
+    known of the rest.
     """
     stated: list[StatedFact] = []
     place = 0
@@ -46,14 +50,19 @@ def find_facts(text: str, facts: Iterable[Fact]) -> tuple[list[StatedFact], str]
 
 
 def _find_value(text: str, place: int, fact: Fact) -> tuple[int, int] | None:
-    """The value's characters in the first sentence after ``place`` that states the fact; the most specific wording."""
+    """The value's characters in the first sentence after ``place`` that states the fact; the
+    most specific wording.
+    """
     value = r"\d+" if fact.value.isdigit() else r"[A-Z][^.?!]*?"
     spans = []
-    for key, ways in wordings().items():  # "born"; "film country" for one that depends on the subject's kind
+    # "born"; "film country" for one that depends on the subject's kind
+    for key, ways in wordings().items():
         for way in ways if key == fact.relation or key.endswith(f" {fact.relation}") else ():
             before, after = way.split("{v}")
             head = r"\s+".join(map(re.escape, before.replace("{s}", fact.subject).split()))
-            match = re.compile(rf"(?i:{head})\s+({value})(?={re.escape(after)})").search(text, place)
+            match = re.compile(rf"(?i:{head})\s+({value})(?={re.escape(after)})").search(
+                text, place
+            )
             spans += [match.span(1)] if match is not None else []
     return min(spans, key=lambda span: (span[1], -span[0]), default=None)
 
@@ -61,10 +70,12 @@ def _find_value(text: str, place: int, fact: Fact) -> tuple[int, int] | None:
 def find_labels(trace: Trace, labels: Iterable[Labelled] | None) -> Labelled | None:
     """The labels of a trace's question, found by its text; None without any."""
     question = trace.question.text.strip()
-    return next((labelled for labelled in labels or () if labelled.question.strip() == question), None)
+    return next(
+        (labelled for labelled in labels or () if labelled.question.strip() == question), None
+    )
 
 
-# -- the drafts of a trace --------------------------------------------------------------------------------------------
+# -- the drafts of a trace -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -86,16 +97,20 @@ class Count:
 
     @property
     def recall(self) -> float:
-        """Of the sentences with a missing fact, which part a retrieval came for; NaN without one."""
+        """Of the sentences with a missing fact, which part a retrieval came for; NaN without
+        one.
+        """
         needed = self.right + self.missed
         return self.right / needed if needed else float("nan")
 
 
 @dataclass(frozen=True)
 class Truth:
-    """The values of facts that a stored draft states, as (first character, end, whether the fact is missing).
+    """The values of facts that a stored draft states, as (first character, end, whether the fact is
+    missing).
 
-    ``pending``: whether the fact that comes next is missing; None where none comes or nobody knows which.
+    ``pending``: whether the fact that comes next is missing; None where none comes or nobody knows
+    which.
     """
 
     stated: tuple[tuple[int, int, bool], ...]
@@ -108,10 +123,17 @@ class Truth:
         count = Count()
         for number, (start, end) in enumerate(spans):
             inside = [missing for place, _, missing in self.stated if start <= place < end]
-            if not inside and number == len(spans) - 1 and self.pending is not None and fired == number:
+            if (
+                not inside
+                and number == len(spans) - 1
+                and self.pending is not None
+                and fired == number
+            ):
                 inside = [self.pending]  # the draft ends within the sentence that would state it
             if number == fired:
-                return count + (Count() if not inside else Count(right=1) if any(inside) else Count(wrong=1))
+                return count + (
+                    Count() if not inside else Count(right=1) if any(inside) else Count(wrong=1)
+                )
             count += Count(missed=int(any(inside)))
         return count
 
@@ -128,13 +150,15 @@ def sentences_of(draft: Draft, words: Words) -> list[tuple[int, int]]:
 
 
 def read_truths(trace: Trace, labels: Labelled) -> list[Truth | None]:
-    """For each step what its draft states; None without a draft, and after a wrong value, where no truth is known.
+    """For each step what its draft states; None without a draft, and after a wrong value, where no
+    truth is known.
 
     Raises ``SettingError`` for the labels of another question.
     """
     if labels.question.strip() != trace.question.text.strip():
         raise SettingError(
-            f"the labels are of {labels.question!r}, the trace of {trace.question.text!r}; take those of that question"
+            f"the labels are of {labels.question!r}, the trace of {trace.question.text!r}; take"
+            " those of that question"
         )
     return [_read_truth(trace, place, labels) for place in range(len(trace.steps))]
 
@@ -151,7 +175,9 @@ def _read_truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
         return None
     shown: tuple[Passage, ...] = ()
     if step.prompt is not None and "passages" in step.prompt.spans:
-        shown = next((earlier.passages for earlier in reversed(trace.steps[:place]) if earlier.passages), ())
+        shown = next(
+            (earlier.passages for earlier in reversed(trace.steps[:place]) if earlier.passages), ()
+        )
     in_view = {passage.id for passage in shown}
 
     def is_missing(fact: Fact) -> bool:
@@ -160,7 +186,9 @@ def _read_truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
     rest = labels.facts[len(facts) :]
     pending = is_missing(rest[0]) if rest and ending == "lost" else None
     own = (stated for stated in facts if stated.start >= start)
-    return Truth(tuple((one.start - start, one.end - start, is_missing(one.fact)) for one in own), pending)
+    return Truth(
+        tuple((one.start - start, one.end - start, is_missing(one.fact)) for one in own), pending
+    )
 
 
 def answer_before(trace: Trace, place: int) -> str:

@@ -1,8 +1,10 @@
-"""A stored trace under other settings, without the model: what would fire and be asked, and how far that is known.
+"""A stored trace under other settings, without the model: what would fire and be asked, and how far
+that is known.
 
-Every decision is taken by the method's own code on what the trace recorded. The first one that comes out otherwise ends
-what a trace can tell for sure, because the model would have written another text after it. Later drafts are judged all
-the same, each as if the episode had reached it; ``Turn.reached`` says which are certain.
+Every decision is taken by the method's own code on what the trace recorded. The first one that
+comes out otherwise ends what a trace can tell for sure, because the model would have written
+another text after it. Later drafts are judged all the same, each as if the episode had reached it;
+``Turn.reached`` says which are certain.
 """
 
 from __future__ import annotations
@@ -64,12 +66,16 @@ class Turn:
 
 @dataclass(frozen=True, repr=False)
 class Outcome:
-    """A trace under some settings: one ``Turn`` per step, what they add up to, and where certainty ends."""
+    """A trace under some settings: one ``Turn`` per step, what they add up to, and where
+    certainty ends.
+    """
 
     trace: Trace
     method: Method
     turns: tuple[Turn, ...]
-    since: int | None  # position of the step from whose decision on the stored text no longer tells; None: it tells all
+    # position of the step from whose decision on the stored text no longer tells; None: it tells
+    # all
+    since: int | None
     why: str  # what happens there
 
     @property
@@ -79,7 +85,9 @@ class Outcome:
 
     @property
     def judged(self) -> Trace:
-        """The trace as these settings judge it: θ, and on each stored draft the words, their hits and the decision."""
+        """The trace as these settings judge it: θ, and on each stored draft the words, their
+        hits and the decision.
+        """
         steps = [
             replace(step, draft=turn.draft or step.draft, words=turn.words, decision=turn.decision)
             for step, turn in zip(self.trace.steps, self.turns, strict=True)
@@ -99,7 +107,11 @@ class Outcome:
     @property
     def queries(self) -> list[str | None]:
         """The query of each of these retrievals; None where the trace does not tell it."""
-        asked = [t for t in self.reached if t.decision is not None and t.decision.retrieve and not t.silent]
+        asked = [
+            t
+            for t in self.reached
+            if t.decision is not None and t.decision.retrieve and not t.silent
+        ]
         return [t.query.text if t.query else None for t in asked]
 
     @property
@@ -113,14 +125,28 @@ class Outcome:
         import pandas as pd
 
         rows = [
-            (t.step + 1, t.reached, bool(t.decision and t.decision.retrieve), t.query and t.query.text, t.change, t.why)
+            (
+                t.step + 1,
+                t.reached,
+                bool(t.decision and t.decision.retrieve),
+                t.query and t.query.text,
+                t.change,
+                t.why,
+            )
             for t in self.turns
         ]
         return pd.DataFrame(rows, columns=["step", "reached", "retrieve", "query", "change", "why"])
 
     def __repr__(self) -> str:
-        end = "the stored episode" if self.since is None else f"known up to step {self.since + 1}: {self.why}"
-        return f"Outcome({self.method.label}, {len(self.turns)} steps, {self.retrievals} retrievals; {end})"
+        end = (
+            "the stored episode"
+            if self.since is None
+            else f"known up to step {self.since + 1}: {self.why}"
+        )
+        return (
+            f"Outcome({self.method.label}, {len(self.turns)} steps, {self.retrievals} retrievals;"
+            f" {end})"
+        )
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self))}</p>" + str(self.table.to_html(index=False))
@@ -137,24 +163,35 @@ class _Verdict(NamedTuple):
 class Replay:
     """A trace, made ready to be asked what other settings would have done.
 
-    ``labels`` are the question's facts (``almanac.labels``), for precision and recall. ``tokenizer`` (such as
-    ``lm.tokenizer``) lets it form queries that count tokens; without it, what the trace tells has to do. ``nlp`` is
-    the spaCy pipeline the trace was made with (None: the default).
+    ``labels`` are the question's facts (``almanac.labels``), for precision and recall.
+    ``tokenizer`` (such as ``lm.tokenizer``) lets it form queries that count tokens; without it,
+    what the trace tells has to do. ``nlp`` is the spaCy pipeline the trace was made with (None: the
+    default).
 
-    Raises ``SettingError`` for a trace that no method of dragin_lab made, labels of another question, another
-    pipeline or another tokenizer.
+    Raises ``SettingError`` for a trace that no method of dragin_lab made, labels of another
+    question, another pipeline or another tokenizer.
     """
 
     def __init__(
-        self, trace: Trace, labels: Labelled | None = None, *, tokenizer: Tokenizer | None = None, nlp: Any = None
+        self,
+        trace: Trace,
+        labels: Labelled | None = None,
+        *,
+        tokenizer: Tokenizer | None = None,
+        nlp: Any = None,
     ) -> None:
         self.trace = instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
         self.method = restore_method(trace.method, nlp)
         self._template = PromptTemplate(form=self.method.trigger.form)
         if not (tokenizer is None or hasattr(tokenizer, "tokens")):
-            raise SettingError(f"tokenizer {shown(tokenizer)} is {type(tokenizer).__name__}; give lm.tokenizer")
+            raise SettingError(
+                f"tokenizer {shown(tokenizer)} is {type(tokenizer).__name__}; give lm.tokenizer"
+            )
         if tokenizer is not None and not fits(tokenizer, trace):
-            raise SettingError("the tokenizer names the trace's tokens otherwise; give that of the model that wrote it")
+            raise SettingError(
+                "the tokenizer names the trace's tokens otherwise; give that of the model that"
+                " wrote it"
+            )
         self._tokenizer: Tokenizer = tokenizer or StoredTokenizer(trace)
         self._cut: dict[int, ReleasedDraft] = {}
         self._drafts: dict[int, StoredDraft] = {}
@@ -168,7 +205,11 @@ class Replay:
 
     def _repr_html_(self) -> str:
         can = ", ".join(self.tunable) or "nothing"
-        facts = {"question": self.trace.question.text, "answer": self.trace.answer, "method": self.method.label}
+        facts = {
+            "question": self.trace.question.text,
+            "answer": self.trace.answer,
+            "method": self.method.label,
+        }
         return facts_html("Replay of a stored trace", facts | {"can change": can})
 
     @property
@@ -182,12 +223,15 @@ class Replay:
     def at(self, **settings: Any) -> Outcome:
         """The trace under these settings, those not named as they were.
 
-        Raises ``SettingError`` for values out of range and for settings that a replay of this method cannot change.
+        Raises ``SettingError`` for values out of range and for settings that a replay of this
+        method cannot change.
         """
         refused = sorted(set(settings) - set(self.tunable))
         if refused:
             can = ", ".join(self.tunable) or "nothing: it has no threshold"
-            raise SettingError(f"{refused[0]!r} cannot be replayed for {self.method.name!r}; what can: {can}")
+            raise SettingError(
+                f"{refused[0]!r} cannot be replayed for {self.method.name!r}; what can: {can}"
+            )
         method = exchange_settings(self.method, **settings) if settings else self.method
         turns: list[Turn] = []
         since, why = None, ""
@@ -195,22 +239,35 @@ class Replay:
             turn = self._replay_step(method, place, step, reached=since is None)
             if since is None and (turn.change or not turn.certain):
                 since = place
-                why = turn.why or f"here it {turn.change}, so the model would have written another text"
+                why = (
+                    turn.why
+                    or f"here it {turn.change}, so the model would have written another text"
+                )
             turns.append(turn)
         return Outcome(self.trace, method, tuple(turns), since, why)
 
     def _replay_step(self, method: Method, place: int, step: Step, *, reached: bool) -> Turn:
-        if step.draft is None or step.decision is None or not len(step.draft) or not method.trigger.judges_drafts():
+        if (
+            step.draft is None
+            or step.decision is None
+            or not len(step.draft)
+            or not method.trigger.judges_drafts()
+        ):
             silent = step.decision is not None and step.decision.retrieve and step.query is None
-            return Turn(place, reached, "", step.words, step.decision, step.query, step.draft, silent=silent)
+            return Turn(
+                place, reached, "", step.words, step.decision, step.query, step.draft, silent=silent
+            )
         if lacking := _find_lacking(method, step):
             why = f"{lacking} not recorded; ask the question again"
-            return Turn(place, reached, "cannot be judged", _unjudged(step.words), draft=step.draft, why=why)
+            return Turn(
+                place, reached, "cannot be judged", _unjudged(step.words), draft=step.draft, why=why
+            )
         verdict = self._judge(method, place, step, step.draft)
         if isinstance(verdict, Words):
             why = (
-                f"nothing fires in the {len(step.draft)} tokens that are stored, and what the model would have written "
-                "after them is not known: ask the question again with these settings"
+                f"nothing fires in the {len(step.draft)} tokens that are stored, and what the model"
+                " would have written after them is not known: ask the question again with these"
+                " settings"
             )
             return Turn(place, reached, "goes on after what is stored", verdict, why=why)
         draft, words, decision = verdict.draft, verdict.words, verdict.decision
@@ -220,13 +277,30 @@ class Replay:
             silent = query is not None and method.variant == "paper" and not holds_word(query.text)
             query = None if silent else query
         if not verdict.certain and not why:
-            why = "the attention of this draft was not kept, so which word is first above θ is a guess"
+            why = (
+                "the attention of this draft was not kept, so which word is first above θ is a"
+                " guess"
+            )
         truth, change = self._truths[place], _change(step, decision, query, silent=silent)
         count = Count() if truth is None else truth.count(draft, words, decision)
-        return Turn(place, reached, change, words, decision, query, draft, verdict.certain, silent, why, count)
+        return Turn(
+            place,
+            reached,
+            change,
+            words,
+            decision,
+            query,
+            draft,
+            verdict.certain,
+            silent,
+            why,
+            count,
+        )
 
     def _judge(self, method: Method, place: int, step: Step, draft: Draft) -> _Verdict | Words:
-        """The method's own judgement of a stored draft; its words alone where it ends before anything is decided."""
+        """The method's own judgement of a stored draft; its words alone where it ends before
+        anything is decided.
+        """
         earlier = self.trace.steps[place - 1] if place else None
         before = answer_before(self.trace, place)
         if method.variant == "reference":
@@ -234,8 +308,11 @@ class Replay:
             if place not in self._cut:
                 self._cut[place] = measures.cut_draft(draft, method.pipeline, self._tokenizer, None)
             if len(step.words) != len(self._cut[place].words):
-                raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
-            cut = replace(self._cut[place], received=step.words.attention.astype(np.float64))  # (w,)
+                raise SettingError(
+                    f"step {place + 1}: its words are not those of its draft; the trace is damaged"
+                )
+            # (w,)
+            cut = replace(self._cut[place], received=step.words.attention.astype(np.float64))
             return _Verdict(draft, *reference.judge(cut, before))
         loop = find_loop(method)(method, self.trace, self._template, self._tokenizer, so_far=before)  # type: ignore[call-arg]
         assert isinstance(loop, Loop)
@@ -252,9 +329,14 @@ class Replay:
         sentence = FirstSentence(method.pipeline, phrase=form.phrase)
         stop = AnyOf((sentence, answer)) if method.trigger.span == "sentence" else answer
         served = stored.served(watch, stop)
-        if served is None:  # nothing fires in what is stored, as the trigger saw it while its last token was written
+        # nothing fires in what is stored, as the trigger saw it while its last token was written
+        if served is None:
             seen = None if watch is None else watch.read(draft[:])
-            return _unjudged(step.words) if seen is None else method.trigger.judge(seen, resumed=resumed).words
+            return (
+                _unjudged(step.words)
+                if seen is None
+                else method.trigger.judge(seen, resumed=resumed).words
+            )
         gap = loop.judge(served, resumed).gap
         guessed = stored.guessed and served is not draft and gap is not None
         assert judged.decision is not None
@@ -291,7 +373,9 @@ def _unjudged(words: Words) -> Words:
 
 
 def _find_lacking(method: Method, step: Step) -> str:
-    """What the trigger reads of a step and the trace does not hold; "" where it holds everything."""
+    """What the trigger reads of a step and the trace does not hold; "" where it holds
+    everything.
+    """
     assert step.draft is not None
     if getattr(method.trigger, "rereads", False) and not np.isfinite(step.words.attention).all():
         return "the attention that the trigger compared with θ was"
@@ -312,27 +396,41 @@ def _returned(episode: Generator[Any, Any, T]) -> T:
 
 
 def _chosen_again(method: Method, step: Step, verdict: _Verdict) -> tuple[Query | None, str]:
-    """QFS without rows of attention: the recorded weights, where they are those of the same flagged words."""
+    """QFS without rows of attention: the recorded weights, where they are those of the same
+    flagged words.
+    """
     query = step.query
     if query is None and method.variant == "paper" and _fires_alike(step, verdict):
         return Query("", ""), ""  # what it held was no word, and was not kept
     if query is None or not _fires_alike(step, verdict):
-        return None, "the query cannot be told: it is weighed by the attention at another word, which was not kept"
+        return (
+            None,
+            (
+                "the query cannot be told: it is weighed by the attention at another word, which"
+                " was not kept"
+            ),
+        )
     assert method.top_n is not None
     eligible = np.array([bool(word) for word in query.words], dtype=bool)  # (candidates,)
-    again = Query.of(query.words, query.weights, choose_top(query.weights, method.top_n, eligible), query.note)
+    again = Query.of(
+        query.words, query.weights, choose_top(query.weights, method.top_n, eligible), query.note
+    )
     return (replace(again, sent=query.sent) if again.text == query.text else again), ""
 
 
 def _fires_alike(step: Step, verdict: _Verdict) -> bool:
-    """Whether a decision that retrieves does so where the recorded one did, for the same flagged words."""
+    """Whether a decision that retrieves does so where the recorded one did, for the same flagged
+    words.
+    """
     old, new = step.decision, verdict.decision
     alike = old is not None and old.retrieve and (old.cut, old.token) == (new.cut, new.token)
     return alike and np.array_equal(step.words.hit, verdict.words.hit)
 
 
 def _change(step: Step, decision: Decision, query: Query | None, *, silent: bool) -> str:
-    """What makes a step another one than was recorded, in words; "" where the episode goes on as it did."""
+    """What makes a step another one than was recorded, in words; "" where the episode goes on as
+    it did.
+    """
     old = step.decision
     assert old is not None
     if decision.retrieve != old.retrieve:
@@ -345,4 +443,8 @@ def _change(step: Step, decision: Decision, query: Query | None, *, silent: bool
         return "" if step.query is None else "asks nothing"
     if query is None:
         return "may ask something else"
-    return "" if query.text == (step.query.text if step.query is not None else "") else "asks something else"
+    return (
+        ""
+        if query.text == (step.query.text if step.query is not None else "")
+        else "asks something else"
+    )

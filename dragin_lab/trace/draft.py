@@ -1,7 +1,8 @@
 """``Draft``: what a model writes after a prompt, with what is measured on each token.
 
-It grows while it is written (``draft[:n]``); a ``Stop`` and a trigger are asked about it, a cache keeps it, a trace
-saves it. Sizes: a prompt of p tokens, a draft of n, a captured layer with h heads, w words, k alternatives.
+It grows while it is written (``draft[:n]``); a ``Stop`` and a trigger are asked about it, a cache
+keeps it, a trace saves it. Sizes: a prompt of p tokens, a draft of n, a captured layer with h
+heads, w words, k alternatives.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from dragin_lab.errors import SettingError
 
 # Scripts written without spaces: each character is a word.
 _UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
 )
-#: Of these their marks, which belong to the letter before (UAX 29, WB4): vowels, tones, viramas, voiced sounds.
+#: Of these their marks, which belong to the letter before (UAX 29, WB4): vowels, tones, viramas,
+#: voiced sounds.
 _MARKS = (
     "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1059\u105e-\u1060\u1062-\u1064"
     "\u1067-\u106d\u1071-\u1074\u1082-\u108d\u108f\u109a-\u109d\u17b4-\u17d3\u17dd\u3099\u309a"
@@ -43,17 +46,19 @@ def character_words(
 ) -> list[Word]:
     """Words from the character spans of the tokens.
 
-    ``offsets`` is (n, 2): half-open spans in ``text``. A token opens a word when a word begins at its first visible
-    character; white space before a word belongs to it; tokens that are parts of one character share its span and its
-    word; a special token (empty span) is a word without text. ``known`` are the first words, where they were found in
-    an earlier part of the text, and are not looked for again.
+    ``offsets`` is (n, 2): half-open spans in ``text``. A token opens a word when a word begins at
+    its first visible character; white space before a word belongs to it; tokens that are parts of
+    one character share its span and its word; a special token (empty span) is a word without text.
+    ``known`` are the first words, where they were found in an earlier part of the text, and are not
+    looked for again.
     """
     begin = known[-1].stop if known else 0
     spans = np.asarray(offsets)[begin:].tolist()
     run = text.rfind(" ", 0, spans[0][0] if spans else 0) + 1  # no word reaches over a space
     starts = {match.start() for match in WORD.finditer(text, run)}
     first: list[int] = []  # tokens that open a word
-    joins = False  # whether the next visible token belongs to the newest word whatever it begins with
+    # whether the next visible token belongs to the newest word whatever it begins with
+    joins = False
     for i, (start, stop) in enumerate(spans):
         span = text[start:stop]
         visible = start + len(span) - len(span.lstrip()) if span.strip() else None
@@ -65,19 +70,27 @@ def character_words(
         if opens or not first:
             first.append(i)
         joins = bool(span) and visible is None
-    words = [(i, j, text[spans[i][0] : max(stop for _, stop in spans[i:j])]) for i, j in pairwise([*first, len(spans)])]
+    words = [
+        (i, j, text[spans[i][0] : max(stop for _, stop in spans[i:j])])
+        for i, j in pairwise([*first, len(spans)])
+    ]
     return [*known, *(Word(word.strip(), begin + i, begin + j) for i, j, word in words)]
 
 
 def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
-    """For each word, whether it contains a content word as a substring (reference-behaviour §2.6); (w,) bool."""
+    """For each word, whether it contains a content word as a substring (reference-behaviour
+    §2.6); (w,) bool.
+    """
     distinct = set(contents)
     return np.array([any(content in word for content in distinct) for word in words], dtype=bool)
 
 
 def common(one: Sequence[Any], other: Sequence[Any]) -> int:
     """How many characters, or other parts, two texts begin with in common."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
 
 
 #: Of a field that belongs to whoever looks at a draft; no file has it.
@@ -85,13 +98,27 @@ UNSAVED = {"saved": False}
 INTS, FLOATS, FLAGS = (partial(np.zeros, 0, kind) for kind in (np.int32, np.float32, np.bool_))
 SPANS, TABLE = partial(np.zeros, (0, 2), np.int32), partial(np.zeros, (0, 0), np.float32)
 _PER_TOKEN = (
-    "ids", "offsets", "pieces", "entropy", "entropy_processed", "logprob", "received", "states",
-    "alternative_ids", "alternative_probs", "alternative_tokens",
-)  # fmt: skip
+    "ids",
+    "offsets",
+    "pieces",
+    "entropy",
+    "entropy_processed",
+    "logprob",
+    "received",
+    "states",
+    "alternative_ids",
+    "alternative_probs",
+    "alternative_tokens",
+)
 _SCORED = {
-    "ids": np.int64, "offsets": np.int32, "entropy": np.float64, "logprob": np.float64, "received": np.float64,
-    "alternative_ids": np.int64, "alternative_probs": np.float64,
-}  # fmt: skip
+    "ids": np.int64,
+    "offsets": np.int32,
+    "entropy": np.float64,
+    "logprob": np.float64,
+    "received": np.float64,
+    "alternative_ids": np.int64,
+    "alternative_probs": np.float64,
+}
 
 
 def _seal(values: Any, dtype: Any) -> np.ndarray:
@@ -109,46 +136,62 @@ def saved_fields(record: Any) -> list[str]:
 class Draft:
     """What the model wrote after one prompt, with everything captured while it wrote.
 
-    Row ``r`` of ``rows`` is the query position ``p - 1 + r``: token ``t`` was *predicted* by row ``t`` and looks back
-    *itself* with row ``t + 1``. The last token is read once so that its row exists. What a trigger is given
-    (``read_by``) has read-only arrays, float64 and int64 where a dtype is not said otherwise, and what stands beside
-    the draft: ``question``, ``answer_so_far``, ``pipeline``.
+    Row ``r`` of ``rows`` is the query position ``p - 1 + r``: token ``t`` was *predicted* by row
+    ``t`` and looks back *itself* with row ``t + 1``. The last token is read once so that its row
+    exists. What a trigger is given (``read_by``) has read-only arrays, float64 and int64 where a
+    dtype is not said otherwise, and what stands beside the draft: ``question``, ``answer_so_far``,
+    ``pipeline``.
     """
 
-    ids: np.ndarray = field(default_factory=INTS)  # (n,) int32, with the closing EOS if there was one
+    # (n,) int32, with the closing EOS if there was one
+    ids: np.ndarray = field(default_factory=INTS)
     text: str = ""  # decoded, no special tokens
-    offsets: np.ndarray = field(default_factory=SPANS)  # (n, 2) int32, half-open characters of `text`
+    # (n, 2) int32, half-open characters of `text`
+    offsets: np.ndarray = field(default_factory=SPANS)
     pieces: tuple[str, ...] = ()  # n raw vocabulary strings ("▁film", "<0x0A>", "Ċ")
     raw_text: str = ""  # decoded, with special tokens
     prompt_ids: np.ndarray = field(default_factory=INTS)  # (p,) int32
     prompt_offsets: np.ndarray = field(default_factory=SPANS)  # (p, 2) int32; (0, 0) for specials
-    entropy: np.ndarray = field(default_factory=FLOATS)  # (n,) float32, nats, of the raw distribution (Eq. 1)
-    logprob: np.ndarray = field(default_factory=FLOATS)  # (n,) float32, nats, under that distribution
-    alternative_ids: np.ndarray = field(default_factory=TABLE)  # (n, k) int32, the likeliest, best first
+    # (n,) float32, nats, of the raw distribution (Eq. 1)
+    entropy: np.ndarray = field(default_factory=FLOATS)
+    # (n,) float32, nats, under that distribution
+    logprob: np.ndarray = field(default_factory=FLOATS)
+    # (n, k) int32, the likeliest, best first
+    alternative_ids: np.ndarray = field(default_factory=TABLE)
     alternative_probs: np.ndarray = field(default_factory=TABLE)  # (n, k) float32
-    alternative_tokens: tuple[tuple[str, ...], ...] = ()  # n tuples of k decoded strings, for people to read
-    #: (n,) float32, the largest head-mean attention that a later token pays to each (Eq. 2, 3); the last: 0. NaN of a
-    #: model without attention. While the draft is written, 0 for its last two tokens: nobody has looked back at them.
+    # n tuples of k decoded strings, for people to read
+    alternative_tokens: tuple[tuple[str, ...], ...] = ()
+    #: (n,) float32, the largest head-mean attention that a later token pays to each (Eq. 2, 3); the
+    #: last: 0. NaN of a model without attention. While the draft is written, 0 for its last two
+    #: tokens: nobody has looked back at them.
     received: np.ndarray = field(default_factory=FLOATS)
-    stopped: str = ""  # "eos", "length", or the reason the request's Stop gave; empty while it is written
-    entropy_processed: np.ndarray | None = None  # (n,) float32, nats, after the warpers; None under greedy decoding
+    # "eos", "length", or the reason the request's Stop gave; empty while it is written
+    stopped: str = ""
+    # (n,) float32, nats, after the warpers; None under greedy decoding
+    entropy_processed: np.ndarray | None = None
     rows: np.ndarray | None = None  # (h, n + 1, p + n) float16, only when asked for
-    #: (n (n + 1) / 2,) float32, only when asked for: what the tokens pay to one another, the mean over the heads, row
-    #: after row of the lower triangle; the row of token t has t + 1 entries, the last for itself.
+    #: (n (n + 1) / 2,) float32, only when asked for: what the tokens pay to one another, the mean
+    #: over the heads, row after row of the lower triangle; the row of token t has t + 1 entries,
+    #: the last for itself.
     among: np.ndarray | None = None
-    states: np.ndarray | None = None  # (n, d) float32, the hidden state each was drawn from, only when asked for
+    # (n, d) float32, the hidden state each was drawn from, only when asked for
+    states: np.ndarray | None = None
     seconds: float = 0.0
-    reused: int = 0  # prompt tokens that were not read again: all of them where the draft was `stored`
+    # prompt tokens that were not read again: all of them where the draft was `stored`
+    reused: int = 0
     stored: bool = False  # served from a store
-    cut: str = ""  # text written after ``text`` and cut off: the beginning of another example (``prompts.until``)
+    # text written after ``text`` and cut off: the beginning of another example (``prompts.until``)
+    cut: str = ""
     cut_tokens: int = 0  # how many tokens that took; none of them is among ``ids``
     # What a trigger may look at beside it:
     pipeline: Any = field(default=None, repr=False, metadata=UNSAVED)  # ``sentences.Pipeline``
     question: str = field(default="", metadata=UNSAVED)
     answer_so_far: str = field(default="", metadata=UNSAVED)  # the answer before this draft
-    thought: str = field(default="", metadata=UNSAVED)  # the mark of the thought that the draft begins within
+    # the mark of the thought that the draft begins within
+    thought: str = field(default="", metadata=UNSAVED)
     ended: bool = field(default=True, metadata=UNSAVED)  # False while the draft is being written
-    #: The same draft when it was shorter: what was found in it and no further token changes is not looked for again.
+    #: The same draft when it was shorter: what was found in it and no further token changes is not
+    #: looked for again.
     earlier: Draft | None = field(default=None, repr=False, metadata=UNSAVED)
 
     def __len__(self) -> int:
@@ -156,25 +199,30 @@ class Draft:
 
     def __repr__(self) -> str:
         ended = self.stopped or "unended"
-        return f"Draft({len(self)} tokens after {len(self.prompt_ids)}, {self.text[:60]!r}, {ended})"
+        return (
+            f"Draft({len(self)} tokens after {len(self.prompt_ids)}, {self.text[:60]!r}, {ended})"
+        )
 
     @property
     def closed(self) -> bool:
         """Whether the model ended its text: by an end mark, or by beginning another example."""
         return self.stopped in ("eos", "example")
 
-    # -- parts of it --------------------------------------------------------------------------------------------------
+    # -- parts of it -------------------------------------------------------------------------------
 
     def first(self, n: int) -> Draft:
         """The first n tokens alone, with what was measured on them in the whole."""
-        parts = {name: getattr(self, name)[:n] for name in _PER_TOKEN if getattr(self, name) is not None}
+        parts = {
+            name: getattr(self, name)[:n] for name in _PER_TOKEN if getattr(self, name) is not None
+        }
         text = self.text[: int(self.offsets[n - 1, 1])] if n else ""
         rows = None if self.rows is None else self.rows[:, : n + 1, : len(self.prompt_ids) + n]
         among = None if self.among is None else self.among[: n * (n + 1) // 2]
         return replace(self, **parts, text=text, raw_text=text, rows=rows, among=among)
 
     def __getitem__(self, part: slice) -> Draft:
-        """``draft[:n]``: the draft as it was once n tokens were written, the last of which had not looked back yet.
+        """``draft[:n]``: the draft as it was once n tokens were written, the last of which had not
+        looked back yet.
 
         Where ``among`` was not kept, ``received`` is what it was in the end: at least as much.
         """
@@ -182,7 +230,8 @@ class Draft:
             raise IndexError(f"draft[{part}]: a draft has beginnings alone, such as draft[:5]")
         n = part.indices(len(self))[1]
         early = self.first(n)
-        if n < len(self) and self.offsets[n, 0] < len(early.text):  # whose last character is not all there
+        # whose last character is not all there
+        if n < len(self) and self.offsets[n, 0] < len(early.text):
             early.text = early.raw_text = self.text[: int(self.offsets[n, 0])]
             early.offsets = early.offsets.clip(max=len(early.text))
         early.received, early.stopped, early.ended = self.received_by(n, ended=False), "", False
@@ -196,7 +245,9 @@ class Draft:
         return replace(self.first(n), received=self.received_by(n, ended=True), stopped=stopped)
 
     def received_by(self, n: int, *, ended: bool) -> np.ndarray:
-        """(n,) float32, the attention received once n tokens are written; ``ended``: the last has looked back too."""
+        """(n,) float32, the attention received once n tokens are written; ``ended``: the last
+        has looked back too.
+        """
         if self.among is None:
             received = self.received[:n].copy()
             received[max(n - 1 - (not ended), 0) :] *= 0  # stays NaN of a model without attention
@@ -205,7 +256,9 @@ class Draft:
 
     @cached_property
     def _grown(self) -> np.ndarray:
-        """(n + 1, n) float32: row r holds the largest attention that tokens 0 … r - 1 pay to each token before them."""
+        """(n + 1, n) float32: row r holds the largest attention that tokens 0 … r - 1 pay to
+        each token before them.
+        """
         n = len(self)
         paid, grown = np.zeros((n, n), np.float32), np.zeros((n + 1, n), np.float32)
         paid[np.tril_indices(n)] = self.among
@@ -213,7 +266,9 @@ class Draft:
         return grown
 
     def before(self, end: int) -> Draft:
-        """The same without what follows the character ``end``, where the model began another example."""
+        """The same without what follows the character ``end``, where the model began another
+        example.
+        """
         n = int((self.offsets[:, 0] < end).sum())
         kept = self.first(n)
         if kept.among is not None:  # what was cut off paid attention too
@@ -223,15 +278,30 @@ class Draft:
         kept.stopped, kept.cut, kept.cut_tokens = "example", self.text[end:], len(self) - n
         return kept
 
-    # -- what triggers look at ----------------------------------------------------------------------------------------
+    # -- what triggers look at ---------------------------------------------------------------------
 
     def read_by(
-        self, pipeline: Any, question: str = "", answer: str = "", *, thought: str = "", ended: bool | None = None
+        self,
+        pipeline: Any,
+        question: str = "",
+        answer: str = "",
+        *,
+        thought: str = "",
+        ended: bool | None = None,
     ) -> Draft:
-        """The draft for a trigger that reads it, with the ``answer`` before it; ``thought`` as the draft's field."""
-        sealed: dict[str, Any] = {name: _seal(getattr(self, name), dtype) for name, dtype in _SCORED.items()}
+        """The draft for a trigger that reads it, with the ``answer`` before it; ``thought`` as
+        the draft's field.
+        """
+        sealed: dict[str, Any] = {
+            name: _seal(getattr(self, name), dtype) for name, dtype in _SCORED.items()
+        }
         ended = self.ended if ended is None else ended
-        beside = {"pipeline": pipeline, "question": question, "answer_so_far": answer, "thought": thought}
+        beside = {
+            "pipeline": pipeline,
+            "question": question,
+            "answer_so_far": answer,
+            "thought": thought,
+        }
         return replace(self, **sealed, **beside, ended=ended)
 
     @cached_property
@@ -241,31 +311,40 @@ class Draft:
 
     @cached_property
     def attention(self) -> np.ndarray:
-        """(h, n, p + n) float32: row t is what token t pays to the p tokens of the prompt and to the draft, per head.
+        """(h, n, p + n) float32: row t is what token t pays to the p tokens of the prompt and to
+        the draft, per head.
 
-        Only for a trigger with ``needs=("attention",)``. The row of the last token is 0 while the draft is written.
+        Only for a trigger with ``needs=("attention",)``. The row of the last token is 0 while the
+        draft is written.
         """
         if self.rows is None:
-            raise SettingError("draft.attention was not captured; define the trigger with needs=('attention',)")
+            raise SettingError(
+                "draft.attention was not captured; define the trigger with needs=('attention',)"
+            )
         missing = len(self) + 1 - self.rows.shape[1]
         return _seal(np.pad(self.rows[:, 1:], ((0, 0), (0, missing), (0, 0))), np.float32)
 
     @cached_property
     def hidden(self) -> np.ndarray:
-        """(n, d) float32: the hidden state that each token was drawn from; row t + 1 is the one after reading token t.
+        """(n, d) float32: the hidden state that each token was drawn from; row t + 1 is the one
+        after reading token t.
 
-        Only for a trigger with ``needs=("hidden",)``, the last layer's as the output head reads it, or such as
-        ``needs=("hidden:12",)``, what layer 12 gives to the next.
+        Only for a trigger with ``needs=("hidden",)``, the last layer's as the output head reads it,
+        or such as ``needs=("hidden:12",)``, what layer 12 gives to the next.
         """
         if self.states is None and len(self):
-            raise SettingError("draft.hidden was not captured; define the trigger with needs=('hidden',)")
+            raise SettingError(
+                "draft.hidden was not captured; define the trigger with needs=('hidden',)"
+            )
         return _seal(np.zeros((0, 0)) if self.states is None else self.states, np.float32)
 
-    # -- words and sentences ------------------------------------------------------------------------------------------
+    # -- words and sentences -----------------------------------------------------------------------
 
     @cached_property
     def _known_words(self) -> int:
-        """How many words of the draft ``earlier`` stay: those before its last visible one, which may go on."""
+        """How many words of the draft ``earlier`` stay: those before its last visible one, which
+        may go on.
+        """
         old = self.earlier
         visible = [] if old is None else np.flatnonzero(old.word_ends > old.word_starts).tolist()
         if old is None or not visible:
@@ -302,7 +381,9 @@ class Draft:
 
     @cached_property
     def _known_sentences(self) -> list[tuple[int, int]]:
-        """The sentences that were settled in the draft ``earlier``, and the beginning of the next as an empty one."""
+        """The sentences that were settled in the draft ``earlier``, and the beginning of the
+        next as an empty one.
+        """
         old = self.earlier
         if old is None or not self.pipeline.restarts or len(old.sentences) <= old.settled:
             return [(0, 0)]
@@ -319,7 +400,10 @@ class Draft:
     @cached_property
     def sentence_of_word(self) -> np.ndarray:
         """(w,) int32, the number of each word's sentence."""
-        return _seal(np.searchsorted([stop for _, stop in self.sentences], self.word_starts, "right"), np.int32)
+        return _seal(
+            np.searchsorted([stop for _, stop in self.sentences], self.word_starts, "right"),
+            np.int32,
+        )
 
     @cached_property
     def sentence_of_token(self) -> np.ndarray:
@@ -330,7 +414,10 @@ class Draft:
     def stop_of_word(self) -> np.ndarray:
         """(w,) bool, whether the word says nothing by itself (DRAGIN Eq. 4)."""
         known = self.earlier.stop_of_word[: self._known_words] if self.earlier else ()
-        return _seal([*known, *(self.pipeline.is_stop(word.text) for word in self.word_list[len(known) :])], np.bool_)
+        return _seal(
+            [*known, *(self.pipeline.is_stop(word.text) for word in self.word_list[len(known) :])],
+            np.bool_,
+        )
 
     @cached_property
     def stop_word(self) -> np.ndarray:
@@ -341,7 +428,11 @@ class Draft:
     def settled(self) -> int:
         """How many sentences at the start of the draft no further text can change."""
         *known, (begin, _) = self._known_sentences
-        return len(self.sentences) if self.ended else len(known) + len(self.pipeline.complete(self.text[begin:]))
+        return (
+            len(self.sentences)
+            if self.ended
+            else len(known) + len(self.pipeline.complete(self.text[begin:]))
+        )
 
     @cached_property
     def spans(self) -> np.ndarray:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 def token_table(steps: Sequence[Step], extraction: Draft | None) -> pd.DataFrame:
     """One row per token of everything that the model wrote, in order.
 
-    Columns: ``step`` (from 1; missing for the extraction), ``source`` ("draft", "continuation" or "extraction"),
-    ``index`` in it (from 0), ``token`` (raw vocabulary string), ``text`` (its characters; tokens that share one show
-    the same), ``id``, ``entropy`` and ``logprob`` (nats), ``probability``, ``received`` (attention, head mean, max over
-    later tokens); for the tokens of a draft's words ``word`` (index in ``Step.words``), ``sentence``, ``score``,
-    ``stop``, ``judged`` (whether it was allowed to fire) and ``hit`` of that word, missing elsewhere; and ``kept``:
+    Columns: ``step`` (from 1; missing for the extraction), ``source`` ("draft", "continuation" or
+    "extraction"), ``index`` in it (from 0), ``token`` (raw vocabulary string), ``text`` (its
+    characters; tokens that share one show the same), ``id``, ``entropy`` and ``logprob`` (nats),
+    ``probability``, ``received`` (attention, head mean, max over later tokens); for the tokens of a
+    draft's words ``word`` (index in ``Step.words``), ``sentence``, ``score``, ``stop``, ``judged``
+    (whether it was allowed to fire) and ``hit`` of that word, missing elsewhere; and ``kept``:
     whether the token is part of ``Trace.text``.
     """
     import pandas as pd
@@ -35,18 +36,38 @@ def token_table(steps: Sequence[Step], extraction: Draft | None) -> pd.DataFrame
     ]
     if extraction is not None:
         parts.append(_token_rows(extraction, None, "extraction", Words(), None))
-    return pd.concat(parts or [pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)], ignore_index=True)
+    return pd.concat(
+        parts or [pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)], ignore_index=True
+    )
 
 
 _COLUMNS = {
-    "step": "Int64", "source": "string", "index": "int64", "token": "string", "text": "string", "id": "int64",
-    "entropy": "float32", "logprob": "float32", "probability": "float32", "received": "float32", "word": "Int64",
-    "sentence": "Int64", "score": "float32", "stop": "boolean", "judged": "boolean", "hit": "boolean", "kept": "bool",
-}  # fmt: skip
+    "step": "Int64",
+    "source": "string",
+    "index": "int64",
+    "token": "string",
+    "text": "string",
+    "id": "int64",
+    "entropy": "float32",
+    "logprob": "float32",
+    "probability": "float32",
+    "received": "float32",
+    "word": "Int64",
+    "sentence": "Int64",
+    "score": "float32",
+    "stop": "boolean",
+    "judged": "boolean",
+    "hit": "boolean",
+    "kept": "bool",
+}
 
 
-def _token_rows(continuation: Draft, step: int | None, source: str, words: Words, end: int | None) -> pd.DataFrame:
-    """The rows of one continuation's n tokens; ``end`` is the character where its kept part ends, None for none."""
+def _token_rows(
+    continuation: Draft, step: int | None, source: str, words: Words, end: int | None
+) -> pd.DataFrame:
+    """The rows of one continuation's n tokens; ``end`` is the character where its kept part
+    ends, None for none.
+    """
     import pandas as pd
 
     word = np.full(len(continuation), -1)  # (n,)
@@ -71,36 +92,49 @@ def _token_rows(continuation: Draft, step: int | None, source: str, words: Words
         "received": continuation.received,
         "kept": kept,
     }
-    return pd.DataFrame(columns).join(measured.reset_index(drop=True))[list(_COLUMNS)].astype(_COLUMNS)
+    return (
+        pd.DataFrame(columns).join(measured.reset_index(drop=True))[list(_COLUMNS)].astype(_COLUMNS)
+    )
 
 
 def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
     """One row per passage found: step and rank (from 1), query (as sent), id, title, text, score.
 
-    A retrieval that found nothing is one row without rank, id, title, text and score, so that no query is lost;
-    ``table.dropna(subset="id")`` keeps the passages only.
+    A retrieval that found nothing is one row without rank, id, title, text and score, so that no
+    query is lost; ``table.dropna(subset="id")`` keeps the passages only.
     """
     import pandas as pd
 
     rows: list[tuple[Any, ...]] = []
     for step in steps:
         if step.query is not None:
-            found = [(rank, p.id, p.title, p.text, p.score) for rank, p in enumerate(step.passages, 1)]
+            found = [
+                (rank, p.id, p.title, p.text, p.score) for rank, p in enumerate(step.passages, 1)
+            ]
             nothing = [(None, None, None, None, np.nan)]
-            rows += [(step.index + 1, rank, step.query.sent, *passage) for rank, *passage in found or nothing]
+            rows += [
+                (step.index + 1, rank, step.query.sent, *passage)
+                for rank, *passage in found or nothing
+            ]
     return pd.DataFrame(rows, columns=list(_FOUND)).astype(_FOUND)
 
 
 _FOUND = {
-    "step": "int64", "rank": "Int64", "query": "string", "id": "string", "title": "string", "text": "string",
+    "step": "int64",
+    "rank": "Int64",
+    "query": "string",
+    "id": "string",
+    "title": "string",
+    "text": "string",
     "score": "float64",
-}  # fmt: skip
+}
 
-# -- differences ------------------------------------------------------------------------------------------------------
+# -- differences -----------------------------------------------------------------------------------
 
 #: How long things took and what a cache served: these change from run to run.
 _IGNORED = {"seconds", "reused", "stored"}
-_LEADING = ("text", "id")  # where one of these fields differs, the other fields of a record follow from it
+# where one of these fields differs, the other fields of a record follow from it
+_LEADING = ("text", "id")
 _ABSENT = "(absent)"
 TOLERANCE = 0.01  # measured numbers that differ by no more are counted, not listed
 
@@ -118,15 +152,20 @@ class _Difference(NamedTuple):
 
 
 def trace_diff(a: Any, b: Any) -> Lines:
-    """Where two traces differ, one line per difference: "path: a → b". The empty string where they do not differ.
+    """Where two traces differ, one line per difference: "path: a → b". The empty string where they
+    do not differ.
 
-    Settings and provenance are listed in full, of the steps only the first that differs; then the answer, the scores
-    and the counters. Arrays that differ by at most ``TOLERANCE`` are one line that counts them. How long things took
-    and what a cache served is left out. Steps count from 1.
+    Settings and provenance are listed in full, of the steps only the first that differs; then the
+    answer, the scores and the counters. Arrays that differ by at most ``TOLERANCE`` are one line
+    that counts them. How long things took and what a cache served is left out. Steps count from 1.
     """
 
     def of(*names: str) -> list[_Difference]:
-        return [line for name in names for line in _list_differences(name, getattr(a, name), getattr(b, name))]
+        return [
+            line
+            for name in names
+            for line in _list_differences(name, getattr(a, name), getattr(b, name))
+        ]
 
     lines = of("question", "method", "provenance")
     for left, right in zip(a.steps, b.steps, strict=False):
@@ -136,7 +175,17 @@ def trace_diff(a: Any, b: Any) -> Lines:
             break  # a reason quotes θ: another θ may have led to the same decision
     if len(a.steps) != len(b.steps):
         lines.append(_Difference(f"steps: {len(a.steps)} → {len(b.steps)}"))
-    lines += of("text", "extraction_prompt", "extraction", "answer", "readable", "scores", "ended", "error", "notes")
+    lines += of(
+        "text",
+        "extraction_prompt",
+        "extraction",
+        "answer",
+        "readable",
+        "scores",
+        "ended",
+        "error",
+        "notes",
+    )
     lines += of("counters")
     texts = [line.text for line in lines if line.listed]
     if close := len(lines) - len(texts):
@@ -162,19 +211,31 @@ def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Difference]:
             if key == "probe":
                 yield from _compare_probes(f"{where}.{key}".lstrip("."), a, b)
                 continue
-            yield from _list_differences(f"{where}.{key}".lstrip("."), a.get(key, _ABSENT), b.get(key, _ABSENT))
+            yield from _list_differences(
+                f"{where}.{key}".lstrip("."), a.get(key, _ABSENT), b.get(key, _ABSENT)
+            )
     elif isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
         for i, (left, right) in enumerate(zip(a, b, strict=True)):
             yield from _list_differences(f"{where}[{i}]", left, right)
-    elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and (a.shape, a.dtype) == (b.shape, b.dtype):
+    elif (
+        isinstance(a, np.ndarray)
+        and isinstance(b, np.ndarray)
+        and (a.shape, a.dtype) == (b.shape, b.dtype)
+    ):
         different = ~((a == b) | ((a != a) & (b != b)))  # NaN is NaN
         if different.any():
-            close = a.dtype.kind == "f" and np.allclose(a, b, rtol=0, atol=TOLERANCE, equal_nan=True)
+            close = a.dtype.kind == "f" and np.allclose(
+                a, b, rtol=0, atol=TOLERANCE, equal_nan=True
+            )
             yield _Difference(f"{where}: {different.sum()} of {a.size} differ", not close)
     elif isinstance(a, str) and isinstance(b, str) and a != b:
         first = common(a, b)
         yield _Difference(f"{where}: {_show_around(a, first)} → {_show_around(b, first)}")
-    elif isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or not (a == b or (a != a and b != b)):
+    elif (
+        isinstance(a, np.ndarray)
+        or isinstance(b, np.ndarray)
+        or not (a == b or (a != a and b != b))
+    ):
         yield _Difference(f"{where}: {shown(a)} → {shown(b)}")
 
 
@@ -183,17 +244,23 @@ def _compare_probes(where: str, a: dict[str, Any], b: dict[str, Any]) -> Iterato
     if a.get("probe") and b.get("probe"):
         apart = probe_distance(a["probe"], b["probe"])
         if not apart <= probe_tolerance(str(a.get("dtype", ""))):
-            yield _Difference(f"{where}: the models compute other numbers, up to {apart:.3g} nats apart")
+            yield _Difference(
+                f"{where}: the models compute other numbers, up to {apart:.3g} nats apart"
+            )
 
 
 def probe_distance(one: Any, other: Any) -> float:
-    """The largest difference of two probes (``engines.engine``), in nats; infinite where they are not of one kind."""
+    """The largest difference of two probes (``engines.engine``), in nats; infinite where they
+    are not of one kind.
+    """
     a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
     return float(np.abs(a - b).max(initial=0.0)) if a.shape == b.shape else float("inf")
 
 
 def probe_tolerance(dtype: str) -> float:
-    """Nats within which the probes of two processes or machines are of one model, by the name of its dtype."""
+    """Nats within which the probes of two processes or machines are of one model, by the name of
+    its dtype.
+    """
     return 5e-2 if dtype.removeprefix("torch.") in ("float16", "bfloat16") else 1e-3
 
 

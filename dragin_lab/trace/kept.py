@@ -11,13 +11,17 @@ from dragin_lab.trace.trace import Draft, Step, Trace
 
 
 def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Draft]]:
-    """Everything that steps wrote, in order: the step, "draft" or "continuation", and what it is."""
+    """Everything that steps wrote, in order: the step, "draft" or "continuation", and what it
+    is.
+    """
     return ((step, name, text) for step in steps for name, text, _ in step.texts)
 
 
 @dataclass(frozen=True)
 class KeptPart:
-    """A run of the answer text and where it was written: ``continuation.text[at : at + stop - start]``."""
+    """A run of the answer text and where it was written: ``continuation.text[at : at + stop -
+    start]``.
+    """
 
     start: int  # half-open characters of the trace's text
     stop: int
@@ -28,7 +32,9 @@ class KeptPart:
 
 
 def origins(trace: Trace) -> list[KeptPart]:
-    """Where each part of the answer text comes from, in order; what cannot be placed is left out."""
+    """Where each part of the answer text comes from, in order; what cannot be placed is left
+    out.
+    """
     parts: list[KeptPart] = []
     place = 0
     for step, name, continuation in written(trace.steps):
@@ -42,7 +48,9 @@ def origins(trace: Trace) -> list[KeptPart]:
 
 
 def arrivals(trace: Trace) -> list[tuple[int, Step]]:
-    """Every retrieval in order: the character of the answer's text at which its passages came in, and its step."""
+    """Every retrieval in order: the character of the answer's text at which its passages came
+    in, and its step.
+    """
     came: dict[int, int] = {}
     for origin in origins(trace):
         step, follows = origin.step, origin.continuation is origin.step.continuation
@@ -50,14 +58,17 @@ def arrivals(trace: Trace) -> list[tuple[int, Step]]:
             came.setdefault(id(step), origin.start if follows else origin.stop)
     arrived, place = [], 0
     for step in trace.steps:
-        place = came.get(id(step), place)  # a retrieval without text in the answer stands where the last one does
+        # a retrieval without text in the answer stands where the last one does
+        place = came.get(id(step), place)
         if step.query is not None:
             arrived.append((place, step))
     return arrived
 
 
 def with_passages(step: Step, name: str) -> bool:
-    """Whether retrieved passages stood in the prompt of a step's ``"draft"`` or ``"continuation"``."""
+    """Whether retrieved passages stood in the prompt of a step's ``"draft"`` or
+    ``"continuation"``.
+    """
     prompt = step.passages_prompt if name == "continuation" else step.prompt
     if name == "continuation" and step.query is not None and step.passages:
         # Not every prompt marks its passages: custom layouts and ETC's prompts do not.
@@ -67,9 +78,12 @@ def with_passages(step: Step, name: str) -> bool:
 
 
 def sentence_end(step: Step, number: int | None, start: int) -> int | None:
-    """The character where a sentence of a step's draft ends; None (the text's end) where that is not known."""
+    """The character where a sentence of a step's draft ends; None (the text's end) where that is
+    not known.
+    """
     assert step.draft is not None
-    starts, stops = step.words.spans[step.words.sentence == number].T  # half-open tokens of each of its words
+    # half-open tokens of each of its words
+    starts, stops = step.words.spans[step.words.sentence == number].T
     end = int(step.draft.offsets[stops[stops > starts] - 1, 1].max(initial=0))
     return end if end > start else None
 

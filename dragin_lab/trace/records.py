@@ -1,6 +1,7 @@
 """What an episode is made of: what was asked, what was generated, what was decided.
 
-Everything here is plain data on numpy. Sizes are those of ``draft``; a *token* is one tokenizer token.
+Everything here is plain data on numpy. Sizes are those of ``draft``; a *token* is one tokenizer
+token.
 """
 
 from __future__ import annotations
@@ -22,20 +23,25 @@ from dragin_lab.trace.draft import FLAGS, FLOATS, INTS, SPANS, UNSAVED, Draft
 
 
 def _check_texts(record: Any, *names: str) -> None:
-    """Raise ``SettingError`` where a field of a record is not a text; a whole number as id is written as one."""
+    """Raise ``SettingError`` where a field of a record is not a text; a whole number as id is
+    written as one.
+    """
     if isinstance(record.id, Integral) and not isinstance(record.id, bool):
         object.__setattr__(record, "id", str(int(record.id)))
     for name in names:
         value = getattr(record, name)
         if not isinstance(value, str):
             raise SettingError(
-                f"{name}={shown(value)} of a {type(record).__name__} is {type(value).__name__}; give a text"
+                f"{name}={shown(value)} of a {type(record).__name__} is {type(value).__name__};"
+                " give a text"
             )
 
 
 @dataclass(frozen=True)
 class Passage:
-    """One retrievable text. ``score`` is the retriever's own (BM25: larger is better); NaN where nothing scored it."""
+    """One retrievable text. ``score`` is the retriever's own (BM25: larger is better); NaN where
+    nothing scored it.
+    """
 
     id: str
     title: str
@@ -45,12 +51,16 @@ class Passage:
     def __post_init__(self) -> None:
         _check_texts(self, "id", "title", "text")
         if isinstance(self.score, bool) or not isinstance(self.score, Real):
-            raise SettingError(f"score={shown(self.score)} of passage {self.id!r} is not a number; leave it out")
+            raise SettingError(
+                f"score={shown(self.score)} of passage {self.id!r} is not a number; leave it out"
+            )
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question and its gold answers (any of them counts); ``golds`` is empty where the answer is not known."""
+    """A question and its gold answers (any of them counts); ``golds`` is empty where the answer
+    is not known.
+    """
 
     id: str
     text: str
@@ -59,10 +69,20 @@ class Question:
     def __post_init__(self) -> None:
         _check_texts(self, "id", "text")
         golds = (self.golds,) if isinstance(self.golds, str) else self.golds
-        if isinstance(golds, Mapping | bytes) or hasattr(golds, "columns") or not isinstance(golds, Iterable):
-            raise SettingError(f"golds={shown(golds)} of question {self.id!r}: give a text, or a list of texts")
+        if (
+            isinstance(golds, Mapping | bytes)
+            or hasattr(golds, "columns")
+            or not isinstance(golds, Iterable)
+        ):
+            raise SettingError(
+                f"golds={shown(golds)} of question {self.id!r}: give a text, or a list of texts"
+            )
         object.__setattr__(self, "golds", tuple(golds))
-        for name, value in (("id", self.id), ("text", self.text), *(("gold", gold) for gold in self.golds)):
+        for name, value in (
+            ("id", self.id),
+            ("text", self.text),
+            *(("gold", gold) for gold in self.golds),
+        ):
             as_text(name, value)
 
 
@@ -78,17 +98,22 @@ def fingerprint(questions: Iterable[Question]) -> str:
 class Prompt:
     """A prompt's text with named spans, so that attention can be read back to its parts.
 
-    ``spans`` maps ``"exemplars"``, ``"passages"``, ``"question"`` and ``"answer"`` (the answer so far) to half-open
-    character ranges of ``text``; a part that is absent has no entry.
+    ``spans`` maps ``"exemplars"``, ``"passages"``, ``"question"`` and ``"answer"`` (the answer so
+    far) to half-open character ranges of ``text``; a part that is absent has no entry.
     """
 
     text: str
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what was dropped to fit the context window, one line each
-    special: bool = True  # whether the tokenizer adds BOS and the like; a chat template has written them into the text
-    dropped: dict[str, int] = field(default_factory=dict)  # how many "passages" and "exemplars" that were
-    #: The parts of the answer that the model wrote: half-open characters, and their ids, which are not encoded again.
-    written: tuple[tuple[int, int, tuple[int, ...]], ...] = field(default=(), repr=False, metadata=UNSAVED)
+    # whether the tokenizer adds BOS and the like; a chat template has written them into the text
+    special: bool = True
+    # how many "passages" and "exemplars" that were
+    dropped: dict[str, int] = field(default_factory=dict)
+    #: The parts of the answer that the model wrote: half-open characters, and their ids, which are
+    #: not encoded again.
+    written: tuple[tuple[int, int, tuple[int, ...]], ...] = field(
+        default=(), repr=False, metadata=UNSAVED
+    )
 
     @classmethod
     def join(cls, parts: Iterable[tuple[str, str]], **rest: Any) -> Prompt:
@@ -110,7 +135,8 @@ class Prompt:
 class Words:
     """The words of a draft and what was measured on each; all arrays have one entry per word.
 
-    NaN in ``attention``, ``entropy`` or ``score`` means that the method's trigger does not measure it.
+    NaN in ``attention``, ``entropy`` or ``score`` means that the method's trigger does not measure
+    it.
     """
 
     text: tuple[str, ...] = ()
@@ -128,7 +154,9 @@ class Words:
 
     @property
     def unjudged(self) -> np.ndarray:
-        """(w,) bool, the words that may not fire whatever they score, such as those of a sentence that is resumed."""
+        """(w,) bool, the words that may not fire whatever they score, such as those of a
+        sentence that is resumed.
+        """
         return ~self.judged if len(self.judged) else np.zeros(len(self), bool)
 
 
@@ -138,10 +166,12 @@ class Decision:
 
     retrieve: bool
     reason: str  # one line for people: "'Leshia' scores 2.69 > θ 1.2"
-    cut: int | None = None  # character of draft.text where its kept part ends; None: all of it was kept
+    # character of draft.text where its kept part ends; None: all of it was kept
+    cut: int | None = None
     token: int | None = None  # the token that fired, where one did
     sentence: int | None = None  # the sentence that fired, where one did
-    peaks: tuple[float, ...] = ()  # what each sentence, or the draft, was compared with θ by, where words do not say
+    # what each sentence, or the draft, was compared with θ by, where words do not say
+    peaks: tuple[float, ...] = ()
     certain: bool = True  # False: the draft ended before a longer one could have decided otherwise
 
 
@@ -149,23 +179,31 @@ class Decision:
 class Query:
     """A search query and where it came from.
 
-    ``words``, ``weights`` and ``chosen`` are the candidates in text order with the attention they received and
-    whether they entered the query; empty for formulators that do not weigh words.
+    ``words``, ``weights`` and ``chosen`` are the candidates in text order with the attention they
+    received and whether they entered the query; empty for formulators that do not weigh words.
     """
 
     text: str  # as formulated
-    sent: str  # as sent to the retriever (the released code keeps the last 64 tokens; see reference-behaviour §4)
+    # as sent to the retriever (the released code keeps the last 64 tokens; see reference-behaviour
+    # §4)
+    sent: str
     words: tuple[str, ...] = ()
     weights: np.ndarray = field(default_factory=FLOATS)  # (len(words),) float32
     chosen: np.ndarray = field(default_factory=FLAGS)  # (len(words),) bool
     note: str = ""  # what was chosen instead, where the formulator's usual input was missing
 
     def _repr_html_(self) -> str:
-        chosen = " ".join(f"✓{word}" if yes else word for word, yes in zip(self.words, self.chosen, strict=True))
-        return facts_html("Query", {"asked": self.text, "sent": self.sent, "words": chosen, "note": self.note})
+        chosen = " ".join(
+            f"✓{word}" if yes else word for word, yes in zip(self.words, self.chosen, strict=True)
+        )
+        return facts_html(
+            "Query", {"asked": self.text, "sent": self.sent, "words": chosen, "note": self.note}
+        )
 
     @classmethod
-    def of(cls, words: Sequence[str], weights: np.ndarray, chosen: np.ndarray, note: str = "") -> Query:
+    def of(
+        cls, words: Sequence[str], weights: np.ndarray, chosen: np.ndarray, note: str = ""
+    ) -> Query:
         """The query that the chosen words make; ``weights`` and ``chosen`` are (len(words),)."""
         text = " ".join(word for word, yes in zip(words, chosen, strict=True) if yes)
         return cls(text, text, tuple(words), weights.astype(np.float32), chosen, note)
@@ -175,9 +213,9 @@ class Query:
 class Step:
     """One turn of the loop.
 
-    A look-ahead method writes ``draft``, decides, and on a hit searches and writes ``continuation`` with the passages
-    in view (reference variant) or goes on in the next step (paper variant). A method that searches first has no
-    ``draft``: what it wrote is its ``continuation``.
+    A look-ahead method writes ``draft``, decides, and on a hit searches and writes ``continuation``
+    with the passages in view (reference variant) or goes on in the next step (paper variant). A
+    method that searches first has no ``draft``: what it wrote is its ``continuation``.
     """
 
     index: int  # its position in ``Trace.steps``; people count steps from 1
@@ -193,8 +231,10 @@ class Step:
     kept: str = ""  # text that this step added to the answer
     discarded: str = ""  # generated text that this step threw away
     answer: str = ""  # the whole answer text after this step
-    notes: list[str] = field(default_factory=list)  # re-encoded ids, dropped passages, a window overrun
-    seconds: dict[str, float] = field(default_factory=dict)  # by request kind: "draft", "attend", "search", "count"
+    # re-encoded ids, dropped passages, a window overrun
+    notes: list[str] = field(default_factory=list)
+    # by request kind: "draft", "attend", "search", "count"
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         why = "not decided" if self.decision is None else self.decision.reason
@@ -202,12 +242,21 @@ class Step:
 
     def _repr_html_(self) -> str:
         texts: dict[str, Any] = {name: text.text for name, text, _ in self.texts}
-        decided = {"decision": self.decision and self.decision.reason, "query": self.query and self.query.text}
-        passages = {"passages": " · ".join(passage.title or passage.id for passage in self.passages)}
-        return facts_html(f"Step {self.index + 1}", texts | decided | passages | {"kept": self.kept})
+        decided = {
+            "decision": self.decision and self.decision.reason,
+            "query": self.query and self.query.text,
+        }
+        passages = {
+            "passages": " · ".join(passage.title or passage.id for passage in self.passages)
+        }
+        return facts_html(
+            f"Step {self.index + 1}", texts | decided | passages | {"kept": self.kept}
+        )
 
     def kept_end(self, source: str) -> int | None:
-        """The character where the kept part of the "draft" or the "continuation" ends; None before the decision."""
+        """The character where the kept part of the "draft" or the "continuation" ends; None
+        before the decision.
+        """
         if source == "continuation":
             return self.continuation_kept
         if self.draft is None or self.decision is None:
@@ -216,23 +265,27 @@ class Step:
 
     @property
     def texts(self) -> list[tuple[str, Draft, int | None]]:
-        """What it wrote, in order: "draft" or "continuation", the text, and where its kept part ends."""
+        """What it wrote, in order: "draft" or "continuation", the text, and where its kept part
+        ends.
+        """
         both = (("draft", self.draft), ("continuation", self.continuation))
         return [(name, text, self.kept_end(name)) for name, text in both if text is not None]
 
     @property
     def discarded_tokens(self) -> int:
         """How many tokens it wrote after what was kept of its texts."""
-        return sum(int((text.offsets[:, 1] > end).sum()) for _, text, end in self.texts if end is not None)
+        return sum(
+            int((text.offsets[:, 1] > end).sum()) for _, text, end in self.texts if end is not None
+        )
 
 
 @dataclass(frozen=True)
 class Parting:
     """Where a branch parts from the trace that it was made of, and by what.
 
-    ``source`` is where the token stands: the step's "draft" or "continuation", or the trace's "extraction", which
-    belongs to no step. ``before`` and ``after`` are what the two have there, for people: a token, a query, the ids of
-    passages, a decision.
+    ``source`` is where the token stands: the step's "draft" or "continuation", or the trace's
+    "extraction", which belongs to no step. ``before`` and ``after`` are what the two have there,
+    for people: a token, a query, the ids of passages, a decision.
     """
 
     parent: str  # ``Trace.fingerprint`` of the trace
@@ -241,7 +294,8 @@ class Parting:
     before: str
     after: str
     source: str = ""  # of a token
-    token: int | None = None  # position of the token in its text; of a decision the token that was named
+    # position of the token in its text; of a decision the token that was named
+    token: int | None = None
 
     def __str__(self) -> str:
         """One line for people; steps and tokens count from 1, as in the views."""
@@ -256,11 +310,13 @@ class AttributedText:
 
     step: int | None  # its position in ``Trace.steps``; None of the extraction
     source: str  # "draft", "continuation" or "extraction"
-    passages: tuple[tuple[int, int], ...]  # k, as the prompt has them: the position of the step that found it, its rank
+    # k, as the prompt has them: the position of the step that found it, its rank
+    passages: tuple[tuple[int, int], ...]
     with_all: np.ndarray  # (n,) float32, nats, log-probability with all of them in view
     without: np.ndarray  # (n,) float32, nats, with none
     nats: np.ndarray  # (n, k) float32, what each gave of the difference
-    attention: np.ndarray  # (n, k) float32, paid where the token was written, the mean over heads; NaN: not measured
+    # (n, k) float32, paid where the token was written, the mean over heads; NaN: not measured
+    attention: np.ndarray
     exact: bool = True  # Shapley values; False: the cost of leaving each out, which need not add up
 
 
@@ -272,4 +328,5 @@ class Attributed:
     known: float  # probability without passages from which on a token counts as known
     least: float  # nats that passages have to give before it counts as theirs
     texts: tuple[AttributedText, ...]
-    effects: tuple[tuple[int, float], ...] = ()  # the position of a step, and F1 minus F1 had it found nothing
+    # the position of a step, and F1 minus F1 had it found nothing
+    effects: tuple[tuple[int, float], ...] = ()

@@ -1,4 +1,6 @@
-"""``Trace``, the record of one episode, with its tables, files and pictures; ``Branches``, a tree of them."""
+"""``Trace``, the record of one episode, with its tables, files and pictures; ``Branches``, a
+tree of them.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,33 @@ from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.frames import retrieval_table, token_table, trace_diff
-from dragin_lab.trace.records import Attributed, Decision, Parting, Passage, Prompt, Query, Question, Step, Words
+from dragin_lab.trace.records import (
+    Attributed,
+    Decision,
+    Parting,
+    Passage,
+    Prompt,
+    Query,
+    Question,
+    Step,
+    Words,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Decision", "Draft", "Parting", "Passage", "Prompt", "Query", "Question", "Step", "Trace", "Words"]
+__all__ = [
+    "Decision",
+    "Draft",
+    "Parting",
+    "Passage",
+    "Prompt",
+    "Query",
+    "Question",
+    "Step",
+    "Trace",
+    "Words",
+]
 
 
 @dataclass
@@ -33,28 +56,38 @@ class Trace:
     text: str = ""  # the whole answer text
     answer: str = ""  # extracted from it (reference-behaviour §6)
     readable: bool = True  # whether there was an answer to extract (``answers.is_readable``)
-    scores: dict[str, float] = field(default_factory=dict)  # em, f1, precision, recall, where there is a gold answer
+    # em, f1, precision, recall, where there is a gold answer
+    scores: dict[str, float] = field(default_factory=dict)
     ended: str = "running"  # or "answered", "length", "stalled", "cancelled", "error"
     error: str = ""  # what went wrong, where it ended with "error"
-    extraction: Draft | None = None  # the extra tokens after "So the answer is", where they were needed
+    # the extra tokens after "So the answer is", where they were needed
+    extraction: Draft | None = None
     extraction_prompt: Prompt | None = None
-    provenance: dict[str, Any] = field(default_factory=dict)  # model, weights hash, dtype, versions, retriever, seed
+    # model, weights hash, dtype, versions, retriever, seed
+    provenance: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    parting: Parting | None = None  # where it parts from another trace, of a branch (``Lab.branch``)
-    attributed: Attributed | None = None  # what its retrievals gave, once ``Lab.attribute`` has measured it
+    # where it parts from another trace, of a branch (``Lab.branch``)
+    parting: Parting | None = None
+    # what its retrievals gave, once ``Lab.attribute`` has measured it
+    attributed: Attributed | None = None
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits over what was asked, by which method, what was written and what was found.
+        """Sixteen hexadecimal digits over what was asked, by which method, what was written and
+        what was found.
 
-        A file gives it back, a slim one too; how long things took and what was measured do not count.
+        A file gives it back, a slim one too; how long things took and what was measured do not
+        count.
         """
         content = [
             (self.question.id, self.question.text, self.question.golds),
             self.method,
             [continuation.ids.tolist() for continuation in self.continuations],
-            [(step.query and step.query.sent, [passage.id for passage in step.passages]) for step in self.steps],
+            [
+                (step.query and step.query.sent, [passage.id for passage in step.passages])
+                for step in self.steps
+            ],
             None if self.parting is None else astuple(self.parting),
         ]
         return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
@@ -77,7 +110,9 @@ class Trace:
 
     @property
     def counters(self) -> dict[str, int]:
-        """retrievals, drafts, tokens generated (or served from a store), discarded, and prompt tokens reused."""
+        """retrievals, drafts, tokens generated (or served from a store), discarded, and prompt
+        tokens reused.
+        """
         written = self.continuations
         return {
             "retrievals": self.retrievals_count,
@@ -97,31 +132,50 @@ class Trace:
     def lost(self) -> dict[str, int]:
         """What the model's context window cost, as far as it is not 0.
 
-        ``beyond``: prompts that outgrew it, with what was written after them; ``passages`` and ``exemplars``: dropped
-        from prompts to fit it.
+        ``beyond``: prompts that outgrew it, with what was written after them; ``passages`` and
+        ``exemplars``: dropped from prompts to fit it.
         """
         window = self.provenance.get("context_window")
-        prompts = [p for s in self.steps for p in (s.prompt, s.passages_prompt)] + [self.extraction_prompt]
-        lost = {"beyond": sum(window is not None and len(c.prompt_ids) + len(c) > window for c in self.continuations)}
-        lost |= {name: sum(p.dropped.get(name, 0) for p in prompts if p) for name in ("passages", "exemplars")}
+        prompts = [p for s in self.steps for p in (s.prompt, s.passages_prompt)] + [
+            self.extraction_prompt
+        ]
+        lost = {
+            "beyond": sum(
+                window is not None and len(c.prompt_ids) + len(c) > window
+                for c in self.continuations
+            )
+        }
+        lost |= {
+            name: sum(p.dropped.get(name, 0) for p in prompts if p)
+            for name in ("passages", "exemplars")
+        }
         return {name: count for name, count in lost.items() if count}
 
     @property
     def tokens(self) -> pd.DataFrame:
-        """One row per token of every draft and continuation (pandas.DataFrame); see ``frames.token_table``."""
+        """One row per token of every draft and continuation (pandas.DataFrame); see
+        ``frames.token_table``.
+        """
         return token_table(self.steps, self.extraction)
 
     @property
     def retrievals(self) -> pd.DataFrame:
-        """One row per retrieved passage: step, query, rank, id, title, text, score (pandas.DataFrame)."""
+        """One row per retrieved passage: step, query, rank, id, title, text, score
+        (pandas.DataFrame).
+        """
         return retrieval_table(self.steps)
 
     def diff(self, other: Trace) -> str:
-        """Where two traces differ, as lines of text; "" where they do not; see ``frames.trace_diff``."""
-        return trace_diff(self, instance("trace", other, Trace, "give a Trace; Trace.load reads one"))
+        """Where two traces differ, as lines of text; "" where they do not; see
+        ``frames.trace_diff``.
+        """
+        return trace_diff(
+            self, instance("trace", other, Trace, "give a Trace; Trace.load reads one")
+        )
 
     def save(self, path: str | Path, *, hidden: bool = False) -> Path:
-        """Write the trace to one safetensors file (``trace.file``); the old file stays if writing fails.
+        """Write the trace to one safetensors file (``trace.file``); the old file stays if writing
+        fails.
 
         Hidden states are left out unless ``hidden`` asks for them.
         """
@@ -132,10 +186,14 @@ class Trace:
         """Read a trace back; ``TraceFileError`` names what is wrong with a file that is not one."""
         return load_trace(Trace, path)
 
-    # -- figures and page (plotly.graph_objects.Figure, HTML): imports that go up the rooms ---------------------------
+    # -- figures and page (plotly.graph_objects.Figure, HTML): imports that go up the rooms --------
 
-    def heatmap(self, step: int | None = None, source: str | None = None, theta: float | None = None) -> Any:
-        """A text token by token: entropy, attention received and score against θ; see ``views.heatmap``."""
+    def heatmap(
+        self, step: int | None = None, source: str | None = None, theta: float | None = None
+    ) -> Any:
+        """A text token by token: entropy, attention received and score against θ; see
+        ``views.heatmap``.
+        """
         from dragin_lab.views.rows import heatmap
 
         return heatmap(self, step, source, theta)
@@ -147,13 +205,17 @@ class Trace:
         return selections(self, step)
 
     def attention(self, step: int | None = None, head: int | None = None, *, lm: Any = None) -> Any:
-        """Which words looked at which, by the mean of the heads and by each; see ``views.attention``."""
+        """Which words looked at which, by the mean of the heads and by each; see
+        ``views.attention``.
+        """
         from dragin_lab.views.episodes import attention
 
         return attention(self, step, head, lm=lm)
 
     def overview(self, marks: Any = None) -> Any:
-        """The episode in one picture: words, what was thrown away, what came instead; see ``views.overview``."""
+        """The episode in one picture: words, what was thrown away, what came instead; see
+        ``views.overview``.
+        """
         from dragin_lab.views.overview_page import overview
 
         return overview(self, marks)
@@ -161,8 +223,9 @@ class Trace:
     def __repr__(self) -> str:
         count, name = self.counters, self.method.get("label") or self.method.get("name", "?")
         return (
-            f"Trace({name}/{self.method.get('variant', '?')}, {self.question.text[:60]!r}, "
-            f"answer={self.answer[:40]!r}, retrievals={count['retrievals']}, tokens={count['generated']}, {self.ended})"
+            f"Trace({name}/{self.method.get('variant', '?')}, {self.question.text[:60]!r},"
+            f" answer={self.answer[:40]!r}, retrievals={count['retrievals']},"
+            f" tokens={count['generated']}, {self.ended})"
         )
 
     def _repr_html_(self) -> str:
@@ -178,7 +241,8 @@ class Trace:
 
 @dataclass
 class Branches:
-    """A trace and what ``Lab.branch`` made of it, each after the one it parts from. ``traces[0]`` is the root.
+    """A trace and what ``Lab.branch`` made of it, each after the one it parts from. ``traces[0]``
+    is the root.
 
     Two branches may part from the same trace, and a branch from another branch.
     """
@@ -203,14 +267,17 @@ class Branches:
             return self.traces[same]
         if self.traces and (trace.parting is None or self.find(trace.parting.parent) is None):
             raise SettingError(
-                f"{trace!r} parts from none of the {len(self)} traces; add the one that it was branched from first"
+                f"{trace!r} parts from none of the {len(self)} traces; add the one that it was"
+                " branched from first"
             )
         self.traces.append(trace)
         return trace
 
     def find(self, fingerprint: str) -> int | None:
         """The number of the trace with that fingerprint."""
-        return next((i for i, trace in enumerate(self.traces) if trace.fingerprint == fingerprint), None)
+        return next(
+            (i for i, trace in enumerate(self.traces) if trace.fingerprint == fingerprint), None
+        )
 
     def parent(self, number: int) -> int | None:
         """The number of the trace that a branch parts from; None of the root."""
@@ -237,14 +304,17 @@ class Branches:
         for number, trace in enumerate(self.traces):
             place = str(trace.parting) if number and trace.parting else trace.question.text
             right = {1.0: " ✓", 0.0: " ✗"}.get(trace.scores.get("em", -1.0), "")
-            lines.append(f"{'  ' * (len(self.path(number)) - 1)}{number}  {place}: {trace.answer!r}{right}")
+            lines.append(
+                f"{'  ' * (len(self.path(number)) - 1)}{number}  {place}: {trace.answer!r}{right}"
+            )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>"
 
     def save(self, path: str | Path) -> Path:
-        """Write all to one safetensors file; steps that a branch shares with its parent are written once.
+        """Write all to one safetensors file; steps that a branch shares with its parent are written
+        once.
 
         Hidden states are left out. Raises ``TraceFileError`` as ``Trace.save``.
         """
@@ -263,7 +333,9 @@ class Branches:
         for number, trace in enumerate(tree):
             parent = tree.parent(number)
             if number and (parent is None or parent >= number):
-                raise TraceFileError(f"{path}: trace {number} parts from none of those before it; it is damaged")
+                raise TraceFileError(
+                    f"{path}: trace {number} parts from none of those before it; it is damaged"
+                )
             if parent is not None and trace.steps:
                 trace.steps[:0] = tree[parent].steps[: trace.steps[0].index]
         return tree

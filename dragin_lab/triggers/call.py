@@ -19,10 +19,11 @@ from dragin_lab.triggers.call_loop import PASSAGES, CallLoop
 class Call(Trigger):
     """The model asks between two marks, and goes on with what was found.
 
-    ``opens`` and ``closes`` are the marks, as the model writes them. ``puts_in`` is what is written after a call, with
-    ``{passages}`` where the numbered passages stand; None puts them into the prompt instead. ``stays`` says whether the
-    call remains in the answer. ``puts_before`` is written before what a turn that asks wrote. Without ``in_thoughts``
-    a call between ``<think>`` and ``</think>`` does not count.
+    ``opens`` and ``closes`` are the marks, as the model writes them. ``puts_in`` is what is written
+    after a call, with ``{passages}`` where the numbered passages stand; None puts them into the
+    prompt instead. ``stays`` says whether the call remains in the answer. ``puts_before`` is
+    written before what a turn that asks wrote. Without ``in_thoughts`` a call between ``<think>``
+    and ``</think>`` does not count.
     """
 
     name, source, loop = "call", "FLARE Prompts D.2, D.3; Search-R1", CallLoop
@@ -43,9 +44,15 @@ class Call(Trigger):
         super().__post_init__()
         for label, mark in (("opens", self.opens), ("closes", self.closes)):
             if not isinstance(mark, str) or not mark.strip():
-                raise SettingError(f"{label}={mark!r} of a call marks nothing; give what the model writes: '<search>'")
+                raise SettingError(
+                    f"{label}={mark!r} of a call marks nothing; give what the model writes:"
+                    " '<search>'"
+                )
         if self.puts_in is not None and PASSAGES not in text("puts_in", self.puts_in):
-            raise SettingError(f"puts_in={self.puts_in!r} has no {PASSAGES}; write it where the passages shall stand")
+            raise SettingError(
+                f"puts_in={self.puts_in!r} has no {PASSAGES}; write it where the passages shall"
+                " stand"
+            )
 
     @property
     def marks(self) -> tuple[str, str]:
@@ -59,17 +66,29 @@ class Call(Trigger):
         return re.compile(f"{re.escape(opens)}(.*?){re.escape(closes)}", re.DOTALL)
 
     def bias(self, asked_before: bool) -> tuple[Bias, ...]:
-        """What is added to the logits of the tokens that open a call; ``asked_before``: right after a search."""
+        """What is added to the logits of the tokens that open a call; ``asked_before``: right
+        after a search.
+        """
         return ()
 
     def find(self, text: str, before: str = "") -> re.Match[str] | None:
-        """The first complete call in a text; a thought that it continues may begin in what stands ``before`` it."""
-        inside = [] if self.in_thoughts else [(a - len(before), b - len(before)) for a, b in thoughts(before + text)]
+        """The first complete call in a text; a thought that it continues may begin in what
+        stands ``before`` it.
+        """
+        inside = (
+            []
+            if self.in_thoughts
+            else [(a - len(before), b - len(before)) for a, b in thoughts(before + text)]
+        )
         calls = self.pattern.finditer(text)
-        return next((call for call in calls if not any(a <= call.start() < b for a, b in inside)), None)
+        return next(
+            (call for call in calls if not any(a <= call.start() < b for a, b in inside)), None
+        )
 
     def broken_off(self, text: str) -> int | None:
-        """The character where a call begins that is never closed and would not stay; None where there is none."""
+        """The character where a call begins that is never closed and would not stay; None where
+        there is none.
+        """
         opens, closes = self.marks
         start = text.rfind(opens)
         return start if not self.stays and start >= 0 and closes not in text[start:] else None
@@ -78,14 +97,17 @@ class Call(Trigger):
 @TRIGGERS.add
 @dataclass(frozen=True)
 class SearchCall(Call):
-    """``[Search(term)]`` (FLARE-instruct). The call is taken out, and the passages go into the prompt."""
+    """``[Search(term)]`` (FLARE-instruct). The call is taken out, and the passages go into the
+    prompt.
+    """
 
     name, source, form = "search-call", "FLARE Prompt D.3", "search"
     opens: str = CALL_OPENS
     closes: str = CALL_CLOSES
     stays: bool = False
-    #: The FLARE paper's bonus on the logit of the token that opens a call, and for how many tokens after a search the
-    #: call is forbidden, so that it is not written twice: our choice, as the paper names no number.
+    #: The FLARE paper's bonus on the logit of the token that opens a call, and for how many tokens
+    #: after a search the call is forbidden, so that it is not written twice: our choice, as the
+    #: paper names no number.
     call_bonus: float = setting(2.0, label="bonus on the logit that opens a call")
     call_pause: int = setting(5, label="tokens without a call after a search", unit="tokens")
 
@@ -98,7 +120,9 @@ class SearchCall(Call):
 @TRIGGERS.add
 @dataclass(frozen=True)
 class FollowUp(Call):
-    """``Follow up:`` (self-ask). The question stays, and the model writes the intermediate answer after it."""
+    """``Follow up:`` (self-ask). The question stays, and the model writes the intermediate
+    answer after it.
+    """
 
     name, source, form, length = "follow-up", "FLARE Prompt D.2", "self-ask", 192
     asking, not_asking = "asks the follow-up question", "asks no further question"
@@ -107,14 +131,18 @@ class FollowUp(Call):
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """A question on the line of ``Follow up:``, once ``Intermediate answer:`` has begun the next line."""
+        """A question on the line of ``Follow up:``, once ``Intermediate answer:`` has begun the
+        next line.
+        """
         return re.compile(rf"{re.escape(self.opens)}([^\n]*)\n\s*{re.escape(self.closes)}")
 
 
 @TRIGGERS.add
 @dataclass(frozen=True)
 class SearchTag(Call):
-    """``<search>term</search>`` (Search-R1). The passages stand after it, and the model goes on thinking."""
+    """``<search>term</search>`` (Search-R1). The passages stand after it, and the model goes on
+    thinking.
+    """
 
     name, source, form, length = "search-tag", "Search-R1, infer.py", "search-r1", 1024
     opens: str = "<search>"

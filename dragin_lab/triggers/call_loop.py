@@ -1,4 +1,6 @@
-"""The loop in which the model itself asks: FLARE-instruct, self-ask, and any ``dl.Call`` (FLARE, Prompts D.2, D.3)."""
+"""The loop in which the model itself asks: FLARE-instruct, self-ask, and any ``dl.Call`` (FLARE,
+Prompts D.2, D.3).
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,9 @@ class CallMade(Stop):
 class CallLoop(Loop):
     """An episode in which the model writes until it asks, is given passages, and goes on.
 
-    A call that does not stay is taken out of the answer, and the text resumes where it stood. Passages stay in the
-    prompt until the next ones replace them, or are written into the text after the call, as the call says.
+    A call that does not stay is taken out of the answer, and the text resumes where it stood.
+    Passages stay in the prompt until the next ones replace them, or are written into the text after
+    the call, as the call says.
     """
 
     judges = False
@@ -58,7 +61,9 @@ class CallLoop(Loop):
         why, ended = "", ""
         if asked_before and not draft.text[:cut].strip():
             why, ended = " with nothing written since the last search", "stalled"
-        elif self.kept_tokens + int((draft.offsets[:, 0] < cut).sum()) >= self.method.max_new_tokens:
+        elif (
+            self.kept_tokens + int((draft.offsets[:, 0] < cut).sum()) >= self.method.max_new_tokens
+        ):
             why, ended = ", and no token is left to answer it with", "length"
         if ended:
             step.decision = Decision(False, f"asks for {term!r}{why}")
@@ -69,7 +74,9 @@ class CallLoop(Loop):
         yield from self.search(self._query(step, draft, match))
         self._keep_before(step, draft, cut)
         if self.call.puts_in is not None:
-            lines = "".join(f"Doc {i}(Title: {p.title}) {p.text}\n" for i, p in enumerate(step.passages, 1))
+            lines = "".join(
+                f"Doc {i}(Title: {p.title}) {p.text}\n" for i, p in enumerate(step.passages, 1)
+            )
             self._insert(step, self.call.puts_in.replace(PASSAGES, lines), "passage")
             self.passages = None
         return True
@@ -89,18 +96,24 @@ class CallLoop(Loop):
         self.trace.text = step.answer = self.text
 
     def _cut(self, draft: Draft, match: re.Match[str]) -> int:
-        """Where the kept part of a draft that asks ends; a call that does not stay goes with the space before it."""
+        """Where the kept part of a draft that asks ends; a call that does not stay goes with the
+        space before it.
+        """
         return match.end() if self.call.stays else len(draft.text[: match.start()].rstrip())
 
     def _close(self, step: Step, draft: Draft) -> None:
-        """Keep a draft that asks for nothing; a call that it breaks off in does not become part of the answer."""
+        """Keep a draft that asks for nothing; a call that it breaks off in does not become part
+        of the answer.
+        """
         start = self.call.broken_off(draft.text)
         certain = draft.stopped != "length"
         if start is None:
             step.decision = Decision(False, f"the model {self.call.not_asking}", certain=certain)
             self.keep(draft)
             return
-        step.decision = Decision(False, "the text ends in a call that is not closed", certain=certain)
+        step.decision = Decision(
+            False, "the text ends in a call that is not closed", certain=certain
+        )
         self.keep(draft, len(draft.text[:start].rstrip()))
         if not self.ended:
             self.trace.ended = "length" if draft.stopped == "length" else "stalled"
@@ -108,7 +121,8 @@ class CallLoop(Loop):
     def _query(self, step: Step, draft: Draft, match: re.Match[str]) -> Query:
         """What the call asks for, or what another formulator makes of the gap where it stands.
 
-        That is the sentence before a call that is taken out, or what a call asks; its last token counts as the hit.
+        That is the sentence before a call that is taken out, or what a call asks; its last token
+        counts as the hit.
         """
         span = match.span(1)
         if not self.call.stays:
@@ -118,7 +132,9 @@ class CallLoop(Loop):
         query = formulate(self.method.formulator, gap)
         if query.text.strip():
             return query
-        return Query(self.question, self.question, note="the question: there is nothing else to ask for")
+        return Query(
+            self.question, self.question, note="the question: there is nothing else to ask for"
+        )
 
 
 def _read_term(call: re.Match[str]) -> str:

@@ -19,7 +19,9 @@ _SOLVERS = ("avg", "max", "min")
 @TRIGGERS.add
 @dataclass(frozen=True)
 class Entity(Trigger):
-    """An entity is improbable (DRAD): 1 - exp of its tokens' pooled log-probabilities, by sentence above θ."""
+    """An entity is improbable (DRAD): 1 - exp of its tokens' pooled log-probabilities, by
+    sentence above θ.
+    """
 
     name, unit, cut = "entity", "sentence", "sentence"
     source = "DRAD (github.com/oneal2000/sigir25-tutorial-dynamic, EntityRAG)"
@@ -28,7 +30,9 @@ class Entity(Trigger):
     entity_solver: str = setting(
         "avg", choices=(*_SOLVERS, "first"), label="pooling over an entity's log-probabilities"
     )
-    sentence_solver: str = setting("max", choices=_SOLVERS, label="pooling over a sentence's entities")
+    sentence_solver: str = setting(
+        "max", choices=_SOLVERS, label="pooling over a sentence's entities"
+    )
 
     def spans(self, draft: Draft) -> Sequence[tuple[int, int]]:
         """Half-open characters of the draft's entities."""
@@ -40,7 +44,9 @@ class Entity(Trigger):
         starts, stops = draft.offsets.T  # (n,), (n,)
         groups = [np.flatnonzero((starts < b) & (stops > a)) for a, b in self.spans(draft)]
         owned = [tokens for tokens in groups if len(tokens)]
-        pooled = np.array([pool_values(draft.logprob[tokens], self.entity_solver) for tokens in owned])
+        pooled = np.array(
+            [pool_values(draft.logprob[tokens], self.entity_solver) for tokens in owned]
+        )
         return list(zip(owned, doubts(pooled), strict=True))
 
     def score(self, draft: Draft) -> np.ndarray:

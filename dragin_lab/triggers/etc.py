@@ -14,10 +14,12 @@ from dragin_lab.trace.draft import Draft, contain_any
 
 
 def compute_trends(entropy: np.ndarray) -> np.ndarray:
-    """M_k of content words with entropies (w,), nats, as the paper has it; (w,) float64, 0 for the first two.
+    """M_k of content words with entropies (w,), nats, as the paper has it; (w,) float64, 0 for the
+    first two.
 
-    x_k = H_k - 2 H_{k-1} + H_{k-2}; E_k = mean(x_1 … x_k); w_k = |x_{k-1} - E_k| / (|x_k - E_k| + |x_{k-1} - E_k|);
-    M_k = w_k x_k + (1 - w_k) x_{k-1}. The first has no x before it, so M_1 = x_1; where x_k = x_{k-1} = E_k, M_k = x_k.
+    x_k = H_k - 2 H_{k-1} + H_{k-2}; E_k = mean(x_1 … x_k); w_k = |x_{k-1} - E_k| / (|x_k - E_k| +
+    |x_{k-1} - E_k|); M_k = w_k x_k + (1 - w_k) x_{k-1}. The first has no x before it, so M_1 = x_1;
+    where x_k = x_{k-1} = E_k, M_k = x_k.
     """
     trend = np.zeros(len(entropy))  # (w,)
     second = np.diff(entropy, 2)  # (w - 2,)
@@ -35,16 +37,20 @@ class EntropyTrend(Trigger):
     """The second difference of the content words' entropies turns (ETC)."""
 
     name, source, needs = "entropy-trend", "ETC §3 (arXiv 2511.09980)", ("entropy",)
-    threshold: float = setting(1.3, label="entropy trend")  # as released; the paper's own are on its formula
+    # as released; the paper's own are on its formula
+    threshold: float = setting(1.3, label="entropy trend")
 
     def score(self, draft: Draft) -> np.ndarray:
         content = contain_any(draft.words, draft.pipeline.content_words(draft.text))  # (w,)
         trend = np.zeros(len(draft.words))  # (w,)
-        trend[content] = np.abs(compute_trends(pool_words(draft.entropy, draft.word_list, "max")[content]))
+        trend[content] = np.abs(
+            compute_trends(pool_words(draft.entropy, draft.word_list, "max")[content])
+        )
         return trend[draft.word_of_token]
 
     def measure_words(self, draft: Draft, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.full(len(highest), np.nan), draft.entropy[highest]  # the equations do not look at attention
+        # the equations do not look at attention
+        return np.full(len(highest), np.nan), draft.entropy[highest]
 
 
 @FORMULATORS.add

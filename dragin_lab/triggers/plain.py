@@ -1,8 +1,9 @@
 """Plain triggers: one measured number by itself, and a bound.
 
-The default thresholds of ``entropy`` and ``margin`` lie between those that give one budget of retrievals on two models
-(docs/results/thresholds.md), that of ``max-probability`` gives about one retrieval a question on Almanac's development
-questions; ``random`` is a round number. None holds for another model, where ``lab.budget`` finds one.
+The default thresholds of ``entropy`` and ``margin`` lie between those that give one budget of
+retrievals on two models (docs/results/thresholds.md), that of ``max-probability`` gives about one
+retrieval a question on Almanac's development questions; ``random`` is a round number. None holds
+for another model, where ``lab.budget`` finds one.
 """
 
 from __future__ import annotations
@@ -26,16 +27,22 @@ def entropy(draft: Draft) -> np.ndarray:
 def margin(draft: Draft, beta: float = 1.0) -> np.ndarray:
     """The second-likeliest token is nearly as likely as the likeliest: exp(-(l1 - l2) / β)."""
     if draft.alternative_probs.shape[1] < 2:
-        raise SettingError("the margin takes two alternatives; load the model with alternatives=2 or more")
+        raise SettingError(
+            "the margin takes two alternatives; load the model with alternatives=2 or more"
+        )
     first, second = draft.alternative_probs[:, :2].T  # (n,), (n,)
     return (second / first) ** (1 / beta)  # (n,), as l1 - l2 = log p1 - log p2
 
 
 @when("random", threshold=0.9, source="a bound: what a rate of retrievals gives without looking")
 def random(draft: Draft, seed: int = 0) -> np.ndarray:
-    """Words drawn at random: θ = 0.9 fires at a tenth of them, the same ones whenever the text is the same."""
+    """Words drawn at random: θ = 0.9 fires at a tenth of them, the same ones whenever the text
+    is the same.
+    """
     before = f"{seed}\n{draft.question}\n{draft.answer_so_far}"
-    texts = [before + draft.text[: draft.offsets[word.start, 0]].rstrip() for word in draft.word_list]
+    texts = [
+        before + draft.text[: draft.offsets[word.start, 0]].rstrip() for word in draft.word_list
+    ]
     shares = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64 for text in texts]
     return np.array(shares, dtype=float)[draft.word_of_token]
 

@@ -18,7 +18,8 @@ from dragin_lab.triggers.plain import margin
 class PrefixLoop(Loop):
     """Write the first tokens and judge them.
 
-    Above θ they are thrown away, and the answer is written with passages; else the model goes on after them.
+    Above θ they are thrown away, and the answer is written with passages; else the model goes on
+    after them.
     """
 
     def run(self) -> Episode[None]:

@@ -1,7 +1,8 @@
 """Figures and pages of traces, sweeps and runs.
 
-Figures are plotly's (``plotly.graph_objects.Figure``), each drawn from a table that you have anyway: ``trace.tokens``,
-``sweep.table``. Pages are HTML and CSS alone. Names load on first use, so that text in a terminal needs no plotly.
+Figures are plotly's (``plotly.graph_objects.Figure``), each drawn from a table that you have
+anyway: ``trace.tokens``, ``sweep.table``. Pages are HTML and CSS alone. Names load on first use, so
+that text in a terminal needs no plotly.
 """
 
 from __future__ import annotations

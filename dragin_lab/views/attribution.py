@@ -1,4 +1,6 @@
-"""What each retrieval was good for, as a page; and the marks of a trace's words, for other pages."""
+"""What each retrieval was good for, as a page; and the marks of a trace's words, for other
+pages.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _COLOURS = 6  # of passages, after which they begin again; the number tells them
 
 
 def mark_word(word: Any) -> tuple[str, str]:
-    """The HTML before and after a word, a row of ``Attribution.words``; ("", "") for a known one."""
+    """The HTML before and after a word, a row of ``Attribution.words``; ("", "") for a known
+    one.
+    """
     if word.mark == "known":
         return "", ""
     if word.mark == "guess":
@@ -33,7 +37,8 @@ def mark_word(word: Any) -> tuple[str, str]:
 def overview_marks(trace: Trace) -> dict[tuple[int, str, int], str]:
     """What stands on the words of a trace's overview, by (step, source, token), from 1.
 
-    The number of the passage that a word comes from, with "?" where the model was not sure of it; "~" is a guess.
+    The number of the passage that a word comes from, with "?" where the model was not sure of it;
+    "~" is a guess.
     """
     marks = dict[tuple[int, str, int], str]()
     if not is_attributed(trace):
@@ -42,14 +47,18 @@ def overview_marks(trace: Trace) -> dict[tuple[int, str, int], str]:
     texts = {(step.index + 1, name): text for step in trace.steps for name, text, _ in step.texts}
     for word in words[words["step"].notna()].itertuples():
         tokens = (texts[word.step, word.source].offsets[:, 0] == word.start).nonzero()[0]
-        sign = {"known": "", "guess": "~", "passage": f"{word.passage}{'?' * (not word.sure)}"}[word.mark]
+        sign = {"known": "", "guess": "~", "passage": f"{word.passage}{'?' * (not word.sure)}"}[
+            word.mark
+        ]
         if sign and len(tokens):
             marks[int(word.step), word.source, int(tokens[-1]) + 1] = sign
     return marks
 
 
 def attribution_page(source: Attribution) -> Page:
-    """An attribution as a page: the answer's words by the passage that they come from, then what each passage gave."""
+    """An attribution as a page: the answer's words by the passage that they come from, then what
+    each passage gave.
+    """
     trace, record = source.trace, source.record
     marks, used = source.words["mark"].value_counts(), int(source.retrievals["used"].sum())
     shares = [f"{marks.get(name, 0)} {what}" for name, what in _COUNTED.items()]
@@ -60,13 +69,18 @@ def attribution_page(source: Attribution) -> Page:
         ("words", ", ".join(shares)),
         ("bounds", f"known from p {short(record.known)} on, a passage's from a gain of {least} on"),
     ]
-    rows += [("not exact", f"in {count(len(inexact), 'text')} each passage was left out once: too many")] * bool(
-        inexact
-    )
+    rows += [
+        ("not exact", f"in {count(len(inexact), 'text')} each passage was left out once: too many")
+    ] * bool(inexact)
     inner = render(
-        "attribution.html", trace=trace, known=True, rows=rows, answer=Markup("".join(_draw_words(source))),
-        bound=short(record.known), retrievals=list(_list_retrievals(source)),
-    )  # fmt: skip
+        "attribution.html",
+        trace=trace,
+        known=True,
+        rows=rows,
+        answer=Markup("".join(_draw_words(source))),
+        bound=short(record.known),
+        retrievals=list(_list_retrievals(source)),
+    )
     return Page(trace.question.text, inner, write_attribution(source))
 
 
@@ -78,11 +92,21 @@ def _draw_words(source: Attribution) -> Iterator[str]:
     came = set[int]()
     for _, words in source.words.groupby(["step", "source"], sort=False, dropna=False):
         first = words.iloc[0]
-        new = [n for n in source.retrievals["step"] if pd.notna(first["step"]) and n < first["step"] and n not in came]
-        new += [first["step"]] * (first["source"] == "continuation" and first["step"] in [*source.retrievals["step"]])
+        new = [
+            n
+            for n in source.retrievals["step"]
+            if pd.notna(first["step"]) and n < first["step"] and n not in came
+        ]
+        new += [first["step"]] * (
+            first["source"] == "continuation" and first["step"] in [*source.retrievals["step"]]
+        )
         came.update(new)
         yield "".join(f'<bdi class="tag ok">◆ {n}</bdi>' for n in dict.fromkeys(new))
-        yield '<bdi class="tag dim">asked for the answer</bdi>' if first["source"] == "extraction" else ""
+        yield (
+            '<bdi class="tag dim">asked for the answer</bdi>'
+            if first["source"] == "extraction"
+            else ""
+        )
         for word in words.itertuples():
             opening, closing = mark_word(word)
             yield f"{opening}{esc(word.word)}{closing} "
@@ -98,22 +122,31 @@ def _list_retrievals(source: Attribution) -> Iterator[dict[str, Any]]:
             "verdict": f"{found}{f'used passage {one.which}' if one.used else 'not used'}",
             "passages": [
                 {
-                    "number": row.number, "title": row.title, "text": row.text, "words": row.words, "nats": row.nats,
+                    "number": row.number,
+                    "title": row.title,
+                    "text": row.text,
+                    "words": row.words,
+                    "nats": row.nats,
                     "same": None if pd.isna(row.same) else row.same,
                     "gold": any(holds_value(row.text, gold) for gold in golds),
                 }
                 for row in source.passages.rename(columns={"same as": "same"}).itertuples()
                 if row.retrieval == one.step
             ],
-        }  # fmt: skip
+        }
 
 
 def write_attribution(source: Attribution) -> str:
     """The same as text: word[2] is from passage 2, word~ a guess."""
     shown = {"known": "", "guess": "~"}
-    words = (f"{word.word}{shown.get(word.mark, f'[{word.passage}]')}" for word in source.words.itertuples())
+    words = (
+        f"{word.word}{shown.get(word.mark, f'[{word.passage}]')}"
+        for word in source.words.itertuples()
+    )
     lines = [source.trace.question.text, " ".join(words)]
     for one in _list_retrievals(source):
         lines.append(f"◆{one['step']} {one['verdict']}: {clip(one['query'], 100)[0]}")
-        lines += [f"   [{p['number']}] {p['title']}: {p['words'] or '(no word)'}" for p in one["passages"]]
+        lines += [
+            f"   [{p['number']}] {p['title']}: {p['words'] or '(no word)'}" for p in one["passages"]
+        ]
     return "\n".join(lines) + "\n"

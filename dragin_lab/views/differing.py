@@ -1,4 +1,6 @@
-"""Two methods at a glance: what one won and lost against the other, and what it cost, question by question."""
+"""Two methods at a glance: what one won and lost against the other, and what it cost, question
+by question.
+"""
 
 from __future__ import annotations
 
@@ -15,38 +17,63 @@ _LOOK = {"won": (theme.TEAL, "✓"), "lost": (theme.AMBER, "✗")}
 
 
 def difference(found: Difference, cost: str = "retrievals") -> go.Figure:
-    """How many questions were won and lost, above; below, for each of them, ``cost`` and answer of both methods.
+    """How many questions were won and lost, above; below, for each of them, ``cost`` and answer of
+    both methods.
 
-    ``cost`` is "retrievals" or "tokens". An open circle is ``one``, a full one ``other``; ✓ marks what ``other`` won.
+    ``cost`` is "retrievals" or "tokens". An open circle is ``one``, a full one ``other``; ✓ marks
+    what ``other`` won.
     """
     choice("cost", cost, ("retrievals", "tokens"))
     one, other, rows = found.one, found.other, found.table.head(ROWS)
     left_out = f", the first {ROWS}" if len(found.table) > ROWS else ""
     titles = [f"{sum(found.counts.values()):,} questions", f"{cost}: {one} ○ → {other} ●{left_out}"]
     height = 190 + 26 * max(len(rows), 1)
-    figure = theme.panels(titles, 2, 1, row_heights=[60 / height, 1 - 60 / height], vertical_spacing=70 / height)
+    figure = theme.panels(
+        titles, 2, 1, row_heights=[60 / height, 1 - 60 / height], vertical_spacing=70 / height
+    )
     names = {"both wrong": "both wrong", "lost": f"only {one} right", "won": f"only {other} right"}
     for kind, name in (names | {"both right": "both right"}).items():
         size, (colour, sign) = found.counts[kind], _LOOK.get(kind, (theme.GREY, ""))
-        look = {"color": colour, "pattern": theme.HATCH | {"shape": {"lost": "/", "both wrong": "."}.get(kind, "")}}
+        look = {
+            "color": colour,
+            "pattern": theme.HATCH | {"shape": {"lost": "/", "both wrong": "."}.get(kind, "")},
+        }
         figure.add_bar(
-            y=[""], x=[size], orientation="h", marker=look, name=theme.clip_label(f"{sign} {name} {size:,}", 40),
-            customdata=[f"{theme.label(name)}: {size:,}"], row=1, col=1,
-        )  # fmt: skip
+            y=[""],
+            x=[size],
+            orientation="h",
+            marker=look,
+            name=theme.clip_label(f"{sign} {name} {size:,}", 40),
+            customdata=[f"{theme.label(name)}: {size:,}"],
+            row=1,
+            col=1,
+        )
     for place, row in enumerate(rows.to_dict("records")):
         x, answers = ([row[f"{key} {name}"] for name in (one, other)] for key in (cost, "answer"))
         colour = _LOOK[row["outcome"]][0]
         sides = ["middle left", "middle right"] if x[0] <= x[1] else ["middle right", "middle left"]
         figure.add_scatter(
-            x=x, y=[place] * 2, mode="lines+markers+text", showlegend=False, cliponaxis=False, textposition=sides,
-            text=[f"&nbsp; {theme.clip_label(answer, 24)} &nbsp;" for answer in answers], line_color=colour,
+            x=x,
+            y=[place] * 2,
+            mode="lines+markers+text",
+            showlegend=False,
+            cliponaxis=False,
+            textposition=sides,
+            text=[f"&nbsp; {theme.clip_label(answer, 24)} &nbsp;" for answer in answers],
+            line_color=colour,
             marker={"symbol": ["circle-open", "circle"], "size": 10, "color": colour},
-            customdata=[_describe(row, found, cost)] * 2, row=2, col=1,
-        )  # fmt: skip
-    labels = [theme.clip_label(f"{_LOOK[row.outcome][1]} {row.question}", 46) for row in rows.itertuples()]
+            customdata=[_describe(row, found, cost)] * 2,
+            row=2,
+            col=1,
+        )
+    labels = [
+        theme.clip_label(f"{_LOOK[row.outcome][1]} {row.question}", 46) for row in rows.itertuples()
+    ]
     most = max([1.0, *(float(rows[f"{cost} {name}"].max()) for name in (one, other) if len(rows))])
     figure.update_xaxes(visible=False, row=1, col=1)
-    figure.update_xaxes(title_text=f"{cost} a question", range=[-0.35 * most, 1.35 * most], row=2, col=1)
+    figure.update_xaxes(
+        title_text=f"{cost} a question", range=[-0.35 * most, 1.35 * most], row=2, col=1
+    )
     if most < 15:
         figure.update_xaxes(tickvals=[*range(int(most) + 1)], row=2, col=1)
     ticks = {"tickvals": [*range(len(rows))], "ticktext": labels, "range": [len(rows) - 0.5, -0.5]}
@@ -56,5 +83,8 @@ def difference(found: Difference, cost: str = "retrievals") -> go.Figure:
 
 def _describe(row: dict[str, Any], found: Difference, cost: str) -> str:
     lines = [row["question"], f"id {row['id']}, gold {row['gold']}"]
-    lines += [f"{name}: {row[f'answer {name}']} ({row[f'{cost} {name}']} {cost})" for name in (found.one, found.other)]
+    lines += [
+        f"{name}: {row[f'answer {name}']} ({row[f'{cost} {name}']} {cost})"
+        for name in (found.one, found.other)
+    ]
     return "<br>".join(theme.clip_label(line, 90) for line in (*lines, row["why"]) if line)

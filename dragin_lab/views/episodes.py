@@ -1,7 +1,8 @@
-"""An episode as figures: what was kept, what a query was made from, and which words looked at which.
+"""An episode as figures: what was kept, what a query was made from, and which words looked at
+which.
 
-Attention paid to a word is the sum over its tokens, attention that a word pays the mean over its tokens (Clark,
-Khandelwal, Levy and Manning, "What Does BERT Look At?", 2019, section 4).
+Attention paid to a word is the sum over its tokens, attention that a word pays the mean over its
+tokens (Clark, Khandelwal, Levy and Manning, "What Does BERT Look At?", 2019, section 4).
 """
 
 from __future__ import annotations
@@ -34,41 +35,65 @@ ABOVE = {"orientation": "h", "y": 1, "yanchor": "bottom"}  # where a short legen
 
 
 def selections(trace: Trace, step: int | None = None) -> go.Figure:
-    """What a step's query was made from: every candidate word with the attention that the hit paid to it (§3.2).
+    """What a step's query was made from: every candidate word with the attention that the hit paid
+    to it (§3.2).
 
-    Full bars with ✓ were chosen, hatched ones were not; colours and hover texts name the part of the text.
-    ``step`` counts from 1; default the first that retrieved. Raises ``SettingError`` for a step that is not there.
+    Full bars with ✓ were chosen, hatched ones were not; colours and hover texts name the part of
+    the text. ``step`` counts from 1; default the first that retrieved. Raises ``SettingError`` for
+    a step that is not there.
     """
     retrieved = next((one for one in check_trace(trace).steps if one.query is not None), None)
     if retrieved is None:
-        return theme.message(trace.question.text, "This episode retrieved nothing, so there is no query.")
-    own = retrieved if step is None else trace.steps[position("step", step, len(trace.steps), "the trace")]
+        return theme.message(
+            trace.question.text, "This episode retrieved nothing, so there is no query."
+        )
+    own = (
+        retrieved
+        if step is None
+        else trace.steps[position("step", step, len(trace.steps), "the trace")]
+    )
     query = own.query
     title = f"Step {own.index + 1} asks: {query.text if query is not None else 'nothing'}"
     if query is None or not len(query.words):
-        reason = f"Query formulator {trace.method.get('what', '?')!r} does not weigh words by attention."
-        return theme.message(title, reason if query is not None else f"Step {own.index + 1} retrieved nothing.")
+        reason = (
+            f"Query formulator {trace.method.get('what', '?')!r} does not weigh words by attention."
+        )
+        return theme.message(
+            title, reason if query is not None else f"Step {own.index + 1} retrieved nothing."
+        )
     words = query.words[-CANDIDATES:]
     candidates = {"part": find_parts(trace, own), "weight": query.weights, "chosen": query.chosen}
     rows = pd.DataFrame(candidates).tail(CANDIDATES).reset_index(drop=True)
     known = zip(words, rows["part"], rows["weight"], strict=True)
-    rows["about"] = [f"{theme.label(word)} · {part} · {num(weight)}" for word, part, weight in known]
+    rows["about"] = [
+        f"{theme.label(word)} · {part} · {num(weight)}" for word, part, weight in known
+    ]
     figure = go.Figure()
     for part, chosen in product(PARTS, (True, False)):
         inside = rows[(rows["part"] == part) & (rows["chosen"] == chosen)]
         pattern = theme.HATCH | {"shape": "" if chosen else "/"}
         figure.add_bar(
-            x=inside.index, y=inside["weight"], name=f"{part}, {'✓ chosen' if chosen else 'not chosen'}",
-            showlegend=len(inside) > 0, text="✓" if chosen else "", textposition="outside", cliponaxis=False,
-            textangle=0, marker={"color": PARTS[part], "opacity": 1 if chosen else 0.55, "pattern": pattern},
+            x=inside.index,
+            y=inside["weight"],
+            name=f"{part}, {'✓ chosen' if chosen else 'not chosen'}",
+            showlegend=len(inside) > 0,
+            text="✓" if chosen else "",
+            textposition="outside",
+            cliponaxis=False,
+            textangle=0,
+            marker={"color": PARTS[part], "opacity": 1 if chosen else 0.55, "pattern": pattern},
             customdata=inside["about"],
-        )  # fmt: skip
+        )
     draw_edges(rows["part"].tolist(), figure.add_vline, theme.GRID)
     left = len(query.words) - len(words)
     about = chosen_line(query) + (f"; {count(left, 'earlier word')} left out" if left else "")
     ticks = [theme.clip_label(word, 20) for word in words]
-    figure.update_xaxes(tickvals=rows.index, ticktext=ticks, tickangle=-60, showgrid=False, title=about)
-    hit = "the hit" if unit_of(trace) == "word" else f"the words that stand for the {unit_of(trace)}"
+    figure.update_xaxes(
+        tickvals=rows.index, ticktext=ticks, tickangle=-60, showgrid=False, title=about
+    )
+    hit = (
+        "the hit" if unit_of(trace) == "word" else f"the words that stand for the {unit_of(trace)}"
+    )
     figure.update_yaxes(title_text=f"attention from {hit}")
     return theme.finish(figure, title, 400, barmode="overlay", legend=ABOVE)
 
@@ -80,11 +105,18 @@ def draw_edges(parts: Sequence[str], draw: Callable[..., Any], colour: str) -> N
 
 
 def find_parts(trace: Trace, step: Step) -> list[str]:
-    """The part of the text that each candidate of a query stands in; candidates are in text order, hits are none."""
-    before, draft, decision = trace.steps[step.index - 1].answer if step.index else "", "", step.decision
+    """The part of the text that each candidate of a query stands in; candidates are in text
+    order, hits are none.
+    """
+    before, draft, decision = (
+        trace.steps[step.index - 1].answer if step.index else "",
+        "",
+        step.decision,
+    )
     if step.draft is not None and decision is not None:
         end = len(step.draft.text) if decision.cut is None else decision.cut
-        if trace.method.get("variant") == "reference":  # the released code also reads the rest of the sentence
+        # the released code also reads the rest of the sentence
+        if trace.method.get("variant") == "reference":
             end = max(end, sentence_end(step, decision.sentence, end) or len(step.draft.text))
         draft = step.draft.text[:end]
     texts = zip(PARTS, (trace.question.text, before, draft), strict=True)
@@ -108,7 +140,9 @@ NO_ATTENTION = (
 
 @dataclass(frozen=True)
 class WordMap:
-    """Attention between words, ``paid (h, r, c)`` float32: row r pays column c; NaN where it cannot look ahead."""
+    """Attention between words, ``paid (h, r, c)`` float32: row r pays column c; NaN where it
+    cannot look ahead.
+    """
 
     paid: np.ndarray
     rows: list[Part]
@@ -117,32 +151,51 @@ class WordMap:
 
 
 def attention(
-    trace: Trace, step: int | None = None, head: int | None = None, *, lm: LanguageModel | None = None
+    trace: Trace,
+    step: int | None = None,
+    head: int | None = None,
+    *,
+    lm: LanguageModel | None = None,
 ) -> go.Figure:
-    """The attention of a step's draft as a map of words; a menu chooses the mean of the heads or one head.
+    """The attention of a step's draft as a map of words; a menu chooses the mean of the heads or
+    one head.
 
-    Without ``lm`` it shows the rows that were kept while the draft was written: its words look at the question, the
-    answer so far and the draft. With ``lm`` the model reads question and answer once more by themselves, as the
-    reference variant does, so it works for every trace. ``step`` counts from 1; ``head`` is shown first, default the
-    mean. The last 80 words stand on an axis. Raises ``SettingError`` for a step or head that does not exist.
+    Without ``lm`` it shows the rows that were kept while the draft was written: its words look at
+    the question, the answer so far and the draft. With ``lm`` the model reads question and answer
+    once more by themselves, as the reference variant does, so it works for every trace. ``step``
+    counts from 1; ``head`` is shown first, default the mean. The last 80 words stand on an axis.
+    Raises ``SettingError`` for a step or head that does not exist.
     """
     if not (lm is None or hasattr(lm, "tokenizer")):
-        raise SettingError(f"lm {shown(lm)} is {type(lm).__name__}; give the LanguageModel that wrote the trace")
+        raise SettingError(
+            f"lm {shown(lm)} is {type(lm).__name__}; give the LanguageModel that wrote the trace"
+        )
     if not check_trace(trace).continuations:
-        return theme.message(trace.question.text, "Nothing is written yet, so there is no attention to show.")
+        return theme.message(
+            trace.question.text, "Nothing is written yet, so there is no attention to show."
+        )
     own, name, _ = find_text(trace, step)
     if lm is not None:
-        words = read_again(trace.question.text, trace.text if step is None or own is None else own.answer, lm)
+        words = read_again(
+            trace.question.text, trace.text if step is None or own is None else own.answer, lm
+        )
         name = "question and answer, read again by themselves"
     else:
         kept = [one for one in trace.steps if step is None or one is own]
-        texts = [(one.draft, one.prompt) for one in kept] + [(one.continuation, one.passages_prompt) for one in kept]
-        rows = next(((t, p) for t, p in texts if t is not None and p is not None and t.rows is not None), None)
+        texts = [(one.draft, one.prompt) for one in kept] + [
+            (one.continuation, one.passages_prompt) for one in kept
+        ]
+        rows = next(
+            ((t, p) for t, p in texts if t is not None and p is not None and t.rows is not None),
+            None,
+        )
         if rows is None:
             return theme.message(trace.question.text, NO_ATTENTION)
         words = written_map(trace, *rows)
     if head is not None and not (isinstance(head, int) and head in words.heads):
-        raise SettingError(f"head={shown(head)} was not captured; give one of {', '.join(map(str, words.heads))}")
+        raise SettingError(
+            f"head={shown(head)} was not captured; give one of {', '.join(map(str, words.heads))}"
+        )
     return draw_map(words, f"{trace.question.text} · {name}", head)
 
 
@@ -156,11 +209,17 @@ def written_map(trace: Trace, text: Draft, prompt: Prompt) -> WordMap:
         inside = np.flatnonzero((text.prompt_offsets[:, 1] > a) & (text.prompt_offsets[:, 0] < b))
         for word in character_words(prompt.text, np.clip(text.prompt_offsets[inside], a, b)):
             if word.text:
-                columns.append((part, Word(word.text, int(inside[word.start]), int(inside[word.stop - 1]) + 1)))
+                columns.append(
+                    (part, Word(word.text, int(inside[word.start]), int(inside[word.stop - 1]) + 1))
+                )
     p = len(text.prompt_ids)
     columns += [(part, Word(word.text, p + word.start, p + word.stop)) for part, word in rows]
     heads = trace.provenance.get("heads")
-    known = heads if isinstance(heads, list | tuple) and len(heads) == len(text.rows) else range(len(text.rows))
+    known = (
+        heads
+        if isinstance(heads, list | tuple) and len(heads) == len(text.rows)
+        else range(len(text.rows))
+    )
     paid = pay_attention(text.rows[:, 1:].astype(np.float32), rows, columns, first=p)
     return WordMap(paid, rows, columns, [int(i) for i in known])
 
@@ -179,14 +238,23 @@ def read_again(question: str, answer: str, lm: LanguageModel) -> WordMap:
     return WordMap(pay_attention(attention, words, words, first=0), words, words, heads)
 
 
-def pay_attention(attention: np.ndarray, rows: list[Part], columns: list[Part], first: int) -> np.ndarray:
-    """(h, r, c) float32: the mean over a row's tokens of the sum over a column's; NaN where the column lies ahead.
+def pay_attention(
+    attention: np.ndarray, rows: list[Part], columns: list[Part], first: int
+) -> np.ndarray:
+    """(h, r, c) float32: the mean over a row's tokens of the sum over a column's; NaN where the
+    column lies ahead.
 
     ``attention`` is (h, queries, keys); query q is the position ``first + q`` of the keys.
     """
-    to_words = np.stack([attention[:, :, word.start : word.stop].sum(axis=2) for _, word in columns], axis=2)
-    paid = np.stack([to_words[:, word.start : word.stop].mean(axis=1) for _, word in rows], axis=1)  # (h, r, c)
-    starts, ends = ([getattr(word, end) for _, word in axis] for axis, end in ((columns, "start"), (rows, "stop")))
+    to_words = np.stack(
+        [attention[:, :, word.start : word.stop].sum(axis=2) for _, word in columns], axis=2
+    )
+    # (h, r, c)
+    paid = np.stack([to_words[:, word.start : word.stop].mean(axis=1) for _, word in rows], axis=1)
+    starts, ends = (
+        [getattr(word, end) for _, word in axis]
+        for axis, end in ((columns, "start"), (rows, "stop"))
+    )
     return np.where(np.array(starts) >= first + np.array(ends)[:, None], np.nan, paid)
 
 
@@ -199,24 +267,50 @@ def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
     maps = {f"mean of {count(len(words.heads), 'head')}": kept.mean(axis=0)}  # (r, c) each
     maps |= {f"head {number}": paid for number, paid in zip(words.heads, kept, strict=True)}
     chosen = 0 if head is None else 1 + words.heads.index(head)
-    hover_texts = [[f"{theme.label(r.text)} → {theme.label(c.text)} ({part})" for part, c in columns] for _, r in rows]
+    hover_texts = [
+        [f"{theme.label(r.text)} → {theme.label(c.text)} ({part})" for part, c in columns]
+        for _, r in rows
+    ]
     name, paid = list(maps.items())[chosen]
     figure = go.Figure().add_heatmap(
-        z=paid, name=name, customdata=hover_texts, coloraxis="coloraxis", hoverongaps=False,
+        z=paid,
+        name=name,
+        customdata=hover_texts,
+        coloraxis="coloraxis",
+        hoverongaps=False,
         hovertemplate="%{customdata}: %{z:.3f}<extra></extra>",
-    )  # fmt: skip
+    )
     buttons = [
-        {"label": name, "method": "restyle", "args": [{"z": [paid.round(3).tolist()], "name": [name]}]}
+        {
+            "label": name,
+            "method": "restyle",
+            "args": [{"z": [paid.round(3).tolist()], "name": [name]}],
+        }
         for name, paid in maps.items()
     ]
     draw_edges([part for part, _ in columns], figure.add_vline, theme.INK)
     draw_edges([part for part, _ in rows], figure.add_hline, theme.INK)
-    across, down = ([theme.clip_label(word.text, 18) for _, word in axis] for axis in (columns, rows))
-    figure.update_xaxes(tickvals=list(range(len(across))), ticktext=across, tickangle=-60, title="is looked at")
-    figure.update_yaxes(tickvals=list(range(len(down))), ticktext=down, autorange="reversed", title="looks")
+    across, down = (
+        [theme.clip_label(word.text, 18) for _, word in axis] for axis in (columns, rows)
+    )
+    figure.update_xaxes(
+        tickvals=list(range(len(across))), ticktext=across, tickangle=-60, title="is looked at"
+    )
+    figure.update_yaxes(
+        tickvals=list(range(len(down))), ticktext=down, autorange="reversed", title="looks"
+    )
     place = {"x": 1, "y": 1.02, "xanchor": "right", "yanchor": "bottom"}
-    menu = {"buttons": buttons, "active": chosen, "bgcolor": "#ffffff", "font": {"color": "#24211d"}} | place
-    scale = [[0, "rgba(0, 114, 178, 0)"], [0.15, "rgba(0, 114, 178, .45)"], [1, "rgba(0, 114, 178, 1)"]]
+    menu = {
+        "buttons": buttons,
+        "active": chosen,
+        "bgcolor": "#ffffff",
+        "font": {"color": "#24211d"},
+    } | place
+    scale = [
+        [0, "rgba(0, 114, 178, 0)"],
+        [0.15, "rgba(0, 114, 178, .45)"],
+        [1, "rgba(0, 114, 178, 1)"],
+    ]
     look = {"colorscale": scale, "cmin": 0, "colorbar_title": "paid"}
     menus = [menu] if len(words.heads) > 1 else []
     figure.update_xaxes(showgrid=False).update_yaxes(showgrid=False)

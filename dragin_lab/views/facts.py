@@ -1,4 +1,6 @@
-"""What pages and terminals say of a trace in words: its method, model and costs, its steps, its passages."""
+"""What pages and terminals say of a trace in words: its method, model and costs, its steps, its
+passages.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,18 @@ NO_MESSAGE = "ended by an error that left no message"
 VALUES = 12  # of a list that are written out; of more, how many they are
 SIGNS = {"retrieved": "◆", "kept": "✓", "open": "…"}
 #: Settings that the line on a method says otherwise, or not at all.
-_APART = ("name", "label", "variant", "when", "what", "measure", "unit", "pipeline", "top_k", "max_new_tokens")
+_APART = (
+    "name",
+    "label",
+    "variant",
+    "when",
+    "what",
+    "measure",
+    "unit",
+    "pipeline",
+    "top_k",
+    "max_new_tokens",
+)
 _NAMING = ("id", "name", "kind", "dtype", "device", "corpus")
 
 
@@ -35,7 +48,11 @@ def step_parts(step: Step) -> list[str]:
         "notes": step_notes(step),
         "prompts": step.prompt is not None or step.passages_prompt is not None,
     }
-    return [part for part in PARTS if (there[part] if part in there else getattr(step, part) is not None)]
+    return [
+        part
+        for part in PARTS
+        if (there[part] if part in there else getattr(step, part) is not None)
+    ]
 
 
 def thoughts_of(step: Step) -> list[str]:
@@ -45,15 +62,24 @@ def thoughts_of(step: Step) -> list[str]:
 
 
 def step_notes(step: Step) -> list[str]:
-    """Everything a reader should know about a step, each line once: its notes and those of its prompts."""
-    prompts = [note for p in (step.prompt, step.passages_prompt) if p is not None for note in p.notes]
+    """Everything a reader should know about a step, each line once: its notes and those of its
+    prompts.
+    """
+    prompts = [
+        note for p in (step.prompt, step.passages_prompt) if p is not None for note in p.notes
+    ]
     return list(dict.fromkeys([*step.notes, *prompts]))
 
 
 def step_outcome(trace: Trace, step: Step) -> tuple[str, str]:
-    """The outcome of a step: a word for its sign ("retrieved", "kept", "open") and a line for its heading."""
+    """The outcome of a step: a word for its sign ("retrieved", "kept", "open") and a line for
+    its heading.
+    """
     if step.query is not None:
-        return "retrieved", "retrieved, then wrote" if step.draft is None else "drafted, then retrieved"
+        return (
+            "retrieved",
+            "retrieved, then wrote" if step.draft is None else "drafted, then retrieved",
+        )
     if step.decision is not None:
         if step.decision.retrieve:
             return "open", "called for a retrieval, and nothing was searched for"
@@ -64,7 +90,9 @@ def step_outcome(trace: Trace, step: Step) -> tuple[str, str]:
 
 
 def turn_outcome(turn: Any) -> tuple[str, str]:
-    """``step_outcome`` of a step under other settings (``whatif.Turn``), as far as its stored text tells."""
+    """``step_outcome`` of a step under other settings (``whatif.Turn``), as far as its stored
+    text tells.
+    """
     if turn.decision is None:
         return "open", turn.change or "not judged"
     if turn.decision.retrieve:
@@ -73,7 +101,9 @@ def turn_outcome(turn: Any) -> tuple[str, str]:
 
 
 def judge_answer(trace: Trace) -> tuple[str, str]:
-    """``("right" | "wrong" | "partly" | "", a line)`` on the answer, from its scores, with a sign."""
+    """``("right" | "wrong" | "partly" | "", a line)`` on the answer, from its scores, with a
+    sign.
+    """
     if not trace.scores:
         return "", "not scored" if trace.question.golds else "no gold answer"
     f1 = trace.scores.get("f1", 0.0)
@@ -86,14 +116,24 @@ def header_facts(trace: Trace) -> list[tuple[str, str]]:
     """The lines of the header, without those that say nothing."""
     made = trace.provenance
     named = [made.get("model"), made.get("retriever")]
-    named = [{k: one[k] for k in _NAMING if one.get(k)} if isinstance(one, dict) else one for one in named]
-    models = [", ".join(map(setting_text, one.values())) if isinstance(one, dict) else one for one in named if one]
-    template, chosen = made.get("template"), made.get("exemplars")  # whose they are, where nobody gave any
+    named = [
+        {k: one[k] for k in _NAMING if one.get(k)} if isinstance(one, dict) else one
+        for one in named
+    ]
+    models = [
+        ", ".join(map(setting_text, one.values())) if isinstance(one, dict) else one
+        for one in named
+        if one
+    ]
+    # whose they are, where nobody gave any
+    template, chosen = made.get("template"), made.get("exemplars")
     number = template.get("exemplars") if isinstance(template, dict) else None
     lines = {
         "method": method_line(trace.method),
         "model": " · ".join(map(str, models)),
-        "exemplars": ": ".join(setting_text(one) for one in (number, chosen) if one is not None) if chosen else "",
+        "exemplars": ": ".join(setting_text(one) for one in (number, chosen) if one is not None)
+        if chosen
+        else "",
         "branch": "" if trace.parting is None else f"parts at {trace.parting}",
         "ended": ended_line(trace),
     }
@@ -101,19 +141,25 @@ def header_facts(trace: Trace) -> list[tuple[str, str]]:
 
 
 def method_line(method: Mapping[str, Any]) -> str:
-    """``dragin, reference variant · trigger rind × query formulator qfs · θ 1.2 · top n 25 · …``."""
+    """``dragin, reference variant · trigger rind × query formulator qfs · θ 1.2 · top n 25 ·
+    …``.
+    """
     variant = f", {method['variant']} variant" if method.get("variant") else ""
     halves = {"trigger": method.get("when"), "query formulator": method.get("what")}
     settings = [
         f"{title_setting(name)} {setting_text(value)}"
         for name, value in method.items()
-        if name not in _APART and isinstance(value, str | int | float) and not isinstance(value, bool)
+        if name not in _APART
+        and isinstance(value, str | int | float)
+        and not isinstance(value, bool)
     ]
     top_k, length = method.get("top_k"), method.get("max_new_tokens")
     limits = [f"{count(top_k, 'passage')} per retrieval"] if top_k is not None else []
     limits += [f"at most {count(length, 'token')}"] if length is not None else []
     both = " × ".join(f"{role} {setting_text(own)}" for role, own in halves.items() if own)
-    return " · ".join(filter(None, [f"{method.get('name', 'unnamed method')}{variant}", both, *settings, *limits]))
+    return " · ".join(
+        filter(None, [f"{method.get('name', 'unnamed method')}{variant}", both, *settings, *limits])
+    )
 
 
 def ended_line(trace: Trace) -> str:
@@ -126,7 +172,12 @@ def ended_line(trace: Trace) -> str:
         "error": "ended by an error",
     }.get(trace.ended, trace.ended)
     c = trace.counters
-    parts = [how, count(c["retrievals"], "retrieval"), count(c["drafts"], "generation"), count(c["generated"], "token")]
+    parts = [
+        how,
+        count(c["retrievals"], "retrieval"),
+        count(c["drafts"], "generation"),
+        count(c["generated"], "token"),
+    ]
     parts += [f"{c['discarded']:,} thrown away"] if c["discarded"] else []
     parts += [f"{count(c['reused'], 'prompt token')} from cache"] if c["reused"] else []
     parts += [f"{trace.seconds:.2f} s" if trace.seconds else ""]
@@ -143,32 +194,47 @@ def setting_text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k} {setting_text(v)}" for k, v in value.items())
     if isinstance(value, list | tuple):
-        return f"{len(value)} values" if len(value) > VALUES else ", ".join(map(setting_text, value))
+        return (
+            f"{len(value)} values" if len(value) > VALUES else ", ".join(map(setting_text, value))
+        )
     return "none" if value is None else str(value)
 
 
-# -- queries and passages ---------------------------------------------------------------------------------------------
+# -- queries and passages --------------------------------------------------------------------------
 
 
 def holds_gold(passage: Passage, golds: tuple[str, ...]) -> bool:
     """Whether a gold answer stands in the passage, as whole words, whatever its case."""
     text, *wanted = (normalize("NFC", text) for text in (f"{passage.title} {passage.text}", *golds))
-    return any(g.strip() and re.search(rf"(?<!\w){re.escape(g.strip())}(?!\w)", text, re.IGNORECASE) for g in wanted)
+    return any(
+        g.strip() and re.search(rf"(?<!\w){re.escape(g.strip())}(?!\w)", text, re.IGNORECASE)
+        for g in wanted
+    )
 
 
 def query_pool(query: Query) -> list[tuple[str, float, bool, float]]:
-    """The candidates of a query: word, weight, whether it was chosen, and its share of the largest weight."""
+    """The candidates of a query: word, weight, whether it was chosen, and its share of the
+    largest weight.
+    """
     shares = np.nan_to_num(query.weights / max(float(query.weights.max(initial=0.0)), 1e-9))
-    return list(zip(query.words, query.weights.tolist(), query.chosen.tolist(), shares.tolist(), strict=True))
+    return list(
+        zip(
+            query.words, query.weights.tolist(), query.chosen.tolist(), shares.tolist(), strict=True
+        )
+    )
 
 
 def chosen_line(query: Query) -> str:
     """``5 of 13 candidates chosen``."""
     whole = count(len(query.words), "candidate")
-    return f"all {whole} fit, nothing was selected" if query.chosen.all() else f"{query.chosen.sum()} of {whole} chosen"
+    return (
+        f"all {whole} fit, nothing was selected"
+        if query.chosen.all()
+        else f"{query.chosen.sum()} of {whole} chosen"
+    )
 
 
-# -- numbers and texts -------------------------------------------------------------------------------------------------
+# -- numbers and texts -----------------------------------------------------------------------------
 
 
 def esc(text: object) -> Markup:
@@ -177,14 +243,18 @@ def esc(text: object) -> Markup:
 
 
 def num(value: float, digits: int = 3) -> str:
-    """A measured number: three decimals below 10, fewer above; NaN, which means not measured, is a dash."""
+    """A measured number: three decimals below 10, fewer above; NaN, which means not measured, is
+    a dash.
+    """
     value = float(value)
     if math.isnan(value):
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     size = abs(value)
-    return f"{value:.{digits if size < 10 else max(digits - 2, 1) if size < 1000 else 0}f}".replace("-", "−")
+    return f"{value:.{digits if size < 10 else max(digits - 2, 1) if size < 1000 else 0}f}".replace(
+        "-", "−"
+    )
 
 
 def short(value: float) -> str:
@@ -203,7 +273,9 @@ def count(n: int, one: str) -> str:
 
 
 def clip(text: str, limit: int) -> tuple[str, str]:
-    """The text up to ``limit`` characters, and what to say about the rest ("" when nothing is left out)."""
+    """The text up to ``limit`` characters, and what to say about the rest ("" when nothing is
+    left out).
+    """
     left = len(text) - limit
     return text[:limit], f"… {count(left, 'more character')}" if left > 0 else ""
 

@@ -1,8 +1,10 @@
-"""A trace at a glance: the answer's words at their place, what was thrown away, and what came instead under it.
+"""A trace at a glance: the answer's words at their place, what was thrown away, and what came
+instead under it.
 
-A line that retrieves ends in the words that were thrown away, struck out. The next ones say what was asked and found,
-and go on exactly under them: they begin with the words before the cut once more, unseen. So lines wrap like any text,
-and as at most ``CARRY`` characters stand before a cut, the place holds on a phone too.
+A line that retrieves ends in the words that were thrown away, struck out. The next ones say what
+was asked and found, and go on exactly under them: they begin with the words before the cut once
+more, unseen. So lines wrap like any text, and as at most ``CARRY`` characters stand before a cut,
+the place holds on a phone too.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ from dragin_lab.views.pages import Page, render
 from dragin_lab.views.rows import check_trace
 from dragin_lab.views.texts import Texts
 
-CARRY, LAST = 34, 24  # characters before a cut on its line: at most, and where a line is begun for it
-STRUCK, WHOLE = 12, 90  # words of a stretch that was thrown away, and of a line; longer ones are folded
+# characters before a cut on its line: at most, and where a line is begun for it
+CARRY, LAST = 34, 24
+# words of a stretch that was thrown away, and of a line; longer ones are folded
+STRUCK, WHOLE = 12, 90
 LINES = 54  # lines of an overview; of a longer one the middle is folded
 
-#: What stands on a word, by (step, "draft" or "continuation", token), from 1: such as the passage it comes from.
+#: What stands on a word, by (step, "draft" or "continuation", token), from 1: such as the passage
+#: it comes from.
 Marks = Mapping[tuple[int, str, int], str]
 
 
@@ -44,7 +49,9 @@ class Written:
 
 @dataclass
 class Line:
-    """A line of the overview: the words before the place at which it begins, then its own, or what was asked."""
+    """A line of the overview: the words before the place at which it begins, then its own, or
+    what was asked.
+    """
 
     step: int | None  # position in ``Trace.steps``; None of the extraction
     before: str = ""
@@ -54,16 +61,19 @@ class Line:
 
 
 def overview(trace: Trace, marks: Marks | None = None) -> Page:
-    """The episode in one picture: the answer's words, what was thrown away and what came instead, exactly under it.
+    """The episode in one picture: the answer's words, what was thrown away and what came instead,
+    exactly under it.
 
-    Colour is the score of a word, ◆ what fired, ⌕ what was asked and found. ``marks`` sets a sign on words of the texts
-    that were written with passages in view; None: after ``lab.attribute`` the number of the passage that they are from.
-    Long stretches in which nothing happens are folded.
+    Colour is the score of a word, ◆ what fired, ⌕ what was asked and found. ``marks`` sets a sign
+    on words of the texts that were written with passages in view; None: after ``lab.attribute`` the
+    number of the passage that they are from. Long stretches in which nothing happens are folded.
     """
     texts = Texts(check_trace(trace))
     lines = find_lines(texts, overview_marks(trace) if marks is None else marks)
     title = trace.question.text
-    inner = render("overview.html", trace=trace, known=True, texts=texts, drawn=draw_lines(texts, lines))
+    inner = render(
+        "overview.html", trace=trace, known=True, texts=texts, drawn=draw_lines(texts, lines)
+    )
     return Page(title, inner, write_lines(trace, lines))
 
 
@@ -77,14 +87,20 @@ def find_lines(texts: Texts, marks: Marks) -> list[Line]:
         for name, text, _ in step.texts:
             if waits and name == "continuation":
                 waits = ask(lines, step)
-            if lines[-1].words and not lines[-1].words[-1].kept:  # what an earlier text ended in was thrown away
+            # what an earlier text ended in was thrown away
+            if lines[-1].words and not lines[-1].words[-1].kept:
                 lines.append(Line(step.index, kept_before(lines[-1])))
             for word in read_words(texts, step, name, text, marks):
                 place_word(lines, step.index, word)
         if waits:
             ask(lines, step)
     if trace.extraction is not None:
-        lines += [Line(None, words=[Written("So the answer is", True), Written(trace.extraction.text, True)])]
+        lines += [
+            Line(
+                None,
+                words=[Written("So the answer is", True), Written(trace.extraction.text, True)],
+            )
+        ]
     return [line for line in lines if line.words or line.asked]
 
 
@@ -96,7 +112,8 @@ def place_word(lines: list[Line], step: int, word: Written) -> None:
         lines.append(line := Line(step, kept_before(line)))
     if "\n" in word.text.strip(" ") and word.kept and line.words:
         lines.append(line := Line(step))
-    if not word.kept and not gone and len(kept_before(line)) > CARRY:  # a line for the cut, with few words before it
+    # a line for the cut, with few words before it
+    if not word.kept and not gone and len(kept_before(line)) > CARRY:
         size, room = 0, LAST
         while size < len(line.words) and (room := room - len(line.words[-size - 1].text)) >= 0:
             size += 1
@@ -120,16 +137,23 @@ def ask(lines: list[Line], step: Step) -> bool:
     last = lines[-1]
     before = kept_before(last) if not (last.words and last.words[-1].kept) else ""
     titles = " · ".join(dict.fromkeys(passage.title or passage.id for passage in step.passages))
-    query, passages = shorten(step.query.text or "(empty query)", 90), shorten(titles or "nothing was found", 70)
+    query, passages = (
+        shorten(step.query.text or "(empty query)", 90),
+        shorten(titles or "nothing was found", 70),
+    )
     lines += [Line(step.index, before, asked=query, found=passages), Line(step.index, before)]
     return False
 
 
 def read_words(texts: Texts, step: Step, name: str, text: Draft, marks: Marks) -> Iterator[Written]:
-    """The words of a text whole, each with the colour of its tokens, whether it was kept, fired, and its mark."""
+    """The words of a text whole, each with the colour of its tokens, whether it was kept, fired,
+    and its mark.
+    """
     rows, end = texts.rows.get((step.index, name)), step.kept_end(name)
     read = with_passages(step, name)
-    columns = {} if rows is None else {name: rows[name].tolist() for name in ("level", "opens", "about")}
+    columns = (
+        {} if rows is None else {name: rows[name].tolist() for name in ("level", "opens", "about")}
+    )
     for word in character_words(text.text, text.offsets):
         tokens = range(word.start, word.stop)
         a, b = int(text.offsets[word.start, 0]), int(text.offsets[word.stop - 1, 1])
@@ -138,13 +162,19 @@ def read_words(texts: Texts, step: Step, name: str, text: Draft, marks: Marks) -
             continue
         begins = b - len(shown.lstrip())
         kept = end is None or begins < end or not shown.strip()
-        mark = next((sign for at in tokens if read and (sign := marks.get((step.index + 1, name, at + 1)))), "")
+        mark = next(
+            (sign for at in tokens if read and (sign := marks.get((step.index + 1, name, at + 1)))),
+            "",
+        )
         if not columns:
             yield Written(shown, kept, mark=mark)
             continue
         best = max(tokens, key=columns["level"].__getitem__)
         hit = any(columns["opens"][at] for at in tokens)
-        about = next((line for line in columns["about"][best].splitlines()[2:3] if line.startswith("word")), "")
+        about = next(
+            (line for line in columns["about"][best].splitlines()[2:3] if line.startswith("word")),
+            "",
+        )
         yield Written(shown, kept, columns["level"][best], hit, about, mark)
 
 
@@ -155,24 +185,39 @@ def draw_lines(texts: Texts, lines: list[Line]) -> str:
     if len(lines) <= LINES:
         return "".join(map(draw_line, lines))
     first, last = lines[: LINES * 2 // 3], lines[-LINES // 3 :]
-    return "".join([*map(draw_line, first), draw_fold(texts.trace, first, last), *map(draw_line, last)])
+    return "".join(
+        [*map(draw_line, first), draw_fold(texts.trace, first, last), *map(draw_line, last)]
+    )
 
 
 def draw_fold(trace: Trace, first: list[Line], last: list[Line]) -> str:
     """What the steps between two stretches of lines came to."""
-    low, high = (next(one.step for one in part if one.step is not None) for part in (reversed(first), last))
+    low, high = (
+        next(one.step for one in part if one.step is not None) for part in (reversed(first), last)
+    )
     steps = [step for step in trace.steps if low < step.index < high]
     tokens = sum(len(text) for step in steps for _, text, _ in step.texts)
-    gone = f"{sum(step.discarded_tokens for step in steps):,} of {count(tokens, 'token')} thrown away"
+    gone = (
+        f"{sum(step.discarded_tokens for step in steps):,} of {count(tokens, 'token')} thrown away"
+    )
     retrievals = count(sum(step.query is not None for step in steps), "retrieval")
-    return f'<div class="fold">⋯ {count(len(steps), "step")} more: {retrievals}, {gone}</div>' if steps else ""
+    return (
+        f'<div class="fold">⋯ {count(len(steps), "step")} more: {retrievals}, {gone}</div>'
+        if steps
+        else ""
+    )
 
 
 def draw_line(line: Line) -> str:
-    ghost = f'<span class="ghost" aria-hidden="true">{esc(line.before)}</span>' if line.before else ""
+    ghost = (
+        f'<span class="ghost" aria-hidden="true">{esc(line.before)}</span>' if line.before else ""
+    )
     if line.asked:
         passages = f'<span class="found">→ {esc(line.found)}</span>'
-        return f'<div class="ln asks" dir="auto">{ghost}<span class="q1">⌕ {esc(line.asked)} {passages}</span></div>'
+        return (
+            f'<div class="ln asks" dir="auto">{ghost}<span class="q1">⌕ {esc(line.asked)}'
+            f" {passages}</span></div>"
+        )
     out = []
     for kept, part in groupby(line.words, key=lambda word: word.kept):
         body = "".join(fold_words(list(part), WHOLE if kept else STRUCK, both=kept))
@@ -194,9 +239,14 @@ def fold_words(words: list[Written], most: int, *, both: bool) -> Iterator[str]:
 def draw_word(word: Written) -> str:
     """A word as HTML: its colour, ◆ where it fired, and what stands on it."""
     lead = word.text[: len(word.text) - len(word.text.lstrip())]
-    shown, gem = esc(word.text[len(lead) :]), '<span class="gem" aria-hidden="true">◆</span>' if word.hit else ""
+    shown, gem = (
+        esc(word.text[len(lead) :]),
+        '<span class="gem" aria-hidden="true">◆</span>' if word.hit else "",
+    )
     mark = f'<sup class="from">{esc(word.mark)}</sup>' if word.mark else ""
-    css = " ".join(filter(None, [f"h{word.level}" if word.level else "", "hit" if word.hit else ""]))
+    css = " ".join(
+        filter(None, [f"h{word.level}" if word.level else "", "hit" if word.hit else ""])
+    )
     about = f' title="{esc(word.about)}"' if word.about else ""
     body = f"{gem}<span{f' class={chr(34)}{css}{chr(34)}' if css else ''}{about}>{shown}</span>"
     return f"{esc(lead)}{body}{mark}"
@@ -204,12 +254,22 @@ def draw_word(word: Written) -> str:
 
 def write_lines(trace: Trace, lines: list[Line]) -> str:
     """The lines as text, with what fires in ⟦ ⟧ and what was thrown away in ~[ ]~."""
-    out = [f"{trace.question.text}", f"{trace.answer or facts.no_answer(trace)}  ({facts.judge_answer(trace)[1]})", ""]
+    out = [
+        f"{trace.question.text}",
+        f"{trace.answer or facts.no_answer(trace)}  ({facts.judge_answer(trace)[1]})",
+        "",
+    ]
     for line in lines:
         text = " " * len(line.before) + (f"⌕ {line.asked} → {line.found}" if line.asked else "")
         for kept, part in groupby(line.words, key=lambda word: word.kept):
-            body = "".join(word.text.replace(word.text.strip(), f"⟦{word.text.strip()}⟧") if word.hit else word.text
-                           for word in part)  # fmt: skip
+            body = "".join(
+                (
+                    word.text.replace(word.text.strip(), f"⟦{word.text.strip()}⟧")
+                    if word.hit
+                    else word.text
+                )
+                for word in part
+            )
             text += body if kept else f" ~[{body.strip()}]~"
         out.append(text.rstrip() if line.before else text.strip())
     return printable("\n".join(out)) + "\n"

@@ -1,4 +1,6 @@
-"""Pages: HTML and CSS without a script, as an object that a notebook shows, and one file of several parts."""
+"""Pages: HTML and CSS without a script, as an object that a notebook shows, and one file of
+several parts.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from dragin_lab.views.facts import clip, clip_html, count, esc, num, short
 
 
 class Page:
-    """A page about traces. A notebook shows ``html``, ``print`` gives ``text``, ``views.page`` writes it to a file."""
+    """A page about traces. A notebook shows ``html``, ``print`` gives ``text``, ``views.page``
+    writes it to a file.
+    """
 
     def __init__(self, title: str, inner: str, text: str) -> None:
         self.title, self.text = clip(printable(title), 80)[0], text
@@ -65,21 +69,32 @@ def render(template: str, **context: Any) -> str:
 
 @cache
 def load_stylesheet() -> str:
-    return resources.files("dragin_lab.views").joinpath("templates/style.css").read_text(encoding="utf-8")
+    return (
+        resources.files("dragin_lab.views")
+        .joinpath("templates/style.css")
+        .read_text(encoding="utf-8")
+    )
 
 
 def page(path: str | Path, *parts: Any, inline: bool = True) -> Path:
-    """Write traces, pages, figures and tables, in this order, as one file that opens offline; return its path.
+    """Write traces, pages, figures and tables, in this order, as one file that opens offline;
+    return its path.
 
-    Figures need plotly's script, which stands in the file (5 MB), so that it can be mailed; without ``inline`` it is
-    written once beside it, as ``plotly.min.js``, for all pages of a folder. The file is replaced whole or not at all.
-    Raises ``SettingError`` for nothing to write and for what is no part, ``ViewError`` where a file cannot be written.
+    Figures need plotly's script, which stands in the file (5 MB), so that it can be mailed; without
+    ``inline`` it is written once beside it, as ``plotly.min.js``, for all pages of a folder. The
+    file is replaced whole or not at all. Raises ``SettingError`` for nothing to write and for what
+    is no part, ``ViewError`` where a file cannot be written.
     """
     target, inline = as_path(path, ViewError), flag("inline", inline)
     if not parts:
-        raise SettingError("there is nothing to write; give traces, pages, figures or tables after the path")
+        raise SettingError(
+            "there is nothing to write; give traces, pages, figures or tables after the path"
+        )
     bodies = [show_part(part) for part in parts]
-    names = (part.question.text if isinstance(part, Trace) else str(getattr(part, "title", "")) for part in parts)
+    names = (
+        part.question.text if isinstance(part, Trace) else str(getattr(part, "title", ""))
+        for part in parts
+    )
     drawn = any(hasattr(part, "to_plotly_json") for part in parts)
     code = ""
     if drawn:
@@ -87,34 +102,49 @@ def page(path: str | Path, *parts: Any, inline: bool = True) -> Path:
 
         code = get_plotlyjs()
     script = f"<script>{code}</script>" if inline else '<script src="plotly.min.js"></script>'
-    shown = {"title": next(filter(None, names), "dragin_lab"), "bodies": bodies, "css": load_stylesheet()}
+    shown = {
+        "title": next(filter(None, names), "dragin_lab"),
+        "bodies": bodies,
+        "css": load_stylesheet(),
+    }
     try:
         if drawn and not inline:
             write_whole(target.parent / "plotly.min.js", code.encode())
-        write_whole(target, render("page.html", script=Markup(script if drawn else ""), **shown).encode())
+        write_whole(
+            target, render("page.html", script=Markup(script if drawn else ""), **shown).encode()
+        )
     except OSError as error:
         raise ViewError(not_saved(target, error)) from error
     return target
 
 
 def show_part(part: Any) -> Markup:
-    """The HTML of a part of a page; a table stands there as in a notebook, with its marks and notes."""
+    """The HTML of a part of a page; a table stands there as in a notebook, with its marks and
+    notes.
+    """
     if hasattr(part, "to_plotly_json"):
         drawn = part.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
-        named = re.sub("<.*?>", " ", part.layout.title.text or "a figure")  # plotly gives its drawing no name
+        # plotly gives its drawing no name
+        named = re.sub("<.*?>", " ", part.layout.title.text or "a figure")
         return Markup(f'<figure aria-label="{esc(unescape(named))}">{drawn}</figure>')
     frame = getattr(part, "frame", part)
     if hasattr(frame, "to_html"):
         options = {"float_format": "{:.3f}".format, "na_rep": "", "border": 0}
         table = part.show("html") if isinstance(part, Table) else frame.to_html(**options)
-        return Markup(styled(f'<div class="dl"><div class="head wide" tabindex="0">{table}</div></div>'))
+        return Markup(
+            styled(f'<div class="dl"><div class="head wide" tabindex="0">{table}</div></div>')
+        )
     if isinstance(part, type) or not hasattr(part, "_repr_html_"):
-        raise SettingError(f"a {type(part).__name__} is no part of a page; give traces, pages, figures or tables")
+        raise SettingError(
+            f"a {type(part).__name__} is no part of a page; give traces, pages, figures or tables"
+        )
     return Markup(part._repr_html_())
 
 
 def open_trace(source: Trace | str | Path) -> Trace:
-    """The trace itself, or the one in a file; raises ``TraceFileError`` for a file that holds none."""
+    """The trace itself, or the one in a file; raises ``TraceFileError`` for a file that holds
+    none.
+    """
     if isinstance(source, Trace):
         return source
     if isinstance(source, str | Path):

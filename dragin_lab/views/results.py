@@ -1,4 +1,6 @@
-"""Results as figures: a sweep's measures, what quality costs, and whether a trigger fires where it is needed."""
+"""Results as figures: a sweep's measures, what quality costs, and whether a trigger fires where
+it is needed.
+"""
 
 from __future__ import annotations
 
@@ -24,33 +26,53 @@ from dragin_lab.views import theme
 from dragin_lab.views.facts import count, num, short
 
 #: How measures are called.
-NAMES = {"em": "exact match", "f1": "F1", "retrievals": "retrievals a question", "tokens": "tokens a question"}
+NAMES = {
+    "em": "exact match",
+    "f1": "F1",
+    "retrievals": "retrievals a question",
+    "tokens": "tokens a question",
+}
 BINS = 32
 SHOWN = 0.98  # the share of the scores that a histogram shows; larger ones stand in the last bar
 POINTS = 120  # of a curve of many scores
 NOT_BOTH = "There are not both missing and known facts here, so there is nothing to tell apart."
 
 
-def sweep(table: pd.DataFrame, paper: bool = False, measures: Sequence[str] = ("em", "f1", "retrievals")) -> go.Figure:
-    """Measures against the value of a setting, under one another, with 95 % intervals; ticks are the values tried.
+def sweep(
+    table: pd.DataFrame, paper: bool = False, measures: Sequence[str] = ("em", "f1", "retrievals")
+) -> go.Figure:
+    """Measures against the value of a setting, under one another, with 95 % intervals; ticks are
+    the values tried.
 
-    ``table`` is a sweep's: a row for each value, with ``value`` and the measures (``em_low`` and ``em_high`` where
-    there are intervals). With ``paper`` its Table 5 stands beside it, on an axis of its own, because a θ of one model
-    means something else for another; a row of panels has one scale. Raises ``SettingError`` for missing columns, and
-    for ``paper`` beside another setting than θ.
+    ``table`` is a sweep's: a row for each value, with ``value`` and the measures (``em_low`` and
+    ``em_high`` where there are intervals). With ``paper`` its Table 5 stands beside it, on an axis
+    of its own, because a θ of one model means something else for another; a row of panels has one
+    scale. Raises ``SettingError`` for missing columns, and for ``paper`` beside another setting
+    than θ.
     """
-    if not (measures := several("measures", measures, str, "give names of columns, such as ('em', 'f1')")):
+    if not (
+        measures := several(
+            "measures", measures, str, "give names of columns, such as ('em', 'f1')"
+        )
+    ):
         raise SettingError("measures is empty; give names of columns, such as ('em', 'f1')")
     ours = check_table(table, ("value", *measures))
-    setting = title_setting(str(ours["setting"].iloc[0])) if "setting" in ours and len(ours) else "θ"
+    setting = (
+        title_setting(str(ours["setting"].iloc[0])) if "setting" in ours and len(ours) else "θ"
+    )
     sources = {"ours": ours}
     if flag("paper", paper):
         if setting != "θ":
             raise SettingError(
-                f"the paper's table has values of θ, and this sweep goes over {setting}; leave paper out"
+                f"the paper's table has values of θ, and this sweep goes over {setting}; leave"
+                " paper out"
             )
         sources["the paper's"] = _read_thresholds()
-    titles = [NAMES.get(name, name) if whose == "ours" else whose for name in measures for whose in sources]
+    titles = [
+        NAMES.get(name, name) if whose == "ours" else whose
+        for name in measures
+        for whose in sources
+    ]
     spacing = {"vertical_spacing": 0.3 / len(measures), "horizontal_spacing": 0.07}
     figure = theme.panels(titles, len(measures), len(sources), shared_yaxes="rows", **spacing)
     for col, (whose, rows) in enumerate(sources.items(), 1):
@@ -63,7 +85,11 @@ def sweep(table: pd.DataFrame, paper: bool = False, measures: Sequence[str] = ("
         figure.update_xaxes(title_text=setting, row=len(measures), col=col)
     figure.update_yaxes(rangemode="tozero")
     n = f" ({count(int(ours['n'].max()), 'question')})" if "n" in ours and len(ours) else ""
-    title = f"Quality and retrievals against {setting}{n}; bands are 95 % intervals" if len(ours) else "Nothing was run"
+    title = (
+        f"Quality and retrievals against {setting}{n}; bands are 95 % intervals"
+        if len(ours)
+        else "Nothing was run"
+    )
     return theme.finish(figure, title, 100 + 210 * len(measures), showlegend=False)
 
 
@@ -74,35 +100,57 @@ def _read_thresholds() -> pd.DataFrame:
     return rows.rename(columns={"threshold": "value", "num": "retrievals"})
 
 
-def _draw_measure(rows: pd.DataFrame, name: str, setting: str, whose: str, scaled: bool) -> list[go.Scatter]:
-    """One measure as a line with its band, or as points with bars where the values stand on no scale."""
+def _draw_measure(
+    rows: pd.DataFrame, name: str, setting: str, whose: str, scaled: bool
+) -> list[go.Scatter]:
+    """One measure as a line with its band, or as points with bars where the values stand on no
+    scale.
+    """
     look, y = theme.style(0 if whose == "ours" else 1), rows[name].to_numpy(float)
     x = rows["value"].tolist() if scaled else [theme.label(value) for value in rows["value"]]
-    low, high = (rows.get(f"{name}{end}", rows[name]).fillna(rows[name]).to_numpy(float) for end in ("_low", "_high"))
+    low, high = (
+        rows.get(f"{name}{end}", rows[name]).fillna(rows[name]).to_numpy(float)
+        for end in ("_low", "_high")
+    )
     order = [int(np.argmax(np.nan_to_num(y))), len(y) - 1, 0] if len(y) else []
     labelled = choose_apart(rows["value"].tolist() if scaled else range(len(y)), order, 0.2)
     points = go.Scatter(
-        x=x, y=y, mode=("lines+" if scaled else "") + "markers+text", **look,
+        x=x,
+        y=y,
+        mode=("lines+" if scaled else "") + "markers+text",
+        **look,
         text=[f"{value:.2f}" if place in labelled else "" for place, value in enumerate(y)],
-        textposition="top center", cliponaxis=False,
+        textposition="top center",
+        cliponaxis=False,
         error_y=None if scaled else {"array": high - y, "arrayminus": y - low, "thickness": 1.2},
         customdata=[
             f"{setting} {theme.label(value)} · {whose}<br>{NAMES.get(name, name)} {num(one)}"
             + (f" ({num(a)} to {num(b)})" if a < b else "")
             for value, one, a, b in zip(rows["value"], y, low, high, strict=True)
         ],
-    )  # fmt: skip
+    )
     band = go.Scatter(
-        x=[*x, *x[::-1]], y=[*high, *low[::-1]], fillcolor=look["line"]["color"], fill="toself", line_width=0,
-        opacity=0.18, mode="lines", hoverinfo="skip",
-    )  # fmt: skip
+        x=[*x, *x[::-1]],
+        y=[*high, *low[::-1]],
+        fillcolor=look["line"]["color"],
+        fill="toself",
+        line_width=0,
+        opacity=0.18,
+        mode="lines",
+        hoverinfo="skip",
+    )
     return [band, points] if scaled and f"{name}_low" in rows else [points]
 
 
 def place_ticks(values: list[Any], scaled: bool) -> dict[str, Any]:
-    """Ticks at all values; those that lie close are turned, and where even so they would meet some have no name."""
+    """Ticks at all values; those that lie close are turned, and where even so they would meet
+    some have no name.
+    """
     if not scaled:
-        ticks = {"tickvals": [*map(theme.label, values)], "ticktext": [theme.clip_label(one, 24) for one in values]}
+        ticks = {
+            "tickvals": [*map(theme.label, values)],
+            "ticktext": [theme.clip_label(one, 24) for one in values],
+        }
         return {"type": "category", "tickangle": -60 if len(values) > 6 else None} | ticks
     labelled = choose_apart(values, [0, len(values) - 1, *range(len(values))], 0.09)
     flat = len(choose_apart(values, range(len(values)), 0.18)) == len(values)
@@ -111,42 +159,65 @@ def place_ticks(values: list[Any], scaled: bool) -> dict[str, Any]:
 
 
 def choose_apart(values: Sequence[float], order: Sequence[int], least: float) -> list[int]:
-    """Of the places in ``order`` those whose values lie at least this share of the axis from those chosen before."""
+    """Of the places in ``order`` those whose values lie at least this share of the axis from
+    those chosen before.
+    """
     chosen: list[int] = []
     for place in order if len(values) else []:
-        if all(abs(values[place] - values[other]) >= least * (max(values) - min(values)) > 0 for other in chosen):
+        if all(
+            abs(values[place] - values[other]) >= least * (max(values) - min(values)) > 0
+            for other in chosen
+        ):
             chosen.append(place)
     return chosen
 
 
-def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em", by: str = "method") -> go.Figure:
-    """Quality against cost with 95 % intervals, a point or a line for each ``by``; the dotted line is the best of all.
+def frontier(
+    table: pd.DataFrame, cost: str = "retrievals", quality: str = "em", by: str = "method"
+) -> go.Figure:
+    """Quality against cost with 95 % intervals, a point or a line for each ``by``; the dotted line
+    is the best of all.
 
-    ``table`` has a row a point. A point is on the dotted line (Pareto's) where none is as good at a lower cost. Raises
-    ``SettingError`` for missing columns.
+    ``table`` has a row a point. A point is on the dotted line (Pareto's) where none is as good at a
+    lower cost. Raises ``SettingError`` for missing columns.
     """
     rows = check_table(table, (cost, quality, by))
-    rows = rows[np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)] if len(rows) else rows
+    rows = (
+        rows[np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)] if len(rows) else rows
+    )
     rows = rows.reset_index(drop=True)  # the names of a table's rows may be all the same
     figure = go.Figure()
     looks = theme.styles(map(str, rows[by].unique()))
     most = float(rows[cost].max() if len(rows) else 0) or 1.0
-    names = rows[by].map(str).mask(rows[by].duplicated(keep=False), "")  # a line is named in the legend alone
-    sides = theme.place_names(rows[cost] / most, rows[quality] / (np.ptp(rows[quality]) or 1.0), names)
+    # a line is named in the legend alone
+    names = rows[by].map(str).mask(rows[by].duplicated(keep=False), "")
+    sides = theme.place_names(
+        rows[cost] / most, rows[quality] / (np.ptp(rows[quality]) or 1.0), names
+    )
     for name, own in rows.groupby(by, sort=False):
         own, side = own.sort_values(cost), sides[own.index[0]]
         bars = {
             f"error_{axis}": {
-                "array": own[f"{of}_high"] - own[of], "arrayminus": own[of] - own[f"{of}_low"], "thickness": 1,
+                "array": own[f"{of}_high"] - own[of],
+                "arrayminus": own[of] - own[f"{of}_low"],
+                "thickness": 1,
                 "color": theme.GREY,
             }
-            for axis, of in (("x", cost), ("y", quality)) if f"{of}_low" in own
-        }  # fmt: skip
+            for axis, of in (("x", cost), ("y", quality))
+            if f"{of}_low" in own
+        }
         figure.add_scatter(
-            x=own[cost], y=own[quality], name=theme.clip_label(name, 40), text=theme.clip_label(name, 24), **bars,
-            mode="lines+markers" if len(own) > 1 else "markers+text" if side else "markers", textposition=side,
-            cliponaxis=False, customdata=[_describe_point(row) for row in own.to_dict("records")], **looks[str(name)],
-        )  # fmt: skip
+            x=own[cost],
+            y=own[quality],
+            name=theme.clip_label(name, 40),
+            text=theme.clip_label(name, 24),
+            **bars,
+            mode="lines+markers" if len(own) > 1 else "markers+text" if side else "markers",
+            textposition=side,
+            cliponaxis=False,
+            customdata=[_describe_point(row) for row in own.to_dict("records")],
+            **looks[str(name)],
+        )
     best = rows.sort_values([cost, quality], ascending=[True, False])
     best = best[best[quality] > best[quality].cummax().shift(fill_value=-np.inf)]
     line = {"dash": "dot", "shape": "hv", "color": theme.INK}
@@ -154,18 +225,35 @@ def frontier(table: pd.DataFrame, cost: str = "retrievals", quality: str = "em",
     figure.add_scatter(x=best[cost], y=best[quality], **look)
     figure.update_xaxes(title_text=NAMES.get(cost, cost), range=[-0.06 * most, 1.1 * most])
     figure.update_yaxes(title_text=NAMES.get(quality, quality))
-    title = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}; bars are 95 % intervals".capitalize()
+    axes = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}".capitalize()
+    title = f"{axes}; bars are 95 % intervals"
     return theme.finish(figure, title if len(rows) else "Nothing was run", 480, legend=theme.BELOW)
 
 
-def runs_plot(runs: Any, cost: str = "retrievals", quality: str = "em", on: str = "common") -> go.Figure:
-    """``frontier`` of the methods of some ``Runs``, each with its means over the same questions of all data sets."""
+def runs_plot(
+    runs: Any, cost: str = "retrievals", quality: str = "em", on: str = "common"
+) -> go.Figure:
+    """``frontier`` of the methods of some ``Runs``, each with its means over the same questions
+    of all data sets.
+    """
     compared = runs.compared(on)
-    rows = [{"method": name} | summary([*lines.values()]) for name, lines in compared.pooled.items()]
+    rows = [
+        {"method": name} | summary([*lines.values()]) for name, lines in compared.pooled.items()
+    ]
     figure = frontier(pd.DataFrame(rows), cost, quality)
     lines = textwrap.wrap("; ".join(compared.about_pooled), 90, max_lines=3, placeholder=" …")
-    note = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom", "align": "left"}
-    figure.add_annotation(text="<br>".join(map(theme.label, lines)), showarrow=False, font_size=12, yshift=6, **note)
+    note = {
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0,
+        "y": 1,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "align": "left",
+    }
+    figure.add_annotation(
+        text="<br>".join(map(theme.label, lines)), showarrow=False, font_size=12, yshift=6, **note
+    )
     return figure.update_layout(margin_t=figure.layout.margin.t + 16 * len(lines))
 
 
@@ -175,7 +263,11 @@ def _describe_point(row: dict[str, Any]) -> str:
     for name, value in row.items():
         if not str(name).endswith(("_low", "_high")):
             mean = num(value) if isinstance(value, float) else theme.clip_label(value, 80)
-            interval = f" ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})" if f"{name}_low" in row else ""
+            interval = (
+                f" ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})"
+                if f"{name}_low" in row
+                else ""
+            )
             lines.append(f"{NAMES.get(str(name), theme.label(name))} {mean}{interval}")
     return "<br>".join(lines)
 
@@ -184,21 +276,29 @@ def check_table(table: Any, needed: Sequence[str]) -> pd.DataFrame:
     """A table with these columns, of one setting. Raises ``SettingError`` otherwise."""
     rows = getattr(table, "table", table)
     if not isinstance(rows, pd.DataFrame):
-        raise SettingError(f"a figure of results takes a table (pandas.DataFrame), not {type(rows).__name__}")
+        raise SettingError(
+            f"a figure of results takes a table (pandas.DataFrame), not {type(rows).__name__}"
+        )
     missing = [name for name in needed if text("column", name) not in rows]
     if missing and len(rows):
         columns = ", ".join(map(str, rows.columns)) or "none"
         raise SettingError(f"the table lacks the column {missing[0]!r}; it has {columns}")
     if "setting" in rows and rows["setting"].nunique() > 1:
-        raise SettingError(f"the table goes over {' and '.join(rows['setting'].unique())}; draw one setting at a time")
-    return rows if len(rows) else pd.DataFrame(columns=list(dict.fromkeys([*rows.columns, *needed])))
+        raise SettingError(
+            f"the table goes over {' and '.join(rows['setting'].unique())}; draw one setting at a"
+            " time"
+        )
+    return (
+        rows if len(rows) else pd.DataFrame(columns=list(dict.fromkeys([*rows.columns, *needed])))
+    )
 
 
 def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -> go.Figure:
-    """Exact match and retrievals a question against θ over stored traces; ``known`` has all their outcomes at each θ.
+    """Exact match and retrievals a question against θ over stored traces; ``known`` has all their
+    outcomes at each θ.
 
-    The band is what is possible where stored texts end; ``measured`` is a sweep's table, whose values stand as points.
-    Raises ``SettingError`` for a sweep over another setting.
+    The band is what is possible where stored texts end; ``measured`` is a sweep's table, whose
+    values stand as points. Raises ``SettingError`` for a sweep over another setting.
     """
     thetas, outcomes = list(known), list(known.values())
     n, scored = len(outcomes[0]), all("em" in one.trace.scores for one in outcomes[0])
@@ -210,24 +310,43 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
     if scored:
         low = [sum(one.trace.scores["em"] for one in own if one.whole) / n for own in outcomes]
         high = [a + (n - known_here) / n for a, known_here in zip(low, whole, strict=True)]
-        band = {"fill": "toself", "fillcolor": theme.BLUE, "opacity": 0.18, "line_width": 0, "mode": "lines"}
+        band = {
+            "fill": "toself",
+            "fillcolor": theme.BLUE,
+            "opacity": 0.18,
+            "line_width": 0,
+            "mode": "lines",
+        }
         x, y = [*thetas, *thetas[::-1]], [*high, *low[::-1]]
-        figure.add_scatter(x=x, y=y, name="possible where stored texts end", hoverinfo="skip", **band, row=1, col=1)
+        figure.add_scatter(
+            x=x, y=y, name="possible where stored texts end", hoverinfo="skip", **band, row=1, col=1
+        )
         figure.update_yaxes(range=[0, 1.05], row=1, col=1)
         least["em"] = low
     rows = check_table(pd.DataFrame() if measured is None else measured, ("value", *names))
     if "setting" in rows and len(rows) and rows["setting"].iloc[0] != "threshold":
-        raise SettingError(f"the sweep goes over {rows['setting'].iloc[0]}; give one over the threshold")
+        raise SettingError(
+            f"the sweep goes over {rows['setting'].iloc[0]}; give one over the threshold"
+        )
     says = [
         f"θ {theta:g}: {own} of {count(n, 'answer')} known<br>at least "
         for theta, own in zip(thetas, whole, strict=True)
     ]
     for place, name in enumerate(names, 1):
-        hover = [f"{text}{value:.2f} {NAMES[name]}" for text, value in zip(says, least[name], strict=True)]
+        hover = [
+            f"{text}{value:.2f} {NAMES[name]}"
+            for text, value in zip(says, least[name], strict=True)
+        ]
         line = {"color": theme.BLUE, "dash": "dot"}
         shared = {"row": place, "col": 1, "showlegend": place == 1}
         figure.add_scatter(
-            x=thetas, y=least[name], mode="lines", line=line, name="at least", customdata=hover, **shared
+            x=thetas,
+            y=least[name],
+            mode="lines",
+            line=line,
+            name="at least",
+            customdata=hover,
+            **shared,
         )
         if len(rows):
             ran = [
@@ -235,7 +354,12 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
                 for theta, value in zip(rows["value"], rows[name], strict=True)
             ]
             marker = {"color": theme.AMBER, "size": 9, "symbol": "square"}
-            points = {"mode": "markers", "marker": marker, "name": "measured by a sweep", "customdata": ran}
+            points = {
+                "mode": "markers",
+                "marker": marker,
+                "name": "measured by a sweep",
+                "customdata": ran,
+            }
             figure.add_scatter(x=rows["value"], y=rows[name], **points, **shared)
     figure.update_xaxes(title_text="θ", row=len(names), col=1)
     figure.update_yaxes(rangemode="tozero")
@@ -243,7 +367,7 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
     return theme.finish(figure, title, 100 + 150 * len(names), legend=theme.BELOW)
 
 
-# -- does a trigger fire where it is needed? ---------------------------------------------------------------------------
+# -- does a trigger fire where it is needed? -------------------------------------------------------
 
 
 def roc(
@@ -252,11 +376,13 @@ def roc(
     triggers: Sequence[str] | None = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> go.Figure:
-    """ROC and precision-recall of triggers over labelled facts; a diamond stands at a trigger's own θ.
+    """ROC and precision-recall of triggers over labelled facts; a diamond stands at a trigger's own
+    θ.
 
-    ``table`` has a row for each fact: the column ``missing`` of truth values (or of 0 and 1) and a column of scores for
-    each trigger (those of ``triggers``; default every other column of numbers). What only fires or not is a point.
-    Raises ``SettingError`` for columns that are not there, and for labels that are no truth values.
+    ``table`` has a row for each fact: the column ``missing`` of truth values (or of 0 and 1) and a
+    column of scores for each trigger (those of ``triggers``; default every other column of
+    numbers). What only fires or not is a point. Raises ``SettingError`` for columns that are not
+    there, and for labels that are no truth values.
     """
     labels, scores, thetas = read_scores(table, missing, triggers, thresholds)
     lacking, known = int(labels.sum()), int((~labels).sum())
@@ -269,8 +395,11 @@ def roc(
     looks = theme.styles(scores)
     for name in sorted(scores, key=lambda name: -areas[name]):
         values, look, label = scores[name], looks[name], theme.label(name)
-        curve = np.array(roc_curve(labels, values, drop_intermediate=False))  # (3, n) alarms, recall, at which score
-        curve = curve[:, np.linspace(0, curve.shape[1] - 1, min(curve.shape[1], POINTS)).round().astype(int)]
+        # (3, n) alarms, recall, at which score
+        curve = np.array(roc_curve(labels, values, drop_intermediate=False))
+        curve = curve[
+            :, np.linspace(0, curve.shape[1] - 1, min(curve.shape[1], POINTS)).round().astype(int)
+        ]
         if set(np.unique(values)) <= {0.0, 1.0}:
             curve = curve[:, curve[2] == 1.0]
         mode = "lines" if curve.shape[1] > 1 else "markers"
@@ -278,22 +407,39 @@ def roc(
         if name in thetas:
             fired = values > thetas[name]
             point = np.array([[fired[~labels].mean()], [fired[labels].mean()], [thetas[name]]])
-            diamond = {"mode": "markers", "marker": look["marker"] | {"symbol": "diamond", "size": 13}}
+            diamond = {
+                "mode": "markers",
+                "marker": look["marker"] | {"symbol": "diamond", "size": 13},
+            }
             curves.append((point, f"{label}, its θ ", diamond | {"showlegend": False}))
         for (alarms, recall, at), says, how in curves:
             with np.errstate(invalid="ignore", divide="ignore"):
                 precision = recall * lacking / (recall * lacking + alarms * known)
             hover_texts = [
-                f"{says}{num(t)}<br>{r:.0%} of missing fire, {a:.0%} of known<br>precision {num(p, 2)}"
+                f"{says}{num(t)}<br>{r:.0%} of missing fire, {a:.0%} of known<br>precision"
+                f" {num(p, 2)}"
                 for t, r, a, p in zip(at, recall, alarms, precision, strict=True)
             ]
-            shared = {"name": f"{label} {areas[name]:.2f}", "legendgroup": name, "customdata": hover_texts} | how
+            shared = {
+                "name": f"{label} {areas[name]:.2f}",
+                "legendgroup": name,
+                "customdata": hover_texts,
+            } | how
             figure.add_scatter(x=alarms, y=recall, **shared, row=1, col=1)
-            figure.add_scatter(x=recall, y=precision, **shared | {"showlegend": False}, row=2, col=1)
-    chance = {"mode": "lines", "line": {"dash": "dot", "color": theme.INK}, "hoverinfo": "skip", "showlegend": False}
+            figure.add_scatter(
+                x=recall, y=precision, **shared | {"showlegend": False}, row=2, col=1
+            )
+    chance = {
+        "mode": "lines",
+        "line": {"dash": "dot", "color": theme.INK},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
     figure.add_scatter(x=[0, 1], y=[0, 1], **chance, row=1, col=1)
     figure.add_scatter(x=[0, 1], y=[labels.mean()] * 2, **chance, row=2, col=1)
-    for row, (x, y) in enumerate((("known facts that fire", "missing facts that fire"), ("recall", "precision")), 1):
+    for row, (x, y) in enumerate(
+        (("known facts that fire", "missing facts that fire"), ("recall", "precision")), 1
+    ):
         figure.update_xaxes(title_text=x, range=[-0.02, 1.02], tickformat=".0%", row=row, col=1)
         figure.update_yaxes(title_text=y, range=[-0.02, 1.05], tickformat=".0%", row=row, col=1)
     title = f"Does a trigger fire where it is needed? {lacking:,} facts missing, {known:,} known"
@@ -306,9 +452,11 @@ def scores(
     triggers: Sequence[str] | None = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> go.Figure:
-    """How each trigger scores known and missing facts: two histograms a trigger, each a share of its own kind.
+    """How each trigger scores known and missing facts: two histograms a trigger, each a share of
+    its own kind.
 
-    The largest 2 % of all scores stand in the last bar; a dashed line is θ. Arguments and errors as for ``roc``.
+    The largest 2 % of all scores stand in the last bar; a dashed line is θ. Arguments and errors as
+    for ``roc``.
     """
     labels, columns, thetas = read_scores(table, missing, triggers, thresholds)
     if not (len(columns) and labels.any() and not labels.all()):
@@ -318,44 +466,73 @@ def scores(
         at = {"row": place + 1, "col": 1}
         low, top = float(min(values.min(), 0.0)), float(np.quantile(values, SHOWN))
         edges = np.linspace(low, top if top > low else low + 1.0, BINS + 1)
-        ends = [*edges[:-1], max(edges[-1], values.max())]  # the last bar goes on to the largest score
-        for kind, inside, colour, shape in (("known", ~labels, theme.GREY, ""), ("missing", labels, theme.BLUE, "/")):
+        # the last bar goes on to the largest score
+        ends = [*edges[:-1], max(edges[-1], values.max())]
+        for kind, inside, colour, shape in (
+            ("known", ~labels, theme.GREY, ""),
+            ("missing", labels, theme.BLUE, "/"),
+        ):
             shares = np.histogram(values[inside].clip(edges[0], edges[-1]), edges)[0] / inside.sum()
             figure.add_bar(
-                x=(edges[:-1] + edges[1:]) / 2, y=shares, width=edges[1] - edges[0], name=kind, legendgroup=kind,
-                showlegend=not place, customdata=[f"{num(a)} to {num(b)}" for a, b in pairwise(ends)],
+                x=(edges[:-1] + edges[1:]) / 2,
+                y=shares,
+                width=edges[1] - edges[0],
+                name=kind,
+                legendgroup=kind,
+                showlegend=not place,
+                customdata=[f"{num(a)} to {num(b)}" for a, b in pairwise(ends)],
                 marker={"color": colour, "opacity": 0.6, "pattern": theme.HATCH | {"shape": shape}},
-                hovertemplate=f"{kind}: %{{y:.1%}} score %{{customdata}}<extra></extra>", **at,
-            )  # fmt: skip
+                hovertemplate=f"{kind}: %{{y:.1%}} score %{{customdata}}<extra></extra>",
+                **at,
+            )
         if name in thetas:
-            figure.add_vline(thetas[name], line=theme.THETA, annotation_text=f"θ {short(thetas[name])}", **at)
+            figure.add_vline(
+                thetas[name], line=theme.THETA, annotation_text=f"θ {short(thetas[name])}", **at
+            )
     figure.update_yaxes(tickformat=".0%", ticklabelstandoff=4)
     figure.update_xaxes(ticklabelstandoff=6)
     title = f"Scores of {int((~labels).sum()):,} known and {int(labels.sum()):,} missing facts"
-    return theme.finish(figure, title, 130 + 150 * len(columns), barmode="overlay", legend=theme.BELOW)
+    return theme.finish(
+        figure, title, 130 + 150 * len(columns), barmode="overlay", legend=theme.BELOW
+    )
 
 
 def read_scores(
     table: Any, missing: str, triggers: Any, thresholds: Any
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, float]]:
-    """Which facts are missing (m,) bool, the scores (m,) of each trigger, and the thresholds. Errors as ``roc``."""
-    rows = instance("table", table, pd.DataFrame, "give a DataFrame: a row for each fact, scores as columns")
-    missing = instance("missing", missing, str, "give the name of the column that says which facts are missing")
+    """Which facts are missing (m,) bool, the scores (m,) of each trigger, and the thresholds.
+    Errors as ``roc``.
+    """
+    rows = instance(
+        "table", table, pd.DataFrame, "give a DataFrame: a row for each fact, scores as columns"
+    )
+    missing = instance(
+        "missing", missing, str, "give the name of the column that says which facts are missing"
+    )
     numeric = [str(name) for name in rows.select_dtypes("number") if name != missing]
-    names = numeric if triggers is None else several("triggers", triggers, str, "give names of columns", alone=True)
+    names = (
+        numeric
+        if triggers is None
+        else several("triggers", triggers, str, "give names of columns", alone=True)
+    )
     if absent := [name for name in (missing, *names) if name not in rows]:
         raise SettingError(
-            f"the table has no column {absent[0]!r}; it has {', '.join(map(str, rows.columns)) or 'none'}"
+            f"the table has no column {absent[0]!r}; it has"
+            f" {', '.join(map(str, rows.columns)) or 'none'}"
         )
     remedy = "give a number for each trigger: {'rind': 0.25}"
     given = instance("thresholds", {} if thresholds is None else thresholds, Mapping, remedy)
-    thetas = {str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in given.items()}
+    thetas = {
+        str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in given.items()
+    }
     if bad := [name for name in names if name not in numeric or rows[name].isna().any()]:
-        raise SettingError(f"column {bad[0]!r} has values that are no scores; leave it out of triggers")
+        raise SettingError(
+            f"column {bad[0]!r} has values that are no scores; leave it out of triggers"
+        )
     truth = rows[missing]
     if wrong := [one for one in truth if pd.isna(one) or isinstance(one, str) or one not in (0, 1)]:
         raise SettingError(
-            f"{len(wrong)} of {len(truth)} values of column {missing!r} are neither true nor false, such as "
-            f"{wrong[0]!r}; give truth values, and leave out the rows without one"
+            f"{len(wrong)} of {len(truth)} values of column {missing!r} are neither true nor false,"
+            f" such as {wrong[0]!r}; give truth values, and leave out the rows without one"
         )
     return truth.to_numpy(bool), {name: rows[name].to_numpy(float) for name in names}, thetas

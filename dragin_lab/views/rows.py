@@ -34,7 +34,9 @@ def check_trace(trace: Trace) -> Trace:
 
 
 def show_spaces(text: str) -> str:
-    """A token among figures: its white space as signs, right-to-left text isolated from what stands around it."""
+    """A token among figures: its white space as signs, right-to-left text isolated from what
+    stands around it.
+    """
     shown = printable(text).replace("\n", "↵").replace("\t", "⇥") or "∅"
     shown = shown if shown.strip(" ▁Ġ") else "␣"
     return f"\u2068{shown}\u2069" if _RIGHT_TO_LEFT.search(shown) else shown
@@ -43,7 +45,9 @@ def show_spaces(text: str) -> str:
 def threshold_of(trace: Trace) -> float:
     """θ of the trace's method; NaN where it has none."""
     value = trace.method.get("threshold")
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    return (
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    )
 
 
 def unit_of(trace: Trace) -> str:
@@ -56,12 +60,14 @@ def measure_of(trace: Trace) -> str:
     return str(trace.method.get("measure") or f"{trace.method.get('when') or 'trigger'} score")
 
 
-def find_text(trace: Trace, step: int | None = None, source: str | None = None) -> tuple[Step | None, str, Draft]:
+def find_text(
+    trace: Trace, step: int | None = None, source: str | None = None
+) -> tuple[Step | None, str, Draft]:
     """A text of a trace: its step (None of the extraction), which one it is, and the text itself.
 
-    ``step`` counts from 1; default the first step that retrieved after a draft, else the first with a text. ``source``
-    is "draft", "continuation" or "extraction"; default the first that is there. Raises ``SettingError`` where there is
-    none.
+    ``step`` counts from 1; default the first step that retrieved after a draft, else the first with
+    a text. ``source`` is "draft", "continuation" or "extraction"; default the first that is there.
+    Raises ``SettingError`` where there is none.
     """
     check_trace(trace)
     names = SOURCES[:2] if source is None else [choice("source", source, SOURCES)]
@@ -69,21 +75,33 @@ def find_text(trace: Trace, step: int | None = None, source: str | None = None) 
         if trace.extraction is None:
             raise SettingError("this trace has no extraction: the answer was read from its text")
         return None, source, trace.extraction
-    steps = trace.steps if step is None else [trace.steps[position("step", step, len(trace.steps), "the trace")]]
-    there = [(own, name, text) for own in steps for name in names if (text := getattr(own, name)) is not None]
+    steps = (
+        trace.steps
+        if step is None
+        else [trace.steps[position("step", step, len(trace.steps), "the trace")]]
+    )
+    there = [
+        (own, name, text)
+        for own in steps
+        for name in names
+        if (text := getattr(own, name)) is not None
+    ]
     if not there:
-        raise SettingError(f"nothing is written in {'this trace' if step is None else f'step {step}'} yet")
+        raise SettingError(
+            f"nothing is written in {'this trace' if step is None else f'step {step}'} yet"
+        )
     return next((one for one in there if one[0].query is not None and one[1] == "draft"), there[0])
 
 
 def token_rows(trace: Trace, step: Step | None, source: str, text: Draft) -> pd.DataFrame:
     """A row for each of a text's n tokens, with what figures and pages say of it.
 
-    ``start`` and ``stop`` are its half-open characters without the space that it begins with: a cut "before the word"
-    may stand on either side of it. ``compared`` is what the trigger compared with θ (of the token's word, sentence or
-    draft), ``mark`` the number of what fired or was judged as a whole, ``fires`` whether it fired there (``opens``: the
-    first token that did), ``stop_word`` and ``spared`` whether it is of a stop word or may not fire, ``cut`` whether it
-    was thrown away; ``word``, ``sentence`` and ``mark`` are -1 outside of all. ``name`` is what it is called among
+    ``start`` and ``stop`` are its half-open characters without the space that it begins with: a cut
+    "before the word" may stand on either side of it. ``compared`` is what the trigger compared with
+    θ (of the token's word, sentence or draft), ``mark`` the number of what fired or was judged as a
+    whole, ``fires`` whether it fired there (``opens``: the first token that did), ``stop_word`` and
+    ``spared`` whether it is of a stop word or may not fire, ``cut`` whether it was thrown away;
+    ``word``, ``sentence`` and ``mark`` are -1 outside of all. ``name`` is what it is called among
     figures, ``about`` all of it in lines.
     """
     import pandas as pd
@@ -100,38 +118,75 @@ def token_rows(trace: Trace, step: Step | None, source: str, text: Draft) -> pd.
     spared = np.append(words.unjudged, False)[word] & ~stop_word
     own = [printable(text.text[a:b].lstrip(" ")) for a, b in text.offsets.tolist()]
     stops = text.offsets[:, 1]
-    starts = np.where([bool(shown) for shown in own], stops - [len(shown) for shown in own], text.offsets[:, 0])
+    starts = np.where(
+        [bool(shown) for shown in own], stops - [len(shown) for shown in own], text.offsets[:, 0]
+    )
     mark, fired = np.where(fires, word, -1), np.where(fires, word, -2)
     if unit != "word":
         of_peak = sentence if len(peaks) != 1 else np.zeros(n, int)
-        compared = np.array([peaks[at] if 0 <= at < len(peaks) else math.nan for at in of_peak], float)
+        compared = np.array(
+            [peaks[at] if 0 <= at < len(peaks) else math.nan for at in of_peak], float
+        )
         fires, spared = compared > theta, np.zeros(n, bool)
         whole = np.isfinite(compared) & (starts < stops)
-        mark, fired = np.where(whole, 0 if unit == "draft" else sentence, -1), np.where(fires, 0, -2)
+        mark, fired = (
+            np.where(whole, 0 if unit == "draft" else sentence, -1),
+            np.where(fires, 0, -2),
+        )
     end = None if step is None else step.kept_end(source)
     cut = np.zeros(n, bool) if end is None or end >= len(text.text) else text.offsets[:, 0] >= end
     columns = {
-        "start": starts, "stop": stops, "piece": [printable(piece) for piece in text.pieces],
-        "name": [show_spaces(shown.strip(" ") or piece) for shown, piece in zip(own, text.pieces, strict=True)],
-        "entropy": text.entropy, "received": text.received, "probability": np.exp(text.logprob), "compared": compared,
-        "word": word, "sentence": sentence, "mark": mark, "stop_word": stop_word, "spared": spared, "fires": fires,
-        "opens": fires & (np.diff(fired, prepend=-2) != 0), "cut": cut,
-    }  # fmt: skip
+        "start": starts,
+        "stop": stops,
+        "piece": [printable(piece) for piece in text.pieces],
+        "name": [
+            show_spaces(shown.strip(" ") or piece)
+            for shown, piece in zip(own, text.pieces, strict=True)
+        ],
+        "entropy": text.entropy,
+        "received": text.received,
+        "probability": np.exp(text.logprob),
+        "compared": compared,
+        "word": word,
+        "sentence": sentence,
+        "mark": mark,
+        "stop_word": stop_word,
+        "spared": spared,
+        "fires": fires,
+        "opens": fires & (np.diff(fired, prepend=-2) != 0),
+        "cut": cut,
+    }
     rows = pd.DataFrame(columns)
     return rows.assign(about=list(_describe_tokens(rows, text, words, unit, theta)))
 
 
-def list_alternatives(text: Draft, at: int, most: int | None = None) -> list[tuple[str, float, int]]:
+def list_alternatives(
+    text: Draft, at: int, most: int | None = None
+) -> list[tuple[str, float, int]]:
     """The likeliest tokens at a place, as (name, probability, id); [] where they were not kept."""
     ids = text.alternative_ids[at, :most].tolist() if at < len(text.alternative_ids) else []
-    names = text.alternative_tokens[at] if at < len(text.alternative_tokens) else [f"id {number}" for number in ids]
+    names = (
+        text.alternative_tokens[at]
+        if at < len(text.alternative_tokens)
+        else [f"id {number}" for number in ids]
+    )
     shares = text.alternative_probs[at].tolist() if ids else []
-    return [(show_spaces(name), share, number) for name, share, number in zip(names, shares, ids, strict=False)]
+    return [
+        (show_spaces(name), share, number)
+        for name, share, number in zip(names, shares, ids, strict=False)
+    ]
 
 
-def _describe_tokens(rows: pd.DataFrame, text: Draft, words: Words, unit: str, theta: float) -> Iterator[str]:
+def _describe_tokens(
+    rows: pd.DataFrame, text: Draft, words: Words, unit: str, theta: float
+) -> Iterator[str]:
     """What is known of each token, in lines."""
-    flags = {"stop_word": "stop word", "fires": "◆ HIT", "spared": "not judged", "cut": "✂ thrown away"}
+    flags = {
+        "stop_word": "stop word",
+        "fires": "◆ HIT",
+        "spared": "not judged",
+        "cut": "✂ thrown away",
+    }
     for at, row in enumerate(rows.to_dict("records")):
         measures = [f"entropy {num(row['entropy'])}", f"attention received {num(row['received'])}"]
         lines = [
@@ -142,11 +197,18 @@ def _describe_tokens(rows: pd.DataFrame, text: Draft, words: Words, unit: str, t
         if number >= 0:
             measured = {"attention": words.attention[number], "entropy": words.entropy[number]}
             facts = [f"word “{show_spaces(words.text[number])}”"]
-            facts += [f"{name} {num(value)}" for name, value in measured.items() if np.isfinite(value)]
+            facts += [
+                f"{name} {num(value)}" for name, value in measured.items() if np.isfinite(value)
+            ]
             if np.isfinite(row["compared"]):
-                facts.append(f"{'score' if unit == 'word' else unit} {compare(row['compared'], theta)}")
+                facts.append(
+                    f"{'score' if unit == 'word' else unit} {compare(row['compared'], theta)}"
+                )
         lines.append("   ".join([*facts, *(flag for name, flag in flags.items() if row[name])]))
-        alternatives = [f"{name} {percent(share)}" for name, share, _ in list_alternatives(text, at, ALTERNATIVES)]
+        alternatives = [
+            f"{name} {percent(share)}"
+            for name, share, _ in list_alternatives(text, at, ALTERNATIVES)
+        ]
         lines.append(f"likeliest: {' · '.join(alternatives)}" if alternatives else "")
         yield "\n".join(filter(None, lines))
 
@@ -155,29 +217,36 @@ def compare(score: float, theta: float) -> str:
     """``0.446 > θ 0.3``; the score alone where there is no θ."""
     if not (math.isfinite(score) and math.isfinite(theta)):
         return short(score) if not math.isnan(score) else "not scored"
-    return f" {'>' if score > theta else '≤'} θ ".join(write_compared(score, theta)).replace("-", "−")
+    return f" {'>' if score > theta else '≤'} θ ".join(write_compared(score, theta)).replace(
+        "-", "−"
+    )
 
 
-def heatmap(trace: Trace, step: int | None = None, source: str | None = None, theta: float | None = None) -> go.Figure:
+def heatmap(
+    trace: Trace, step: int | None = None, source: str | None = None, theta: float | None = None
+) -> go.Figure:
     """A text token by token: entropy, attention received, and the trigger's score against θ.
 
-    ◆ stands over what fires, hatched bars may not fire, a shaded stretch was thrown away; the hover text has the
-    likeliest alternatives too. ``theta`` judges the stored draft at another threshold, by the method's own code.
-    ``step`` and ``source`` as for ``find_text``. Raises ``SettingError`` for a text that is not there, and for
-    ``theta`` of a method without a threshold.
+    ◆ stands over what fires, hatched bars may not fire, a shaded stretch was thrown away; the hover
+    text has the likeliest alternatives too. ``theta`` judges the stored draft at another threshold,
+    by the method's own code. ``step`` and ``source`` as for ``find_text``. Raises ``SettingError``
+    for a text that is not there, and for ``theta`` of a method without a threshold.
     """
     own, name, text = find_text(trace, step, source)
     if theta is not None:
         outcome = Replay(trace).at(threshold=theta)
         trace, own = judge_step(outcome, None if own is None else own.index + 1)
     place = "extraction" if own is None else f"step {own.index + 1}, {name}"
-    return draw_tokens(trace, token_rows(trace, own, name, text), f"{trace.question.text} · {place}")
+    return draw_tokens(
+        trace, token_rows(trace, own, name, text), f"{trace.question.text} · {place}"
+    )
 
 
 def judge_step(outcome: Outcome, step: int | None) -> tuple[Trace, Step | None]:
     """A trace as other settings judge it, and one of its steps with its stored draft to the end.
 
-    The same draft stands there whatever θ is; what fires in it, and where it would be cut, is as these settings say.
+    The same draft stands there whatever θ is; what fires in it, and where it would be cut, is as
+    these settings say.
     """
     judged = outcome.judged
     if step is None:
@@ -194,7 +263,9 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
 
     theta, compared = threshold_of(trace), rows["compared"].to_numpy(float)
     scored = bool(np.isfinite(compared).any())
-    names = ["entropy, nats", "attention received"] + [f"{measure_of(trace)} of the {unit_of(trace)}"] * scored
+    names = ["entropy, nats", "attention received"] + [
+        f"{measure_of(trace)} of the {unit_of(trace)}"
+    ] * scored
     axes = ["y", "y2", "y3"][: len(names)]
     places = np.arange(1, len(rows) + 1)
     hover = np.array([theme.label(line) for line in rows["about"]], object)
@@ -209,30 +280,66 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     shapes = []
     if scored:
         at = np.flatnonzero(rows["opens"])
-        look = {"mode": "text", "text": "◆", "textposition": "top center", "cliponaxis": False, "showlegend": False}
+        look = {
+            "mode": "text",
+            "text": "◆",
+            "textposition": "top center",
+            "cliponaxis": False,
+            "showlegend": False,
+        }
         figure.add_scatter(x=places[at], y=compared[at], customdata=hover[at], yaxis="y3", **look)
         known = [score for score in (*compared, theta, 0.0) if math.isfinite(score)]
-        low, top = min(known), max(known)  # and room for ◆ over the highest bar, and for the name of θ over its line
+        # and room for ◆ over the highest bar, and for the name of θ over its line
+        low, top = min(known), max(known)
         figure.update_layout(yaxis3={"range": [low, top + 0.2 * ((top - low) or 1.0)]})
     if scored and math.isfinite(theta):
-        level = {"type": "line", "xref": "x domain", "x0": 0, "x1": 1, "yref": "y3", "y0": theta, "y1": theta}
+        level = {
+            "type": "line",
+            "xref": "x domain",
+            "x0": 0,
+            "x1": 1,
+            "yref": "y3",
+            "y0": theta,
+            "y1": theta,
+        }
         label = {"text": f"θ {theta:g}", "textposition": "end", "yanchor": "bottom"}
         shapes.append(level | {"line": theme.THETA, "label": label})
     above = {"xref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
     for axis, name in zip(axes, names, strict=True):
-        figure.add_annotation(above, text=theme.label(name), x=0, xanchor="left", yref=f"{axis} domain")
+        figure.add_annotation(
+            above, text=theme.label(name), x=0, xanchor="left", yref=f"{axis} domain"
+        )
     if rows["cut"].any():
-        figure.add_annotation(above, text="✂ shaded: thrown away", x=1, xanchor="right", yref="y domain")
+        figure.add_annotation(
+            above, text="✂ shaded: thrown away", x=1, xanchor="right", yref="y domain"
+        )
         first = int(rows["cut"].to_numpy().argmax()) + 0.5
-        area = {"type": "rect", "xref": "x", "x0": first, "x1": len(rows) + 0.5, "yref": "paper", "y0": 0, "y1": 1}
-        shapes.append(area | {"fillcolor": theme.AMBER, "opacity": 0.1, "line_width": 0, "layer": "below"})
+        area = {
+            "type": "rect",
+            "xref": "x",
+            "x0": first,
+            "x1": len(rows) + 0.5,
+            "yref": "paper",
+            "y0": 0,
+            "y1": 1,
+        }
+        shapes.append(
+            area | {"fillcolor": theme.AMBER, "opacity": 0.1, "line_width": 0, "layer": "below"}
+        )
     figure.update_xaxes(range=[0.5, max(len(rows), 1) + 0.5], showgrid=False)
     labels = [theme.clip_label(name, 18) for name in rows["name"]]
     ticks = {"tickvals": places, "ticktext": labels, "tickangle": -60}
     figure.update_xaxes(**ticks if len(rows) <= LABELLED else {"title_text": "token"})
-    grid = {"rows": len(names), "columns": 1, "subplots": [[f"x{axis}"] for axis in axes], "ygap": 0.25}
+    grid = {
+        "rows": len(names),
+        "columns": 1,
+        "subplots": [[f"x{axis}"] for axis in axes],
+        "ygap": 0.25,
+    }
     height = 150 * len(names) + 130 + 30 * scored
-    return theme.finish(figure, title, height, legend=theme.BELOW, shapes=shapes, grid=grid, barmode="overlay")
+    return theme.finish(
+        figure, title, height, legend=theme.BELOW, shapes=shapes, grid=grid, barmode="overlay"
+    )
 
 
 def find_kinds(rows: pd.DataFrame, theta: float) -> dict[str, tuple[Any, dict[str, Any]]]:
@@ -246,5 +353,8 @@ def find_kinds(rows: pd.DataFrame, theta: float) -> dict[str, tuple[Any, dict[st
         "◆ fires": (rows["fires"], {"color": theme.AMBER}),
         "does not fire": (calm & ~passed, {"color": theme.GREY}),
         "stop word, or may not fire": (exempt & ~rows["fires"], {"color": theme.GREY} | hatch),
-        "above θ, behind the word that fired": (passed, {"color": theme.GREY, "line": theme.PASSED}),
+        "above θ, behind the word that fired": (
+            passed,
+            {"color": theme.GREY, "line": theme.PASSED},
+        ),
     }

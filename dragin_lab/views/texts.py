@@ -1,4 +1,6 @@
-"""What a trace's model wrote, in pieces with their colour and marks; and a trace in them, as text for a terminal."""
+"""What a trace's model wrote, in pieces with their colour and marks; and a trace in them, as
+text for a terminal.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,23 @@ from dragin_lab.trace.kept import arrivals, written
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import facts
 from dragin_lab.views.facts import clip, count, num
-from dragin_lab.views.rows import check_trace, compare, measure_of, threshold_of, token_rows, unit_of
+from dragin_lab.views.rows import (
+    check_trace,
+    compare,
+    measure_of,
+    threshold_of,
+    token_rows,
+    unit_of,
+)
 
 LEVELS, BELOW = 9, 5  # levels of colour, and how many of them lie at or below θ
 _MARKER_ONLY = re.compile("^[▁Ġ\\s]*$")
 
 
 class Texts:
-    """The rows of everything that a trace's model wrote, with one scale of colour, whose levels end at ``bounds``."""
+    """The rows of everything that a trace's model wrote, with one scale of colour, whose levels
+    end at ``bounds``.
+    """
 
     most = 2000  # tokens that are coloured one by one
 
@@ -39,17 +50,27 @@ class Texts:
                 self.left_out += len(text)
         scored = any(np.isfinite(rows["compared"]).any() for rows in self.rows.values())
         for rows in self.rows.values():
-            rows["value"] = rows["compared"] if scored else rows["entropy"] * np.nan_to_num(rows["received"])
+            rows["value"] = (
+                rows["compared"] if scored else rows["entropy"] * np.nan_to_num(rows["received"])
+            )
         values = np.concatenate([np.zeros(1), *(rows["value"] for rows in self.rows.values())])
-        self.measure = measure_of(trace) if scored else "entropy × attention received, as no trigger scored these"
+        self.measure = (
+            measure_of(trace)
+            if scored
+            else "entropy × attention received, as no trigger scored these"
+        )
         self.theta = threshold_of(trace) if scored else math.nan
         self.bounds = find_bounds(values[np.isfinite(values)], self.theta)
         for rows in self.rows.values():
-            rows["level"] = np.where(rows["spared"], 0, find_levels(rows["value"].to_numpy(float), self.bounds))
+            rows["level"] = np.where(
+                rows["spared"], 0, find_levels(rows["value"].to_numpy(float), self.bounds)
+            )
 
 
 def find_bounds(values: np.ndarray, theta: float) -> np.ndarray:
-    """Where the levels end, from the least value or 0: five below θ and four above, so that colour jumps at θ."""
+    """Where the levels end, from the least value or 0: five below θ and four above, so that
+    colour jumps at θ.
+    """
     base, top = min(0.0, values.min(), 0.0 if math.isnan(theta) else theta), values.max()
     if not theta > base:
         return np.linspace(base, max(top, base + 1e-6), LEVELS + 1)
@@ -63,7 +84,9 @@ def find_levels(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 
 
 def find_cells(rows: Any) -> list[dict[str, Any]]:
-    """The rows of what shows as one: several tokens where each is a part of a character, none for an empty one."""
+    """The rows of what shows as one: several tokens where each is a part of a character, none
+    for an empty one.
+    """
     cells: list[dict[str, Any]] = []
     for row in rows.reset_index().to_dict("records"):
         if cells and row["start"] < min(row["stop"], cells[-1]["stop"]):
@@ -79,15 +102,21 @@ def find_cells(rows: Any) -> list[dict[str, Any]]:
 def read_pieces(texts: Texts, step: Step, part: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """A step's text in order: its kind, its characters, and the row that it belongs to.
 
-    Kinds are "text", "token", "[" and "]" around what fired or was judged as a whole (with its verdict), and "cut"
-    before what was thrown away.
+    Kinds are "text", "token", "[" and "]" around what fired or was judged as a whole (with its
+    verdict), and "cut" before what was thrown away.
     """
-    text, rows, end = getattr(step, part).text, texts.rows.get((step.index, part)), step.kept_end(part)
+    text, rows, end = (
+        getattr(step, part).text,
+        texts.rows.get((step.index, part)),
+        step.kept_end(part),
+    )
     cut, unit = len(text) if end is None else end, unit_of(texts.trace)
     gone, marked, place = bool(text[cut:].strip()), False, 0
     cells = [] if rows is None else find_cells(rows)
     none = {"mark": -1, "start": len(text)}
-    for before, cell, after in zip([none, *cells], [*cells, none], [*cells[1:], none, none], strict=True):
+    for before, cell, after in zip(
+        [none, *cells], [*cells, none], [*cells[1:], none, none], strict=True
+    ):
         if gone and cell["start"] >= cut:
             yield "text", text[place:cut], none
             if marked and unit == "word":
@@ -105,11 +134,15 @@ def read_pieces(texts: Texts, step: Step, part: str) -> Iterator[tuple[str, str,
         if marked and cell["mark"] != after["mark"]:
             marked = False
             name = unit if unit == "draft" else f"{unit} {cell['sentence'] + 1}"
-            yield "]", "" if unit == "word" else f"{name}: {compare(cell['compared'], texts.theta)}", cell
+            yield (
+                "]",
+                "" if unit == "word" else f"{name}: {compare(cell['compared'], texts.theta)}",
+                cell,
+            )
         place = max(place, cell["stop"])
 
 
-# -- text for a terminal ----------------------------------------------------------------------------------------------
+# -- text for a terminal ---------------------------------------------------------------------------
 
 LABEL = 14  # columns of the label at the left
 PASSAGE_CHARS, TEXT_CHARS, TEXT_STEPS = 300, 4000, 60
@@ -118,7 +151,8 @@ _HEAT = ("", *(f"48;5;{code};38;5;16" for code in (230, 229, 223, 222, 221, 215,
 _BOLD, _DIM = "1", "2"
 
 Run = tuple[str, str]  # text and its ANSI style, "" for none
-Entry = tuple[str, list[Run]]  # a label, "" to go on with the one before, "#" for a heading; and its text
+# a label, "" to go on with the one before, "#" for a heading; and its text
+Entry = tuple[str, list[Run]]
 
 
 def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
@@ -172,7 +206,12 @@ def _answer_runs(trace: Trace) -> Iterator[Run]:
         yield trace.text[place:at], ""
         before, after = trace.text[:at][-1:].strip(), trace.text[at : at + 1].strip()
         inside = bool(before and after and before not in ".!?")
-        yield f"[◆{step.index + 1}]" if inside else f"{' ' * bool(before)}◆{step.index + 1}{' ' * bool(after)}", _BOLD
+        yield (
+            f"[◆{step.index + 1}]"
+            if inside
+            else f"{' ' * bool(before)}◆{step.index + 1}{' ' * bool(after)}",
+            _BOLD,
+        )
         place = at
     yield trace.text[place:] or ("" if place else "nothing written yet"), "" if trace.text else _DIM
 
@@ -185,8 +224,15 @@ def _part_lines(texts: Texts, step: Step, part: str) -> Iterator[list[Run]]:
     elif part in ("draft", "continuation"):
         yield list(_written_runs(texts, step, part))
     elif part == "decision" and decision is not None:
-        certain = "" if decision.certain else " (not certain: a longer draft could have decided otherwise)"
-        yield [("retrieve: " if decision.retrieve else "go on: ", _BOLD), (decision.reason + certain, "")]
+        certain = (
+            ""
+            if decision.certain
+            else " (not certain: a longer draft could have decided otherwise)"
+        )
+        yield [
+            ("retrieve: " if decision.retrieve else "go on: ", _BOLD),
+            (decision.reason + certain, ""),
+        ]
     elif part == "query" and query is not None:
         yield [(query.text or "(empty query)", _BOLD)]
         sent = f"sent: {query.sent}" if query.sent != query.text else ""
@@ -195,13 +241,19 @@ def _part_lines(texts: Texts, step: Step, part: str) -> Iterator[list[Run]]:
         yield from [] if step.passages else [[("no passage was found", _DIM)]]
         for rank, p in enumerate(step.passages, 1):
             gold = " ★ holds a gold answer" if facts.holds_gold(p, golds) else ""
-            yield [(f"{rank}. {p.title or '(no title)'}", _BOLD), (f"  score {num(p.score, 2)}{gold}", "")]
+            yield [
+                (f"{rank}. {p.title or '(no title)'}", _BOLD),
+                (f"  score {num(p.score, 2)}{gold}", ""),
+            ]
             yield [(f"   {''.join(clip(p.text, PASSAGE_CHARS))}", "")]
     elif part == "notes":
         yield from ([(f"! {note}", "")] for note in facts.step_notes(step))
     elif part == "prompts":
         prompts = [p for p in (step.prompt, step.passages_prompt) if p is not None]
-        sizes = [f"{count(len(p.text), 'character')} ({', '.join(p.spans) or 'no spans'})" for p in prompts]
+        sizes = [
+            f"{count(len(p.text), 'character')} ({', '.join(p.spans) or 'no spans'})"
+            for p in prompts
+        ]
         yield [("; ".join(sizes), _DIM)]
 
 
@@ -227,7 +279,9 @@ def _written_runs(texts: Texts, step: Step, part: str) -> Iterator[Run]:
 
 
 def _lay_out(label: str, runs: list[Run], width: int, color: bool) -> Iterator[str]:
-    """A label and its text, wrapped; long texts are cut visibly. A heading has an empty line before it."""
+    """A label and its text, wrapped; long texts are cut visibly. A heading has an empty line
+    before it.
+    """
 
     def paint(text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if color and style and text.strip() else text
@@ -242,7 +296,11 @@ def _lay_out(label: str, runs: list[Run], width: int, color: bool) -> Iterator[s
     if label == "#":
         yield from ["", painted] if painted else [""]
         return
-    rows = [row for line in painted.split("\n") for row in wrap(line, width - LABEL, break_on_hyphens=False)]
+    rows = [
+        row
+        for line in painted.split("\n")
+        for row in wrap(line, width - LABEL, break_on_hyphens=False)
+    ]
     for number, row in enumerate(rows or [""]):
         head = paint(label, _BOLD) + " " * (LABEL - len(label)) if number == 0 else " " * LABEL
         yield re.sub(r"\s+((?:\x1b\[[0-9;]*m)*)$", r"\1", head + row)

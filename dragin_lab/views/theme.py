@@ -1,4 +1,6 @@
-"""The look of all figures: one template on white paper, so that it reads on any page, and never by colour alone."""
+"""The look of all figures: one template on white paper, so that it reads on any page, and never
+by colour alone.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +18,63 @@ from plotly.subplots import make_subplots
 from dragin_lab.text import printable
 from dragin_lab.views.facts import shorten
 
-#: The paper is white wherever a figure stands: no ink has a contrast of 4.5 both to white and to JupyterLab's dark.
-#: Each colour has one of at least 4.5 to it, so that a mark or a text can have it. After Okabe and Ito.
+#: The paper is white wherever a figure stands: no ink has a contrast of 4.5 both to white and to
+#: JupyterLab's dark. Each colour has one of at least 4.5 to it, so that a mark or a text can have
+#: it. After Okabe and Ito.
 PAPER, INK, GRID = "#ffffff", "#3b3833", "rgba(128, 128, 128, .28)"
 BLUE, AMBER, TEAL, PURPLE, GREY = "#0072b2", "#b84a00", "#00796b", "#a04a82", "#736d64"
 COLOURS = (BLUE, AMBER, TEAL, PURPLE, "#7a6500", "#4a5fc7", GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
 HATCH = {"fillmode": "overlay", "size": 7, "solidity": 0.3, "fgcolor": "#ffffff", "fgopacity": 0.85}
-BELOW = {"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom"}  # where a long legend stands
+# where a long legend stands
+BELOW = {"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom"}
 PASSED = {"color": INK, "width": 2}  # the edge of a bar above θ that does not fire
 THETA = {"color": INK, "dash": "dash", "width": 1.5}  # the line of a threshold
 
-#: Plotly's buttons cover titles and are printed; dragging zooms without them, a double click goes back.
-MODEBAR = ("zoom", "pan", "select", "lasso", "zoomin", "zoomout", "autoscale", "resetscale", "resetscale2d", "toimage",
-           "togglespikelines", "hoverclosest", "hovercompare")  # fmt: skip
+#: Plotly's buttons cover titles and are printed; dragging zooms without them, a double click goes
+#: back.
+MODEBAR = (
+    "zoom",
+    "pan",
+    "select",
+    "lasso",
+    "zoomin",
+    "zoomout",
+    "autoscale",
+    "resetscale",
+    "resetscale2d",
+    "toimage",
+    "togglespikelines",
+    "hoverclosest",
+    "hovercompare",
+)
 
-_AXIS = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True, "tickcolor": GRID}
+_AXIS = {
+    "gridcolor": GRID,
+    "linecolor": GRID,
+    "zeroline": False,
+    "automargin": True,
+    "tickcolor": GRID,
+}
 pio.templates["dragin_lab"] = go.layout.Template(
     layout={
         "paper_bgcolor": PAPER,
         "plot_bgcolor": PAPER,
         "modebar": {"remove": [*MODEBAR]},
-        "font": {"color": INK, "size": 13, "family": "system-ui, Segoe UI, Roboto, Helvetica Neue, sans-serif"},
-        "title": {"x": 0.01, "xanchor": "left", "y": 0.99, "yanchor": "top", "yref": "container", "font": {"size": 14}},
+        "font": {
+            "color": INK,
+            "size": 13,
+            "family": "system-ui, Segoe UI, Roboto, Helvetica Neue, sans-serif",
+        },
+        "title": {
+            "x": 0.01,
+            "xanchor": "left",
+            "y": 0.99,
+            "yanchor": "top",
+            "yref": "container",
+            "font": {"size": 14},
+        },
         "colorway": COLOURS,
         "xaxis": _AXIS,
         "yaxis": _AXIS,
@@ -67,8 +102,12 @@ def clip_label(text: object, limit: int) -> str:
 
 
 def panels(titles: Sequence[str], rows: int = 1, cols: int = 1, **options: Any) -> go.Figure:
-    """An empty figure with a panel for each title, in reading order; ``options`` are those of ``make_subplots``."""
-    figure = make_subplots(rows=rows, cols=cols, subplot_titles=[label(title) for title in titles], **options)
+    """An empty figure with a panel for each title, in reading order; ``options`` are those of
+    ``make_subplots``.
+    """
+    figure = make_subplots(
+        rows=rows, cols=cols, subplot_titles=[label(title) for title in titles], **options
+    )
     for number, annotation in enumerate(figure.layout.annotations):
         axis = "x" if number == 0 else f"x{number + 1}"
         annotation.update(font_size=13, yshift=10, x=0, xref=f"{axis} domain", xanchor="left")
@@ -76,9 +115,13 @@ def panels(titles: Sequence[str], rows: int = 1, cols: int = 1, **options: Any) 
 
 
 def finish(figure: go.Figure, title: str, height: int, **layout: Any) -> go.Figure:
-    """The figure with its title, of at most three lines; ``customdata`` is what its traces say on hover."""
+    """The figure with its title, of at most three lines; ``customdata`` is what its traces say
+    on hover.
+    """
     figure.for_each_trace(
-        lambda data: data.update(hovertemplate=data.hovertemplate or "%{customdata}<extra></extra>"),
+        lambda data: data.update(
+            hovertemplate=data.hovertemplate or "%{customdata}<extra></extra>"
+        ),
         selector=lambda data: data.customdata is not None,
     )
     lines = textwrap.wrap(" ".join(printable(title).split()), 50, max_lines=3, placeholder=" …")
@@ -99,9 +142,11 @@ def message(title: str, text: str) -> go.Figure:
 
 
 def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The look of each series by its name: the same wherever it stands, whatever its neighbours are sorted by.
+    """The look of each series by its name: the same wherever it stands, whatever its neighbours are
+    sorted by.
 
-    A built-in method or trigger has a place of its own; another name has one by its letters, or the next that is free.
+    A built-in method or trigger has a place of its own; another name has one by its letters, or the
+    next that is free.
     """
     from dragin_lab.core.method import METHODS
     from dragin_lab.core.trigger import TRIGGERS
@@ -118,7 +163,9 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def style(number: int) -> dict[str, Any]:
-    """Colour, symbol and dash of the series with this number, so that none is told by its colour alone."""
+    """Colour, symbol and dash of the series with this number, so that none is told by its colour
+    alone.
+    """
     colour = COLOURS[number % len(COLOURS)]
     return {
         "line": {"color": colour, "dash": DASHES[number // len(COLOURS) % len(DASHES)]},
@@ -127,12 +174,14 @@ def style(number: int) -> dict[str, Any]:
 
 
 def place_names(x: pd.Series, y: pd.Series, names: pd.Series) -> dict[Any, str | None]:
-    """For each point (shares of the figure's width and height) the side where its name meets no other; None for none.
+    """For each point (shares of the figure's width and height) the side where its name meets no
+    other; None for none.
 
     A name is .012 of the width a letter and .06 of the height.
     """
     sides: dict[Any, str | None] = {}
-    taken = [(a, b, 0.015, 0.03) for a, b in zip(x, y, strict=True)]  # centre, half the width, half the height
+    # centre, half the width, half the height
+    taken = [(a, b, 0.015, 0.03) for a, b in zip(x, y, strict=True)]
     for place in x.index:
         sides[place] = None
         if not names[place]:
@@ -146,7 +195,8 @@ def place_names(x: pd.Series, y: pd.Series, names: pd.Series) -> dict[Any, str |
         ):
             box = (x[place] + right * (half + 0.016), y[place] + up * 0.065, half, 0.03)
             if box[0] + half < 1.1 and all(
-                abs(box[0] - a) > half + wide or abs(box[1] - b) > 0.03 + high for a, b, wide, high in taken
+                abs(box[0] - a) > half + wide or abs(box[1] - b) > 0.03 + high
+                for a, b, wide, high in taken
             ):
                 taken.append(box)
                 sides[place] = side

@@ -1,4 +1,5 @@
-"""One page of a trace: the episode in one picture, then step by step why it retrieved, what it asked and found.
+"""One page of a trace: the episode in one picture, then step by step why it retrieved, what it
+asked and found.
 
 And the same page of a stored trace under other settings, with how far that is known.
 """
@@ -33,26 +34,35 @@ GEM = '<span class="gem" aria-hidden="true">◆</span>'
 def trace(source: Trace | str | Path) -> Page:
     """A trace as a page, step by step; a notebook shows it for a bare ``trace`` too.
 
-    The first 2,000 tokens are coloured one by one; the other texts stand plain, and the page says so. Raises
-    ``TraceFileError`` for a file that holds no trace.
+    The first 2,000 tokens are coloured one by one; the other texts stand plain, and the page says
+    so. Raises ``TraceFileError`` for a file that holds no trace.
     """
     texts = Texts(open_trace(source))
     return Page(texts.trace.question.text, trace_card(texts), write_trace(texts))
 
 
 def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str:
-    """The inside of the page. ``turns`` say what other settings would do in each step, ``since`` where they part."""
+    """The inside of the page. ``turns`` say what other settings would do in each step, ``since``
+    where they part.
+    """
     shown = texts.trace
     retrieving = [step.index for step in shown.steps if step.query is not None]
     drawn = "" if turns else draw_lines(texts, find_lines(texts, overview_marks(shown)))
     few = [step.index for step in shown.steps[:MAX_STEPS]]
     return render(
-        "trace.html", trace=shown, texts=texts, turns=turns, since=since, most=MAX_STEPS,
+        "trace.html",
+        trace=shown,
+        texts=texts,
+        turns=turns,
+        since=since,
+        most=MAX_STEPS,
         opened=few if len(few) <= OPEN_STEPS else (retrieving or few)[: OPEN_STEPS // 2],
-        draw=partial(draw_text, texts), drawn=drawn, prompts=partial(prompt_parts, {}),
+        draw=partial(draw_text, texts),
+        drawn=drawn,
+        prompts=partial(prompt_parts, {}),
         known=since is None,
         judge_decision=judge_decision,
-    )  # fmt: skip
+    )
 
 
 def draw_text(texts: Texts, part: str, step: Step) -> Markup:
@@ -66,7 +76,11 @@ def draw_text(texts: Texts, part: str, step: Step) -> Markup:
             out.append(clip_html(text, 20_000))
         elif kind == "token":
             several = f"\n{row['tokens']} tokens make this character" if row["tokens"] > 1 else ""
-            flags = {f"h{row['level']}": row["level"], "sp": row["start"] == row["stop"], "unjudged": row["spared"]}
+            flags = {
+                f"h{row['level']}": row["level"],
+                "sp": row["start"] == row["stop"],
+                "unjudged": row["spared"],
+            }
             flags["fired"] = row["fires"] and fired == row["index"]
             css = " ".join(name for name, on in flags.items() if on)
             shown = esc(text.replace("\n", "↵\n"))
@@ -76,13 +90,20 @@ def draw_text(texts: Texts, part: str, step: Step) -> Markup:
             out.append(hit if word else '<bdi class="bracket">[</bdi>')
         elif kind == "]":
             above = " above" if row["fires"] else ""
-            verdict = f'<bdi class="bracket{above}">]</bdi><bdi class="bracket tag{above}">{esc(text)}</bdi>'
+            verdict = (
+                f'<bdi class="bracket{above}">]</bdi><bdi class="bracket'
+                f' tag{above}">{esc(text)}</bdi>'
+            )
             out.append("</mark>" if word else verdict)
         else:
             ends = "</del>"
             out.append('</span><bdi class="tag">✂ cut here · thrown away</bdi><del class="cut">')
     whole = getattr(step, part).text
-    open_end = '<bdi class="tag dim">not decided yet</bdi>' if whole and step.kept_end(part) is None else ""
+    open_end = (
+        '<bdi class="tag dim">not decided yet</bdi>'
+        if whole and step.kept_end(part) is None
+        else ""
+    )
     nothing = "" if whole else '<span class="soft">nothing was written</span>'
     return Markup(f'<div class="txt" dir="auto">{"".join(out)}{ends}{open_end}{nothing}</div>')
 
@@ -91,12 +112,18 @@ def judge_decision(counted: Any) -> str:
     """The ground truth on a decision, in a sentence; "" where there is none."""
     remarks = ["a fact is missing here, so this retrieval was needed"] if counted.right else []
     remarks += ["nothing that the model could not know is missing here"] if counted.wrong else []
-    remarks += [f"it passes over {count(counted.missed, 'sentence')} with a missing fact"] if counted.missed else []
+    remarks += (
+        [f"it passes over {count(counted.missed, 'sentence')} with a missing fact"]
+        if counted.missed
+        else []
+    )
     return f"Ground truth: {'; '.join(remarks)}." if remarks else ""
 
 
 def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[tuple[str, str]]:
-    """The parts of a prompt by name; exemplars that an earlier step has ``seen`` are not written out again."""
+    """The parts of a prompt by name; exemplars that an earlier step has ``seen`` are not written
+    out again.
+    """
     place = 0
     spans = sorted(prompt.spans.items(), key=lambda item: item[1])
     for name, (start, stop) in [*spans, ("", (len(prompt.text),) * 2)]:
@@ -111,11 +138,13 @@ def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[
         place = max(place, stop)
 
 
-# -- a trace under other settings -------------------------------------------------------------------------------------
+# -- a trace under other settings ------------------------------------------------------------------
 
 
 def replayed(outcome: Outcome) -> Page:
-    """A stored trace under other settings, as ``dl.Replay(trace).at(...)`` tells: what would fire, be asked, change."""
+    """A stored trace under other settings, as ``dl.Replay(trace).at(...)`` tells: what would
+    fire, be asked, change.
+    """
     instance("outcome", outcome, Outcome, "give what dl.Replay(trace).at(...) returns")
     why = f'<p class="soft">{esc(outcome.why)}</p>' if outcome.why else ""
     head = f'<div class="head" role="status">{sum_up([outcome])}{why}</div>'
@@ -127,24 +156,39 @@ def replayed(outcome: Outcome) -> Page:
 
 def sum_up(outcomes: Sequence[Outcome]) -> str:
     """What outcomes come to, as HTML."""
-    sums = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes))
+    sums = "".join(
+        f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes)
+    )
     return f'<dl class="facts">{sums}</dl>'
 
 
 def part_row(outcome: Outcome) -> str:
-    """Where a trace parts from what was run, as a row: question, draft with ◆ then and now, query, answer."""
+    """Where a trace parts from what was run, as a row: question, draft with ◆ then and now,
+    query, answer.
+    """
     assert outcome.since is not None
     step, turn = outcome.trace.steps[outcome.since], outcome.turns[outcome.since]
     text = "" if step.draft is None else step.draft.text
     then, now = first_hit(step, step.words), first_hit(step, turn.words)
-    marks = [(place, css) for place, css in ((then if then != now else None, "del"), (now, "mark")) if place]
+    marks = [
+        (place, css)
+        for place, css in ((then if then != now else None, "del"), (now, "mark"))
+        if place
+    ]
     shown, at = "", 0
     for (start, stop), css in sorted(marks):
         shown += f"{esc(text[at:start])}<{css}>◆{esc(text[start:stop])}</{css}>"
         at = stop
     asks = esc(turn.query.text) if turn.query is not None else '<span class="soft">–</span>'
-    was = {1.0: "✓", 0.0: "✗"}.get(outcome.trace.scores.get("em", -1.0), esc(shorten(outcome.trace.answer, 40)))
-    cells = (esc(shorten(outcome.trace.question.text, 90)), f"{shown}{esc(text[at:])}", asks, f"{was} → ?")
+    was = {1.0: "✓", 0.0: "✗"}.get(
+        outcome.trace.scores.get("em", -1.0), esc(shorten(outcome.trace.answer, 40))
+    )
+    cells = (
+        esc(shorten(outcome.trace.question.text, 90)),
+        f"{shown}{esc(text[at:])}",
+        asks,
+        f"{was} → ?",
+    )
     return f"<tr>{''.join(f'<td dir=auto>{cell}</td>' for cell in cells)}</tr>"
 
 
@@ -179,10 +223,22 @@ def summary_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     scored = [(o.trace.scores["em"],) * 2 for o in outcomes if o.whole and o.trace.scores]
     if scored:
         now, then = (num(sum(of) / len(scored)) for of in zip(*scored, strict=True))
-        rows.append(("exact match", f"{now} (was {then}), of the {len(scored)} whose answer is known"))
+        rows.append(
+            ("exact match", f"{now} (was {then}), of the {len(scored)} whose answer is known")
+        )
     counted = sum((one.count for one in outcomes), Count())
     if counted != Count():
         fired, needed = counted.right + counted.wrong, counted.right + counted.missed
-        rows.append(("precision", f"{counted.right} of {fired} retrievals needed: {num(counted.precision, 2)}"))
-        rows.append(("recall", f"{counted.right} of {needed} missing facts looked up: {num(counted.recall, 2)}"))
+        rows.append(
+            (
+                "precision",
+                f"{counted.right} of {fired} retrievals needed: {num(counted.precision, 2)}",
+            )
+        )
+        rows.append(
+            (
+                "recall",
+                f"{counted.right} of {needed} missing facts looked up: {num(counted.recall, 2)}",
+            )
+        )
     return rows

@@ -1,4 +1,5 @@
-"""Live controls for a notebook, by ipywidgets: tune a threshold, look into a trace and branch it, ask, browse runs.
+"""Live controls for a notebook, by ipywidgets: tune a threshold, look into a trace and branch it,
+ask, browse runs.
 
 Each is a box around the figures and pages of ``views``, which say the same without a kernel.
 """
@@ -11,6 +12,7 @@ from dragin_lab.errors import MissingPackageError
 
 if find_spec("ipywidgets") is None:
     raise MissingPackageError(
-        "live controls need ipywidgets, which is not installed; run pip install 'dragin-lab[notebooks]', or use the "
-        "figures and pages of dragin_lab.views, which need none"
+        "live controls need ipywidgets, which is not installed; run pip install"
+        " 'dragin-lab[notebooks]', or use the figures and pages of dragin_lab.views, which need"
+        " none"
     )

@@ -1,4 +1,6 @@
-"""``browse``: every answer of some runs as a list to search and sort, and the chosen one beside another method's."""
+"""``browse``: every answer of some runs as a list to search and sort, and the chosen one beside
+another method's.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,16 @@ class Browser(Control):
         self.rows = pd.DataFrame(columns=COLUMNS)
         self.lab, self.listing = lab, False
         self.means, self.found, self.page = ipw.HTML(), ipw.HTML(), ipw.HTML()
-        self.search = ipw.Text(description="search", placeholder="words of a question, answer or method")
+        self.search = ipw.Text(
+            description="search", placeholder="words of a question, answer or method"
+        )
         self.order = ipw.Dropdown(description="sort by", options=["(as run)", *COLUMNS])
         self.table = ipw.Select(
             rows=14,
             layout={"width": "auto", "max_width": "1180px"},
-            tooltip="right, method, answer, retrievals, question; the cause is shown with a chosen one",
+            tooltip=(
+                "right, method, answer, retrievals, question; the cause is shown with a chosen one"
+            ),
         )
         self.beside = ipw.Dropdown(description="beside", options=[NOTHING])
         self.explored = ipw.VBox()
@@ -54,8 +60,14 @@ class Browser(Control):
             button("explore this answer", lambda: self.guard(lambda: self.explore(0))),
             button("explore the one beside it", lambda: self.guard(lambda: self.explore(1))),
         ]
-        controls = [self.means, row(self.search, self.order, self.found), self.table, row(self.beside, *offers)]
-        super().__init__(controls, [self.page, self.explored], lambda: self.rows[[*WIDTHS]])  # a plain table
+        controls = [
+            self.means,
+            row(self.search, self.order, self.found),
+            self.table,
+            row(self.beside, *offers),
+        ]
+        # a plain table
+        super().__init__(controls, [self.page, self.explored], lambda: self.rows[[*WIDTHS]])
         for one in (self.search, self.order):
             one.observe(lambda _: self.list_rows(), "value")
         for one in (self.table, self.beside):
@@ -92,14 +104,25 @@ class Browser(Control):
 
     def list_rows(self) -> None:
         """The rows that hold every word of the search, in the chosen order."""
-        rows = self.rows if self.order.value not in self.rows else self.rows.sort_values(self.order.value)
+        rows = (
+            self.rows
+            if self.order.value not in self.rows
+            else self.rows.sort_values(self.order.value)
+        )
         words = rows.astype(str).fillna("")
-        texts = pd.Series(map(" ".join, words.to_numpy()), index=rows.index, dtype=str).str.casefold()
+        texts = pd.Series(
+            map(" ".join, words.to_numpy()), index=rows.index, dtype=str
+        ).str.casefold()
         for word in self.search.value.casefold().split():
-            rows, texts = rows[texts.str.contains(word, regex=False)], texts[texts.str.contains(word, regex=False)]
+            rows, texts = (
+                rows[texts.str.contains(word, regex=False)],
+                texts[texts.str.contains(word, regex=False)],
+            )
         shown, chosen = rows[:ROWS].round(2), self.table.value
-        lines = ["  ".join(str(row[name])[:width].ljust(width) for name, width in WIDTHS.items())
-                 for _, row in shown.iterrows()]  # fmt: skip
+        lines = [
+            "  ".join(str(row[name])[:width].ljust(width) for name, width in WIDTHS.items())
+            for _, row in shown.iterrows()
+        ]
         keys = list(zip(shown["dataset"], shown["id"], shown["method"], strict=True))
         self.listing = True  # exchanged options choose the first of them
         self.table.options = list(zip(lines, keys, strict=True))
@@ -109,7 +132,9 @@ class Browser(Control):
         self.found.value = f"{len(rows):,} of {count(len(self.rows), 'answer')}{more}"
 
     def list_shown(self) -> list[tuple[str, str, str]]:
-        """Data set, id and method of what is shown: the chosen answer, and another method's to the same question."""
+        """Data set, id and method of what is shown: the chosen answer, and another method's to
+        the same question.
+        """
         if self.table.value is None or self.runs is None:
             return []
         dataset, own, method = self.table.value
@@ -127,7 +152,9 @@ class Browser(Control):
     def explore(self, place: int) -> None:
         """Open one of the shown answers token by token (``dl.explore``)."""
         if self.runs is None or len(shown := self.list_shown()) <= place:
-            raise SettingError("choose an answer above" if not self.table.value else "no answer is shown beside it")
+            raise SettingError(
+                "choose an answer above" if not self.table.value else "no answer is shown beside it"
+            )
         dataset, own, method = shown[place]
         opened = explore(self.runs.trace(own, method, dataset), self.lab)
         for one in self.explored.children:
@@ -135,17 +162,28 @@ class Browser(Control):
         self.explored.children = (opened,)
 
 
-def browse(runs: Runs | Folders, *, lab: MakesSetups | None = None, follow: bool = False) -> Browser:
-    """Every answer of some runs as a list to sort and search; the chosen one is shown beside another method's.
+def browse(
+    runs: Runs | Folders, *, lab: MakesSetups | None = None, follow: bool = False
+) -> Browser:
+    """Every answer of some runs as a list to sort and search; the chosen one is shown beside
+    another method's.
 
-    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Two buttons open what is shown token by token (``dl.explore``);
-    with the ``lab`` that answered, it can be written on from there. With ``follow`` the list fills while others write
-    to the folders, which may still be empty, until Stop.
+    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Two buttons open what is shown token by token
+    (``dl.explore``); with the ``lab`` that answered, it can be written on from there. With
+    ``follow`` the list fills while others write to the folders, which may still be empty, until
+    Stop.
 
-    Raises ``RunError`` for a folder without runs, ``SettingError`` for ``follow`` of runs that were read before.
+    Raises ``RunError`` for a folder without runs, ``SettingError`` for ``follow`` of runs that were
+    read before.
     """
     instance("lab", lab, MakesSetups | None, "give the dl.Lab that answered")
     if follow and isinstance(runs, Runs):
-        raise SettingError("these runs were read before, so nothing can come; give their folder with follow=True")
-    given = runs if isinstance(runs, Runs) else several("runs", runs, str | Path, f"{GIVE}, or a list", alone=True)
+        raise SettingError(
+            "these runs were read before, so nothing can come; give their folder with follow=True"
+        )
+    given = (
+        runs
+        if isinstance(runs, Runs)
+        else several("runs", runs, str | Path, f"{GIVE}, or a list", alone=True)
+    )
     return Browser(given, lab, follow)

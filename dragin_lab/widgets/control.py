@@ -1,4 +1,6 @@
-"""What all controls share: figures that cannot fall behind, a still picture before the box, a thread for the model."""
+"""What all controls share: figures that cannot fall behind, a still picture before the box, a
+thread for the model.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,19 @@ from dragin_lab.trace.trace import Trace
 from dragin_lab.views.facts import esc
 
 PLOTLY = "application/vnd.plotly.v1+json"
-#: Where the box lives, the still picture and this note are hidden; where its kernel is gone, what stands for it is.
-NOTE = """<div class="{name}-note" style="font: 12px system-ui; opacity: .75">The controls need a kernel: run this cell.
+#: Where the box lives, the still picture and this note are hidden; where its kernel is gone, what
+#: stands for it is.
+NOTE = """<div class="{name}-note" style="font: 12px system-ui; opacity: .75">
+The controls need a kernel: run this cell.
 <style>
 .jp-OutputArea:has(.{name}) > .jp-OutputArea-child:has(.{name}-note),
 .jp-OutputArea:has(.{name}) > .jp-OutputArea-child:has(+ .jp-OutputArea-child .{name}-note),
 .jp-OutputArea-child:has(.{name}-note) + .jp-OutputArea-child:not(:has(.{name})) {{ display: none }}
 </style></div>"""
-#: A front end marks a widget whose kernel is gone; what no longer answers looks so, and does not take a click.
-GONE = """<div role="alert" class="dl-gone">⚠ The kernel is gone, so nothing here answers: run the cell again.</div>
+#: A front end marks a widget whose kernel is gone; what no longer answers looks so, and does not
+#: take a click.
+GONE = """<div role="alert" class="dl-gone">
+⚠ The kernel is gone, so nothing here answers: run the cell again.</div>
 <style>
 .dl-gone { display: none; font-weight: 600; color: light-dark(#a8201a, #ff9a8f) }
 .jupyter-widgets-disconnected .dl-gone { display: block }
@@ -35,9 +41,11 @@ GONE = """<div role="alert" class="dl-gone">⚠ The kernel is gone, so nothing h
 
 
 class Drawing(ipw.Output):
-    """A place for a plain figure, which the front end draws by itself. What Python assigned last is what is shown.
+    """A place for a plain figure, which the front end draws by itself. What Python assigned last is
+    what is shown.
 
-    No state of the figure lives in the browser, so it cannot fall behind: there is one way, from Python to the page.
+    No state of the figure lives in the browser, so it cannot fall behind: there is one way, from
+    Python to the page.
     """
 
     @property
@@ -49,7 +57,9 @@ class Drawing(ipw.Output):
         return go.Figure(data.get(PLOTLY))
 
     def show(self, figure: Any) -> None:
-        """Show a figure (plotly's, or its JSON as a dictionary) in the place of the last one; None for nothing."""
+        """Show a figure (plotly's, or its JSON as a dictionary) in the place of the last one;
+        None for nothing.
+        """
         shown = figure if isinstance(figure, dict | None) else figure_json(figure)
         height = shown["layout"].get("height", 0) if shown else 0
         self.layout.min_height = f"{height}px"  # or the page would jump while it is drawn anew
@@ -60,8 +70,9 @@ class Drawing(ipw.Output):
 class Control(ipw.VBox):
     """A box of controls, a line that says what happens, and pages.
 
-    ``still`` gives what is displayed before it and remains without a kernel; ``refresh_still`` brings it up to date.
-    A control closes all that it made, and is closed when the cell that made it is run again.
+    ``still`` gives what is displayed before it and remains without a kernel; ``refresh_still``
+    brings it up to date. A control closes all that it made, and is closed when the cell that made
+    it is run again.
     """
 
     drawing: Drawing
@@ -84,17 +95,25 @@ class Control(ipw.VBox):
     def _ipython_display_(self, **_: Any) -> None:
         from IPython.display import display
 
-        note = {"text/html": NOTE.format(name=self._name), "text/plain": "The controls need a kernel: run this cell."}
+        note = {
+            "text/html": NOTE.format(name=self._name),
+            "text/plain": "The controls need a kernel: run this cell.",
+        }
         bundle: Any = self._repr_mimebundle_()
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         still = self._still()
-        if hasattr(still, "to_plotly_json"):  # a figure that displays itself takes no id, and could not be exchanged
-            shown = still._repr_mimebundle_() | {PLOTLY: figure_json(still), "text/plain": "A figure of plotly"}
+        # a figure that displays itself takes no id, and could not be exchanged
+        if hasattr(still, "to_plotly_json"):
+            shown = still._repr_mimebundle_() | {
+                PLOTLY: figure_json(still),
+                "text/plain": "A figure of plotly",
+            }
             self._handle = display(shown, raw=True, display_id=self._name)
         else:
             self._handle = display(still, display_id=self._name)
         display(note, raw=True)
-        display(data | {"text/plain": ""}, metadata=metadata, raw=True)  # its name says nothing where it cannot live
+        # its name says nothing where it cannot live
+        display(data | {"text/plain": ""}, metadata=metadata, raw=True)
 
     def refresh_still(self, figure: dict[str, Any]) -> None:
         """Put a figure's JSON in the place of what remains without a kernel."""
@@ -118,9 +137,11 @@ class Control(ipw.VBox):
 
     def say(self, text: str, *, alert: bool = False) -> None:
         """A line beside the buttons."""
-        self.status.value = f'<span role="{"alert" if alert else "status"}">{"⚠ " * alert}{esc(text)}</span>'
+        self.status.value = (
+            f'<span role="{"alert" if alert else "status"}">{"⚠ " * alert}{esc(text)}</span>'
+        )
 
-    # -- the model, in its own thread, so that the buttons stay live --------------------------------------------------
+    # -- the model, in its own thread, so that the buttons stay live -------------------------------
 
     def run(
         self,
@@ -129,13 +150,16 @@ class Control(ipw.VBox):
         each: Callable[[Any, Trace], None] = lambda event, trace: None,
         says: str = "",
     ) -> Trace:
-        """Take the events that ``start`` gives, one after another, until their end or ``stop``; returns their trace.
+        """Take the events that ``start`` gives, one after another, until their end or ``stop``;
+        returns their trace.
 
-        ``each`` is called with every event, ``after`` at the end, be it an error's: ``trace.ended`` says which. Raises
-        ``SettingError`` while the model runs already; otherwise as ``start``.
+        ``each`` is called with every event, ``after`` at the end, be it an error's: ``trace.ended``
+        says which. Raises ``SettingError`` while the model runs already; otherwise as ``start``.
         """
         if self._worker is not None and self._worker.is_alive():
-            raise SettingError("the model is still writing; stop it first, or wait for it. Nothing is lost")
+            raise SettingError(
+                "the model is still writing; stop it first, or wait for it. Nothing is lost"
+            )
         events = start()
 
         def work() -> None:
@@ -161,7 +185,9 @@ class Control(ipw.VBox):
         self._stop.set()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the model has ended. A ``KeyboardInterrupt`` stops it, and is raised once it has stopped."""
+        """Wait until the model has ended. A ``KeyboardInterrupt`` stops it, and is raised once
+        it has stopped.
+        """
         if self._worker is None:
             return
         try:
@@ -204,14 +230,19 @@ _MADE: dict[str, tuple[str, list[Control]]] = {}
 
 
 def close_earlier(control: Control) -> None:
-    """Close what an earlier run of the same cell made; a cell is its id, and where the front end has none its code."""
+    """Close what an earlier run of the same cell made; a cell is its id, and where the front end
+    has none its code.
+    """
     from IPython import get_ipython
 
     shell = get_ipython()
     asked = shell.get_parent() if hasattr(shell, "get_parent") else {}
     if asked.get("header", {}).get("msg_type") != "execute_request":
         return  # made by a callback, or where there are no cells
-    cell, run = asked.get("metadata", {}).get("cellId") or asked["content"]["code"], asked["header"]["msg_id"]
+    cell, run = (
+        asked.get("metadata", {}).get("cellId") or asked["content"]["code"],
+        asked["header"]["msg_id"],
+    )
     before, made = _MADE.get(cell, (run, []))
     if before != run:
         for one in made:

@@ -1,4 +1,6 @@
-"""What can be looked into: an episode token by token, with its lab what if; an answer as it is written."""
+"""What can be looked into: an episode token by token, with its lab what if; an answer as it is
+written.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,20 @@ CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
 
 
 class Explorer(Control):
-    """The box. ``tree`` has the trace and its branches; ``token`` is the chosen token's number, from 1."""
+    """The box. ``tree`` has the trace and its branches; ``token`` is the chosen token's number,
+    from 1.
+    """
 
     def __init__(self, tree: Branches, lab: MakesSetups | None) -> None:
         self.tree, self.lab = tree, lab
         wide = {"layout": {"width": "auto", "max_width": "640px"}}
-        self.which = ipw.Dropdown(description="branch", options=self.list_branches(), value=0, **wide)
+        self.which = ipw.Dropdown(
+            description="branch", options=self.list_branches(), value=0, **wide
+        )
         self.texts = ipw.Dropdown(description="text", **wide)
-        self.token = ipw.IntSlider(value=1, min=1, max=1, description="token", layout={"width": "480px"})
+        self.token = ipw.IntSlider(
+            value=1, min=1, max=1, description="token", layout={"width": "480px"}
+        )
         self.about, self.step_page, self.comparison = ipw.HTML(), ipw.HTML(), ipw.HTML()
         self.drawing, self.base = Drawing(), dict[str, Any]()
         self.instead = ipw.Dropdown(description="instead", **wide)
@@ -47,7 +55,9 @@ class Explorer(Control):
         self.keep = ipw.SelectMultiple(description="passages", rows=4, layout={"width": "60%"})
 
         def offer(label: str, read: Callable[[], dict[str, Any]]) -> ipw.Button:
-            return button(label, lambda: self.guard(lambda: self.change_step(**read())), disabled=lab is None)
+            return button(
+                label, lambda: self.guard(lambda: self.change_step(**read())), disabled=lab is None
+            )
 
         controls = [
             row(self.which, self.texts),
@@ -65,7 +75,11 @@ class Explorer(Control):
         ]
         super().__init__(controls, [self.comparison], self.draw_still)
         self.opening = False  # while choices are exchanged, none of them is one that somebody made
-        choices = ((self.which, self.open_trace), (self.texts, self.open_text), (self.token, self.show_token))
+        choices = (
+            (self.which, self.open_trace),
+            (self.texts, self.open_text),
+            (self.token, self.show_token),
+        )
         for choice, call in choices:
             choice.observe(partial(self.heed, call), "value")
         self.open_trace()
@@ -80,17 +94,21 @@ class Explorer(Control):
 
     def list_branches(self) -> list[tuple[str, int]]:
         """The branches by where they part, indented by how deep they lie."""
-        return [
-            (f"{'– ' * (len(self.tree.path(i)) - 1)}{trace.parting if i else 'the question'}: {trace.answer}"[:120], i)
-            for i, trace in enumerate(self.tree)
-        ]
+        listed = []
+        for place, trace in enumerate(self.tree):
+            indent = "– " * (len(self.tree.path(place)) - 1)
+            parting = trace.parting if place else "the question"
+            listed.append((f"{indent}{parting}: {trace.answer}"[:120], place))
+        return listed
 
     @property
     def trace(self) -> Trace:
         return self.tree[self.which.value]
 
     def open_trace(self) -> None:
-        """Show a branch from the text that retrieved first, or where it parts, beside its parent."""
+        """Show a branch from the text that retrieved first, or where it parts, beside its
+        parent.
+        """
         trace, parent = self.trace, self.tree.parent(self.which.value)
         texts = [(step.index + 1, name) for step, name, _ in written(trace.steps)]
         self.opening = True
@@ -117,12 +135,19 @@ class Explorer(Control):
         self.rows = token_rows(self.trace, own, name, text)
         title = f"{self.which.label} · step {self.texts.value[0]}, {name}"
         self.base = figure_json(draw_tokens(self.trace, self.rows, title))
-        self.query.value, self.query.disabled = "" if own.query is None else own.query.text, own.query is None
+        self.query.value, self.query.disabled = (
+            "" if own.query is None else own.query.text,
+            own.query is None,
+        )
         passages = [(shorten(f"{p.title}: {p.text}", 90), p) for p in own.passages]
         self.keep.options, self.keep.value = passages, own.passages
         reason = "" if own.decision is None else own.decision.reason
         titles = "".join(f"<li>{esc(title)}</li>" for title, _ in passages)
-        search = f"<p>⌕ <b>{esc(own.query.text)}</b></p><ol>{titles}</ol>" if own.query is not None else ""
+        search = (
+            f"<p>⌕ <b>{esc(own.query.text)}</b></p><ol>{titles}</ol>"
+            if own.query is not None
+            else ""
+        )
         self.step_page.value = f'<div class="mathjax_ignore"><p>{esc(reason)}</p>{search}</div>'
         fired = self.rows.index[self.rows["opens"]]
         self.opening = True
@@ -138,14 +163,29 @@ class Explorer(Control):
         if at >= len(self.rows):
             return
         about = str(esc(self.rows["about"].iloc[at])).replace("\n", "<br>")
-        self.about.value = f'<div class="mathjax_ignore" role="status" style="font-family:monospace">{about}</div>'
-        edge = {"type": "rect", "name": "chosen", "xref": "x", "x0": at + 0.5, "x1": at + 1.5, "yref": "paper"}
+        self.about.value = (
+            f'<div class="mathjax_ignore" role="status" style="font-family:monospace">{about}</div>'
+        )
+        edge = {
+            "type": "rect",
+            "name": "chosen",
+            "xref": "x",
+            "x0": at + 0.5,
+            "x1": at + 1.5,
+            "yref": "paper",
+        }
         edge |= {"y0": 0, "y1": 1, "line": {"color": "#d55e00", "width": 2}}
         layout = self.base["layout"]
-        self.drawing.show(self.base | {"layout": layout | {"shapes": [*layout.get("shapes", []), edge]}})
+        self.drawing.show(
+            self.base | {"layout": layout | {"shapes": [*layout.get("shapes", []), edge]}}
+        )
         alternatives = list_alternatives(text, at)
-        self.instead.options = [(f"{name}  {percent(share)}", token) for name, share, token in alternatives]
-        self.instead.value = next((token for *_, token in alternatives if token != int(text.ids[at])), None)
+        self.instead.options = [
+            (f"{name}  {percent(share)}", token) for name, share, token in alternatives
+        ]
+        self.instead.value = next(
+            (token for *_, token in alternatives if token != int(text.ids[at])), None
+        )
 
     def change_step(self, **change: Any) -> None:
         """What a button asks for, at the chosen text and token."""
@@ -155,12 +195,16 @@ class Explorer(Control):
         self.branch(step=step, **place, **change)
 
     def branch(self, **change: Any) -> None:
-        """Begin to write a branch of the trace that is shown; ``change`` as for ``Lab.branch``. See ``wait``.
+        """Begin to write a branch of the trace that is shown; ``change`` as for ``Lab.branch``. See
+        ``wait``.
 
-        Raises ``SettingError`` as ``Lab.branch``, without a lab, and while another branch is being written.
+        Raises ``SettingError`` as ``Lab.branch``, without a lab, and while another branch is being
+        written.
         """
         if self.lab is None:
-            raise SettingError("without a lab nothing new can be written; give one: dl.explore(trace, lab)")
+            raise SettingError(
+                "without a lab nothing new can be written; give one: dl.explore(trace, lab)"
+            )
         tree, parent, method = self.tree, self.trace, restore_method(self.trace.method)
         setup = self.lab.setup(method)
 
@@ -181,10 +225,11 @@ def explore(
     trace: Trace | Branches | str | Path,
     lab: MakesSetups | None = None,
 ) -> Explorer:
-    """An episode token by token, from where it first retrieved: move the slider, and see all that is known of a token.
+    """An episode token by token, from where it first retrieved: move the slider, and see all that
+    is known of a token.
 
-    With the ``lab`` that made the trace another token, query, set of passages or decision is a button (``Lab.branch``);
-    ``.tree`` keeps all branches. Without a kernel: ``trace.heatmap()``.
+    With the ``lab`` that made the trace another token, query, set of passages or decision is a
+    button (``Lab.branch``); ``.tree`` keeps all branches. Without a kernel: ``trace.heatmap()``.
     """
     tree = trace if isinstance(trace, Branches) else Branches.of(open_trace(trace))
     instance("lab", lab, MakesSetups | None, "give the dl.Lab that made the trace")
@@ -195,11 +240,18 @@ class AskLive(Control):
     """The box. ``trace`` is that of the latest episode, valid at any moment."""
 
     def __init__(
-        self, lab: MakesSetups, question: Question, method: str, variant: str, settings: dict[str, Any]
+        self,
+        lab: MakesSetups,
+        question: Question,
+        method: str,
+        variant: str,
+        settings: dict[str, Any],
     ) -> None:
         self.lab, self.given, self.settings, self.own = lab, question, settings, (method, variant)
         self.trace: Trace | None = None
-        self.question = ipw.Textarea(value=question.text, description="question", rows=2, layout={"width": "640px"})
+        self.question = ipw.Textarea(
+            value=question.text, description="question", rows=2, layout={"width": "640px"}
+        )
         self.method = ipw.Dropdown(options=list(METHODS), value=method, description="method")
         self.variant = ipw.Dropdown(options=list(VARIANTS), value=variant, description="variant")
         self.theta = ipw.FloatText(description="θ", layout={"width": "160px"}, step=0.05)
@@ -213,7 +265,9 @@ class AskLive(Control):
         self.propose_theta()
 
     def make_method(self, **settings: Any) -> Any:
-        """The chosen method, with what was given beside the controls where it is the one that this was given for."""
+        """The chosen method, with what was given beside the controls where it is the one that
+        this was given for.
+        """
         chosen = self.method.value, self.variant.value
         given = self.settings if chosen == self.own else {}
         return make_method(chosen[0], variant=chosen[1], **given | settings)
@@ -227,13 +281,20 @@ class AskLive(Control):
     def ask(self, question: str | None = None) -> None:
         """Begin to answer, as the button does. Returns at once; see ``wait``.
 
-        Raises ``SettingError`` for settings that make no method, an empty question, or while another is being answered.
+        Raises ``SettingError`` for settings that make no method, an empty question, or while
+        another is being answered.
         """
-        text = self.question.value if question is None else instance("question", question, str, "give a text")
+        text = (
+            self.question.value
+            if question is None
+            else instance("question", question, str, "give a text")
+        )
         method = self.make_method(**{} if self.theta.disabled else {"threshold": self.theta.value})
         asked = self.given if text == self.given.text else text
         self.done, self.under_way, self.shown_at = "", list[str](), 0.0
-        self.trace = self.run(lambda: stream(self.lab.setup(method), asked, method), self.end, self.show_event)
+        self.trace = self.run(
+            lambda: stream(self.lab.setup(method), asked, method), self.end, self.show_event
+        )
 
     def show_event(self, event: Any, trace: Trace) -> None:
         """Show what comes, the text under way at most every ``EVERY`` seconds."""
@@ -249,7 +310,9 @@ class AskLive(Control):
             self.under_way.clear()
             self.done = trace._repr_html_()
         text = f'<small>{writing}</small><div class="txt">{"".join(self.under_way)}</div>'
-        self.page.value = self.done + styled(f'<div class="dl"><div class="head">{text}</div></div>')
+        self.page.value = self.done + styled(
+            f'<div class="dl"><div class="head">{text}</div></div>'
+        )
         self.shown_at = time.monotonic()
 
     def end(self, trace: Trace) -> None:
@@ -262,4 +325,10 @@ def live(lab: MakesSetups, question: str | Question, method: str, **settings: An
     instance("question", question, str | Question, "give a text or a Question")
     variant = settings.pop("variant", VARIANTS[0])
     make_method(method, variant=variant, **settings)  # refuses before anything is drawn
-    return AskLive(lab, Question("", question) if isinstance(question, str) else question, method, variant, settings)
+    return AskLive(
+        lab,
+        Question("", question) if isinstance(question, str) else question,
+        method,
+        variant,
+        settings,
+    )

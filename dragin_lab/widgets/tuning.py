@@ -32,13 +32,15 @@ from dragin_lab.widgets.control import Control, Drawing, button, figure_json, ro
 
 STEPS = 40  # values of θ that every trace is judged at
 SHOWN = 100  # traces whose words are listed
-BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}  # two pages, under one another where it is narrow
+# two pages, under one another where it is narrow
+BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}
 
 
 class Board(Control):
     """The box. ``theta`` is the slider, ``outcomes`` what its value leads to.
 
-    Of one trace, the chosen one, ``outcome`` is drawn token by token; ``ran`` are the model's own answers.
+    Of one trace, the chosen one, ``outcome`` is drawn token by token; ``ran`` are the model's own
+    answers.
     """
 
     def __init__(self, replays: list[Replay], lab: MakesSetups | None, measured: Any) -> None:
@@ -47,25 +49,33 @@ class Board(Control):
         self.thetas = choose_thetas(replays)
         self.theta = ipw.SelectionSlider(
             options=[(f"{theta:g}", theta) for theta in self.thetas],
-            value=first.threshold, description="θ", layout={"width": "560px"},
-        )  # fmt: skip
+            value=first.threshold,
+            description="θ",
+            layout={"width": "560px"},
+        )
         self.target = ipw.FloatText(description="aim at", layout={"width": "160px"}, step=0.1)
         self.code = ipw.Text(description="copy", layout={"width": "560px"})
         self.drawing, self.words = Drawing(), ipw.HTML()
         questions = [(shorten(one.trace.question.text, 80), at) for at, one in enumerate(replays)]
         one = len(replays) == 1
         self.which = ipw.Dropdown(
-            description="look into", options=[*([] if one else [("(no trace)", None)]), *questions],
+            description="look into",
+            options=[*([] if one else [("(no trace)", None)]), *questions],
             layout={"width": "auto", "max_width": "640px"},
-        )  # fmt: skip
+        )
         self.texts = ipw.Dropdown(description="step")
-        self.tokens, self.page, self.beside = Drawing(), ipw.HTML(layout=BESIDE), ipw.HTML(layout=BESIDE)
+        self.tokens, self.page, self.beside = (
+            Drawing(),
+            ipw.HTML(layout=BESIDE),
+            ipw.HTML(layout=BESIDE),
+        )
         ask = button("ask the model", lambda: self.guard(self.run_model), disabled=lab is None)
         aim = row(self.target, ipw.Label("retrievals a question"))
         controls = [self.theta, aim, self.code, self.drawing, self.words]
         controls += [row(self.which, self.texts), self.tokens, row(ask)]
         super().__init__(controls, [row(self.page, self.beside)], lambda: self.figure)
-        each = [judge_thetas(replay, self.thetas) for replay in replays]  # which a step of the slider then only shows
+        # which a step of the slider then only shows
+        each = [judge_thetas(replay, self.thetas) for replay in replays]
         self.known = {theta: [own[theta] for own in each] for theta in self.thetas}
         rows = dict[int, str]()  # outcomes that decide alike are written once
         self.sums = {theta: list_changes(own, theta, rows) for theta, own in self.known.items()}
@@ -92,9 +102,25 @@ class Board(Control):
         """The line of θ, what it comes to, and the words that part from what was run."""
         theta = self.theta.value
         side = "left" if theta <= self.thetas[len(self.thetas) // 2] else "right"
-        line = {"type": "line", "xref": "x", "yref": "paper", "x0": theta, "x1": theta, "y0": 0, "y1": 1}
-        above = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 24, "showarrow": False}
-        name = {"text": f"θ {theta:g}", "x": theta, "xanchor": side} | above  # above the first panel's title
+        line = {
+            "type": "line",
+            "xref": "x",
+            "yref": "paper",
+            "x0": theta,
+            "x1": theta,
+            "y0": 0,
+            "y1": 1,
+        }
+        above = {
+            "xref": "x",
+            "yref": "paper",
+            "y": 1,
+            "yanchor": "bottom",
+            "yshift": 24,
+            "showarrow": False,
+        }
+        # above the first panel's title
+        name = {"text": f"θ {theta:g}", "x": theta, "xanchor": side} | above
         layout = self.base["layout"]
         named = {"shapes": [line], "annotations": [*layout.get("annotations", []), name]}
         shown = self.base | {"layout": layout | named}
@@ -106,19 +132,35 @@ class Board(Control):
             self.show_trace()
 
     def aim_at(self, retrievals: float) -> None:
-        """Move θ to where a question costs so many retrievals, as far as the stored texts or the sweep tell."""
-        costs = {theta: sum(one.retrievals for one in known) / len(known) for theta, known in self.known.items()}
-        lacking = {theta: sum(not one.whole for one in known) for theta, known in self.known.items()}
-        self.theta.value = min(self.thetas, key=lambda theta: (abs(costs[theta] - retrievals), lacking[theta]))
+        """Move θ to where a question costs so many retrievals, as far as the stored texts or the
+        sweep tell.
+        """
+        costs = {
+            theta: sum(one.retrievals for one in known) / len(known)
+            for theta, known in self.known.items()
+        }
+        lacking = {
+            theta: sum(not one.whole for one in known) for theta, known in self.known.items()
+        }
+        self.theta.value = min(
+            self.thetas, key=lambda theta: (abs(costs[theta] - retrievals), lacking[theta])
+        )
         theta, least = self.theta.value, "at least " * bool(lacking[self.theta.value])
-        self.say(f"At θ {theta:g} the stored texts tell of {least}{costs[theta]:.2f} retrievals a question.")
+        self.say(
+            f"At θ {theta:g} the stored texts tell of {least}{costs[theta]:.2f} retrievals a"
+            " question."
+        )
 
     def open_trace(self) -> None:
         """Look into the chosen trace, from the step that retrieved first."""
         self.tokens.show(None)
         self.texts.options, self.page.value, self.beside.value = [], "", ""
         if self.which.value is not None:
-            steps = [step for step in self.replays[self.which.value].trace.steps if step.draft is not None]
+            steps = [
+                step
+                for step in self.replays[self.which.value].trace.steps
+                if step.draft is not None
+            ]
             retrieved = [step.index + 1 for step in steps if step.query is not None]
             self.texts.options = [step.index + 1 for step in steps]
             self.texts.value = (retrieved or [step.index + 1 for step in steps] or [None])[0]
@@ -136,7 +178,9 @@ class Board(Control):
     def run_model(self) -> None:
         """Have the model answer the chosen trace's question at this θ; its answer stands beside."""
         if self.lab is None:
-            raise SettingError("without a lab no model can answer; give one: dl.tune(traces, lab=lab)")
+            raise SettingError(
+                "without a lab no model can answer; give one: dl.tune(traces, lab=lab)"
+            )
         if self.which.value is None:
             raise SettingError("choose a trace under 'look into', whose question is to be asked")
         replay, lab = self.replays[self.which.value], self.lab
@@ -147,9 +191,15 @@ class Board(Control):
                 self.ran.append(trace)
                 asked = f"<p><b>The model, asked with {esc(write_method(method))}</b></p>"
                 self.beside.value = asked + trace._repr_html_()
-                self.say("Stopped; what was written stands beside." if trace.ended == "cancelled" else "")
+                self.say(
+                    "Stopped; what was written stands beside." if trace.ended == "cancelled" else ""
+                )
 
-        self.run(lambda: stream(lab.setup(method), replay.trace.question, method), show, says="The model answers …")
+        self.run(
+            lambda: stream(lab.setup(method), replay.trace.question, method),
+            show,
+            says="The model answers …",
+        )
 
 
 def tune(
@@ -160,16 +210,20 @@ def tune(
     lab: MakesSetups | None = None,
     nlp: Any = None,
 ) -> Board:
-    """What θ does to stored traces of one method, without the model: quality, cost, and the words that change.
+    """What θ does to stored traces of one method, without the model: quality, cost, and the words
+    that change.
 
-    Lines and a band say what the stored texts tell; ``sweep`` (of ``lab.sweep`` over the same questions, or its table)
-    stands there as points. ``labels`` (``almanac.labels``) give precision and recall against the ground truth. One
-    trace can be looked into token by token, and with the ``lab`` that made it a button has its model answer. Without a
-    kernel: ``views.replayed(dl.Replay(trace).at(…))``. Raises ``SettingError`` for no trace, traces of several methods
-    and a method without a threshold.
+    Lines and a band say what the stored texts tell; ``sweep`` (of ``lab.sweep`` over the same
+    questions, or its table) stands there as points. ``labels`` (``almanac.labels``) give precision
+    and recall against the ground truth. One trace can be looked into token by token, and with the
+    ``lab`` that made it a button has its model answer. Without a kernel:
+    ``views.replayed(dl.Replay(trace).at(…))``. Raises ``SettingError`` for no trace, traces of
+    several methods and a method without a threshold.
     """
     given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
-    known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
+    known = (
+        None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
+    )
     instance("lab", lab, MakesSetups | None, "give the dl.Lab that made the traces")
     tokenizer = None if lab is None else lab.setup().model.tokenizer
     replays = []
@@ -179,19 +233,27 @@ def tune(
     if not replays:
         raise SettingError("there is no trace to tune; give one or a list of them")
     settings = [replay.method.settings | {"threshold": None, "label": ""} for replay in replays]
-    if other := next((own for own, kept in zip(replays, settings, strict=True) if kept != settings[0]), None):
+    if other := next(
+        (own for own, kept in zip(replays, settings, strict=True) if kept != settings[0]), None
+    ):
         one, two = (write_method(own.method) for own in (replays[0], other))
         raise SettingError(f"the traces are of several methods, {one} and {two}; give those of one")
     if "threshold" not in replays[0].tunable or replays[0].method.threshold is None:
-        raise SettingError(f"{replays[0].method.name} has no threshold, so there is nothing to tune")
+        raise SettingError(
+            f"{replays[0].method.name} has no threshold, so there is nothing to tune"
+        )
     return Board(replays, lab, sweep)
 
 
 def choose_thetas(replays: list[Replay]) -> list[float]:
-    """About ``STEPS`` values of θ from its least to above the highest score that fired, and the one that was run."""
+    """About ``STEPS`` values of θ from its least to above the highest score that fired, and the
+    one that was run.
+    """
     method = replays[0].method
     known, own = method.trigger.declared()["threshold"], float(method.threshold)  # type: ignore[arg-type]
-    scores = [words.score[words.hit] for r in replays for one in r.trace.steps if len(words := one.words)]
+    scores = [
+        words.score[words.hit] for r in replays for one in r.trace.steps if len(words := one.words)
+    ]
     flat = np.concatenate([[own], *scores]).astype(float)
     flat = flat[np.isfinite(flat)]
     low = known.ge if math.isfinite(known.ge) else min(2 * own, float(flat.min()))
@@ -204,8 +266,9 @@ def choose_thetas(replays: list[Replay]) -> list[float]:
 def judge_thetas(replay: Replay, thetas: Sequence[float]) -> dict[float, Outcome]:
     """What a trace comes to at each θ.
 
-    A word fires where its score is above θ, so what is decided alike at two values is decided alike between them, and
-    only one side of a change has to be judged again. A trigger that judges by code of its own is judged at each.
+    A word fires where its score is above θ, so what is decided alike at two values is decided alike
+    between them, and only one side of a change has to be judged again. A trigger that judges by
+    code of its own is judged at each.
     """
     own = type(replay.method.trigger).judge is not Trigger.judge
     known = dict[float, Outcome]()
@@ -233,21 +296,37 @@ def judge_thetas(replay: Replay, thetas: Sequence[float]) -> dict[float, Outcome
 
 def decided(outcome: Outcome) -> Any:
     """All that an outcome decides, without the θ that its reasons quote."""
-    turns = [(t.change, t.words.hit.tobytes(), t.decision and (t.decision.cut, t.decision.token, t.decision.retrieve),
-              t.query and t.query.text) for t in outcome.turns]  # fmt: skip
+    turns = [
+        (
+            t.change,
+            t.words.hit.tobytes(),
+            t.decision and (t.decision.cut, t.decision.token, t.decision.retrieve),
+            t.query and t.query.text,
+        )
+        for t in outcome.turns
+    ]
     return outcome.since, turns
 
 
 def list_changes(outcomes: Sequence[Outcome], theta: float, rows: dict[int, str]) -> str:
-    """What outcomes come to, and of each that parts from its trace the words; ``rows`` keeps what was written."""
+    """What outcomes come to, and of each that parts from its trace the words; ``rows`` keeps
+    what was written.
+    """
     parted = [one for one in outcomes if one.since is not None]
     for one in parted:
         if id(one.turns) not in rows:
             rows[id(one.turns)] = part_row(one)
-    same = f"{len(outcomes) - len(parted)} of {count(len(outcomes), 'trace')} stay as they are, {len(parted)} part here"
+    same = (
+        f"{len(outcomes) - len(parted)} of {count(len(outcomes), 'trace')} stay as they are,"
+        f" {len(parted)} part here"
+    )
     left = f"<p>… {count(len(parted) - SHOWN, 'more trace')}</p>" if len(parted) > SHOWN else ""
-    head = "<thead><tr><th>question</th><th>the draft where it parts</th><th>asks now</th><th>answer</th></tr></thead>"
-    table = f"<table>{head}<tbody>{''.join(rows[id(one.turns)] for one in parted[:SHOWN])}</tbody></table>{left}"
+    head = (
+        "<thead><tr><th>question</th><th>the draft where it parts</th><th>asks"
+        " now</th><th>answer</th></tr></thead>"
+    )
+    body_rows = "".join(rows[id(one.turns)] for one in parted[:SHOWN])
+    table = f"<table>{head}<tbody>{body_rows}</tbody></table>{left}"
     marks = "<mark>◆ fires now</mark> <del>◆ fired before</del>"
     body = f"<p><b>θ {short(theta)}: {same}.</b> {marks}</p>" + sum_up(outcomes)
     drawn = f'<div class="wide" tabindex="0">{table}</div>' if parted else ""
@@ -258,7 +337,8 @@ def write_method(method: Method) -> str:
     """The call that makes a method: ``dl.method("dragin", threshold=0.5, top_n=5)``."""
     values = {"variant": method.variant} if method.variant != VARIANTS[0] else {}
     values |= {"threshold": method.threshold} | method.changed
-    return f"dl.method({', '.join([repr(method.name), *(f'{name}={value!r}' for name, value in values.items())])})"
+    given = [f"{name}={value!r}" for name, value in values.items()]
+    return f"dl.method({', '.join([repr(method.name), *given])})"
 
 
 def round_up(value: float) -> float:

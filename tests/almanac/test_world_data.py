@@ -1,4 +1,6 @@
-"""The world as the package ships it: read, held to its checksums, refused by name where it is not what is asked for."""
+"""The world as the package ships it: read, held to its checksums, refused by name where it is
+not what is asked for.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,23 @@ def test_labels_go_with_questions_and_passages(benchmark: str, split: str) -> No
         assert (one.question, one.answer in asked[one.id].golds) == (asked[one.id].text, True)
         assert all(fact.value in texts[fact.passage] for fact in one.facts)
         assert (one.knowledge == "known") == (not any(fact.missing for fact in one.facts))
-        assert {fact.degree for fact in one.facts} <= {"often", "some", "seldom", "changed", "never"}
+        assert {fact.degree for fact in one.facts} <= {
+            "often",
+            "some",
+            "seldom",
+            "changed",
+            "never",
+        }
     assert almanac.labels(benchmark, split, 3) == labels[:3]
 
 
 def test_no_question_is_in_two_splits() -> None:
     for benchmark in ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc"):
-        texts = [one.text for split in ("train", "dev", "test") for one in almanac.questions(benchmark, split)]
+        texts = [
+            one.text
+            for split in ("train", "dev", "test")
+            for one in almanac.questions(benchmark, split)
+        ]
         assert len(set(texts)) == len(texts)
 
 
@@ -70,7 +82,9 @@ def test_a_damaged_a_torn_and_a_missing_file_are_named(copy: Path) -> None:
     with pytest.raises(AlmanacError, match=r"passages.jsonl.xz is damaged: .* the manifest has"):
         almanac.passages()
     (copy / "questions.jsonl.xz").write_bytes((copy / "questions.jsonl.xz").read_bytes()[:1000])
-    with pytest.raises(AlmanacError, match=r"questions.jsonl.xz cannot be read .*install dragin_lab again"):
+    with pytest.raises(
+        AlmanacError, match=r"questions.jsonl.xz cannot be read .*install dragin_lab again"
+    ):
         almanac.questions("iirc")
     (copy / "manifest.json").unlink()
     almanac._read_exemplars.cache_clear()

@@ -1,6 +1,8 @@
-"""What the browser tests share: Debian's Chromium driven by Playwright, pages that hear of every error, a JupyterLab.
+"""What the browser tests share: Debian's Chromium driven by Playwright, pages that hear of every
+error, a JupyterLab.
 
-Where Playwright or Chromium is absent, every test skips and says what is missing. Pictures go to ``test-results/``.
+Where Playwright or Chromium is absent, every test skips and says what is missing. Pictures go to
+``test-results/``.
 """
 
 from __future__ import annotations
@@ -25,14 +27,19 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The program."""
-    pytest.importorskip("playwright", reason="Playwright is not installed; run pip install 'dragin-lab[dev]'")
+    pytest.importorskip(
+        "playwright", reason="Playwright is not installed; run pip install 'dragin-lab[dev]'"
+    )
     program = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if program is None:
-        pytest.skip(f"no browser on the PATH ({', '.join(BROWSERS)}); on Debian: apt-get install chromium")
+        pytest.skip(
+            f"no browser on the PATH ({', '.join(BROWSERS)}); on Debian: apt-get install chromium"
+        )
     return program
 
 
-@pytest.fixture(scope="module")  # its loop runs until it is left, and other tests of this process run their own
+# its loop runs until it is left, and other tests of this process run their own
+@pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
     """Chromium without a window."""
     from playwright.sync_api import sync_playwright
@@ -46,7 +53,9 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 @pytest.fixture
 def new_page(browser: Browser) -> Iterator[Pages]:
-    """``new_page(server, scripts=, scheme=)``: a page; at the end of the test none must have complained."""
+    """``new_page(server, scripts=, scheme=)``: a page; at the end of the test none must have
+    complained.
+    """
     pages = Pages(browser)
     yield pages
     pages.close()
@@ -54,7 +63,9 @@ def new_page(browser: Browser) -> Iterator[Pages]:
 
 @pytest.fixture
 def open_notebook(lab: Server, new_page: Pages) -> Iterator[Callable[[str], Notebook]]:
-    """``open_notebook(name)``: a notebook of the server's folder, its kernel shut down at the end of the test."""
+    """``open_notebook(name)``: a notebook of the server's folder, its kernel shut down at the
+    end of the test.
+    """
     opened: list[Notebook] = []
 
     def open_one(name: str) -> Notebook:
@@ -71,7 +82,9 @@ def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     """A JupyterLab on a copy of the notebooks, beside a copy of what they read."""
     root = tmp_path_factory.mktemp("lab")
     for name in ("notebooks", "corpora"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+        shutil.copytree(
+            ROOT / name, root / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints")
+        )
     with jupyterlab(root / "notebooks", tmp_path_factory.mktemp("jupyter")) as server:
         yield server
 

@@ -1,7 +1,8 @@
-"""Pages that hear of every complaint, a JupyterLab of its own, and a person's hands on a notebook in it.
+"""Pages that hear of every complaint, a JupyterLab of its own, and a person's hands on a notebook
+in it.
 
-The server listens on 127.0.0.1 alone and keeps its settings, workspaces, kernels and history in a temporary folder; its
-kernels run this tree's package. The page is driven with Playwright.
+The server listens on 127.0.0.1 alone and keeps its settings, workspaces, kernels and history in a
+temporary folder; its kernels run this tree's package. The page is driven with Playwright.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "@jupyterlab/apputils-extension:notification": {"checkForUpdates": False, "fetchNews": "false"},
     "@jupyterlab/apputils-extension:themes": {"theme": THEMES["light"], "adaptive-theme": False},
-    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none", "autoStartDefaultKernel": True},
+    "@jupyterlab/notebook-extension:tracker": {
+        "windowingMode": "none",
+        "autoStartDefaultKernel": True,
+    },
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
 FLAGS = (
@@ -72,7 +76,9 @@ class Server:
 
 @contextmanager
 def jupyterlab(root: Path, scratch: Path) -> Iterator[Server]:
-    """A JupyterLab on ``root`` until the end of the block; all that it writes elsewhere lies below ``scratch``."""
+    """A JupyterLab on ``root`` until the end of the block; all that it writes elsewhere lies
+    below ``scratch``.
+    """
     with socket.socket() as probe:  # a port on which nobody listens now
         probe.bind(("127.0.0.1", 0))
         port, token = probe.getsockname()[1], secrets.token_hex(16)
@@ -86,12 +92,21 @@ def jupyterlab(root: Path, scratch: Path) -> Iterator[Server]:
     settings.parent.mkdir(parents=True)
     settings.write_text(json.dumps(SETTINGS), encoding="utf-8")
     (scratch / "HOME").mkdir()
-    address = [f"--ServerApp.port={port}", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={root}"]
+    address = [
+        f"--ServerApp.port={port}",
+        f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={root}",
+    ]
     command = [sys.executable, "-m", "jupyterlab", *FLAGS, *address]
     log = scratch / "server.log"
     with log.open("wb") as said:
         process = subprocess.Popen(
-            command, env=os.environ | own, cwd=root, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            env=os.environ | own,
+            cwd=root,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             server = Server(f"http://127.0.0.1:{port}", token, root)
@@ -129,15 +144,21 @@ class Pages:
         self.contexts: list[BrowserContext] = []
         self.heard: list[str] = []  # complaints, and addresses outside this machine
 
-    def __call__(self, server: Server | None = None, *, scripts: bool = True, scheme: str = "light") -> Page:
+    def __call__(
+        self, server: Server | None = None, *, scripts: bool = True, scheme: str = "light"
+    ) -> Page:
         size = {"width": WIDE, "height": 900}
-        context = self.browser.new_context(viewport=size, java_script_enabled=scripts, color_scheme=scheme)
+        context = self.browser.new_context(
+            viewport=size, java_script_enabled=scripts, color_scheme=scheme
+        )
         context.set_default_timeout(1000 * PATIENCE)
         self.contexts.append(context)
 
         def gate(route: Route) -> None:
             url = route.request.url
-            if url.startswith(("file:", "data:", "blob:")) or (server is not None and url.startswith(server.url)):
+            if url.startswith(("file:", "data:", "blob:")) or (
+                server is not None and url.startswith(server.url)
+            ):
                 route.continue_()
             else:
                 self.heard.append(url)
@@ -145,7 +166,9 @@ class Pages:
 
         context.route("**/*", gate)
         page = context.new_page()
-        page.on("console", lambda said: self.heard.append(said.text) if said.type == "error" else None)
+        page.on(
+            "console", lambda said: self.heard.append(said.text) if said.type == "error" else None
+        )
         page.on("pageerror", lambda error: self.heard.append(str(error)))
         return page
 
@@ -156,7 +179,7 @@ class Pages:
         assert self.heard == []
 
 
-# -- a notebook on a page ---------------------------------------------------------------------------------------------
+# -- a notebook on a page --------------------------------------------------------------------------
 
 _READY = """() => {
   const panel = window.jupyterapp?.shell.currentWidget;
@@ -178,14 +201,16 @@ _CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets.map(cell
 }))"""
 _RUN_ALL = """() => {
   window.running = true;
-  window.jupyterapp.commands.execute('notebook:run-all-cells').finally(() => { window.running = false; });
+  window.jupyterapp.commands.execute('notebook:run-all-cells')
+    .finally(() => { window.running = false; });
 }"""
 _RUN_FROM = """place => {
   const notebook = window.jupyterapp.shell.currentWidget.content;
   notebook.activeCellIndex = place;
   notebook.deselectAll();
   window.running = true;
-  window.jupyterapp.commands.execute('notebook:run-cell').finally(() => { window.running = false; });
+  window.jupyterapp.commands.execute('notebook:run-cell')
+    .finally(() => { window.running = false; });
 }"""
 _THEME = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
 _SCROLL = """top => {
@@ -209,7 +234,11 @@ class Cell:
     @property
     def errors(self) -> list[str]:
         """What its error outputs say."""
-        return [f"{out['ename']}: {out['evalue']}" for out in self.outputs if out["output_type"] == "error"]
+        return [
+            f"{out['ename']}: {out['evalue']}"
+            for out in self.outputs
+            if out["output_type"] == "error"
+        ]
 
 
 @dataclass(frozen=True)
@@ -251,7 +280,9 @@ class Notebook:
 
     def outputs(self, place: int) -> Locator:
         """What stands under the cell at this place."""
-        return self.page.locator(".jp-Notebook .jp-Cell").nth(place).locator(".jp-OutputArea-output")
+        return (
+            self.page.locator(".jp-Notebook .jp-Cell").nth(place).locator(".jp-OutputArea-output")
+        )
 
     def end(self) -> None:
         """Shut the kernel down: JupyterLab keeps the kernel of a notebook whose page is closed."""
@@ -262,12 +293,16 @@ class Notebook:
         self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
 
     def theme(self, name: str) -> None:
-        """Switch JupyterLab to its ``"light"`` or ``"dark"`` theme and wait until the page wears it."""
+        """Switch JupyterLab to its ``"light"`` or ``"dark"`` theme and wait until the page wears
+        it.
+        """
         self.page.evaluate(_THEME, THEMES[name])
         light = "true" if name == "light" else "false"
         self.page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached")
 
-    def pictures(self, path: Callable[[str], Path], name: str, width: int, height: int = 1500, most: int = 40) -> None:
+    def pictures(
+        self, path: Callable[[str], Path], name: str, width: int, height: int = 1500, most: int = 40
+    ) -> None:
         """Photograph the notebook from top to bottom, in a window of this size."""
         self.page.set_viewport_size({"width": width, "height": height})
         self.page.wait_for_timeout(500)  # figures take it up a moment later

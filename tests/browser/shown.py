@@ -1,4 +1,6 @@
-"""Every page and figure of every kind of trace that the browser tests look at, by name; no model is needed."""
+"""Every page and figure of every kind of trace that the browser tests look at, by name; no model
+is needed.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,33 @@ def right_to_left_trace() -> Trace:
     text = "הסרט בוים בידי נועה 👩‍🚀 כהן. התשובה היא נועה כהן."
     made = samples.make(text)
     kept = Step(0, draft=made, kept=text)
-    return Trace(Question("q", HEBREW, ("נועה כהן",)), {"name": "wo-rag"}, [kept], text, "נועה כהן", ended="answered")
+    return Trace(
+        Question("q", HEBREW, ("נועה כהן",)),
+        {"name": "wo-rag"},
+        [kept],
+        text,
+        "נועה כהן",
+        ended="answered",
+    )
 
 
 def sweep_of_methods() -> Any:
     """Nine methods at three costs each."""
-    names = ("rind", "entropy", "margin", "probability", "every-n", "entity", "verbalized-confidence", "seakr", "uar")
+    names = (
+        "rind",
+        "entropy",
+        "margin",
+        "probability",
+        "every-n",
+        "entity",
+        "verbalized-confidence",
+        "seakr",
+        "uar",
+    )
     one = samples.sweep_table()
-    return pd.concat([one.assign(method=name, em=one["em"] - 0.01 * at) for at, name in enumerate(names)])
+    return pd.concat(
+        [one.assign(method=name, em=one["em"] - 0.01 * at) for at, name in enumerate(names)]
+    )
 
 
 def labelled_methods() -> list[Trace]:
@@ -67,6 +88,9 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "empty": (lambda: Trace(Question("q", samples.ASKED), {}), "nothing written yet"),
     "right to left": (right_to_left_trace, HEBREW),
     "hostile": (hostile_trace, "<script>document.title = 'x'</script>"),
-    "hostile, compared": (lambda: views.compare([hostile_trace()] * 2), "<script>document.title = 'x'</script>"),
+    "hostile, compared": (
+        lambda: views.compare([hostile_trace()] * 2),
+        "<script>document.title = 'x'</script>",
+    ),
     "5,000 tokens": (lambda: samples.long_trace(5000), "more steps"),
 }

@@ -1,4 +1,6 @@
-"""An executed notebook with figures, a table, a page and a control, read elsewhere: as HTML, as LaTeX, in VS Code."""
+"""An executed notebook with figures, a table, a page and a control, read elsewhere: as HTML, as
+LaTeX, in VS Code.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from plotly.offline import get_plotlyjs
 PLOTLY = "application/vnd.plotly.v1+json"
 CELLS = [
     f"""import sys
-sys.path[:0] = [{str(ROOT / "tests")!r}, {str(ROOT / "tests" / "views")!r}, {str(ROOT / "tests" / "browser")!r}]
+sys.path[:0] = [{str(ROOT / "tests")!r}, {str(ROOT / "tests" / "views")!r}]
+sys.path[:0] = [{str(ROOT / "tests" / "browser")!r}]
 import plotly.io as pio
 from plotly.io.base_renderers import HtmlRenderer
 pio.renderers["beside"] = HtmlRenderer(include_plotlyjs="directory")

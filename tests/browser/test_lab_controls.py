@@ -14,14 +14,18 @@ CELLS = [
 
 lab = dl.Lab(cache=True)
 trace = lab.ask({QUESTION!r}, threshold=0.5, top_n=5, gold="Hartfold")
-runs = lab.run([{{"id": "1", "question": {QUESTION!r}, "answer": "Hartfold"}}], ["dragin", "wo-rag"], output="browsed",
-               traces=True, progress=False)""",
+asked = [{{"id": "1", "question": {QUESTION!r}, "answer": "Hartfold"}}]
+methods = ["dragin", "wo-rag"]
+runs = lab.run(asked, methods, output="browsed", traces=True, progress=False)""",
     "tuner = lab.tune([trace])\ntuner",
     "explorer = dl.explore(trace, lab)\nexplorer",
     "live = lab.explore('In which town was Olga Fenwisk born?')\nlive",
     "browser = dl.browse(runs)\nbrowser",
     "trace",
-    "tuner.theta.value, tuner.outcome.retrievals, len(explorer.tree), live.trace and live.trace.ended",
+    (
+        "tuner.theta.value, tuner.outcome.retrievals, len(explorer.tree), live.trace and"
+        " live.trace.ended"
+    ),
     "tuner  # once more",
     "import ipywidgets\n\nipywidgets.HBox([tuner, explorer])",
 ]
@@ -29,7 +33,9 @@ runs = lab.run([{{"id": "1", "question": {QUESTION!r}, "answer": "Hartfold"}}], 
 
 @pytest.fixture(scope="module")
 def notebook(lab, browser):
-    """The notebook with every control, run once; JupyterLab itself complains of what a restart cancels."""
+    """The notebook with every control, run once; JupyterLab itself complains of what a restart
+    cancels.
+    """
     pages = Pages(browser)
     opened = Notebook.open(pages(lab), lab, write_notebook(lab.root, "controls.ipynb", CELLS))
     assert [error for cell in opened.run_all() for error in cell.errors] == []
@@ -40,7 +46,12 @@ def notebook(lab, browser):
 
 def control(notebook: Notebook, place: int):
     """The box under a cell."""
-    return notebook.page.locator(".jp-Notebook .jp-Cell").nth(place).locator("[class*='dl-'].widget-vbox").first
+    return (
+        notebook.page.locator(".jp-Notebook .jp-Cell")
+        .nth(place)
+        .locator("[class*='dl-'].widget-vbox")
+        .first
+    )
 
 
 def state(notebook: Notebook) -> str:
@@ -88,7 +99,9 @@ def test_controls_are_used_by_mouse_and_by_keyboard(notebook, picture):
 def test_on_a_busy_machine_figure_page_and_python_say_the_same_threshold(lab, browser):
     pages, board = Pages(browser), "tuner = dl.tune([trace, trace])\ntuner"
     notebook = Notebook.open(
-        pages(lab), lab, write_notebook(lab.root, "busy.ipynb", [CELLS[0], board, "tuner.theta.value"])
+        pages(lab),
+        lab,
+        write_notebook(lab.root, "busy.ipynb", [CELLS[0], board, "tuner.theta.value"]),
     )
     busy = notebook.page.context.new_cdp_session(notebook.page)
     busy.send("Emulation.setCPUThrottlingRate", {"rate": 6})
@@ -120,11 +133,15 @@ def test_a_notebook_that_was_saved_and_reopened_shows_pictures(notebook, picture
     tuner.locator(".js-plotly-plot").first.get_by_text(f"θ {theta:g}", exact=True).wait_for()
     notebook.save()
     page.wait_for_timeout(1000)
-    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    page.evaluate(
+        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+    )
     for box in (tuner, control(notebook, 8)):
         box.get_by_text("The kernel is gone").first.wait_for()
     button = tuner.get_by_role("button", name="ask the model")
-    assert button.evaluate("one => getComputedStyle(one).pointerEvents") == "none", "what is dead takes no click"
+    assert button.evaluate("one => getComputedStyle(one).pointerEvents") == "none", (
+        "what is dead takes no click"
+    )
     assert tuner.locator(".js-plotly-plot").first.is_visible(), "what was drawn stays"
     page.screenshot(path=picture("restarted"))
     page.reload()

@@ -1,4 +1,6 @@
-"""A kernel that is interrupted in the middle of a run: it says so in place, and the notebook goes on."""
+"""A kernel that is interrupted in the middle of a run: it says so in place, and the notebook
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,22 @@ AFTER = f'lab.replace(retriever=bm25).ask({QUESTION}, "sr-rag").ended'
 
 
 def test_an_interrupted_run_says_so_and_the_next_cell_runs(lab, open_notebook, picture):
-    notebook = open_notebook(write_notebook(lab.root, "interrupted.ipynb", [LOAD, ONE, LAST, MANY, AFTER]))
+    notebook = open_notebook(
+        write_notebook(lab.root, "interrupted.ipynb", [LOAD, ONE, LAST, MANY, AFTER])
+    )
     assert notebook.run(0).errors == []
-    for place, says, after in ((1, "sys.last_value.trace", "cancelled"), (3, "2 under way were cancelled", "answered")):
+    for place, says, after in (
+        (1, "sys.last_value.trace", "cancelled"),
+        (3, "2 under way were cancelled", "answered"),
+    ):
         notebook.start(place)
         notebook.outputs(place).get_by_text("searching").first.wait_for()
         notebook.page.locator('[data-command="notebook:interrupt-kernel"]').click()
         notebook.wait()
         notebook.page.screenshot(path=picture(f"interrupted-{place}"))
-        assert [error.partition(":")[0] for error in notebook.cells()[place].errors] == ["KeyboardInterrupt"]
+        assert [error.partition(":")[0] for error in notebook.cells()[place].errors] == [
+            "KeyboardInterrupt"
+        ]
         assert says in notebook.outputs(place).last.inner_text()
         following = notebook.run(place + 1)
         assert following.errors == []

@@ -1,4 +1,6 @@
-"""Every notebook in JupyterLab: all cells run, nothing complains, and it looks right in both themes and two widths."""
+"""Every notebook in JupyterLab: all cells run, nothing complains, and it looks right in both
+themes and two widths.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Saved pages in a browser: whole without a network, readable in both colour schemes, in print and on a phone."""
+"""Saved pages in a browser: whole without a network, readable in both colour schemes, in print
+and on a phone.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,8 @@ def test_a_printed_page_shows_what_is_folded_and_its_colours(new_page, tmp_path,
     page.goto(views.page(tmp_path / "page.html", CARDS["trace"]()).as_uri())
     tables = page.locator("details.part table")
     assert not any(table.is_visible() for table in tables.all())
-    page.set_viewport_size({"width": 718, "height": 900})  # A4 with the margins of a browser, in CSS pixels
+    # A4 with the margins of a browser, in CSS pixels
+    page.set_viewport_size({"width": 718, "height": 900})
     page.emulate_media(media="print", color_scheme="dark")
     page.screenshot(path=picture("printed"), full_page=True)
     assert all(table.is_visible() for table in tables.all())
@@ -82,23 +85,28 @@ def test_a_printed_page_shows_what_is_folded_and_its_colours(new_page, tmp_path,
 
 def test_what_the_marks_mean_is_said_once_on_a_page(new_page, tmp_path):
     page = new_page(scripts=False)
-    page.goto(views.page(tmp_path / "page.html", CARDS["trace"](), CARDS["trace, paper variant"]()).as_uri())
-    assert [marks.is_visible() for marks in page.get_by_text("Hover a word for its figures.").all()] == [True, False]
+    page.goto(
+        views.page(
+            tmp_path / "page.html", CARDS["trace"](), CARDS["trace, paper variant"]()
+        ).as_uri()
+    )
+    assert [
+        marks.is_visible() for marks in page.get_by_text("Hover a word for its figures.").all()
+    ] == [True, False]
     assert all(scale.is_visible() for scale in page.locator(".scale").all())
 
 
 def test_hidden_texts_are_not_copied(new_page, tmp_path):
     page = new_page()
     page.goto(views.page(tmp_path / "page.html", CARDS["trace"]()).as_uri())
-    copied = page.evaluate(
-        """() => {
-          const text = document.querySelector('[data-part="draft"] .txt'), area = document.createRange();
+    copied = page.evaluate("""() => {
+          const text = document.querySelector('[data-part="draft"] .txt');
+          const area = document.createRange();
           area.selectNodeContents(text);
           getSelection().removeAllRanges();
           getSelection().addRange(area);
           return getSelection().toString();
-        }"""
-    )
+        }""")
     assert "Bealtha." in copied
     assert "hit:" not in copied
     assert "◆" not in copied

@@ -1,4 +1,6 @@
-"""What a designer would mend, found by measuring a page: faint text, spilling boxes, labels over one another."""
+"""What a designer would mend, found by measuring a page: faint text, spilling boxes, labels over
+one another.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-#: WCAG 2.2, success criterion 1.4.3: contrast of text, and of large text (from 24 px, or bold from 18.66 px).
+#: WCAG 2.2, success criterion 1.4.3: contrast of text, and of large text (from 24 px, or bold from
+#: 18.66 px).
 CONTRAST, LARGE = 4.5, 3.0
 
 _CARD = """(card, [normal, large]) => {
@@ -19,16 +22,19 @@ _CARD = """(card, [normal, large]) => {
   };
   const over = (top, under) => top.slice(0, 3).map((x, i) => x * top[3] + under[i] * (1 - top[3]));
   const light = c => {
-    const [r, g, b] = c.map(x => x / 255).map(x => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = c.map(x => x / 255)
+      .map(x => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const scheme = getComputedStyle(card).colorScheme;
-  const dark = scheme === 'dark' || (scheme === 'light dark' && matchMedia('(prefers-color-scheme: dark)').matches);
+  const dark = scheme === 'dark'
+    || (scheme === 'light dark' && matchMedia('(prefers-color-scheme: dark)').matches);
   const found = [];
   const edge = card.getBoundingClientRect();
   const shown = el => {
     const box = el.getBoundingClientRect();
-    return box.width > 1 && box.height > 1 && getComputedStyle(el).visibility === 'visible' && el.checkVisibility();
+    return box.width > 1 && box.height > 1
+      && getComputedStyle(el).visibility === 'visible' && el.checkVisibility();
   };
   for (const el of [card, ...card.querySelectorAll('*')]) {
     if (!shown(el) || el.closest('.vh, :disabled, style, script')) continue;
@@ -44,7 +50,8 @@ _CARD = """(card, [normal, large]) => {
       return [...range.getClientRects()];
     });
     const right = Math.max(...boxes.map(r => r.right));
-    if (!rolls && right > edge.right + 1) found.push(`spills by ${Math.round(right - edge.right)} px: ${words}`);
+    if (!rolls && right > edge.right + 1)
+      found.push(`spills by ${Math.round(right - edge.right)} px: ${words}`);
     const layers = [];
     let picture = false, opacity = 1;
     for (let up = el; up; up = up.parentElement) {
@@ -79,19 +86,23 @@ _FIGURE = """figure => {
   for (const text of texts) {
     const says = text.textContent.trim(), b = box(text);
     const across = Math.max(b.right - inside.right, inside.left - b.left);
-    if (Math.max(across, b.bottom - inside.bottom, inside.top - b.top) > 1) problems.push(`cut off: ${says}`);
+    if (Math.max(across, b.bottom - inside.bottom, inside.top - b.top) > 1)
+      problems.push(`cut off: ${says}`);
     if (parseFloat(getComputedStyle(text).fontSize) < 9) problems.push(`too small: ${says}`);
   }
   const flat = texts.filter(text => !/rotate\\((?!0)/.test(text.getAttribute('transform') ?? ''));
   flat.forEach((a, i) => flat.slice(i + 1).forEach(b => {
-    if (meet(box(a), box(b))) problems.push(`over one another: ${a.textContent.trim()} | ${b.textContent.trim()}`);
+    if (meet(box(a), box(b)))
+      problems.push(`over one another: ${a.textContent.trim()} | ${b.textContent.trim()}`);
   }));
   return [...new Set(problems)];
 }"""
 
 
 def card_problems(card: Locator) -> list[str]:
-    """What is wrong with a static view or a widget: text of too little contrast, text outside of its card."""
+    """What is wrong with a static view or a widget: text of too little contrast, text outside of
+    its card.
+    """
     return card.evaluate(_CARD, [CONTRAST, LARGE])
 
 
@@ -102,4 +113,6 @@ def figure_problems(figure: Locator) -> list[str]:
 
 def sideways(page: Page) -> int:
     """By how many pixels the page is wider than its window."""
-    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )

@@ -1,4 +1,6 @@
-"""The command line: what it prints, what it writes, how it ends, and that nothing that was finished is lost."""
+"""The command line: what it prints, what it writes, how it ends, and that nothing that was
+finished is lost.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,15 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded model with a small window."""
-    path = Path(shutil.copytree(embedded_model_path(), tmp_path_factory.mktemp("narrow") / "narrow"))
+    path = Path(
+        shutil.copytree(embedded_model_path(), tmp_path_factory.mktemp("narrow") / "narrow")
+    )
     settings = json.loads((path / "config.json").read_text()) | {"max_position_embeddings": WINDOW}
     (path / "config.json").write_text(json.dumps(settings))
     return path
 
 
-# -- what goes right --------------------------------------------------------------------------------------------------
+# -- what goes right -------------------------------------------------------------------------------
 
 
 def test_help_lists_the_commands_and_their_defaults(command: Command) -> None:
@@ -59,7 +63,9 @@ def test_help_lists_the_commands_and_their_defaults(command: Command) -> None:
     assert ran.code in (cli.DONE, cli.USAGE)  # click changed its mind about this in 8.2
 
 
-@pytest.mark.parametrize("name", ["", "ask", "run", "sweep", "table", "show", "doctor", "demo", "data fetch"])
+@pytest.mark.parametrize(
+    "name", ["", "ask", "run", "sweep", "table", "show", "doctor", "demo", "data fetch"]
+)
 def test_help_fits_a_terminal_of_80_columns_without_colours(
     command: Command, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -89,21 +95,55 @@ def test_ask_answers_saves_and_shows_again(command: Command, tmp_path: Path) -> 
 
 def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path) -> None:
     examples = tmp_path / "e.yaml"
-    examples.write_text("- question: Is ice cold?\n  rationale: Ice is frozen.\n  answer: 'yes'\n", encoding="utf-8")
+    examples.write_text(
+        "- question: Is ice cold?\n  rationale: Ice is frozen.\n  answer: 'yes'\n", encoding="utf-8"
+    )
     trace = tmp_path / "a.trace"
     corpus = tmp_path / "own.jsonl"
     corpus.write_text('{"text": "The Silent Fukain is a film."}\n')
-    given = ["variant=paper", "threshold=0.5", "what=last-n", "top_n=5", "top_k=1", "max_new_tokens=20"]
+    given = [
+        "variant=paper",
+        "threshold=0.5",
+        "what=last-n",
+        "top_n=5",
+        "top_k=1",
+        "max_new_tokens=20",
+    ]
     given += ["layer=0", "heads=[0,1]", "sample=true"]
     ran = command(
-        "ask", QUESTION, *(word for one in given for word in ("--set", one)), "--exemplars", examples, "--save", trace,
-        "--corpus", corpus, "--model", embedded_model_path(), "--seed", "3", "--layout", "flare",
-    )  # fmt: skip
+        "ask",
+        QUESTION,
+        *(word for one in given for word in ("--set", one)),
+        "--exemplars",
+        examples,
+        "--save",
+        trace,
+        "--corpus",
+        corpus,
+        "--model",
+        embedded_model_path(),
+        "--seed",
+        "3",
+        "--layout",
+        "flare",
+    )
     assert ran.code == cli.DONE, ran.err
     said = Trace.load(trace)
-    wanted = {"threshold": 0.5, "what": "last-n", "top_n": 5, "top_k": 1, "max_new_tokens": 20, "variant": "paper"}
+    wanted = {
+        "threshold": 0.5,
+        "what": "last-n",
+        "top_n": 5,
+        "top_k": 1,
+        "max_new_tokens": 20,
+        "variant": "paper",
+    }
     assert {key: said.method[key] for key in wanted} == wanted
-    assert [said.provenance[key] for key in ("layer", "heads", "decoding", "seed")] == [0, [0, 1], "sample", 3]
+    assert [said.provenance[key] for key in ("layer", "heads", "decoding", "seed")] == [
+        0,
+        [0, 1],
+        "sample",
+        3,
+    ]
     assert said.provenance["template"]["layout"] == "flare"
     assert "Is ice cold?" in said.steps[0].prompt.text
 
@@ -113,7 +153,7 @@ def test_a_model_is_spread_and_quantized_as_the_options_say() -> None:
     assert (given["device_map"], given["quantization_config"].load_in_4bit) == ("auto", True)
 
 
-# -- what does not fit into the window ---------------------------------------------------------------------------------
+# -- what does not fit into the window -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
@@ -122,7 +162,16 @@ def test_a_passage_of_100_000_words_does_not_eat_the_memory(
 ) -> None:
     corpus = tmp_path / "c.tsv"
     corpus.write_bytes(b"id\ttext\ttitle\n1\t" + b"mother director film " * 33_334 + b"\tT\n")
-    how = ("--model", narrow, "--corpus", corpus, "--method", "sr-rag", "--set", f"variant={variant}")
+    how = (
+        "--model",
+        narrow,
+        "--corpus",
+        corpus,
+        "--method",
+        "sr-rag",
+        "--set",
+        f"variant={variant}",
+    )
     ran = command("ask", QUESTION, *how)
     if variant == "paper":
         assert ran.code == cli.DONE
@@ -139,7 +188,10 @@ def test_a_question_longer_than_the_window(command: Command, narrow: Path) -> No
     long = QUESTION + " And of The Silent Fukain?" * (WINDOW // 5)  # at least five tokens each
     how = ("--model", narrow, "--method", "wo-rag", "--set", "max_new_tokens=2")
     asked = ("ask", long, *how)
-    command.refused(*asked, says=("the question with the answer so far", f"window of {WINDOW} tokens", "shorten"))
+    command.refused(
+        *asked,
+        says=("the question with the answer so far", f"window of {WINDOW} tokens", "shorten"),
+    )
     ran = command(*asked, "--set", "variant=reference")
     assert ran.code == cli.DONE
     assert f"more than the model's window of {WINDOW}" in ran.out
@@ -148,10 +200,12 @@ def test_a_question_longer_than_the_window(command: Command, narrow: Path) -> No
     assert len(ran.err) < 600
 
 
-# -- what fails at the end --------------------------------------------------------------------------------------------
+# -- what fails at the end -------------------------------------------------------------------------
 
 
-def test_one_output_that_fails_does_not_keep_the_other_back(command: Command, tmp_path: Path) -> None:
+def test_one_output_that_fails_does_not_keep_the_other_back(
+    command: Command, tmp_path: Path
+) -> None:
     for option, other, says in (
         ("--save", "--html", "is not a regular file"),
         ("--html", "--save", "not saved: No space"),
@@ -187,7 +241,9 @@ def test_what_breaks_unforeseen_is_named_with_and_without_its_traceback(
         assert "in broken" in ran.err
 
 
-def test_a_model_that_runs_out_of_memory_says_what_to_do(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_runs_out_of_memory_says_what_to_do(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from dragin_lab.engines.load import LanguageModel
 
     def full(self: LanguageModel, *_: Any, **__: Any) -> None:
@@ -197,7 +253,9 @@ def test_a_model_that_runs_out_of_memory_says_what_to_do(command: Command, monke
     command.refused("ask", QUESTION, code=cli.FAILED, says=("memory", "top_k", "paper variant"))
 
 
-def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_of_libraries_are_for_debugging(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import warnings
 
     from dragin_lab.data import exemplars as templates
@@ -213,7 +271,9 @@ def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: 
     assert "noise" in command(*BRIEF, "--method", "wo-rag", "--debug").err
 
 
-def test_ctrl_c_keeps_what_was_finished(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_was_finished(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from dragin_lab.engines.load import LanguageModel
 
     write, drafts = LanguageModel.write, []
@@ -226,7 +286,9 @@ def test_ctrl_c_keeps_what_was_finished(command: Command, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(LanguageModel, "write", stops)
     trace = tmp_path / "a.trace"
-    ran = command("ask", QUESTION, "--method", "fl-rag", "--set", "max_new_tokens=64", "--save", trace)
+    ran = command(
+        "ask", QUESTION, "--method", "fl-rag", "--set", "max_new_tokens=64", "--save", trace
+    )
     assert (ran.code, ran.err.splitlines()[-1]) == (cli.INTERRUPTED, "interrupted")
     assert f"trace written to {trace}" in ran.err
     loaded = Trace.load(trace)
@@ -236,31 +298,48 @@ def test_ctrl_c_keeps_what_was_finished(command: Command, monkeypatch: pytest.Mo
     assert "cancelled" in ran.out
 
 
-# -- processes of their own -------------------------------------------------------------------------------------------
+# -- processes of their own ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("args", [("table", 2), pytest.param((*BRIEF, "--save", "a.trace"), marks=pytest.mark.deep)])
-def test_a_reader_that_leaves_early_is_no_failure_and_loses_no_trace(args: tuple[object, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "args", [("table", 2), pytest.param((*BRIEF, "--save", "a.trace"), marks=pytest.mark.deep)]
+)
+def test_a_reader_that_leaves_early_is_no_failure_and_loses_no_trace(
+    args: tuple[object, ...], tmp_path: Path
+) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     process = start(*args, stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path)
     os.close(writer)
     _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (cli.DONE, b"trace written to a.trace\n" * ("--save" in args))
-    assert [Trace.load(file).ended for file in tmp_path.iterdir()] == ["length"] * ("--save" in args)
+    assert (process.returncode, err) == (
+        cli.DONE,
+        b"trace written to a.trace\n" * ("--save" in args),
+    )
+    assert [Trace.load(file).ended for file in tmp_path.iterdir()] == ["length"] * (
+        "--save" in args
+    )
 
 
-def test_a_terminal_that_lacks_characters_still_shows_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_lacks_characters_still_shows_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    trace = Trace(Question("1", QUESTION), dl.method("wo-rag").settings, text=" Zoë → 電影", ended="answered")
-    process = start("show", trace.save(tmp_path / "a.trace"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    trace = Trace(
+        Question("1", QUESTION), dl.method("wo-rag").settings, text=" Zoë → 電影", ended="answered"
+    )
+    process = start(
+        "show", trace.save(tmp_path / "a.trace"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (cli.DONE, b"")
     assert QUESTION.encode() in out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_of_the_reference_page(shell: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_completion_of_the_reference_page(
+    shell: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
     (variable,) = set(re.findall(rf"(\w+)={shell}_source dragin-lab", page))
     monkeypatch.setenv(variable, f"{shell}_source")
@@ -276,9 +355,20 @@ def test_on_a_terminal_each_text_has_its_own_line_and_what_is_kept_is_said(
 ) -> None:
     monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
-    ran = command("ask", QUESTION, "--set", "variant=reference", "--set", "threshold=0.3", "--set", "max_new_tokens=24")
+    ran = command(
+        "ask",
+        QUESTION,
+        "--set",
+        "variant=reference",
+        "--set",
+        "threshold=0.3",
+        "--set",
+        "max_new_tokens=24",
+    )
     assert ran.code == cli.DONE
-    trace = embedded().ask(QUESTION, "dragin", variant="reference", threshold=0.3, max_new_tokens=24)
+    trace = embedded().ask(
+        QUESTION, "dragin", variant="reference", threshold=0.3, max_new_tokens=24
+    )
     written = [step.draft.text for step in trace.steps]
     written += [step.continuation.text for step in trace.steps if step.continuation is not None]
     assert len(written) > len(trace.steps)

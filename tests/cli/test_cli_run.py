@@ -1,4 +1,6 @@
-"""``dragin-lab run`` and ``sweep``: which runs are made, what is printed, and what is left of one that is stopped."""
+"""``dragin-lab run`` and ``sweep``: which runs are made, what is printed, and what is left of
+one that is stopped.
+"""
 
 from __future__ import annotations
 
@@ -42,22 +44,31 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> AnsweringModel:
 
 def rows(text: str) -> list[list[str]]:
     """The rows of all tables, without their intervals."""
-    cut = [re.split("  +", line) for line in text.splitlines() if re.search(r"(\]|–) +\d+ of \d+$", line)]
+    cut = [
+        re.split("  +", line)
+        for line in text.splitlines()
+        if re.search(r"(\]|–) +\d+ of \d+$", line)
+    ]
     return [[cell for cell in line if not cell.startswith(("[", "–"))] for line in cut]
 
 
-# -- what is run ------------------------------------------------------------------------------------------------------
+# -- what is run -----------------------------------------------------------------------------------
 
 
-def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
+def test_methods_over_data_sets_with_a_table_each(
+    command: Command, tmp_path: Path, scripted: AnsweringModel
+) -> None:
     ran = command(*RUN, "--dataset", "one,two", "--dataset", "three", "--output", tmp_path)
     assert ran.code == cli.DONE, ran.err
     assert ran.out.count("three: means per question") == 1
     assert [row[:5] for row in rows(ran.out)] == [
-        ["dragin-what=question", "3", "1.000", "1.000", "1.00"], ["wo-rag", "3", "0.000", "0.500", "0.00"],
-    ] * 3  # fmt: skip
+        ["dragin-what=question", "3", "1.000", "1.000", "1.00"],
+        ["wo-rag", "3", "0.000", "0.500", "0.00"],
+    ] * 3
     assert {record.folder.relative_to(tmp_path).as_posix() for record in find_runs(tmp_path)} == {
-        f"{data}/{name}" for data in ("one", "two", "three") for name in ("dragin-what=question", "wo-rag")
+        f"{data}/{name}"
+        for data in ("one", "two", "three")
+        for name in ("dragin-what=question", "wo-rag")
     }
     assert "one dragin-what=question: 3 of 3, " in ran.err
     assert "EM=1.000" in ran.err
@@ -71,8 +82,15 @@ def test_questions_without_gold_answers_are_run_from_a_file(
     own = tmp_path / "asked.csv"
     own.write_text("question\nWho made thing 1?\nWho made thing 2?\n")
     assert command(*RUN, "--dataset", own, "--output", tmp_path / "runs").code == cli.DONE
-    (answers,) = (r.predictions for r in find_runs(tmp_path / "runs") if r.config["method"]["name"] == "dragin")
-    assert [(line["answer"], line["gold"], line["em"]) for line in answers] == [("Li 1", [], None), ("Li 2", [], None)]
+    (answers,) = (
+        r.predictions
+        for r in find_runs(tmp_path / "runs")
+        if r.config["method"]["name"] == "dragin"
+    )
+    assert [(line["answer"], line["gold"], line["em"]) for line in answers] == [
+        ("Li 1", [], None),
+        ("Li 2", [], None),
+    ]
     assert "EM" not in command("table", tmp_path / "runs").out
 
 
@@ -91,29 +109,68 @@ def test_every_folder_is_checked_before_any_work_is_done(
 
 #: Options, the benchmark of Almanac, and the labels of the methods that are run.
 COMBINED = [
-    ("--method wo-rag,dragin --set threshold=0.8,1.2", "iirc", "wo-rag dragin-threshold=0.8 dragin-threshold=1.2"),
+    (
+        "--method wo-rag,dragin --set threshold=0.8,1.2",
+        "iirc",
+        "wo-rag dragin-threshold=0.8 dragin-threshold=1.2",
+    ),
     ("--method dragin,sr-rag --set top_n=5", "iirc", "dragin-top_n=5 sr-rag"),
-    ("--set variant=reference,paper --set what=qfs,question", "iirc",
-     "dragin-reference dragin-reference-what=question dragin dragin-what=question"),
-    ("--set when=rind,every-sentence --set threshold=1", "iirc", "dragin-threshold=1.0 dragin-when=every-sentence"),
+    (
+        "--set variant=reference,paper --set what=qfs,question",
+        "iirc",
+        "dragin-reference dragin-reference-what=question dragin dragin-what=question",
+    ),
+    (
+        "--set when=rind,every-sentence --set threshold=1",
+        "iirc",
+        "dragin-threshold=1.0 dragin-when=every-sentence",
+    ),
     ("--set top_k=5 --set max_new_tokens=100", "iirc", "dragin-max_new_tokens=100-top_k=5"),
-    ("--set when=rind@0.5,margin --set what=question", "iirc",
-     "dragin-what=question-threshold=0.5 dragin-when=margin-what=question"),
-    ("--set check_content_words=no --method dragin,flare --set variant=reference", "iirc",
-     "dragin-reference-check_content_words=False flare-reference"),
+    (
+        "--set when=rind@0.5,margin --set what=question",
+        "iirc",
+        "dragin-what=question-threshold=0.5 dragin-when=margin-what=question",
+    ),
+    (
+        "--set check_content_words=no --method dragin,flare --set variant=reference",
+        "iirc",
+        "dragin-reference-check_content_words=False flare-reference",
+    ),
     ("--preset llama2-7b-chat:paper", "2wikimultihopqa", "dragin-reference-top_n=40"),
-    ("--preset released --model meta-llama/Llama-2-7b-chat-hf", "2wikimultihopqa", "dragin-reference-threshold=1.0"),
-    ("--preset llama2-7b-chat:paper --set threshold=0.5,1.2", "hotpotqa",
-     "dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100 dragin-reference-top_n=35-max_new_tokens=100"),
-    ("--preset llama2-7b-chat:paper --set when=every-sentence", "2wikimultihopqa",
-     "dragin-reference-when=every-sentence-top_n=40"),
-    ("--preset llama2-7b-chat:paper --set 'what=qfs(top_n=5)'", "hotpotqa",
-     "dragin-reference-threshold=1.3-top_n=5-max_new_tokens=100"),
-    ("--preset llama2-7b-chat:released --set when=margin --set variant=paper", "hotpotqa",
-     "dragin-when=margin-top_n=35-max_new_tokens=100"),
-    ("--preset llama2-7b-chat:released --method flare", "iirc",
-     "flare-reference-threshold=0.08-max_new_tokens=128"),
-]  # fmt: skip
+    (
+        "--preset released --model meta-llama/Llama-2-7b-chat-hf",
+        "2wikimultihopqa",
+        "dragin-reference-threshold=1.0",
+    ),
+    (
+        "--preset llama2-7b-chat:paper --set threshold=0.5,1.2",
+        "hotpotqa",
+        (
+            "dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100"
+            " dragin-reference-top_n=35-max_new_tokens=100"
+        ),
+    ),
+    (
+        "--preset llama2-7b-chat:paper --set when=every-sentence",
+        "2wikimultihopqa",
+        "dragin-reference-when=every-sentence-top_n=40",
+    ),
+    (
+        "--preset llama2-7b-chat:paper --set 'what=qfs(top_n=5)'",
+        "hotpotqa",
+        "dragin-reference-threshold=1.3-top_n=5-max_new_tokens=100",
+    ),
+    (
+        "--preset llama2-7b-chat:released --set when=margin --set variant=paper",
+        "hotpotqa",
+        "dragin-when=margin-top_n=35-max_new_tokens=100",
+    ),
+    (
+        "--preset llama2-7b-chat:released --method flare",
+        "iirc",
+        "flare-reference-threshold=0.08-max_new_tokens=128",
+    ),
+]
 
 
 @pytest.mark.parametrize(("given", "data", "labels"), COMBINED)
@@ -122,7 +179,9 @@ def test_settings_are_combined_and_presets_give_way_to_them(
 ) -> None:
     seen: list[str] = []
     one = dl.benchmark(f"almanac/{data}", limit=1)
-    monkeypatch.setattr(cli_run, "execute_runs", lambda of, _: seen.extend(method.label for method in of(one, None)))
+    monkeypatch.setattr(
+        cli_run, "execute_runs", lambda of, _: seen.extend(method.label for method in of(one, None))
+    )
     ran = command("run", *shlex.split(given))
     assert ran.code == cli.DONE, ran.err
     assert seen == labels.split()
@@ -134,8 +193,14 @@ def test_a_failed_question_is_status_1_and_tried_again(
     scripted.failing = {2: ModelError("too long\nby far")}
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.FAILED
-    assert [row[0] for row in rows(ran.out)] == ["dragin-what=question (1 failed)", "wo-rag (1 failed)"]
-    assert "error: 2 answers failed; the first (q2) with: too long\nThe same command tries them again\n" in ran.err
+    assert [row[0] for row in rows(ran.out)] == [
+        "dragin-what=question (1 failed)",
+        "wo-rag (1 failed)",
+    ]
+    assert (
+        "error: 2 answers failed; the first (q2) with: too long\nThe same command tries them"
+        " again\n" in ran.err
+    )
     one = command("run", "--method", "wo-rag", "--dataset", "one", "--output", tmp_path / "one")
     assert "error: 1 answer failed; the first (q2) with: too long\n" in one.err
     scripted.failing, scripted.asked[:] = {}, []
@@ -145,11 +210,26 @@ def test_a_failed_question_is_status_1_and_tried_again(
 
 
 def test_a_cache_that_is_kept_says_what_it_served(command: Command, tmp_path: Path) -> None:
-    asked = ("run", "--method", "wo-rag", "--dataset", "almanac/hotpotqa", "--limit", "1", "--set", "max_new_tokens=8")
+    asked = (
+        "run",
+        "--method",
+        "wo-rag",
+        "--dataset",
+        "almanac/hotpotqa",
+        "--limit",
+        "1",
+        "--set",
+        "max_new_tokens=8",
+    )
     for store, says in (((), False), (("--store", tmp_path / "cache"), True)):
         ran = command(*asked, *store, "--output", tmp_path / str(says))
         assert ran.code == cli.DONE, ran.err
-        assert bool(re.search(r"0 of \d drafts and 0 of \d+ tokens were served from the cache", ran.out)) == says
+        assert (
+            bool(
+                re.search(r"0 of \d drafts and 0 of \d+ tokens were served from the cache", ran.out)
+            )
+            == says
+        )
 
 
 def test_ctrl_c_keeps_what_was_finished_and_says_how_to_go_on(
@@ -158,7 +238,10 @@ def test_ctrl_c_keeps_what_was_finished_and_says_how_to_go_on(
     scripted.failing = {3: KeyboardInterrupt()}
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.INTERRUPTED
-    assert f"what was finished is kept below {tmp_path}; the same command continues from there" in ran.err
+    assert (
+        f"what was finished is kept below {tmp_path}; the same command continues from there"
+        in ran.err
+    )
     assert ran.err.endswith("interrupted\n")
     assert [row[0] for row in rows(ran.out)] == ["dragin-what=question (2 of 3)"]
 
@@ -186,23 +269,35 @@ def bare(draft, doubled: bool = False):
 """
 
 
-def test_a_trigger_without_a_default_threshold(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
+def test_a_trigger_without_a_default_threshold(
+    command: Command, tmp_path: Path, scripted: AnsweringModel
+) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    asked = ("--with", tmp_path / "own.py", "--set", "when=bare", "--set", "variant=paper", "--set", "what=question")
+    asked = (
+        "--with",
+        tmp_path / "own.py",
+        "--set",
+        "when=bare",
+        "--set",
+        "variant=paper",
+        "--set",
+        "what=question",
+    )
     asked += ("--dataset", "one", "--output", tmp_path / "runs")
     ran = command("run", *asked, "--set", "threshold=5", "--set", "doubled=yes")
     assert ran.code == cli.DONE, ran.err
     ran = command("sweep", *asked, "--set", "threshold=5,6")
     assert ran.code == cli.DONE, ran.err
     assert {record.folder.name for record in find_runs(tmp_path / "runs")} == {
-        f"dragin-when=bare-what=question-threshold={rest}" for rest in ("5.0-doubled=True", "5.0", "6.0")
+        f"dragin-when=bare-what=question-threshold={rest}"
+        for rest in ("5.0-doubled=True", "5.0", "6.0")
     }
     refused = command("run", *asked)
     assert refused.code == cli.USAGE
     assert "trigger 'bare' needs a threshold, such as bare@0.6" in refused.err
 
 
-# -- one folder, from Python and from the command line ----------------------------------------------------------------
+# -- one folder, from Python and from the command line ---------------------------------------------
 
 
 @pytest.mark.parametrize("first", ["python", "command line"])
@@ -212,7 +307,9 @@ def test_each_side_completes_what_the_other_began(
     methods = [dl.method("dragin", what="question"), dl.method("wo-rag")]
 
     def python(count: int) -> None:
-        dl.Lab(scripted).run(Benchmark("one", tuple(questions(count))), methods, output=tmp_path, progress=False)
+        dl.Lab(scripted).run(
+            Benchmark("one", tuple(questions(count))), methods, output=tmp_path, progress=False
+        )
 
     def line(count: int) -> None:
         opened = Benchmark("one", tuple(questions(count)))
@@ -229,8 +326,9 @@ def test_each_side_completes_what_the_other_began(
     sides[1](2)
     assert scripted.asked == begun
     assert {record.folder.relative_to(tmp_path).as_posix() for record in find_runs(tmp_path)} == {
-        "one/dragin-what=question", "one/wo-rag",
-    }  # fmt: skip
+        "one/dragin-what=question",
+        "one/wo-rag",
+    }
 
 
 def test_a_run_that_is_given_twice_counts_once(
@@ -249,7 +347,10 @@ def test_a_run_that_is_given_twice_counts_once(
     told_apart = command("table", "runs", "copy").out
     assert "wo-rag (runs/one)" in told_apart
     assert "wo-rag (copy/one) (2 of 3)" in told_apart
-    assert "1 of 3 questions are not in all methods and are left out: wo-rag (copy/one) lacks 1" in told_apart
+    assert (
+        "1 of 3 questions are not in all methods and are left out: wo-rag (copy/one) lacks 1"
+        in told_apart
+    )
 
 
 def test_a_budget_is_found_on_the_questions_of_the_run(
@@ -259,11 +360,14 @@ def test_a_budget_is_found_on_the_questions_of_the_run(
     ran = command("run", "--dataset", "one", "--output", tmp_path, *budgets)
     assert ran.code == cli.DONE, ran.err
     assert "one dragin: θ 0, by 2 retrievals a question, counted on 3 questions" in ran.out
-    thetas = {run.config["method"]["when"]: run.config["method"]["threshold"] for run in find_runs(tmp_path)}
+    thetas = {
+        run.config["method"]["when"]: run.config["method"]["threshold"]
+        for run in find_runs(tmp_path)
+    }
     assert (thetas["rind"], thetas["entropy"] > 0) == (0, True)
 
 
-# -- sweep ------------------------------------------------------------------------------------------------------------
+# -- sweep -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -275,7 +379,11 @@ def test_a_budget_is_found_on_the_questions_of_the_run(
     ],
 )
 def test_sweep_goes_over_multiples_of_the_methods_own_theta(
-    given: tuple[str, ...], thetas: tuple[float, ...], command: Command, tmp_path: Path, scripted: AnsweringModel
+    given: tuple[str, ...],
+    thetas: tuple[float, ...],
+    command: Command,
+    tmp_path: Path,
+    scripted: AnsweringModel,
 ) -> None:
     asked = ("--set", "what=question", "--dataset", "one", "--limit", 1, "--output", tmp_path)
     ran = command("sweep", *given, *asked)
@@ -283,12 +391,14 @@ def test_sweep_goes_over_multiples_of_the_methods_own_theta(
     assert sorted(run.config["method"]["threshold"] for run in find_runs(tmp_path)) == list(thetas)
 
 
-# -- on a terminal -----------------------------------------------------------------------------------------------------
+# -- on a terminal ---------------------------------------------------------------------------------
 
 
 @pytest.mark.deep
 def test_a_terminal_gets_a_bar_and_ctrl_c_ends_it(tmp_path: Path) -> None:
-    out, shown = interrupt_on_terminal("EM=", "run", "--method", "wo-rag", "--limit", 200, "--output", tmp_path)
+    out, shown = interrupt_on_terminal(
+        "EM=", "run", "--method", "wo-rag", "--limit", 200, "--output", tmp_path
+    )
     assert "/200 [" in shown
     assert "the same command continues from there" in shown
     assert "of 200)" in out

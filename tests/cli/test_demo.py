@@ -50,4 +50,7 @@ def test_settings_go_to_the_methods_they_belong_to(
     assert [method.name for method in seen] == list(PAPERS)
     assert {method.top_k for method in seen} == {1}
     assert {m.name for m in seen if m.max_new_tokens != 96} == {"self-ask"}  # which writes more
-    assert {m.name: m.settings["top_n"] for m in seen if "top_n" in m.settings} == {"fl-rag": None, "dragin": 5}
+    assert {m.name: m.settings["top_n"] for m in seen if "top_n" in m.settings} == {
+        "fl-rag": None,
+        "dragin": 5,
+    }

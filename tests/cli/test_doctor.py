@@ -36,7 +36,9 @@ def test_a_model_that_is_none_or_fails_its_checks(
     assert ran.code == cli.FAILED
     assert ran.out.splitlines()[-1].startswith("FAIL  ")
     assert str(tmp_path) in ran.out.splitlines()[-1]
-    assert ran.err.startswith("error: this installation needs a repair: 1 of the lines above is marked FAIL")
+    assert ran.err.startswith(
+        "error: this installation needs a repair: 1 of the lines above is marked FAIL"
+    )
     assert "embedded corpus" in ran.out  # the rest was looked at all the same
     bad = [Check("attention rows sum to 1", 0.5, 1e-3), Check("logits equal", float("nan"), 1e-4)]
     monkeypatch.setattr(LanguageModel, "check", lambda self: bad)
@@ -46,7 +48,9 @@ def test_a_model_that_is_none_or_fails_its_checks(
     assert "2 of the lines above are marked FAIL" in ran.err
 
 
-def test_what_is_missing_or_breaks_does_not_hide_the_rest(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_or_breaks_does_not_hide_the_rest(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from dragin_lab.core import sentences
 
     real, version = importlib.import_module, metadata.version
@@ -75,7 +79,9 @@ def test_what_is_missing_or_breaks_does_not_hide_the_rest(command: Command, monk
     assert "attention rows sum to 1" in ran.out
 
 
-def test_a_pipeline_that_is_missing_is_not_ok(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipeline_that_is_missing_is_not_ok(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from dragin_lab.core import sentences
 
     nlp = spacy.blank("en")

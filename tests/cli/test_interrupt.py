@@ -1,4 +1,6 @@
-"""Ctrl-C at any moment of a command, from the first line of this package to the end of the process."""
+"""Ctrl-C at any moment of a command, from the first line of this package to the end of the
+process.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from command import PATIENCE, environment
 
 from dragin_lab.cli.app import INTERRUPTED
 
-#: ``dragin-lab table 2``, with Ctrl-C when a module is looked for. It comes in a callback, whose exceptions Python
-#: swallows; ``at_the_end`` is looked for when the command has ended.
+#: ``dragin-lab table 2``, with Ctrl-C when a module is looked for. It comes in a callback, whose
+#: exceptions Python swallows; ``at_the_end`` is looked for when the command has ended.
 WITH_CTRL_C = """
 import atexit, signal, sys
 
@@ -37,16 +39,22 @@ main()
 def loaded() -> list[str]:
     """The modules that are looked for until the command line stands, in order."""
     listing = (
-        "import atexit, signal, sys, dragin_lab.cli; old = set(sys.modules); import dragin_lab.cli.app;"
-        "print(*(name for name, it in sys.modules.items() if name not in old and getattr(it, '__spec__', None)))"
+        "import atexit, signal, sys, dragin_lab.cli; old = set(sys.modules); import"
+        " dragin_lab.cli.app;print(*(name for name, it in sys.modules.items() if name not in old"
+        " and getattr(it, '__spec__', None)))"
     )
-    ran = subprocess.run([sys.executable, "-c", listing], env=environment(), capture_output=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", listing], env=environment(), capture_output=True, check=True
+    )
     return [name for name in ran.stdout.decode().split() if not name.startswith("_")]
 
 
 def interrupted(module: str) -> tuple[int, str]:
     ran = subprocess.run(
-        [sys.executable, "-c", WITH_CTRL_C, module], env=environment(), capture_output=True, timeout=PATIENCE
+        [sys.executable, "-c", WITH_CTRL_C, module],
+        env=environment(),
+        capture_output=True,
+        timeout=PATIENCE,
     )
     return ran.returncode, ran.stderr.decode()
 
@@ -65,6 +73,9 @@ def test_ctrl_c_at_any_moment_of_loading_ends_the_command_with_one_line() -> Non
 def test_where_ctrl_c_is_ignored_it_stays_ignored() -> None:
     ignoring = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{WITH_CTRL_C}"
     ran = subprocess.run(
-        [sys.executable, "-c", ignoring, "rich_click"], env=environment(), capture_output=True, timeout=PATIENCE
+        [sys.executable, "-c", ignoring, "rich_click"],
+        env=environment(),
+        capture_output=True,
+        timeout=PATIENCE,
     )
     assert (ran.returncode, ran.stderr) == (0, b"")

@@ -19,9 +19,10 @@ from dragin_lab.cli.outputs import echo
 from dragin_lab.run.episodes import Retrieved, TokenWritten
 from dragin_lab.trace.trace import Question, Trace
 
-# -- what was written to be shown on somebody's terminal --------------------------------------------------------------
+# -- what was written to be shown on somebody's terminal -------------------------------------------
 
-#: The title of the window, colours in seven and eight bits, a bell, what came before struck out, reversed text.
+#: The title of the window, colours in seven and eight bits, a bell, what came before struck out,
+#: reversed text.
 HOSTILE = "\x1b]0;x\x07 \x1b[31m \x9b31m \x08\x7f \u202egnp.exe\u2066 \r"
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -40,23 +41,40 @@ PRINTABLE = {"self", "counts", "self.static().text", "title"}
 
 
 def test_whatever_is_printed_is_made_printable() -> None:
-    """Commands print by ``echo``; elsewhere, what ``print`` and the names of bars say goes through ``printable``."""
+    """Commands print by ``echo``; elsewhere, what ``print`` and the names of bars say goes
+    through ``printable``.
+    """
     printed = []
     for file in (ROOT / "dragin_lab").rglob("*.py"):
-        calls = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Call)]
+        calls = [
+            node
+            for node in ast.walk(ast.parse(file.read_text("utf-8")))
+            if isinstance(node, ast.Call)
+        ]
         for call in calls:
             function = ast.unparse(call.func)
-            names = [key.value for key in call.keywords if key.arg == "desc"] if function == "tqdm" else []
-            for value in [*names, *(call.args[:1] if function in ("print", "click.echo", "click.secho") else [])]:
+            names = (
+                [key.value for key in call.keywords if key.arg == "desc"]
+                if function == "tqdm"
+                else []
+            )
+            for value in [
+                *names,
+                *(call.args[:1] if function in ("print", "click.echo", "click.secho") else []),
+            ]:
                 printed.append((file.name, ast.unparse(value)))
-    raw = [one for one in printed if not one[1].startswith("printable(") and one[1] not in PRINTABLE]
+    raw = [
+        one for one in printed if not one[1].startswith("printable(") and one[1] not in PRINTABLE
+    ]
     assert sorted(raw) == [
         ("ask.py", "trace_text(trace, width=width, color=is_coloured(sys.stdout))"),
         ("outputs.py", "click.style(shown, dim=True) if dim else shown"),
     ]
 
 
-def test_every_control_character_is_replaced_and_line_ends_stay(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_control_character_is_replaced_and_line_ends_stay(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     every = "".join(map(chr, [*range(0xA0), *range(0x2000, 0x2070)]))
     echo(every + "\ud800", err=True)
     text = capsys.readouterr().err
@@ -75,8 +93,12 @@ def test_a_run_cannot_write_to_the_terminal(command: Command, tmp_path: Path) ->
     shown(command, "table", tmp_path)
 
 
-@pytest.mark.parametrize("words", [("ask", "Who?", "--corpus"), ("ask", "Who?", "--exemplars"), ("show",), ("table",)])
-def test_the_name_of_a_file_cannot_write_to_the_terminal(command: Command, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words", [("ask", "Who?", "--corpus"), ("ask", "Who?", "--exemplars"), ("show",), ("table",)]
+)
+def test_the_name_of_a_file_cannot_write_to_the_terminal(
+    command: Command, words: tuple[str, ...]
+) -> None:
     shown(command, *words, f"./{HOSTILE}.jsonl")
     assert "Traceback" in shown(command, "--debug", *words, f"./{HOSTILE}.jsonl")
 
@@ -95,7 +117,12 @@ def test_a_model_cannot_write_to_the_terminal(
 def test_a_trace_has_its_own_colours_on_a_terminal_and_no_others(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    trace = Trace(Question("1", f"Who {HOSTILE}"), dl.method("wo-rag").settings, text=HOSTILE, ended="answered")
+    trace = Trace(
+        Question("1", f"Who {HOSTILE}"),
+        dl.method("wo-rag").settings,
+        text=HOSTILE,
+        ended="answered",
+    )
     path = trace.save(tmp_path / "a.trace")
     for coloured in (False, True):
         monkeypatch.setattr(sys.stdout, "isatty", lambda on=coloured: on)
@@ -108,7 +135,9 @@ def test_a_trace_has_its_own_colours_on_a_terminal_and_no_others(
         assert "\x1b[31m" not in text  # which stands in the trace
 
 
-def test_a_file_of_triggers_takes_no_name_of_another_module(command: Command, tmp_path: Path) -> None:
+def test_a_file_of_triggers_takes_no_name_of_another_module(
+    command: Command, tmp_path: Path
+) -> None:
     (tmp_path / "random.py").write_text("GAUSS = 1")
     assert command("run", "--with", tmp_path / "random.py", "--help").code == 0
     assert sys.modules["random"] is random

@@ -1,4 +1,6 @@
-"""Wrong usage of every command: status 2, one or two lines that say what would be right, and nothing done."""
+"""Wrong usage of every command: status 2, one or two lines that say what would be right, and
+nothing done.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,14 @@ WRONG = [
     ("run --set when=rind@budget:x", ("budget='x' is not a number",)),
     ("run --set threshold=budget:1 --ray local", ("threshold=budget:1: ", "without --ray")),
     ("run --set n=2 --set n=3 --method fl-rag", ("n is given twice",)),
-    ("sweep --method sr-rag", ("goes over one setting, and none has several", "--set KEY=VALUE,VALUE")),
-    ("sweep --set threshold=1,2 --set top_n=5,6", ("goes over one setting", "threshold, top_n have")),
+    (
+        "sweep --method sr-rag",
+        ("goes over one setting, and none has several", "--set KEY=VALUE,VALUE"),
+    ),
+    (
+        "sweep --set threshold=1,2 --set top_n=5,6",
+        ("goes over one setting", "threshold, top_n have"),
+    ),
     ("sweep --set threshold=1,,2", ("KEY=VALUE",)),
     ("run --set actors=2", ("--set actors", "give --ray too")),
     ("run --ray local --set quantization=4bit", ("--set quantization and --ray",)),
@@ -70,21 +78,31 @@ def check_refused(command: Command, line: str, says: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(("line", "says"), WRONG)
-def test_wrong_usage_is_two_lines_and_status_2(command: Command, line: str, says: tuple[str, ...]) -> None:
+def test_wrong_usage_is_two_lines_and_status_2(
+    command: Command, line: str, says: tuple[str, ...]
+) -> None:
     if "--ray" in line:
         pytest.importorskip("ray")
     check_refused(command, line.replace("{port}", str(free_port())), says)
 
 
 def test_wrong_names_are_refused_without_torch() -> None:
-    ask = ("--model ./no", "--model no/x", "--retriever dense:./no", "--retriever bm52", "--corpus no")
+    ask = (
+        "--model ./no",
+        "--model no/x",
+        "--retriever dense:./no",
+        "--retriever bm52",
+        "--corpus no",
+    )
     run = ("--method no", "--dataset no")
     wrong = [f"ask W {names}" for names in ask] + [f"sweep {names}" for names in run]
     listing = (
         "import sys; from dragin_lab.cli import app;"
         f"print({{app.status(line.split()) for line in {wrong}}}, 'torch' in sys.modules)"
     )
-    ran = subprocess.run([sys.executable, "-c", listing], env=environment(), capture_output=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", listing], env=environment(), capture_output=True, check=True
+    )
     assert ran.stdout.decode().split() == ["{2}", "False"]
 
 

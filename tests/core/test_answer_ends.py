@@ -1,4 +1,6 @@
-"""Where a text and its answer end on models that nobody here made: their end marks, and the next example."""
+"""Where a text and its answer end on models that nobody here made: their end marks, and the next
+example.
+"""
 
 from __future__ import annotations
 
@@ -22,40 +24,58 @@ def paper(name: str = "wo-rag", **settings: Any) -> Method:
     return method(name, variant="paper", **settings)
 
 
-# -- end marks --------------------------------------------------------------------------------------------------------
+# -- end marks -------------------------------------------------------------------------------------
 
 
 @BOTH
 @MARKERS
-def test_an_answer_asked_for_or_at_the_end_of_the_text_has_no_end_mark(variant: str, marker: str) -> None:
-    asked = drive(method("wo-rag", variant=variant), Say(" It is old."), Say(" Bo Ek."), marker=marker, eos=END)
-    trace = drive(method("wo-rag", variant=variant), Say(" So the answer is Bo."), marker=marker, eos=END).trace
+def test_an_answer_asked_for_or_at_the_end_of_the_text_has_no_end_mark(
+    variant: str, marker: str
+) -> None:
+    asked = drive(
+        method("wo-rag", variant=variant),
+        Say(" It is old."),
+        Say(" Bo Ek."),
+        marker=marker,
+        eos=END,
+    )
+    trace = drive(
+        method("wo-rag", variant=variant), Say(" So the answer is Bo."), marker=marker, eos=END
+    ).trace
     assert (asked.trace.answer, trace.answer) == ("Bo Ek", "Bo")
     assert trace.text.endswith(END) == (variant == "reference")  # the released code keeps it
     assert [END in note for note in trace.notes] == [True] * (variant == "reference")
 
 
-@pytest.mark.parametrize("name", [n for n in METHODS if n not in ("entity-rag", "search-r1", "self-ask")])
+@pytest.mark.parametrize(
+    "name", [n for n in METHODS if n not in ("entity-rag", "search-r1", "self-ask")]
+)
 def test_no_text_query_or_answer_of_the_paper_variant_holds_an_end_mark(name: str) -> None:
     settings = {} if method(name, variant="paper").threshold is None else {"threshold": 0.0}
     said = Say(" It is Bo Ek.", entropy={"Bo": 3.0}, doubt={"Bo": 0.9})
-    driven = drive(paper(name, max_new_tokens=12, **settings), *[said] * 40, eos=END, all_asked=False)
+    driven = drive(
+        paper(name, max_new_tokens=12, **settings), *[said] * 40, eos=END, all_asked=False
+    )
     assert END not in " ".join([driven.trace.text, driven.trace.answer, *driven.queries])
 
 
-# -- the next example -------------------------------------------------------------------------------------------------
+# -- the next example ------------------------------------------------------------------------------
 
 
 @MARKERS
 def test_a_text_ends_where_the_model_begins_another_example(marker: str) -> None:
-    driven = drive(paper(), Say(" It is Bo.\n\nQuestion: Is the Moon old"), Say(" Bo."), marker=marker)
+    driven = drive(
+        paper(), Say(" It is Bo.\n\nQuestion: Is the Moon old"), Say(" Bo."), marker=marker
+    )
     (step,) = driven.trace.steps
     assert driven.trace.text.strip() == "It is Bo."
     assert (driven.trace.answer, driven.trace.ended) == ("Bo", "answered")
     assert (step.draft.stopped, step.draft.cut.strip()) == ("example", "Question:")
     assert step.draft.cut_tokens == 4
     assert step.notes == ["the model began another example, which was cut: 'Question:'"]
-    assert driven.trace.counters["generated"] == len(step.draft) + 4 + len(driven.trace.extraction or ())
+    assert driven.trace.counters["generated"] == len(step.draft) + 4 + len(
+        driven.trace.extraction or ()
+    )
 
 
 def test_no_trigger_fires_on_an_invented_question() -> None:
@@ -75,7 +95,9 @@ def test_a_trigger_still_fires_before_the_next_example() -> None:
 def test_a_reply_of_nothing_but_another_example_has_its_answer_asked_for() -> None:
     driven = drive(paper(), Say("\nQuestion: Who?"), Say(" Bo."))
     assert (driven.trace.text, driven.trace.answer, driven.trace.ended) == ("", "Bo", "stalled")
-    assert driven.trace.notes == ["the model began another example before it wrote anything; the answer was asked for"]
+    assert driven.trace.notes == [
+        "the model began another example before it wrote anything; the answer was asked for"
+    ]
 
 
 def test_a_layout_of_your_own_says_what_begins_an_example() -> None:
@@ -90,7 +112,12 @@ def test_a_layout_of_your_own_says_what_begins_an_example() -> None:
 
 
 def test_until_is_checked_and_recorded() -> None:
-    lines = ("\nQuestion:", "\nContext:", "\nSearch results:", "\nAnswer in the same format as before.")
+    lines = (
+        "\nQuestion:",
+        "\nContext:",
+        "\nSearch results:",
+        "\nAnswer in the same format as before.",
+    )
     assert PromptTemplate().example_marks == lines
     assert PromptTemplate(until=()).example_marks == ()
     assert PromptTemplate(until=["\nQ:"]).described["until"] == ("\nQ:",)
@@ -103,14 +130,16 @@ def test_until_is_checked_and_recorded() -> None:
 @MARKERS
 def test_a_line_may_end_the_text_but_not_before_it_has_begun(marker: str) -> None:
     lines = PromptTemplate(until=("\n",))
-    driven = drive(paper(), Say("\n\n It is Bo.\nHe was"), Say("\n Li.\nHe"), marker=marker, template=lines)
+    driven = drive(
+        paper(), Say("\n\n It is Bo.\nHe was"), Say("\n Li.\nHe"), marker=marker, template=lines
+    )
     assert (driven.trace.text.strip(), driven.trace.answer) == ("It is Bo.", "Li")
     script = [Say(" It is"), Say("\nHe was"), Say(" Li.")]
     driven = drive(paper("fl-rag", n=2), *script, marker=marker, template=lines)
     assert (driven.trace.text, driven.trace.ended) == (" It is", "answered")
 
 
-# -- the answer that is asked for -------------------------------------------------------------------------------------
+# -- the answer that is asked for ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -127,8 +156,12 @@ def test_a_line_may_end_the_text_but_not_before_it_has_begun(marker: str) -> Non
     ],
 )
 @MARKERS
-def test_an_answer_that_is_asked_for_ends_with_its_line(said: str, answer: str, marker: str) -> None:
+def test_an_answer_that_is_asked_for_ends_with_its_line(
+    said: str, answer: str, marker: str
+) -> None:
     template = PromptTemplate((Exemplar("Who?", "It is.", "Li"),))
     driven = drive(paper(), Say(" It is old."), Say(said), marker=marker, template=template)
     assert driven.trace.answer == answer
-    assert driven.lm.prompts[-1].endswith(f"Question: {QUESTION}\nAnswer: It is old. So the answer is")
+    assert driven.lm.prompts[-1].endswith(
+        f"Question: {QUESTION}\nAnswer: It is old. So the answer is"
+    )

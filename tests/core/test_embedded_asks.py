@@ -23,5 +23,7 @@ def test_a_forbidden_call_is_not_opened_and_a_bonus_opens_one() -> None:
     forbidden = lm.write(Write(step.prompt, first + 6, bias=(Bias(CALL_OPENS, float("-inf")),)))
     assert forbidden.ids[:first].tolist() == step.draft.ids[:first].tolist()
     assert "[" not in forbidden.text
-    opened = lm.write(Write(default_template(lm, method).render("Who?"), 2, bias=(Bias(CALL_OPENS, 100.0),)))
+    opened = lm.write(
+        Write(default_template(lm, method).render("Who?"), 2, bias=(Bias(CALL_OPENS, 100.0),))
+    )
     assert opened.text.startswith("[")

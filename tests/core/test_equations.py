@@ -1,4 +1,6 @@
-"""RIND against readings of Eq. 1 to 5 that loop as the equations do, and QFS against the paper's four steps."""
+"""RIND against readings of Eq. 1 to 5 that loop as the equations do, and QFS against the paper's
+four steps.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from dragin_lab.trace.draft import Draft, Word
 finite = st.floats(-30, 30, width=32)
 
 
-# -- the equations as written ---------------------------------------------------------------------------------------
+# -- the equations as written ----------------------------------------------------------------------
 
 
 def eq_1(logits: np.ndarray) -> list[float]:
@@ -67,23 +69,33 @@ def test_entropy_is_eq_1(logits: np.ndarray) -> None:
 
 def test_entropy_of_extreme_logits() -> None:
     logits = np.array([[0.0, 0.0, 0.0, 0.0], [1e4, 0.0, -1e4, 0.0], [5.0, -np.inf, 5.0, -np.inf]])
-    np.testing.assert_allclose(scores.entropy(*distributions(logits)), [math.log(4), 0.0, math.log(2)], atol=1e-12)
+    np.testing.assert_allclose(
+        scores.entropy(*distributions(logits)), [math.log(4), 0.0, math.log(2)], atol=1e-12
+    )
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 7))
-def test_received_is_eq_3_and_the_last_token_receives_nothing(seed: int, heads: int, n: int) -> None:
+def test_received_is_eq_3_and_the_last_token_receives_nothing(
+    seed: int, heads: int, n: int
+) -> None:
     attention = causal(seed, heads, n)
     made = scores.received(attention.mean(axis=0))
     np.testing.assert_allclose(made, eq_3(attention), rtol=1e-5)
     assert made[-1] == 0
 
 
-WORDS = st.lists(st.sampled_from(["the", "is", "film", "Wajda", "of", "Bo", "war,", ","]), min_size=1, max_size=7)
+WORDS = st.lists(
+    st.sampled_from(["the", "is", "film", "Wajda", "of", "Bo", "war,", ","]), min_size=1, max_size=7
+)
 
 
 @given(WORDS, st.integers(0, 10**6), st.floats(0.05, 1.0), st.booleans())
-def test_trigger_judges_by_eq_5_word_by_word(words: list[str], seed: int, theta: float, ended: bool) -> None:
-    """Every word is written in halves, so that a stop word is one by its word and not by its tokens."""
+def test_trigger_judges_by_eq_5_word_by_word(
+    words: list[str], seed: int, theta: float, ended: bool
+) -> None:
+    """Every word is written in halves, so that a stop word is one by its word and not by its
+    tokens.
+    """
     text, offsets, of_word = " ".join(words), [], []
     place = 0
     for k, word in enumerate(words):
@@ -102,21 +114,32 @@ def test_trigger_judges_by_eq_5_word_by_word(words: list[str], seed: int, theta:
     expected = eq_5(entropy.tolist(), eq_3(attention), [words[k] in stops for k in of_word])
 
     received = scores.received(attention.mean(axis=0))
-    made = Draft(np.arange(n), text, np.array(offsets), entropy=entropy, logprob=np.full(n, -0.1), received=received)
+    made = Draft(
+        np.arange(n),
+        text,
+        np.array(offsets),
+        entropy=entropy,
+        logprob=np.full(n, -0.1),
+        received=received,
+    )
     trigger, draft = Rind(threshold=theta), made.read_by(pipeline, ended=ended)
     verdict, by_token = trigger.judge(draft), trigger.score_tokens(draft)
     np.testing.assert_allclose(by_token, expected, rtol=1e-5)
     assert by_token[-1] == 0
     assert verdict.words.text == tuple(words)
     assert verdict.words.stop.tolist() == [word in stops for word in words]
-    of_words = [max(s for s, k in zip(expected, of_word, strict=True) if k == w) for w in range(len(words))]
+    of_words = [
+        max(s for s, k in zip(expected, of_word, strict=True) if k == w) for w in range(len(words))
+    ]
     np.testing.assert_allclose(verdict.words.score, of_words, rtol=1e-5)
     complete = range(len(words) if ended else len(words) - 1)
     first = next((w for w in complete if of_words[w] > theta), None)
     assert (verdict.word if verdict.fires else None) == first
     assert np.flatnonzero(verdict.words.hit).tolist() == ([] if first is None else [first])
     if first is not None:
-        assert verdict.token == next(i for i in range(n) if of_word[i] == first and expected[i] > theta)
+        assert verdict.token == next(
+            i for i in range(n) if of_word[i] == first and expected[i] > theta
+        )
 
 
 def test_torch_and_numpy_give_the_same_entropy_and_attention_received() -> None:
@@ -129,7 +152,7 @@ def test_torch_and_numpy_give_the_same_entropy_and_attention_received() -> None:
     )
 
 
-# -- scales and pools ----------------------------------------------------------------------------------------------
+# -- scales and pools ------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 2)), max_size=8))
@@ -152,14 +175,15 @@ def test_values_of_tokens_are_gathered_to_words() -> None:
     assert scores.pool_words(values[:0], [], "mean").tolist() == []
 
 
-# -- queries ----------------------------------------------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------------
 
 
 @given(words_of_tokens(), st.integers(1, 8), st.data())
 def test_the_papers_four_steps(words: list[Word], top_n: int, data: st.DataObject) -> None:
     n = words[-1].stop
     # Distinct weights, so that "the top n" is one set.
-    a_i = [value / 100 for value in data.draw(st.permutations(range(1, n + 1)))]  # (1) the scores of t_i
+    # (1) the scores of t_i
+    a_i = [value / 100 for value in data.draw(st.permutations(range(1, n + 1)))]
     ranked = sorted(range(n), key=lambda j: a_i[j], reverse=True)  # (2) in descending order
     chosen: list[int] = []  # (3) the words of these tokens, each once
     for j in ranked:
@@ -186,11 +210,18 @@ def test_only_eligible_words_are_chosen_and_never_more_than_there_are() -> None:
 
 
 def test_unknown_weights_leave_text_order() -> None:
-    assert choose_top(np.full(4, np.nan), 2, np.array([False, True, True, True])).tolist() == [False, True, True, False]
+    assert choose_top(np.full(4, np.nan), 2, np.array([False, True, True, True])).tolist() == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_doubt_is_one_minus_p_exact_near_certainty() -> None:
-    assert scores.doubts(np.array([0.0, math.log(0.25), -1e-9])).tolist() == pytest.approx([0.0, 0.75, 1e-9], rel=1e-6)
+    assert scores.doubts(np.array([0.0, math.log(0.25), -1e-9])).tolist() == pytest.approx(
+        [0.0, 0.75, 1e-9], rel=1e-6
+    )
 
 
 def test_confident_text_drops_what_is_below_beta() -> None:

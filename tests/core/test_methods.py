@@ -30,14 +30,20 @@ BOTH = [(name, "paper") for name in METHODS] + [(name, "reference") for name in 
 def test_every_method_in_its_variants(name: str, variant: str) -> None:
     made = method(name, variant=variant)
     assert (made.trigger.name, made.formulator.name) == METHODS[name]
-    assert (made.threshold is not None) == (name in ("flare", "dragin", "etc", "targ", "entity-rag"))
+    assert (made.threshold is not None) == (
+        name in ("flare", "dragin", "etc", "targ", "entity-rag")
+    )
     assert made.top_n == {"dragin": 25, "etc": 35}.get(name)
     assert made.top_k == (2 if (name, variant) == ("flare", "paper") else 3)
     assert made.variant == variant
     assert hash(made) == hash(method(name, variant=variant))
     assert made == method(name, variant=variant)
     settings = json.loads(json.dumps(made.settings))
-    assert (settings["name"], settings["when"], settings["pipeline"]) == (name, made.trigger.name, made.pipeline.name)
+    assert (settings["name"], settings["when"], settings["pipeline"]) == (
+        name,
+        made.trigger.name,
+        made.pipeline.name,
+    )
     assert dl.method is method
     assert (made.changed, made.label) == ({}, name if variant == "paper" else f"{name}-reference")
 
@@ -49,15 +55,24 @@ def test_every_method_in_its_variants(name: str, variant: str) -> None:
         ({"top_k": 0}, "top_k=0 is out of range"),
         (
             {"sentence_solver": "max", "when": "probability"},
-            "sentence_solver='max' has no meaning for when='probability' and what='qfs' of the paper variant",
+            (
+                "sentence_solver='max' has no meaning for when='probability' and what='qfs' of the"
+                " paper variant"
+            ),
         ),
-        ({"name": "dragon"}, "method 'dragon' does not exist; did you mean 'dragin'\\? one of wo-rag"),
+        (
+            {"name": "dragon"},
+            "method 'dragon' does not exist; did you mean 'dragin'\\? one of wo-rag",
+        ),
         ({"name": "xyz"}, "method 'xyz' does not exist; one of wo-rag, sr-rag"),
         ({"variant": "papr"}, "variant 'papr' does not exist; did you mean 'paper'\\?"),
         ({"when": "every"}, "when 'every' does not exist; did you mean 'every-n'"),
         (
             {"scale": "sentence", "variant": "reference"},
-            "scale='sentence' has no meaning for when='rind' and what='qfs' of the reference variant",
+            (
+                "scale='sentence' has no meaning for when='rind' and what='qfs' of the reference"
+                " variant"
+            ),
         ),
         ({"when": "every-n", "threshold": 1.0}, "threshold=1.0 has no meaning for when='every-n'"),
         ({"treshold": 1.0}, "setting 'treshold' does not exist; did you mean 'threshold'"),
@@ -95,12 +110,15 @@ def test_what_is_exchanged_brings_its_defaults(variant: str) -> None:
         assert exchanged.top_n == {"qfs": 25, "qfs-etc": 35}.get(what)
 
 
-# -- the reference variant is closed ----------------------------------------------------------------------------------
+# -- the reference variant is closed ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in REFERENCE_METHODS])
 def test_a_later_method_has_no_reference_variant(name: str) -> None:
-    says = f"method '{name}' is not in the authors' released code, so it has no reference variant; use variant='paper'"
+    says = (
+        f"method '{name}' is not in the authors' released code, so it has no reference variant; use"
+        " variant='paper'"
+    )
     with pytest.raises(SettingError, match=re.escape(says)):
         method(name, variant="reference")
 
@@ -109,7 +127,10 @@ def test_the_reference_variant_takes_no_other_trigger_or_formulator_and_says_why
     own = dl.when("own", threshold=1.0)(lambda draft: draft.entropy)
     asks = dl.what("own")(lambda gap: gap.sentence)
     call = dl.Call(opens="<q>", closes="</q>")
-    says = r"='.*': variant='reference' runs the authors' released code, .*; use variant='paper' for any other"
+    says = (
+        r"='.*': variant='reference' runs the authors' released code, .*; use variant='paper' for"
+        r" any other"
+    )
     for trigger in ("margin", "own", "own@2", own, own(), call, TRIGGERS.named("rind")):
         with pytest.raises(SettingError, match=f"when{says}"):
             method("dragin", variant="reference", when=trigger, what="question")
@@ -143,16 +164,23 @@ def test_a_pipeline_of_ones_own() -> None:
 
 
 def test_the_default_threshold_belongs_to_the_scale_of_the_scores() -> None:
-    assert method("dragin").threshold == Rind().threshold == 0.25  # measured (docs/results/thresholds.md)
+    # measured (docs/results/thresholds.md)
+    assert method("dragin").threshold == Rind().threshold == 0.25
     scaled = Rind(scale="sentence")
     assert scaled.threshold == 1.2  # Table 9's scale
-    assert scaled == TRIGGERS.make("rind", scale="sentence") == TRIGGERS.make("rind(scale='sentence')")
-    assert method("dragin", scale="sentence").trigger == method("dragin", when=scaled).trigger == scaled
+    assert (
+        scaled == TRIGGERS.make("rind", scale="sentence") == TRIGGERS.make("rind(scale='sentence')")
+    )
+    assert (
+        method("dragin", scale="sentence").trigger
+        == method("dragin", when=scaled).trigger
+        == scaled
+    )
     assert method("dragin", when="rind(scale='sentence')@0.8").trigger == Rind(0.8, "sentence")
     assert method("dragin", variant="reference").threshold == 1.2
 
 
-# -- what a method is called, and the same with a setting exchanged ----------------------------------------------------
+# -- what a method is called, and the same with a setting exchanged --------------------------------
 
 
 @pytest.mark.parametrize(
@@ -164,7 +192,8 @@ def test_the_default_threshold_belongs_to_the_scale_of_the_scores() -> None:
         ("dragin", {"variant": "reference", "threshold": 1.2, "top_n": 25}, "dragin-reference"),
         ("dragin", {"what": "last-sentence"}, "dragin-what=last-sentence"),
         ("dragin", {"when": "never", "what": "question"}, "dragin-when=never-what=question"),
-        ("flare", {"variant": "reference", "threshold": 0.3}, "flare-reference-threshold=0.3"),  # doubt_limit follows
+        # doubt_limit follows
+        ("flare", {"variant": "reference", "threshold": 0.3}, "flare-reference-threshold=0.3"),
         ("flare", {"threshold": 0.3, "doubt_limit": 0.5}, "flare-threshold=0.3-doubt_limit=0.5"),
         ("fl-rag", {"n": 8, "max_new_tokens": 100}, "fl-rag-n=8-max_new_tokens=100"),
         ("dragin", {"scale": "sentence"}, "dragin-scale=sentence"),
@@ -187,7 +216,7 @@ def test_one_setting_is_exchanged_and_what_follows_from_it_follows() -> None:
         exchange_settings(method("sr-rag"), threshold=1)
 
 
-# -- written forms beside other settings ------------------------------------------------------------------------------
+# -- written forms beside other settings -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -198,7 +227,9 @@ def test_one_setting_is_exchanged_and_what_follows_from_it_follows() -> None:
         ({"when": "search-tag(puts_in='a {passages}')"}, "puts_in", "a {passages}"),
     ],
 )
-def test_a_keyword_replaces_what_a_written_form_states(parts: dict[str, Any], setting: str, value: Any) -> None:
+def test_a_keyword_replaces_what_a_written_form_states(
+    parts: dict[str, Any], setting: str, value: Any
+) -> None:
     name = "search-r1" if setting == "puts_in" else "dragin"
     assert method(name, **parts, **{setting: None}).settings[setting] == value
     assert method(name, **parts, **{setting: value}).settings[setting] == value
@@ -218,21 +249,32 @@ def test_a_form_comes_before_a_preset_and_before_the_method_that_is_changed(when
 def test_theta_stays_with_the_trigger_it_was_chosen_for() -> None:
     published = preset("llama2-7b-chat", "hotpotqa", source="released", what="last-n")
     probability = method("dragin", variant="reference", when="probability").threshold
-    assert preset("llama2-7b-chat", "hotpotqa", source="released", when="probability").threshold == probability
+    assert (
+        preset("llama2-7b-chat", "hotpotqa", source="released", when="probability").threshold
+        == probability
+    )
     assert exchange_settings(published, when="probability").threshold == probability
     assert exchange_settings(published, when="rind").threshold == published.threshold
-    assert preset("llama2-7b-chat", "hotpotqa", source="released", when="every-sentence").threshold is None
+    assert (
+        preset("llama2-7b-chat", "hotpotqa", source="released", when="every-sentence").threshold
+        is None
+    )
     papers = method("dragin", threshold=0.7)
-    assert exchange_settings(papers, when="margin").threshold == method("dragin", when="margin").threshold
+    assert (
+        exchange_settings(papers, when="margin").threshold
+        == method("dragin", when="margin").threshold
+    )
 
 
 def test_none_is_the_default_of_any_trigger() -> None:
     for name in TRIGGERS:
         if "threshold" in TRIGGERS.named(name).defaults():
-            assert method("dragin", when=name, what="question", threshold=None).threshold is not None
+            assert (
+                method("dragin", when=name, what="question", threshold=None).threshold is not None
+            )
 
 
-# -- what a setting may be --------------------------------------------------------------------------------------------
+# -- what a setting may be -------------------------------------------------------------------------
 
 DECLARED = [
     pytest.param(part, name, id=f"{part.__module__.rpartition('.')[2]}-{part.name}-{name}")
@@ -257,7 +299,9 @@ def list_wrong_values(declared: Declaration) -> list[Any]:
 
 
 @pytest.mark.parametrize(("part", "name"), DECLARED)
-def test_a_wrong_value_of_a_declared_setting_is_refused_by_name(part: type[MethodPart], name: str) -> None:
+def test_a_wrong_value_of_a_declared_setting_is_refused_by_name(
+    part: type[MethodPart], name: str
+) -> None:
     required = REQUIRED.get(part.name, {})
     part(**required)
     for value in list_wrong_values(part.declared()[name]):
@@ -266,7 +310,7 @@ def test_a_wrong_value_of_a_declared_setting_is_refused_by_name(part: type[Metho
         assert str(caught.value).startswith(name), value
 
 
-# -- triggers without a default θ -------------------------------------------------------------------------------------
+# -- triggers without a default θ ------------------------------------------------------------------
 
 
 def test_a_trigger_without_a_default_threshold_has_a_label_and_can_be_changed() -> None:

@@ -1,4 +1,6 @@
-"""Your own triggers and query formulators: their settings, what tells two definitions apart, what a class needs."""
+"""Your own triggers and query formulators: their settings, what tells two definitions apart,
+what a class needs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from dragin_lab.errors import SettingError
 QUESTION = "In which town was the director of The Ashen Rooftop born?"
 
 
-@pytest.mark.parametrize("name", ["length", "cut", "form", "unit", "pool", "theta", "judge", "top_k", "nlp", "label"])
+@pytest.mark.parametrize(
+    "name", ["length", "cut", "form", "unit", "pool", "theta", "judge", "top_k", "nlp", "label"]
+)
 def test_a_setting_that_stands_for_something_else_is_refused(name: str) -> None:
     source = f"lambda draft, {name}=5: draft.entropy"
     with pytest.raises(SettingError, match=f"'{name}'.*rename it"):
@@ -47,17 +51,24 @@ def test_helpers_partials_and_globals_count_and_comments_do_not() -> None:
     assert define(text, SCALE=1) != define(text, SCALE=2)
     assert define(text, SCALE=1) != define(text.replace("/ 2", "/ 3"), SCALE=1)
     chain = (
-        "\n".join(f"def f{i}(x): return x * G{i}" for i in range(4)) + "\ndef score(draft): return f0(f1(f2(f3(1))))"
+        "\n".join(f"def f{i}(x): return x * G{i}" for i in range(4))
+        + "\ndef score(draft): return f0(f1(f2(f3(1))))"
     )
     first = {f"G{i}": [1] for i in range(4)}
     for name in first:  # however many values were described before it
         assert define(chain, **first) != define(chain, **first | {name: [2]})
-    one, other = (dl.when("own")(partial(_weighted, weight=w))(threshold=1.0).fingerprint for w in (1, 2))
+    one, other = (
+        dl.when("own")(partial(_weighted, weight=w))(threshold=1.0).fingerprint for w in (1, 2)
+    )
     assert one != other
 
 
 def test_what_comes_with_the_package_has_no_fingerprint() -> None:
-    assert [name for name in ("dragin", "flare", "targ") if fingerprint_class(type(dl.method(name).trigger))] == []
+    assert [
+        name
+        for name in ("dragin", "flare", "targ")
+        if fingerprint_class(type(dl.method(name).trigger))
+    ] == []
 
 
 def _weighted(draft: Any, weight: float) -> Any:
@@ -90,7 +101,7 @@ def test_targ_ends_where_its_first_tokens_are_all_that_may_be_written(most: int)
     assert sum(len(step.continuation or ()) + len(step.draft or ()) for step in trace.steps) <= most
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 
 
 def test_a_label_names_the_method_and_comes_back_from_a_trace() -> None:
@@ -107,10 +118,12 @@ def test_odd_labels_and_those_of_built_in_methods_are_refused(label: Any) -> Non
         dl.method(label=label)
 
 
-# -- needs ------------------------------------------------------------------------------------------------------------
+# -- needs -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("need", ["attention:8", "attention ", "hidden:last", "hidden:1.5", "entropies", "renyi:2", ""])
+@pytest.mark.parametrize(
+    "need", ["attention:8", "attention ", "hidden:last", "hidden:1.5", "entropies", "renyi:2", ""]
+)
 def test_other_needs_are_refused_where_a_trigger_is_defined(need: str) -> None:
     says = r"needs=\['.*'\] of trigger '{}': give a tuple of 'attention', .*'hidden:12'"
     with pytest.raises(SettingError, match=says.format("own")):

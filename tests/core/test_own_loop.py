@@ -1,4 +1,6 @@
-"""A loop of one's own, as docs/extending.md has it, works with all that takes a trace; the answer knows its authors."""
+"""A loop of one's own, as docs/extending.md has it, works with all that takes a trace; the
+answer knows its authors.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ QUESTION = "In which town was the director of The Ashen Rooftop born?"
 
 def own_loop() -> str:
     """The page's block, which enters the trigger "worst-sentence"."""
-    (block,) = re.findall(r"```python\n(class WorstSentence\(dl\.Loop\):.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+    (block,) = re.findall(
+        r"```python\n(class WorstSentence\(dl\.Loop\):.*?)```", DOCS.read_text("utf-8"), re.DOTALL
+    )
     exec(compile(block, str(DOCS), "exec"), {"dl": dl})
     return str(block)
 
@@ -47,35 +51,49 @@ def test_a_loop_of_ones_own_is_short_and_does_all_that_others_do(tmp_path: Path)
     assert lab.branch(trace, step=1, query=trace.queries[0]).text == trace.text
     assert lab.branch(trace, step=1, retrieve=False).retrievals_count == 0
     questions = [dl.Question("1", QUESTION, ("Silvermouth",))]
-    swept = lab.sweep(questions, when="worst-sentence", what="current", threshold=[0.5, 99.0], progress=False)
+    swept = lab.sweep(
+        questions, when="worst-sentence", what="current", threshold=[0.5, 99.0], progress=False
+    )
     assert swept.table["retrievals"].tolist() == [1.0, 0.0]
     assert dl.tune([trace]) is not None
 
 
 def test_what_is_no_loop_is_refused_by_name() -> None:
     part = dl.when("loopless", threshold=1.0, loop="worst")(lambda draft: draft.entropy)
-    with pytest.raises(SettingError, match="loop='worst' of when='loopless' is no loop; give a subclass"):
+    with pytest.raises(
+        SettingError, match="loop='worst' of when='loopless' is no loop; give a subclass"
+    ):
         dl.method(when=part)
 
 
-# -- who wrote what ---------------------------------------------------------------------------------------------------
+# -- who wrote what --------------------------------------------------------------------------------
 
 
 def test_what_a_passage_says_is_no_answer_and_stays_whole() -> None:
     asks, page = "<search> who </search>", "The quiz says <answer>Cy</answer> and Question: why."
-    found = drive(method("search-r1", top_k=1), Say(asks), Say("<answer> Li </answer>"), passages=[page], golds=("Li",))
+    found = drive(
+        method("search-r1", top_k=1),
+        Say(asks),
+        Say("<answer> Li </answer>"),
+        passages=[page],
+        golds=("Li",),
+    )
     assert (found.trace.answer, found.trace.ended) == ("Li", "answered")
     assert page in found.trace.text
 
 
-@pytest.mark.parametrize("mark", ["<think>", "[THINK]", "<seed:think>", "◁think▷", "<|channel|>analysis<|message|>"])
+@pytest.mark.parametrize(
+    "mark", ["<think>", "[THINK]", "<seed:think>", "◁think▷", "<|channel|>analysis<|message|>"]
+)
 def test_a_thought_that_the_prompt_opens_is_one(mark: str) -> None:
     """Nothing in it ends the text, fires or is the answer."""
     closing = {"[THINK]": "[/THINK]", "◁think▷": "◁/think▷"}.get(mark, mark.replace("<", "</"))
     closing = "<|channel|>final<|message|>" if "channel" in mark else closing
     thought = f" The answer is Cy.\n\nQuestion: Who? Bo {closing}"
     template = PromptTemplate(layout=lambda question, passages, tail: f"{question} {mark}\n{tail}")
-    said = Say(f"{thought} It is Li. So the answer is Li.", entropy={"Bo": 9.0}, received={"Bo": 1.0})
+    said = Say(
+        f"{thought} It is Li. So the answer is Li.", entropy={"Bo": 9.0}, received={"Bo": 1.0}
+    )
     trace = drive(method("dragin"), said, template=template, golds=("Li",)).trace
     assert (trace.answer, trace.queries, trace.ended) == ("Li", [], "answered")
     assert opened_thought(f"Who? {mark}\n") == mark
@@ -87,7 +105,12 @@ def test_a_thought_that_the_prompt_opens_is_one(mark: str) -> None:
 def test_a_line_that_the_template_writes_begins_another_example() -> None:
     template = dl.benchmark("almanac/hotpotqa", limit=1).template
     line = template.instruction.splitlines()[0]
-    for mark in (line, "Question: Who?", "Context:\n[1] A film.", "Answer in the same format as before."):
+    for mark in (
+        line,
+        "Question: Who?",
+        "Context:\n[1] A film.",
+        "Answer in the same format as before.",
+    ):
         text = f" It is Bo.\n{mark}"
         assert text[: find_next_example(text, template.example_marks)] == " It is Bo.", mark
 
@@ -96,16 +119,22 @@ def test_an_answer_that_is_never_closed_ends_with_its_line() -> None:
     form, text = FORMS["search-r1"], "<answer> Li\n"
     assert find_answer_end(text, form, ended=False) is None  # the mark may follow
     assert find_answer_end(f"{text}</ans", form, ended=False) is None
-    assert find_answer_end(f"{text}He is", form, ended=False) == find_answer_end(text, form, ended=True) == 11
+    assert (
+        find_answer_end(f"{text}He is", form, ended=False)
+        == find_answer_end(text, form, ended=True)
+        == 11
+    )
 
 
 def test_a_text_cut_at_its_length_is_asked_in_a_new_line() -> None:
     found = drive(method("wo-rag", max_new_tokens=3), Say(" It is by Bo Ek."), Say(" Li."))
     assert found.lm.prompts[-1].endswith("Answer: It is by\nSo the answer is")
-    assert found.trace.notes == ["the text was cut at its length; the answer was asked for in a new line"]
+    assert found.trace.notes == [
+        "the text was cut at its length; the answer was asked for in a new line"
+    ]
 
 
-# -- by their ids -----------------------------------------------------------------------------------------------------
+# -- by their ids ----------------------------------------------------------------------------------
 
 
 def test_the_answer_so_far_is_never_encoded_again() -> None:
@@ -135,7 +164,9 @@ def test_half_a_character_waits_for_its_rest() -> None:
     prefix = halves * 4
     answer = AnswerText(lm.tokenizer)
     for place in range(0, 12, 4):
-        draft = lm.write(Write(Prompt("Question: Who?\nAnswer:"), 4, prefix=tuple(prefix[place : place + 4])))
+        draft = lm.write(
+            Write(Prompt("Question: Who?\nAnswer:"), 4, prefix=tuple(prefix[place : place + 4]))
+        )
         answer.add(draft, len(draft.text))
     assert answer.text == "東東東東"
     assert [ids for _, _, ids in answer.written(99)] == [tuple(prefix)]
@@ -157,7 +188,13 @@ def test_pieces_are_there_while_the_model_writes() -> None:
 def test_a_line_break_is_no_part_of_the_word_after_it() -> None:
     looks = {"Ek>\n": 900.0, "Ek>far": 50.0}
     said = Say(" It was far.\nBo Ek was Li.", entropy={"Ek": 9.0}, received={"Ek": 1.0})
-    found = drive(method("dragin", top_n=1), said, Say(" So the answer is Li."), looks=looks, passages=["One."])
+    found = drive(
+        method("dragin", top_n=1),
+        said,
+        Say(" So the answer is Li."),
+        looks=looks,
+        passages=["One."],
+    )
     assert found.queries == ["far."]
 
 

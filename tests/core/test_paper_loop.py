@@ -15,8 +15,13 @@ from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 
 CASE = f"Question: {QUESTION}\nAnswer:"
-FOUND = "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\nAnswer in the same format as before.\n"
-FOUND_2 = "Context:\n[1] First passage.\n[2] Second passage.\nAnswer in the same format as before.\n"
+FOUND = (
+    "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\nAnswer in the same"
+    " format as before.\n"
+)
+FOUND_2 = (
+    "Context:\n[1] First passage.\n[2] Second passage.\nAnswer in the same format as before.\n"
+)
 LOUD = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}}
 ANSWERED = Say(" Li. So the answer is Li.\nThen he went")
 MARKERS = pytest.mark.parametrize("marker", ["▁", "Ġ"])
@@ -26,16 +31,23 @@ def paper(name: str = "dragin", **settings: Any) -> Method:
     return method(name, variant="paper", **settings)
 
 
-# -- DRAGIN -----------------------------------------------------------------------------------------------------------
+# -- DRAGIN ----------------------------------------------------------------------------------------
 
 
 @MARKERS
 def test_dragin_cuts_before_the_word_searches_and_resumes(marker: str) -> None:
     looks = {"film": 5.0, "made": 4.0}
-    driven = drive(paper(top_n=2), Say(" The film is by Bo Ek, a man", **LOUD), ANSWERED, looks=looks, marker=marker)
+    driven = drive(
+        paper(top_n=2),
+        Say(" The film is by Bo Ek, a man", **LOUD),
+        ANSWERED,
+        looks=looks,
+        marker=marker,
+    )
     assert driven.lm.prompts == [CASE, FOUND + CASE + " The film is by"]
     first, second = driven.trace.steps
-    assert first.draft.text.strip() == "The film is by Bo Ek,"  # its row over "Bo" is known when the comma is made
+    # its row over "Bo" is known when the comma is made
+    assert first.draft.text.strip() == "The film is by Bo Ek,"
     assert first.decision.cut == first.draft.text.index(" Bo")
     assert (first.decision.retrieve, first.decision.sentence) == (True, 0)
     assert first.decision.reason == "'Bo' scores 4.5, above θ 0.25"
@@ -44,7 +56,11 @@ def test_dragin_cuts_before_the_word_searches_and_resumes(marker: str) -> None:
     assert first.query.words == ("Who", "made", "it?", "The", "film", "is", "by")
     assert first.query.weights[[1, 4]] / first.query.weights[0] == pytest.approx([4, 5], rel=1e-2)
     assert [p.id for p in first.passages] == ["0", "1", "2"]
-    assert (first.kept, first.discarded, first.answer) == (" The film is by", " Bo Ek,", " The film is by")
+    assert (first.kept, first.discarded, first.answer) == (
+        " The film is by",
+        " Bo Ek,",
+        " The film is by",
+    )
     assert second.kept == " Li. So the answer is Li."
     assert second.discarded == "\n"
     assert driven.trace.text == " The film is by Li. So the answer is Li."
@@ -65,7 +81,11 @@ def test_the_sentence_being_resumed_is_finished_first_and_passages_stay_until_th
         passages=["New."],
     )
     context = "Context:\n[1] New.\nAnswer in the same format as before.\n"
-    assert driven.lm.prompts[:3] == [CASE, context + CASE + " It is", context + CASE + " It is Bo Ek. He met"]
+    assert driven.lm.prompts[:3] == [
+        CASE,
+        context + CASE + " It is",
+        context + CASE + " It is Bo Ek. He met",
+    ]
     assert driven.trace.text == " It is Bo Ek. He met Li. He was Li. He went"
     assert driven.queries == [QUESTION, QUESTION]
     assert driven.trace.steps[1].decision.sentence == 1
@@ -94,12 +114,20 @@ def test_what_is_said_after_the_answer_calls_for_nothing() -> None:
 
 def test_a_sentence_that_is_resumed_is_not_judged_and_the_reason_says_its_highest_score() -> None:
     driven = drive(
-        paper(what="question"), Say(" It is Bo Ek, a man", **LOUD), Say(" Bo Ek. He is Li.", **LOUD), Say("Li")
+        paper(what="question"),
+        Say(" It is Bo Ek, a man", **LOUD),
+        Say(" Bo Ek. He is Li.", **LOUD),
+        Say("Li"),
     )
     step = driven.trace.steps[1]
     silent = "no word scores above θ 0.25 (the highest: 0.02)"
-    assert step.decision.reason == f"{silent}; the sentence being resumed is not judged (the highest: 4.5, 'Bo')"
-    assert [text for text, bare in zip(step.words.text, step.words.unjudged, strict=True) if bare] == ["Bo", "Ek."]
+    assert (
+        step.decision.reason
+        == f"{silent}; the sentence being resumed is not judged (the highest: 4.5, 'Bo')"
+    )
+    assert [
+        text for text, bare in zip(step.words.text, step.words.unjudged, strict=True) if bare
+    ] == ["Bo", "Ek."]
     assert step.words.score[0] > 0.25
     assert not step.words.hit.any()
 
@@ -114,7 +142,7 @@ def test_scaled_scores_fire_at_the_end_of_the_sentence() -> None:
     assert driven.queries == ["It is Bo Ek."]
 
 
-# -- the others -------------------------------------------------------------------------------------------------------
+# -- the others ------------------------------------------------------------------------------------
 
 
 def test_wo_rag_and_sr_rag() -> None:
@@ -127,7 +155,11 @@ def test_wo_rag_and_sr_rag() -> None:
     assert once.queries == [QUESTION]
     for driven in (without, once):
         assert driven.trace.text == " It is Li. So the answer is Li."
-        assert (driven.trace.answer, driven.trace.ended, len(driven.trace.steps)) == ("Li", "answered", 1)
+        assert (driven.trace.answer, driven.trace.ended, len(driven.trace.steps)) == (
+            "Li",
+            "answered",
+            1,
+        )
 
 
 @MARKERS
@@ -145,24 +177,41 @@ def test_fl_rag_searches_every_n_tokens_and_joins_inside_words(marker: str) -> N
 
 
 def test_fs_rag_searches_every_sentence() -> None:
-    script = [Say(" It is Bo. He went far"), Say(" He went. So the way"), Say(" So the answer is Li.\n")]
+    script = [
+        Say(" It is Bo. He went far"),
+        Say(" He went. So the way"),
+        Say(" So the answer is Li.\n"),
+    ]
     driven = drive(paper("fs-rag"), *script)
     assert driven.trace.text == " It is Bo. He went. So the answer is Li."
     assert driven.queries == [QUESTION, "It is Bo.", "He went."]
-    assert [step.kept for step in driven.trace.steps] == [" It is Bo.", " He went.", " So the answer is Li."]
+    assert [step.kept for step in driven.trace.steps] == [
+        " It is Bo.",
+        " He went.",
+        " So the answer is Li.",
+    ]
     assert driven.trace.steps[0].continuation_kept == len("It is Bo.")
     assert driven.trace.ended == "answered"
 
 
 def test_white_space_before_the_end_is_no_reason_to_go_on() -> None:
     driven = drive(paper("fs-rag"), Say(" It is Bo.\n"), Say("Bo."))
-    assert (driven.trace.text, driven.trace.ended, len(driven.trace.steps)) == (" It is Bo.", "answered", 1)
+    assert (driven.trace.text, driven.trace.ended, len(driven.trace.steps)) == (
+        " It is Bo.",
+        "answered",
+        1,
+    )
 
 
 @MARKERS
 def test_flare_looks_a_sentence_ahead(marker: str) -> None:
     doubtful = Say(" He met Bo Ek there. Then he", doubt={"He": 0.7, "met": 0.5, "Bo": 0.9})
-    script = [Say(" It is far. Then he"), doubtful, Say(" He met Li. Then he"), Say(" So the answer is Li.\nThen he")]
+    script = [
+        Say(" It is far. Then he"),
+        doubtful,
+        Say(" He met Li. Then he"),
+        Say(" So the answer is Li.\nThen he"),
+    ]
     driven = drive(paper("flare"), *script, marker=marker)
     assert driven.queries == [QUESTION, "met Ek there."]  # β: tokens of p below 0.4 are left out
     assert driven.trace.text == " It is far. He met Li. So the answer is Li."
@@ -183,7 +232,7 @@ def test_flare_looks_a_sentence_ahead(marker: str) -> None:
     ]
 
 
-# -- endings ----------------------------------------------------------------------------------------------------------
+# -- endings ---------------------------------------------------------------------------------------
 
 
 def test_tokens_without_text_stall() -> None:
@@ -195,8 +244,14 @@ def test_tokens_without_text_stall() -> None:
 def test_a_model_that_says_nothing(name: str) -> None:
     driven = drive(paper(name), Say(""), Say(" Li"))
     assert (driven.trace.text, driven.trace.ended, driven.trace.answer) == ("", "stalled", "Li")
-    assert driven.trace.notes[0] == "the model ended before it wrote anything; the answer was asked for"
-    assert "Answer: So the answer is" in driven.lm.prompts[-1] or name in ("flare-instruct", "self-ask")
+    assert (
+        driven.trace.notes[0]
+        == "the model ended before it wrote anything; the answer was asked for"
+    )
+    assert "Answer: So the answer is" in driven.lm.prompts[-1] or name in (
+        "flare-instruct",
+        "self-ask",
+    )
     if name in ("dragin", "flare"):
         assert driven.trace.steps[-1].decision.reason == "the model ended before it wrote anything"
 
@@ -211,7 +266,10 @@ def test_rind_ends_at_the_length_limit_and_says_it_may_be_wrong() -> None:
 
 def test_the_limit_bounds_the_answer_over_all_drafts() -> None:
     driven = drive(
-        paper(max_new_tokens=8, what="question"), Say(" It is Bo Ek, a", **LOUD), Say(" a b c d e f"), Say("Li")
+        paper(max_new_tokens=8, what="question"),
+        Say(" It is Bo Ek, a", **LOUD),
+        Say(" a b c d e f"),
+        Say("Li"),
     )
     assert [d.max_new_tokens for d in driven.lm.drafts] == [8, 6, 20]
     assert driven.trace.text == " It is a b c d e f"
@@ -240,7 +298,11 @@ def test_a_search_without_a_hit_keeps_the_passages() -> None:
 
 @MARKERS
 def test_a_query_without_a_word_is_not_sent_and_the_passages_stay(marker: str) -> None:
-    script = [Say(" Bo Ek. So it", doubt={"Bo": 0.9, "Ek": 0.9}), Say(" Bo Ek. So it"), Say(" So the answer is Bo.")]
+    script = [
+        Say(" Bo Ek. So it", doubt={"Bo": 0.9, "Ek": 0.9}),
+        Say(" Bo Ek. So it"),
+        Say(" So the answer is Bo."),
+    ]
     driven = drive(paper("flare"), *script, marker=marker)
     assert driven.queries == driven.retriever.queries == [QUESTION]
     assert driven.trace.counters["retrievals"] == 1
@@ -250,7 +312,11 @@ def test_a_query_without_a_word_is_not_sent_and_the_passages_stay(marker: str) -
 @MARKERS
 def test_flare_leaves_out_whole_words_and_marks_by_themselves(marker: str) -> None:
     tokens = {"y": 0.9, "-": 0.9, ",": 0.9}
-    script = [Say(" It is by Bo-Ek, El and X_y. Then", doubt=tokens), Say(" It is. He"), Say(" So the answer is Bo.")]
+    script = [
+        Say(" It is by Bo-Ek, El and X_y. Then", doubt=tokens),
+        Say(" It is. He"),
+        Say(" So the answer is Bo."),
+    ]
     driven = drive(paper("flare"), *script, marker=marker)
     assert driven.queries[1] == "It is by Bo Ek El and"
 
@@ -258,14 +324,18 @@ def test_flare_leaves_out_whole_words_and_marks_by_themselves(marker: str) -> No
 @pytest.mark.parametrize("name", ["wo-rag", "fs-rag", "flare", "fl-rag"])
 def test_an_answer_of_several_sentences_is_read_to_the_end_of_its_line(name: str) -> None:
     gold = "Mamma Mia! Here We Go Again. No. 2"
-    driven = drive(paper(name, **{"n": 30} if name == "fl-rag" else {}), Say(f" So the answer is {gold}.\nHe"))
+    driven = drive(
+        paper(name, **{"n": 30} if name == "fl-rag" else {}), Say(f" So the answer is {gold}.\nHe")
+    )
     assert (driven.trace.answer, driven.trace.ended, len(driven.lm.drafts)) == (gold, "answered", 1)
 
 
 def test_a_stated_answer_counts_in_any_capitals() -> None:
     driven = drive(paper("wo-rag"), Say(" It is. The Answer is Bo Ek."), golds=("Bo Ek",))
     assert (driven.trace.answer, driven.trace.scores["em"]) == ("Bo Ek", 1)
-    strict = drive(method("wo-rag", variant="reference"), Say(" It is. The Answer is Bo Ek."), Say(" Li."))
+    strict = drive(
+        method("wo-rag", variant="reference"), Say(" It is. The Answer is Bo Ek."), Say(" Li.")
+    )
     assert strict.trace.answer == "Li"
 
 
@@ -276,7 +346,9 @@ def test_extraction_asks_after_the_answer() -> None:
     assert driven.lm.drafts[1].max_new_tokens == 20
     assert driven.trace.extraction is not None
     assert driven.trace.answer == "Li Ek"
-    assert driven.trace.scores == pytest.approx({"em": 0, "f1": 2 / 3, "precision": 1 / 2, "recall": 1})
+    assert driven.trace.scores == pytest.approx(
+        {"em": 0, "f1": 2 / 3, "precision": 1 / 2, "recall": 1}
+    )
     assert driven.trace.text == " It is Li."
 
 
@@ -296,9 +368,14 @@ def test_a_step_of_a_chain_of_thought_is_a_line_and_is_judged_as_a_whole() -> No
     assert not exchange_settings(asked, when="rind").pipeline.lines
 
 
-# -- queries ----------------------------------------------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------------
 
-DRAFT = Say(" It was far. It is by Bo Ek, a man. Then he", entropy={"Bo": 9.0}, received={"Bo": 0.5}, doubt={"Bo": 0.9})
+DRAFT = Say(
+    " It was far. It is by Bo Ek, a man. Then he",
+    entropy={"Bo": 9.0},
+    received={"Bo": 0.5},
+    doubt={"Bo": 0.9},
+)
 
 
 @MARKERS
@@ -318,9 +395,11 @@ def test_a_hit_at_the_start_of_a_later_sentence_is_taken_out(what: str, marker: 
     assert driven.queries == ["Ek made"]
 
 
-# -- the window -------------------------------------------------------------------------------------------------------
+# -- the window ------------------------------------------------------------------------------------
 
-TEMPLATE = PromptTemplate((Exemplar("Is the sky blue?", "It is.", "yes"), Exemplar("Is it?", "It is.", "no")))
+TEMPLATE = PromptTemplate(
+    (Exemplar("Is the sky blue?", "It is.", "yes"), Exemplar("Is it?", "It is.", "no"))
+)
 
 
 def size(driven: Driven, text: str) -> int:
@@ -360,7 +439,9 @@ def test_the_prompt_of_the_extraction_fits_the_window_too() -> None:
 def test_fewer_passages_than_asked_are_noted() -> None:
     driven = drive(paper("sr-rag"), ANSWERED, passages=["Only."])
     assert driven.trace.steps[0].notes == ["asked for 3 passages, found 1"]
-    assert driven.lm.prompts == ["Context:\n[1] Only.\nAnswer in the same format as before.\n" + CASE]
+    assert driven.lm.prompts == [
+        "Context:\n[1] Only.\nAnswer in the same format as before.\n" + CASE
+    ]
 
 
 def test_kept_characters_are_within_the_text() -> None:

@@ -1,4 +1,6 @@
-"""Prompts to the character (reference-behaviour §1; FLARE paper, Prompt D.1), and fitting them into a window."""
+"""Prompts to the character (reference-behaviour §1; FLARE paper, Prompt D.1), and fitting them
+into a window.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,19 @@ def test_prompt_with_passages() -> None:
 def test_missing_passages_are_written_as_empty_lines_where_slots_are_asked_for() -> None:
     prompt = PromptTemplate().render("Who?", "", FOUND, slots=3, closing="Go.")
     assert prompt.text == "Context:\n[1] A film.\n[2] A book.\n[3] \nGo.\nQuestion: Who?\nAnswer:"
-    assert PromptTemplate().render("Who?", "", (), slots=1, closing="Go.").text.startswith("Context:\n[1] \nGo.\n")
+    assert (
+        PromptTemplate()
+        .render("Who?", "", (), slots=1, closing="Go.")
+        .text.startswith("Context:\n[1] \nGo.\n")
+    )
 
 
 def test_flare_layout() -> None:
     prompt = PromptTemplate((SKY,), layout="flare").render("Who?", " It", FOUND)
-    assert prompt.text == SKY_TEXT + "Search results:\n[1] A film.\n[2] A book.\nQuestion: Who?\nAnswer: It"
+    assert (
+        prompt.text
+        == SKY_TEXT + "Search results:\n[1] A film.\n[2] A book.\nQuestion: Who?\nAnswer: It"
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,17 +62,27 @@ def test_flare_layout() -> None:
         (("A book.", "A film.", "Context:"), ("dropped 2 of 2 passages to fit the window",)),
         (
             ("A book.", "A film.", "Context:", "sky"),
-            ("dropped 2 of 2 passages to fit the window", "dropped 1 of 2 exemplars to fit the window"),
+            (
+                "dropped 2 of 2 passages to fit the window",
+                "dropped 1 of 2 exemplars to fit the window",
+            ),
         ),
         (
             ("A book.", "A film.", "Context:", "sky", "sea"),
-            ("dropped 2 of 2 passages to fit the window", "dropped 2 of 2 exemplars to fit the window"),
+            (
+                "dropped 2 of 2 passages to fit the window",
+                "dropped 2 of 2 exemplars to fit the window",
+            ),
         ),
     ],
 )
-def test_what_cannot_fit_is_dropped_from_the_far_end(drop: tuple[str, ...], notes: tuple[str, ...]) -> None:
+def test_what_cannot_fit_is_dropped_from_the_far_end(
+    drop: tuple[str, ...], notes: tuple[str, ...]
+) -> None:
     parts = ("A film.", "A book.", "Context:", "sky", "sea")
-    prompt = PromptTemplate((SKY, SEA)).fit("Who?", "", FOUND, lambda p: not any(part in p.text for part in drop))
+    prompt = PromptTemplate((SKY, SEA)).fit(
+        "Who?", "", FOUND, lambda p: not any(part in p.text for part in drop)
+    )
     assert prompt.notes == notes
     assert [part in prompt.text for part in parts] == [part not in drop for part in parts]
 

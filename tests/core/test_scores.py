@@ -1,7 +1,8 @@
 """From generated text to scores, value by value: a table worked out by hand from the definition.
 
-The definition is reference-behaviour §6 and the paper's Appendix B. A text goes the way it goes in a run: cut, the
-answer read by the benchmark's rule, compared with every gold. F1 is written as 2·same / (words here + words there).
+The definition is reference-behaviour §6 and the paper's Appendix B. A text goes the way it goes in
+a run: cut, the answer read by the benchmark's rule, compared with every gold. F1 is written as
+2·same / (words here + words there).
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from dragin_lab.core.answers import cut_prediction, extract_answer, is_readable, read_answer, score_answer
+from dragin_lab.core.answers import (
+    cut_prediction,
+    extract_answer,
+    is_readable,
+    read_answer,
+    score_answer,
+)
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
 
@@ -23,31 +30,112 @@ DATA = Path(os.environ.get("DRAGIN_LAB_DATA") or "data")
 CASES = {
     # articles
     "an article in front": (HOTPOT, f"{SO}The Beatles.", ["Beatles"], "The Beatles", 1, 1, 1, 1),
-    "an article inside": (WIKI, f"{SO}Elm of the Road.", ["Elm of Road"], "Elm of the Road", 1, 1, 1, 1),
-    "an article joined by a hyphen does not count": (HOTPOT, f"{SO}A-Team.", ["Team"], "A-Team", 0, 0, 0, 0),
+    "an article inside": (
+        WIKI,
+        f"{SO}Elm of the Road.",
+        ["Elm of Road"],
+        "Elm of the Road",
+        1,
+        1,
+        1,
+        1,
+    ),
+    "an article joined by a hyphen does not count": (
+        HOTPOT,
+        f"{SO}A-Team.",
+        ["Team"],
+        "A-Team",
+        0,
+        0,
+        0,
+        0,
+    ),
     "nothing but an article": (HOTPOT, f"{SO}the.", ["Ek"], "the", 0, 0, 0, 0),
     # punctuation and white space
     "a full stop": (WIKI, f"{SO}Bo Ek.", ["Bo Ek"], "Bo Ek", 1, 1, 1, 1),
     "initials": (HOTPOT, f"{SO}J.R.R. Tolkien.", ["JRR Tolkien"], "J.R.R. Tolkien", 1, 1, 1, 1),
-    "initials apart": (HOTPOT, f"{SO}J. R. R. Tolkien.", ["JRR Tolkien"], "J. R. R. Tolkien", 0, 2 / 6, 1 / 4, 1 / 2),
-    "a hyphen joins": (HOTPOT, f"{SO}Anne-Marie Ek.", ["Anne Marie Ek"], "Anne-Marie Ek", 0, 2 / 5, 1 / 2, 1 / 3),
+    "initials apart": (
+        HOTPOT,
+        f"{SO}J. R. R. Tolkien.",
+        ["JRR Tolkien"],
+        "J. R. R. Tolkien",
+        0,
+        2 / 6,
+        1 / 4,
+        1 / 2,
+    ),
+    "a hyphen joins": (
+        HOTPOT,
+        f"{SO}Anne-Marie Ek.",
+        ["Anne Marie Ek"],
+        "Anne-Marie Ek",
+        0,
+        2 / 5,
+        1 / 2,
+        1 / 3,
+    ),
     "an ASCII apostrophe goes": (HOTPOT, f"{SO}Ek's Road.", ["Eks Road"], "Ek's Road", 1, 1, 1, 1),
     "punctuation alone": (HOTPOT, f"{SO}?!.", ["Ek"], "?!", 0, 0, 0, 0),
     # unicode
-    "marks are not left out": (WIKI, f"{SO}Ogedei Khan.", ["Ögedei Khan"], "Ogedei Khan", 0, 2 / 4, 1 / 2, 1 / 2),
-    "a typographic apostrophe stays": (HOTPOT, f"{SO}Ek’s Road.", ["Ek's Road"], "Ek’s Road", 0, 2 / 4, 1 / 2, 1 / 2),
+    "marks are not left out": (
+        WIKI,
+        f"{SO}Ogedei Khan.",
+        ["Ögedei Khan"],
+        "Ogedei Khan",
+        0,
+        2 / 4,
+        1 / 2,
+        1 / 2,
+    ),
+    "a typographic apostrophe stays": (
+        HOTPOT,
+        f"{SO}Ek’s Road.",
+        ["Ek's Road"],
+        "Ek’s Road",
+        0,
+        2 / 4,
+        1 / 2,
+        1 / 2,
+    ),
     "an en dash stays": (WIKI, f"{SO}1945–46.", ["1945-46"], "1945–46", 0, 0, 0, 0),
-    "a no-break space parts words": (HOTPOT, f"{SO}Bo\u00a0Ek.", ["Bo Ek"], "Bo\u00a0Ek", 1, 1, 1, 1),
+    "a no-break space parts words": (
+        HOTPOT,
+        f"{SO}Bo\u00a0Ek.",
+        ["Bo Ek"],
+        "Bo\u00a0Ek",
+        1,
+        1,
+        1,
+        1,
+    ),
     # yes and no
     "yes": (HOTPOT, f"{SO}yes.", ["yes"], "yes", 1, 1, 1, 1),
     "no for yes": (HOTPOT, f"{SO}no.", ["yes"], "no", 0, 0, 0, 0),
     "yes and more": (HOTPOT, f"{SO}yes, both.", ["yes"], "yes, both", 0, 0, 0, 0),
-    "no inside an answer": (HOTPOT, f"{SO}Coolie No. 1.", ["Coolie No 1"], "Coolie No. 1", 1, 1, 1, 1),
+    "no inside an answer": (
+        HOTPOT,
+        f"{SO}Coolie No. 1.",
+        ["Coolie No 1"],
+        "Coolie No. 1",
+        1,
+        1,
+        1,
+        1,
+    ),
     # StrategyQA: accuracy is the exact match of yes or no
     "StrategyQA yes": (STRATEGY, f"Pears float. {SO}yes.", ["yes"], "yes", 1, 1, 1, 1),
     "StrategyQA no": (STRATEGY, f"{SO}no.", ["no"], "no", 1, 1, 1, 1),
     "StrategyQA without the phrase": (STRATEGY, "Yes, a pear floats.", ["yes"], "", 0, 0, 0, 0),
-    "StrategyQA with an answer that is neither": (STRATEGY, f"{SO}maybe.", ["no"], "no", 1, 1, 1, 1),
+    "StrategyQA with an answer that is neither": (
+        STRATEGY,
+        f"{SO}maybe.",
+        ["no"],
+        "no",
+        1,
+        1,
+        1,
+        1,
+    ),
     "StrategyQA looks at three letters": (STRATEGY, f"{SO}Yessir.", ["yes"], "yes", 1, 1, 1, 1),
     "StrategyQA with a colon": (STRATEGY, "the answer is: yes", ["yes"], "no", 0, 0, 0, 0),
     "StrategyQA with a quote": (STRATEGY, f'{SO}"yes".', ["yes"], "no", 0, 0, 0, 0),
@@ -56,19 +144,62 @@ CASES = {
     "noanswer for a name": (IIRC, f"{SO}noanswer", ["Bo Ek"], "noanswer", 0, 0, 0, 0),
     # several golds, aliases
     "the second gold": (IIRC, f"{SO}Li Wu", ["Bo Ek", "Li Wu"], "Li Wu", 1, 1, 1, 1),
-    "half of either gold": (IIRC, f"{SO}Bo Wu", ["Bo Ek", "Li Wu"], "Bo Wu", 0, 2 / 4, 1 / 2, 1 / 2),
-    "precision from one gold, recall from another": (
-        IIRC, f"{SO}Bo Ek Li", ["Bo", "Bo Ek Li Wu Ya Ze"], "Bo Ek Li", 0, 6 / 9, 1, 1,
+    "half of either gold": (
+        IIRC,
+        f"{SO}Bo Wu",
+        ["Bo Ek", "Li Wu"],
+        "Bo Wu",
+        0,
+        2 / 4,
+        1 / 2,
+        1 / 2,
     ),
-    "all spans in one answer": (IIRC, f"{SO}Bo and Li", ["Bo", "Li"], "Bo and Li", 0, 2 / 4, 1 / 3, 1),
+    "precision from one gold, recall from another": (
+        IIRC,
+        f"{SO}Bo Ek Li",
+        ["Bo", "Bo Ek Li Wu Ya Ze"],
+        "Bo Ek Li",
+        0,
+        6 / 9,
+        1,
+        1,
+    ),
+    "all spans in one answer": (
+        IIRC,
+        f"{SO}Bo and Li",
+        ["Bo", "Li"],
+        "Bo and Li",
+        0,
+        2 / 4,
+        1 / 3,
+        1,
+    ),
     "an alias": (WIKI, f"{SO}USA.", ["America", "United States", "U.S.A."], "USA", 1, 1, 1, 1),
     # numbers and dates
     "a thousands comma": (IIRC, f"{SO}1,901", ["1901"], "1,901", 1, 1, 1, 1),
     "a sign goes too": (IIRC, f"{SO}-5", ["5"], "-5", 1, 1, 1, 1),
     "a unit that the gold has not": (IIRC, f"{SO}53 years", ["53"], "53 years", 0, 2 / 3, 1 / 2, 1),
-    "a date in another order": (WIKI, f"{SO}June 19, 2013.", ["19 June 2013"], "June 19, 2013", 0, 1, 1, 1),
+    "a date in another order": (
+        WIKI,
+        f"{SO}June 19, 2013.",
+        ["19 June 2013"],
+        "June 19, 2013",
+        0,
+        1,
+        1,
+        1,
+    ),
     # words counted
-    "a word twice counts twice": (HOTPOT, f"{SO}Bo Bo Ek.", ["Bo Bo"], "Bo Bo Ek", 0, 4 / 5, 2 / 3, 1),
+    "a word twice counts twice": (
+        HOTPOT,
+        f"{SO}Bo Bo Ek.",
+        ["Bo Bo"],
+        "Bo Bo Ek",
+        0,
+        4 / 5,
+        2 / 3,
+        1,
+    ),
     "another order": (HOTPOT, f"{SO}Ek Bo.", ["Bo Ek"], "Ek Bo", 0, 1, 1, 1),
     # empty predictions
     "an empty gold": (HOTPOT, f"{SO}Bo.", [""], "Bo", 0, 0, 0, 0),
@@ -80,8 +211,26 @@ CASES = {
     "no phrase: 2Wiki takes the text": (WIKI, "Bo Ek.", ["Bo Ek"], "Bo Ek", 1, 1, 1, 1),
     "no phrase: HotpotQA takes nothing": (HOTPOT, "Bo Ek.", ["Bo Ek"], "", 0, 0, 0, 0),
     "a phrase in upper case does not count": (HOTPOT, "The Answer Is Bo", ["Bo"], "", 0, 0, 0, 0),
-    "the first phrase counts": (HOTPOT, f"{SO}Bo. {SO}Ek.", ["Ek"], "Bo. So the answer is Ek", 0, 2 / 6, 1 / 5, 1),
-    "the text after the sentence belongs to it": (WIKI, f"{SO}Bo. It is.", ["Bo"], "Bo. It is", 0, 2 / 4, 1 / 3, 1),
+    "the first phrase counts": (
+        HOTPOT,
+        f"{SO}Bo. {SO}Ek.",
+        ["Ek"],
+        "Bo. So the answer is Ek",
+        0,
+        2 / 6,
+        1 / 5,
+        1,
+    ),
+    "the text after the sentence belongs to it": (
+        WIKI,
+        f"{SO}Bo. It is.",
+        ["Bo"],
+        "Bo. It is",
+        0,
+        2 / 4,
+        1 / 3,
+        1,
+    ),
     "another question is cut off": (HOTPOT, f"{SO}Bo.\nQuestion: Who?", ["Bo"], "Bo", 1, 1, 1, 1),
     # special tokens
     "the end of a sequence": (WIKI, f"{SO}Bo.</s>", ["Bo"], "Bo", 1, 1, 1, 1),
@@ -90,7 +239,7 @@ CASES = {
     "a line before the end": (HOTPOT, f"{SO}Bo.\n</s>", ["Bo"], "Bo.", 1, 1, 1, 1),
     "a line before the end, IIRC": (IIRC, f"{SO}Bo.\n</s>", ["Bo"], "Bo", 1, 1, 1, 1),
     "another token stays": (HOTPOT, f"{SO}Bo.<|im_end|>", ["Bo"], "Bo.<|im_end|>", 0, 0, 0, 0),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", list(CASES))
@@ -105,11 +254,20 @@ def test_text_to_scores(case: str) -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        *((mark.format("Yes"), "yes") for mark in ("**{}**.", '"{}".', "({})", "*{}*", "<b>{}</b>", r"$\boxed{{{}}}$")),
-        ("**No**, as", "no"), ("`true`.", "yes"), ("False", "no"), ("Yes, because", "yes"), (": YES", "yes"),
-        ("not true", "no"), ("nobody", "no"), ("\n\nYes", "yes"),
+        *(
+            (mark.format("Yes"), "yes")
+            for mark in ("**{}**.", '"{}".', "({})", "*{}*", "<b>{}</b>", r"$\boxed{{{}}}$")
+        ),
+        ("**No**, as", "no"),
+        ("`true`.", "yes"),
+        ("False", "no"),
+        ("Yes, because", "yes"),
+        (": YES", "yes"),
+        ("not true", "no"),
+        ("nobody", "no"),
+        ("\n\nYes", "yes"),
     ],
-)  # fmt: skip
+)
 def test_the_papers_read_yes_or_no_in_any_markup(text: str, answer: str) -> None:
     assert read_answer(f"The answer is {text}", STRATEGY) == answer
     assert is_readable(f"The answer is {text}", STRATEGY) == (text not in ("not true", "nobody"))
@@ -123,17 +281,31 @@ def test_the_papers_read_the_phrase_in_any_capitals() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        r"\boxed{Bo Ek}", r"$\boxed{\text{Bo Ek}}$", r"\boxed{\textbf{Bo Ek}}, as shown", r"\mathrm{Bo} \emph{Ek}",
-        "<b>Bo Ek</b>", "<b><i>Bo Ek</i></b>", "<b>Bo Ek", "<answer> Bo Ek. </answer>", "[Bo Ek](http://a.b/c_(d))",
-        "Bo Ek[1][2]", "Bo Ek [1], [2]", "“Bo Ek”", "Bo Ek. [1, 3]", "Bo Ek【2】", "<b>Bo Ek</b>\u200b [2]",
+        r"\boxed{Bo Ek}",
+        r"$\boxed{\text{Bo Ek}}$",
+        r"\boxed{\textbf{Bo Ek}}, as shown",
+        r"\mathrm{Bo} \emph{Ek}",
+        "<b>Bo Ek</b>",
+        "<b><i>Bo Ek</i></b>",
+        "<b>Bo Ek",
+        "<answer> Bo Ek. </answer>",
+        "[Bo Ek](http://a.b/c_(d))",
+        "Bo Ek[1][2]",
+        "Bo Ek [1], [2]",
+        "“Bo Ek”",
+        "Bo Ek. [1, 3]",
+        "Bo Ek【2】",
+        "<b>Bo Ek</b>\u200b [2]",
     ],
-)  # fmt: skip
+)
 def test_what_stands_around_an_answer_is_no_part_of_it_in_the_papers_variant(text: str) -> None:
     assert score_answer(read_answer(f"The answer is {text}."), ["Bo Ek"])["em"] == 1
     assert extract_answer(f"the answer is {text}") == text  # as released
 
 
-@pytest.mark.parametrize("text", ["[1]", "<b>", "vector<int>", "x < y > z", r"\frac{1}{2}", "[1905]", "İzmir", "D.C."])
+@pytest.mark.parametrize(
+    "text", ["[1]", "<b>", "vector<int>", "x < y > z", r"\frac{1}{2}", "[1905]", "İzmir", "D.C."]
+)
 def test_what_is_nothing_else_stays_in_an_answer(text: str) -> None:
     assert read_answer(f"The answer is {text}.") == text
 
@@ -159,12 +331,16 @@ def test_what_is_nothing_else_stays_in_an_answer(text: str) -> None:
         ("ที่", "ทา", 0, 0),  # a vowel and a tone belong to their letter
     ],
 )
-def test_scores_of_canonical_texts_and_of_ideographs(prediction: str, gold: str, em: float, f1: float) -> None:
+def test_scores_of_canonical_texts_and_of_ideographs(
+    prediction: str, gold: str, em: float, f1: float
+) -> None:
     scores = score_answer(prediction, [gold])
     assert (scores["em"], scores["f1"]) == pytest.approx((em, f1))
 
 
-@pytest.mark.parametrize("source", [*datasets.BENCHMARKS, *(f"almanac/{name}" for name in datasets.BENCHMARKS)])
+@pytest.mark.parametrize(
+    "source", [*datasets.BENCHMARKS, *(f"almanac/{name}" for name in datasets.BENCHMARKS)]
+)
 def test_every_gold_answer_scores_in_full(source: str) -> None:
     benchmark = source.removeprefix("almanac/")
     if source == benchmark and not (DATA / benchmark / datasets.FILES[benchmark]).is_file():
@@ -195,7 +371,9 @@ def test_no_golds_cannot_be_scored() -> None:
         ("", "", ""),
     ],
 )
-def test_predictions_are_cut_where_the_model_goes_on_to_something_else(text: str, cut: str, at_start: str) -> None:
+def test_predictions_are_cut_where_the_model_goes_on_to_something_else(
+    text: str, cut: str, at_start: str
+) -> None:
     assert cut_prediction(text) == cut
     assert cut_prediction(text, at_start=True) == at_start
 

@@ -13,11 +13,65 @@ from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.errors import SettingError
 
 PIPELINE = load_pipeline()
-# Whatever a sentence's end can hang on: abbreviations, initials, numbers, quotes, brackets, dots in a row, white space.
+# Whatever a sentence's end can hang on: abbreviations, initials, numbers, quotes, brackets, dots in
+# a row, white space.
 PARTS = (
-    *("St.", "Dr", "J.", "U.S.", "p.m.", "e.g.", "etc.", "No.", "1.5", "2", ".", "..", "...", "!", "?", "?!", ":", ","),
-    *('"', "'", "”", "(", ")", "[1]", " ", " ", " ", "  ", "\n", "\n\n", "\t", "\xa0", "Bo", "film", "it", "Żuławski"),
-    *("🎬", "電影。", "。", "」", "（", "-", "—", "he's", "www.a.com", ":)", "</s>", "C++", "a.b", "end.Next"),
+    *(
+        "St.",
+        "Dr",
+        "J.",
+        "U.S.",
+        "p.m.",
+        "e.g.",
+        "etc.",
+        "No.",
+        "1.5",
+        "2",
+        ".",
+        "..",
+        "...",
+        "!",
+        "?",
+        "?!",
+        ":",
+        ",",
+    ),
+    *(
+        '"',
+        "'",
+        "”",
+        "(",
+        ")",
+        "[1]",
+        " ",
+        " ",
+        " ",
+        "  ",
+        "\n",
+        "\n\n",
+        "\t",
+        "\xa0",
+        "Bo",
+        "film",
+        "it",
+        "Żuławski",
+    ),
+    *(
+        "🎬",
+        "電影。",
+        "。",
+        "」",
+        "（",
+        "-",
+        "—",
+        "he's",
+        "www.a.com",
+        ":)",
+        "</s>",
+        "C++",
+        "a.b",
+        "end.Next",
+    ),
     *("\u200b", "É.", "1.", "Sgt."),
 )
 texts = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
@@ -47,8 +101,14 @@ def test_a_sentence_is_complete_with_the_first_whole_chunk_of_the_next() -> None
     [
         "Coolie No. 1 (1995 film) was directed by David Dhawan.|It is old.",
         "1. William Shakespeare wrote it.|Then he left.",
-        "Mr. Bo, J. R. R. Tolkien and É. Zola met in the U.S. film St. Louis vs. Ek.|He was in Rome.",
-        "Sgt. Pepper and Brig. Gen. Li left at 5 a.m. and e. e. cummings et al. (1950) at 6.|It was late.",
+        (
+            "Mr. Bo, J. R. R. Tolkien and É. Zola met in the U.S. film St. Louis vs. Ek.|He was in"
+            " Rome."
+        ),
+        (
+            "Sgt. Pepper and Brig. Gen. Li left at 5 a.m. and e. e. cummings et al. (1950) at 6.|It"
+            " was late."
+        ),
         'He said "No."|Then he left.|(It is Bo.)|“Who?” he asked.|‘Bo’ is it.',
         "Panic! at the Disco is... a band...|It was old…|Then it.",
         "It was in 1950.|Then it was 5.|But he left.",

@@ -1,4 +1,6 @@
-"""What ends a draft early gives the same outcome as the whole draft would (design: a Stop is data)."""
+"""What ends a draft early gives the same outcome as the whole draft would (design: a Stop is
+data).
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,30 @@ PIPELINE = load_pipeline()
 
 
 def so_far(
-    tokens: list[str], entropy: list[float], received: list[float] | None = None, *, special: tuple[int, ...] = ()
+    tokens: list[str],
+    entropy: list[float],
+    received: list[float] | None = None,
+    *,
+    special: tuple[int, ...] = (),
 ) -> Draft:
     """A draft of these tokens; ``special`` ones have no characters."""
     text, offsets = "", []
     for i, token in enumerate(tokens):
         offsets.append((len(text), len(text) + (0 if i in special else len(token))))
         text += "" if i in special else token
-    known = np.array(received if received is not None else [1.0] * (len(tokens) - 1) + [0.0], np.float32)
+    known = np.array(
+        received if received is not None else [1.0] * (len(tokens) - 1) + [0.0], np.float32
+    )
     return Draft(
-        ids=np.arange(len(tokens)), text=text, offsets=np.array(offsets), received=known,
-        entropy=np.array(entropy), logprob=np.full(len(tokens), -0.1), pieces=tuple(tokens), ended=False,
-    )  # fmt: skip
+        ids=np.arange(len(tokens)),
+        text=text,
+        offsets=np.array(offsets),
+        received=known,
+        entropy=np.array(entropy),
+        logprob=np.full(len(tokens), -0.1),
+        pieces=tuple(tokens),
+        ended=False,
+    )
 
 
 def rind(theta: float, *, resumed: bool = False, scale: str | None = None) -> Watch:
@@ -49,7 +63,7 @@ def fires(watch: Watch, draft: Draft) -> bool:
     return watch.reached(draft) == "rind fired"
 
 
-# -- RIND -------------------------------------------------------------------------------------------------------------
+# -- RIND ------------------------------------------------------------------------------------------
 
 
 def test_an_unfinished_character_may_belong_to_the_word_before_it() -> None:
@@ -74,11 +88,17 @@ def test_nothing_written_is_judged_to_lack_nothing(scale: str | None, ended: boo
 @st.composite
 def drafts(draw: st.DrawFn) -> tuple[list[str], list[float], np.ndarray]:
     """Tokens, entropies and attention (n, n) of a draft."""
-    token = st.sampled_from([" film", " the", "s", " Bo", "da", ".", " St", '"', " 1", "5", "\n", " "])
+    token = st.sampled_from(
+        [" film", " the", "s", " Bo", "da", ".", " St", '"', " 1", "5", "\n", " "]
+    )
     tokens = draw(st.lists(token, min_size=1, max_size=12))
     n = len(tokens)
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
-    return tokens, rng.gamma(1.0, 1.0, n).astype(np.float32).tolist(), np.tril(rng.random((n, n)), -1)
+    return (
+        tokens,
+        rng.gamma(1.0, 1.0, n).astype(np.float32).tolist(),
+        np.tril(rng.random((n, n)), -1),
+    )
 
 
 @given(drafts(), st.floats(0.1, 1.5), st.booleans())
@@ -101,7 +121,8 @@ def test_a_growing_draft_stops_at_the_first_prefix_that_judge_fires_on(
         start, stop = verdict.words.spans[verdict.word]
         assert stop < n
         assert not verdict.words.stop[verdict.word]
-        # Its word is whole: whatever follows, it is the same, and it still fires (or an earlier one does).
+        # Its word is whole: whatever follows, it is the same, and it still fires (or an earlier one
+        # does).
         whole = "".join(tokens)
         received = attention.max(axis=0).astype(np.float32)
         later = judge(trigger, so_far(tokens, entropy, received.tolist()), ended=True)
@@ -114,7 +135,7 @@ def test_a_growing_draft_stops_at_the_first_prefix_that_judge_fires_on(
             assert made.offsets[start][0] >= ends
 
 
-# -- other triggers than RIND ------------------------------------------------------------------------------------------
+# -- other triggers than RIND ----------------------------------------------------------------------
 
 
 def test_a_sum_of_scores_below_theta_may_be_above_it_and_stops_the_draft() -> None:
@@ -138,7 +159,9 @@ def test_a_trigger_that_judges_by_itself_is_asked_whatever_its_scores_are() -> N
         def score(self, draft: Draft) -> np.ndarray:
             return np.zeros(len(draft))
 
-        def judge(self, draft: Draft, *, resumed: bool = False, until: int | None = None) -> Verdict:
+        def judge(
+            self, draft: Draft, *, resumed: bool = False, until: int | None = None
+        ) -> Verdict:
             verdict = super().judge(draft, resumed=resumed, until=until)
             return replace(verdict, hit=np.arange(len(verdict.score)) == 2)
 
@@ -154,7 +177,11 @@ def test_a_unit_that_fires_without_a_word_above_theta_fires_at_its_highest(unit:
         so_far([" Bo", " is", " far"], [0.3, 0.2, 0.6]).read_by(PIPELINE, ended=True)
     )
     assert (verdict.fires, verdict.word, verdict.peak) == (True, 2, pytest.approx(1.1))
-    assert not TRIGGERS.make("total@2").judge(so_far([" Bo"], [0.3]).read_by(PIPELINE, ended=True)).fires
+    assert (
+        not TRIGGERS.make("total@2")
+        .judge(so_far([" Bo"], [0.3]).read_by(PIPELINE, ended=True))
+        .fires
+    )
 
 
 def test_scores_below_zero_are_held_against_a_threshold_below_zero() -> None:
@@ -174,11 +201,16 @@ def test_scores_below_zero_are_held_against_a_threshold_below_zero() -> None:
         assert trigger.judge(draft).word == 0
         silent = replace(trigger, threshold=-1.0)  # type: ignore[call-arg]
         assert not silent.judge(draft).fires
-        assert silent.describe_silence(silent.judge(draft).peak) == "no word scores above θ -1 (the highest: -1.5)"
+        assert (
+            silent.describe_silence(silent.judge(draft).peak)
+            == "no word scores above θ -1 (the highest: -1.5)"
+        )
         assert silent.describe_silence(-np.inf) == "no word scores above θ -1"
     assert TRIGGERS.make("below@-3.5").theta == -3.5
     assert TRIGGERS.make(str(TRIGGERS.make("below@-3.5"))).theta == -3.5
-    with pytest.raises(SettingError, match=r"threshold=-1\.0 is out of range; it must be at least 0"):
+    with pytest.raises(
+        SettingError, match=r"threshold=-1\.0 is out of range; it must be at least 0"
+    ):
         TRIGGERS.make("rind@-1")
     with pytest.raises(SettingError, match="threshold='nan' is out of range; it must be finite"):
         TRIGGERS.make("below@nan")
@@ -195,11 +227,15 @@ def test_scores_below_zero_are_held_against_a_threshold_below_zero() -> None:
         (0.25, 0.25, "no word scores above θ 0.25 (the highest: 0.25)"),
     ],
 )
-def test_a_reason_has_the_digits_that_tell_a_score_from_the_threshold(score: float, theta: float, reason: str) -> None:
+def test_a_reason_has_the_digits_that_tell_a_score_from_the_threshold(
+    score: float, theta: float, reason: str
+) -> None:
     dl.when("level", threshold=-9.0)(lambda draft: draft.entropy)
     trigger = replace(TRIGGERS.make("level"), threshold=theta)  # type: ignore[call-arg]
     verdict = trigger.judge(so_far([" Bo", " is"], [score, -9.0]).read_by(PIPELINE, ended=True))
-    assert (trigger.describe_hit(verdict) if verdict.fires else trigger.describe_silence(verdict.peak)) == reason
+    assert (
+        trigger.describe_hit(verdict) if verdict.fires else trigger.describe_silence(verdict.peak)
+    ) == reason
 
 
 def test_words_after_the_answer_are_not_judged() -> None:
@@ -210,15 +246,19 @@ def test_words_after_the_answer_are_not_judged() -> None:
     assert trigger.judge(draft, until=6).judged.tolist() == [True, True, False]
 
 
-# -- sentences --------------------------------------------------------------------------------------------------------
+# -- sentences -------------------------------------------------------------------------------------
 
 
 @given(texts, texts)
 @example(" One.\n", "\nTwo three")
 @example("\n\nOne. Two ", "three. Four")
 @example("He lived in St", ". Louis. Then he")
-def test_a_first_sentence_that_stopped_a_draft_is_the_first_of_every_continuation(text: str, more: str) -> None:
-    """The soundness of early stopping: what is kept of a stopped draft is what would be kept of a full one."""
+def test_a_first_sentence_that_stopped_a_draft_is_the_first_of_every_continuation(
+    text: str, more: str
+) -> None:
+    """The soundness of early stopping: what is kept of a stopped draft is what would be kept of
+    a full one.
+    """
     stop = FirstSentence(PIPELINE)
     if stop.reached(Draft(text=text)) is None:
         return
@@ -285,5 +325,7 @@ def test_nothing_fires_in_a_thought_unless_it_is_asked_for() -> None:
     assert [draft.words[i] for i in np.flatnonzero(Rind(threshold=1.0).judge(draft).hit)] == ["Li"]
     dl.when("inside", threshold=1.0, needs=["thoughts"])(lambda draft: draft.entropy)
     assert draft.words[TRIGGERS.make("inside").judge(draft).word] == "Bo"
-    later = so_far([" Bo", " is"], [9.0, 0.1], [1.0] * 2).read_by(PIPELINE, thought="<think>", ended=True)
+    later = so_far([" Bo", " is"], [9.0, 0.1], [1.0] * 2).read_by(
+        PIPELINE, thought="<think>", ended=True
+    )
     assert not Rind(threshold=1.0).judge(later).fires

@@ -18,7 +18,7 @@ def without_space(text: str) -> str:
     return "".join(text.split())
 
 
-# -- character words ------------------------------------------------------------------------------------------------
+# -- character words -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,10 +59,13 @@ def test_tokens_of_one_character_are_of_one_word(kind: str) -> None:
     [
         ("film \nby", [4, 5, 6, 8], [("film", 0, 1), ("by", 1, 4)]),
         ("film  ", [4, 5, 6], [("film", 0, 1), ("", 1, 3)]),
-        ("film by", [4, 4, 7, 7], [("film", 0, 1), ("", 1, 2), ("by", 2, 3), ("", 3, 4)]),  # special tokens
+        # special tokens
+        ("film by", [4, 4, 7, 7], [("film", 0, 1), ("", 1, 2), ("by", 2, 3), ("", 3, 4)]),
     ],
 )
-def test_space_belongs_to_the_word_after_it(text: str, ends: list[int], words: list[tuple[str, int, int]]) -> None:
+def test_space_belongs_to_the_word_after_it(
+    text: str, ends: list[int], words: list[tuple[str, int, int]]
+) -> None:
     assert character_words(text, list(pairwise([0, *ends]))) == [Word(*word) for word in words]
 
 
@@ -80,6 +83,11 @@ def test_words_partition_the_tokens_and_keep_the_text(kind: str, text: str) -> N
 
 
 def test_content_stands_in_a_word_as_a_substring() -> None:
-    assert contain_any(["films,", "the", "I", "film"], ["film", "I"]).tolist() == [True, False, True, True]
+    assert contain_any(["films,", "the", "I", "film"], ["film", "I"]).tolist() == [
+        True,
+        False,
+        True,
+        True,
+    ]
     assert contain_any(["film"], []).tolist() == [False]
     assert contain_any([], ["film"]).tolist() == []

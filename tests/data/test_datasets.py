@@ -1,4 +1,6 @@
-"""The question files of the four benchmarks: what is read, and what is said of a file that is wrong."""
+"""The question files of the four benchmarks: what is read, and what is said of a file that is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,36 @@ from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.trace.trace import Question
 
 TWOWIKI = {
-    "_id": "a1", "type": "comparison", "question": " Which film? ", "answer": "Elm Road", "answer_id": "Q1",
-    "evidences": [], "context": [],
-}  # fmt: skip
-HOTPOT = {"_id": "h1", "answer": "Ada", "question": "Who?", "supporting_facts": [], "context": [], "type": "bridge"}
-STRATEGY = {"qid": "s1", "term": "x", "question": "Is it?", "answer": False, "facts": [], "decomposition": []}
+    "_id": "a1",
+    "type": "comparison",
+    "question": " Which film? ",
+    "answer": "Elm Road",
+    "answer_id": "Q1",
+    "evidences": [],
+    "context": [],
+}
+HOTPOT = {
+    "_id": "h1",
+    "answer": "Ada",
+    "question": "Who?",
+    "supporting_facts": [],
+    "context": [],
+    "type": "bridge",
+}
+STRATEGY = {
+    "qid": "s1",
+    "term": "x",
+    "question": "Is it?",
+    "answer": False,
+    "facts": [],
+    "decomposition": [],
+}
 
 
 def iirc(*answers: Any) -> list[dict[str, Any]]:
-    asked = [{"qid": f"q{i}", "question": f"Question {i}?", "answer": a} for i, a in enumerate(answers)]
+    asked = [
+        {"qid": f"q{i}", "question": f"Question {i}?", "answer": a} for i, a in enumerate(answers)
+    ]
     return [{"pid": "p", "text": "t", "links": [], "questions": asked}]
 
 
@@ -41,8 +64,12 @@ def aliases(folder: Path, *lines: Any) -> None:
 
 
 def test_2wiki_golds_are_the_answer_its_aliases_and_demonyms(tmp_path: Path) -> None:
-    aliases(tmp_path, {"Q_id": "Q1", "aliases": ["Elm Road", "The Elm Road"], "demonyms": ["Elmer"]})
-    path = write(tmp_path, "dev.json", [TWOWIKI, TWOWIKI | {"_id": "a2", "answer": "yes", "answer_id": None}])
+    aliases(
+        tmp_path, {"Q_id": "Q1", "aliases": ["Elm Road", "The Elm Road"], "demonyms": ["Elmer"]}
+    )
+    path = write(
+        tmp_path, "dev.json", [TWOWIKI, TWOWIKI | {"_id": "a2", "answer": "yes", "answer_id": None}]
+    )
     first, second = load(path)
     assert first.golds == ("Elm Road", "The Elm Road", "Elmer")
     assert (first.id, first.text) == ("a1", "Which film?")
@@ -51,7 +78,9 @@ def test_2wiki_golds_are_the_answer_its_aliases_and_demonyms(tmp_path: Path) -> 
 
 def test_hotpot_strategy_and_iirc(tmp_path: Path) -> None:
     assert load(write(tmp_path, "h.json", [HOTPOT]))[0].golds == ("Ada",)
-    assert load(write(tmp_path, "s.json", [STRATEGY, STRATEGY | {"qid": "s2", "answer": True}]))[1].golds == ("yes",)
+    assert load(write(tmp_path, "s.json", [STRATEGY, STRATEGY | {"qid": "s2", "answer": True}]))[
+        1
+    ].golds == ("yes",)
     answers = [
         {"type": "none"},
         {"type": "span", "answer_spans": [{"text": "Ada"}, {"text": "Bea"}]},
@@ -59,7 +88,11 @@ def test_hotpot_strategy_and_iirc(tmp_path: Path) -> None:
         {"type": "binary", "answer_value": "no"},
     ]
     read = load(path := write(tmp_path, "i.json", iirc(*answers)))
-    assert [(q.id, q.golds) for q in read] == [("q1", ("Ada", "Bea")), ("q2", ("60",)), ("q3", ("no",))]
+    assert [(q.id, q.golds) for q in read] == [
+        ("q1", ("Ada", "Bea")),
+        ("q2", ("60",)),
+        ("q3", ("no",)),
+    ]
     assert load(path, limit=1) == read[:1]  # of those that can be answered
     with pytest.raises(SettingError, match="limit=0"):
         load(path, limit=0)
@@ -78,13 +111,19 @@ def test_a_folder_stands_for_the_file_in_it(tmp_path: Path) -> None:
     ("value", "message"),
     [
         ({}, "row 1: has no question"),
-        ([HOTPOT, {"_id": "h1", "question": "Who?"}], "record 2: Object missing required field `answer`"),
+        (
+            [HOTPOT, {"_id": "h1", "question": "Who?"}],
+            "record 2: Object missing required field `answer`",
+        ),
         ([HOTPOT, HOTPOT], r"record 2: the id 'h1' was used before, at .*record 1"),
-        (iirc({"type": "value", "answer_value": True}), r"Expected `int \| float \| str`, got `bool`"),
+        (
+            iirc({"type": "value", "answer_value": True}),
+            r"Expected `int \| float \| str`, got `bool`",
+        ),
         (iirc({"type": "none"}), "no question that can be answered"),
         ([TWOWIKI], "id_aliases.json: cannot be read"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(tmp_path: Path, value: Any, message: str) -> None:
     path = write(tmp_path, "x.json", value)
     with pytest.raises(DataError, match=message) as caught:
@@ -93,10 +132,19 @@ def test_what_is_wrong_is_named(tmp_path: Path, value: Any, message: str) -> Non
 
 
 SQUAD = [
-    {"id": "a", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}], "is_impossible": False},
+    {
+        "id": "a",
+        "question": "Who?",
+        "answers": [{"text": "Ada", "answer_start": 0}],
+        "is_impossible": False,
+    },
     {"id": "b", "question": "When?", "answers": [], "is_impossible": True},
 ]
-TRIVIA = {"Question": "Who?", "QuestionId": "a", "Answer": {"Value": "Ada", "NormalizedAliases": ["ada"]}}
+TRIVIA = {
+    "Question": "Who?",
+    "QuestionId": "a",
+    "Answer": {"Value": "Ada", "NormalizedAliases": ["ada"]},
+}
 ROW = {"id": "a", "question": "Who?", "golden_answers": ["Ada"]}
 
 
@@ -104,8 +152,15 @@ ROW = {"id": "a", "question": "Who?", "golden_answers": ["Ada"]}
 @pytest.mark.parametrize(
     "value",
     [
-        {"version": "v2.0", "data": [{"title": "Ada", "paragraphs": [{"context": "Ada.", "qas": SQUAD}]}]},
-        {"Data": [TRIVIA, {"Question": "When?", "QuestionId": "b"}], "Domain": "Web", "Version": 1.0},
+        {
+            "version": "v2.0",
+            "data": [{"title": "Ada", "paragraphs": [{"context": "Ada.", "qas": SQUAD}]}],
+        },
+        {
+            "Data": [TRIVIA, {"Question": "When?", "QuestionId": "b"}],
+            "Domain": "Web",
+            "Version": 1.0,
+        },
         [ROW | {"output": {"pred": "Bo"}}, {"id": "b", "question": "When?"}],
         f"{json.dumps(ROW)}\n{json.dumps({'id': 'b', 'question': 'When?'})}\n",
     ],
@@ -117,7 +172,9 @@ def test_json_files_of_other_makers_are_questions_of_your_own(tmp_path: Path, va
     assert datasets.benchmark(path) == "plain"
 
 
-def test_a_template_has_the_instruction_answer_rule_and_exemplars_of_its_benchmark(tmp_path: Path) -> None:
+def test_a_template_has_the_instruction_answer_rule_and_exemplars_of_its_benchmark(
+    tmp_path: Path,
+) -> None:
     shot = Exemplar("Who?", "Ada did.", "Ada")
     prompt = template("hotpotqa", (shot,)).render("Where?").text
     assert prompt.endswith("following the example above.\nQuestion: Where?\nAnswer:")
@@ -130,7 +187,9 @@ def test_a_template_has_the_instruction_answer_rule_and_exemplars_of_its_benchma
         assert (own.instruction, own.answer_rule) == (template(name).instruction, name)
     assert template("plain").exemplars == ()
     assert template("iirc", "strategyqa").exemplars == load_exemplars("strategyqa")
-    file = write(tmp_path, "e.yaml", [{"question": "Who?", "rationale": "Ada did.", "answer": "Ada"}])
+    file = write(
+        tmp_path, "e.yaml", [{"question": "Who?", "rationale": "Ada did.", "answer": "Ada"}]
+    )
     assert template("plain", file) == template_of(file) == PromptTemplate((shot,))
     assert template_of("strategyqa") == template("strategyqa")
     with pytest.raises(DataError, match="does not exist"):
@@ -138,7 +197,11 @@ def test_a_template_has_the_instruction_answer_rule_and_exemplars_of_its_benchma
 
 
 def lines(folder: Path, *rows: Any, name: str = "own.jsonl") -> Path:
-    return write(folder, name, "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows) + "\n")
+    return write(
+        folder,
+        name,
+        "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows) + "\n",
+    )
 
 
 def test_custom_questions(tmp_path: Path) -> None:
@@ -174,12 +237,18 @@ def test_custom_questions(tmp_path: Path) -> None:
         ("[sic]", ("[sic]",)),
     ],
 )
-def test_a_list_of_answers_may_be_written_as_text(tmp_path: Path, text: str, golds: tuple[str, ...]) -> None:
+def test_a_list_of_answers_may_be_written_as_text(
+    tmp_path: Path, text: str, golds: tuple[str, ...]
+) -> None:
     path = tmp_path / "popqa.tsv"
     with path.open("w", newline="") as file:
-        csv.writer(file, delimiter="\t").writerows([("question", "possible_answers"), ("Who?", text)])
+        csv.writer(file, delimiter="\t").writerows(
+            [("question", "possible_answers"), ("Who?", text)]
+        )
     assert load(path, fields="answer=possible_answers")[0].golds == golds
-    assert load([{"question": "Who?", "answer": text}], fields="separator=;")[0].golds == (text.strip(),)
+    assert load([{"question": "Who?", "answer": text}], fields="separator=;")[0].golds == (
+        text.strip(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,26 +257,63 @@ def test_a_list_of_answers_may_be_written_as_text(tmp_path: Path, text: str, gol
         ({"id": "t_0", "golden_answers": ["Ada", "A."], "metadata": {}}, "t_0", ("Ada", "A.")),
         ({"id": "dev_0", "golden_answers": [False]}, "dev_0", ("no",)),
         ({"id": 42, "subj": "x", "possible_answers": '["Ada", "A."]'}, "42", ("Ada", "A.")),
-        ({"id": "2hop__1", "answer": "Ada", "answer_aliases": ["A.", "Ada"]}, "2hop__1", ("Ada", "A.")),
+        (
+            {"id": "2hop__1", "answer": "Ada", "answer_aliases": ["A.", "Ada"]},
+            "2hop__1",
+            ("Ada", "A."),
+        ),
         ({"answer": "Ada", "answer_aliases": '["A."]'}, "1", ("Ada", "A.")),
         ({"answer": "Ada", "answer_aliases": None}, "1", ("Ada",)),
         ({"_id": "5a8b", "answer": "Ada", "type": "bridge", "context": []}, "5a8b", ("Ada",)),
-        ({"question_id": "t1", "answer": {"value": "Ada", "aliases": ["A.", "Ada"]}}, "t1", ("Ada", "A.")),
-        ({"answer": {"Value": "Ada", "Aliases": ["A."], "HumanAnswers": ["Ad"]}}, "1", ("Ada", "A.", "Ad")),
-        ({"id": "s1", "answers": {"text": ["Ada", "A."], "answer_start": [3, 9]}}, "s1", ("Ada", "A.")),
+        (
+            {"question_id": "t1", "answer": {"value": "Ada", "aliases": ["A.", "Ada"]}},
+            "t1",
+            ("Ada", "A."),
+        ),
+        (
+            {"answer": {"Value": "Ada", "Aliases": ["A."], "HumanAnswers": ["Ad"]}},
+            "1",
+            ("Ada", "A.", "Ad"),
+        ),
+        (
+            {"id": "s1", "answers": {"text": ["Ada", "A."], "answer_start": [3, 9]}},
+            "s1",
+            ("Ada", "A."),
+        ),
         ({"answers": [{"text": "Ada", "answer_start": 3}]}, "1", ("Ada",)),
-        ({"answers": "{'text': array(['Ada', 'A.'], dtype=object), 'answer_start': array([3])}"}, "1", ("Ada", "A.")),
-        ({"id": "k", "output": [{"answer": "Ada"}, {"provenance": []}, {"answer": ""}]}, "k", ("Ada",)),
+        (
+            {"answers": "{'text': array(['Ada', 'A.'], dtype=object), 'answer_start': array([3])}"},
+            "1",
+            ("Ada", "A."),
+        ),
+        (
+            {"id": "k", "output": [{"answer": "Ada"}, {"provenance": []}, {"answer": ""}]},
+            "k",
+            ("Ada",),
+        ),
         ({"answer": "Bo", "contexts": ["x"], "ground_truth": "Ada"}, "1", ("Ada",)),
-        ({"user_input": "Who?", "response": "Bo", "retrieved_contexts": [], "reference": "Ada"}, "1", ("Ada",)),
+        (
+            {"user_input": "Who?", "response": "Bo", "retrieved_contexts": [], "reference": "Ada"},
+            "1",
+            ("Ada",),
+        ),
         ({"id": "f", "golden_answers": ["Ada"], "output": {"pred": "Bo"}}, "f", ("Ada",)),
         ({"answer": "Ada", "aliases": ["A."]}, "1", ("Ada", "A.")),
         ({"answer": "Ada", "answers": ["A.", "Ada"]}, "1", ("A.", "Ada")),
-        *(({"answer": number}, "1", (text,)) for number, text in ((3.5, "3.5"), (3.0, "3"), (-2, "-2"))),
+        *(
+            ({"answer": number}, "1", (text,))
+            for number, text in ((3.5, "3.5"), (3.0, "3"), (-2, "-2"))
+        ),
     ],
 )
-def test_the_forms_of_other_data_sets_need_no_fields(row: dict[str, Any], id: str, golds: tuple[str, ...]) -> None:
-    named = {} if "user_input" in row else {"input" if "output" in row and id == "k" else "question": "Who?"}
+def test_the_forms_of_other_data_sets_need_no_fields(
+    row: dict[str, Any], id: str, golds: tuple[str, ...]
+) -> None:
+    named = (
+        {}
+        if "user_input" in row
+        else {"input" if "output" in row and id == "k" else "question": "Who?"}
+    )
     (question,) = load([named | row])
     assert (question.id, question.text, question.golds) == (id, "Who?", golds)
 
@@ -219,22 +325,38 @@ MODELS = ASKED | {"answer": "a model's"}  # beside its gold
 @pytest.mark.parametrize(
     ("rows", "golds", "says"),
     [
-        ([ASKED, ASKED | {"answer": None}], [(), ()], "no question has an answer, so none is scored; its fields are"),
-        ([{"_id": "1", "text": "Who?", "metadata": {}}], [()], "no question has an answer"),  # queries of BEIR
+        (
+            [ASKED, ASKED | {"answer": None}],
+            [(), ()],
+            "no question has an answer, so none is scored; its fields are",
+        ),
+        # queries of BEIR
+        ([{"_id": "1", "text": "Who?", "metadata": {}}], [()], "no question has an answer"),
         ([ASKED | {"answer": "Li"}, ASKED], [("Li",), ()], "1 of 2 have no answer"),
-        ([ASKED | {"answer": "Li"}, ASKED | {"answer": None}], [("Li",), ()], "row 2 first, .*keep_default_na=False"),
+        (
+            [ASKED | {"answer": "Li"}, ASKED | {"answer": None}],
+            [("Li",), ()],
+            "row 2 first, .*keep_default_na=False",
+        ),
         *(
-            ([MODELS | {"ground_truth": "Ada"}, MODELS | {"ground_truth": empty}], [("Ada",), ()],
-             "the golds are read from ground_truth, not from answer")
+            (
+                [MODELS | {"ground_truth": "Ada"}, MODELS | {"ground_truth": empty}],
+                [("Ada",), ()],
+                "the golds are read from ground_truth, not from answer",
+            )
             for empty in (None, float("nan"))
         ),
         *(
-            ([WHERE | mark, WHERE | {"id": "2"}], [(), ("Oslo",)], "1 of 2 are marked as unanswerable")
+            (
+                [WHERE | mark, WHERE | {"id": "2"}],
+                [(), ("Oslo",)],
+                "1 of 2 are marked as unanswerable",
+            )
             for mark in ({"answerable": False}, {"answerable": "False"}, {"is_impossible": 1})
         ),
         ([ASKED | {"answers": {"text": []}}, WHERE], [(), ("Oslo",)], "1 of 2 have no answer"),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_gold_is_asked_and_not_scored_and_a_warning_says_so(
     tmp_path: Path, rows: list[dict[str, Any]], golds: list[tuple[str, ...]], says: str
 ) -> None:
@@ -244,14 +366,19 @@ def test_what_has_no_gold_is_asked_and_not_scored_and_a_warning_says_so(
 
 
 def test_a_field_that_is_named_is_taken_and_must_be_there() -> None:
-    assert load([MODELS | {"ground_truth": None}], fields="answer=answer")[0].golds == ("a model's",)
+    assert load([MODELS | {"ground_truth": None}], fields="answer=answer")[0].golds == (
+        "a model's",
+    )
     with pytest.raises(DataError, match="say which is which"):
         load([ASKED], fields="answer=answer")
 
 
 def test_classes_of_hugging_face_come_by_their_names(tmp_path: Path) -> None:
     hub = pytest.importorskip("datasets")
-    rows, names = {"question": ["Is it?", "Is it so?"], "answer": [1, 0], "aliases": [[1], [0, 1]]}, ["no", "yes"]
+    rows, names = (
+        {"question": ["Is it?", "Is it so?"], "answer": [1, 0], "aliases": [[1], [0, 1]]},
+        ["no", "yes"],
+    )
     label = hub.ClassLabel(names=names)
     features = hub.Features(question=hub.Value("string"), answer=label, aliases=hub.Sequence(label))
     data = hub.Dataset.from_dict(rows, features=features)
@@ -268,9 +395,24 @@ WHO = Question("1", "who won", ("Bo Ek", "Ek, Bo"))
     ("name", "text", "encoding", "says"),
     [
         ("nq-test.csv", "who won\t{}\nwho lost\t['Cy Orr']\n", "utf-8", "delimiter=tab,header=no"),
-        ("q.csv", 'question;answers\nwho won;"{}"\nwho lost;Cy Orr\n', "utf-8", "delimiter=semicolon;"),
-        ("q.tsv", 'answers,question\n"{}",who won\nCy Orr,who lost\n', "utf-16", "comma,encoding=utf-16"),
-        ("q.csv", 'question,answers,by\nwho won,"{}",Zo\xeb\nwho lost,Cy Orr,\n', "cp1252", "encoding=cp1252"),
+        (
+            "q.csv",
+            'question;answers\nwho won;"{}"\nwho lost;Cy Orr\n',
+            "utf-8",
+            "delimiter=semicolon;",
+        ),
+        (
+            "q.tsv",
+            'answers,question\n"{}",who won\nCy Orr,who lost\n',
+            "utf-16",
+            "comma,encoding=utf-16",
+        ),
+        (
+            "q.csv",
+            'question,answers,by\nwho won,"{}",Zo\xeb\nwho lost,Cy Orr,\n',
+            "cp1252",
+            "encoding=cp1252",
+        ),
     ],
 )
 def test_how_a_table_is_written_is_seen_and_said(
@@ -282,13 +424,19 @@ def test_how_a_table_is_written_is_seen_and_said(
         assert load(path) == [WHO, Question("2", "who lost", ("Cy Orr",))]
 
 
-def test_fields_say_how_a_table_is_written(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_fields_say_how_a_table_is_written(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     path = tmp_path / "q.csv"
     path.write_bytes("Zo\xeb|who won\n".encode("cp1252"))
     fields = "delimiter=|,encoding=cp1252,header=no,question=2,answer=1"
     assert load(path, fields=fields) == [Question("1", "who won", ("Zo\xeb",))]
     assert not recwarn.list
-    for wrong, says in (("encoding=u8x", "is unknown"), ("delimiter=ab", "is none"), ("header=2", "give yes or no")):
+    for wrong, says in (
+        ("encoding=u8x", "is unknown"),
+        ("delimiter=ab", "is none"),
+        ("header=2", "give yes or no"),
+    ):
         with pytest.raises(DataError, match=says):
             load(path, fields=wrong)
     with pytest.raises(DataError, match=r"no \.csv.* file; leave them out"):
@@ -297,7 +445,9 @@ def test_fields_say_how_a_table_is_written(tmp_path: Path, recwarn: pytest.Warni
 
 def test_an_index_with_a_name_is_a_column() -> None:
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"id": ["q7", "q9"], "question": ["Who?", "When?"], "answer": ["Ada", "1850"]})
+    frame = pandas.DataFrame(
+        {"id": ["q7", "q9"], "question": ["Who?", "When?"], "answer": ["Ada", "1850"]}
+    )
     wanted = load(frame)
     assert [q.id for q in wanted] == ["q7", "q9"]
     assert load(frame.set_index("id")) == load(frame.set_index(["id", "question"])) == wanted
@@ -309,17 +459,35 @@ def test_an_index_with_a_name_is_a_column() -> None:
     ("rows", "message"),
     [
         (["", ""], "holds no question"),
-        ([{"id": id, "question": "Who?", "answer": "Ada"} for id in ("e\u0301", "\u00e9")], "the id .* was used"),
-        ([{"question": "Who?", "answer": {"spans": ["a"]}}], "the answer is a mapping with the fields spans; give a"),
-        ([{"question": "Who?", "answer": "a", "is_impossible": "perhaps"}], "is_impossible is 'perhaps'; give"),
-        ([{"question": "Who?", "golden_answers": "a", "ground_truth": "b"}], "both 'golden_answers' and 'gr"),
+        (
+            [{"id": id, "question": "Who?", "answer": "Ada"} for id in ("e\u0301", "\u00e9")],
+            "the id .* was used",
+        ),
+        (
+            [{"question": "Who?", "answer": {"spans": ["a"]}}],
+            "the answer is a mapping with the fields spans; give a",
+        ),
+        (
+            [{"question": "Who?", "answer": "a", "is_impossible": "perhaps"}],
+            "is_impossible is 'perhaps'; give",
+        ),
+        (
+            [{"question": "Who?", "golden_answers": "a", "ground_truth": "b"}],
+            "both 'golden_answers' and 'gr",
+        ),
         ([{"question": "Who?", "answers": []}], "the answer is empty; give at least one"),
         ([{"question": "Who?", "answer": '["a", null]'}], "the answer is NoneType"),
         ([{"question": "Who?", "answer": "a", "answers": ["b"]}], "both 'answer' and 'answers'"),
-        ([{"id": "2", "question": "Who?", "answer": "a"}, "", {"question": "Who?", "answer": "a"}],
-         r"row 2: the id '2' was used before, at .*row 1; give every question its own"),
+        (
+            [
+                {"id": "2", "question": "Who?", "answer": "a"},
+                "",
+                {"question": "Who?", "answer": "a"},
+            ],
+            r"row 2: the id '2' was used before, at .*row 1; give every question its own",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_custom_questions(tmp_path: Path, rows: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         load(lines(tmp_path, *rows))
@@ -350,8 +518,9 @@ def test_a_sample_is_the_same_everywhere_and_grows(tmp_path: Path) -> None:
             load(path, **given)
 
 
-#: Of the files that the tests were made with, which hold a part of each benchmark, and of the complete ones: questions
-#: that can be answered, all questions (reference-behaviour §6 counts 954 of IIRC's).
+#: Of the files that the tests were made with, which hold a part of each benchmark, and of the
+#: complete ones: questions that can be answered, all questions (reference-behaviour §6 counts 954
+#: of IIRC's).
 COUNTS = {
     "2wikimultihopqa": {200: 200, 12_576: 12_576},
     "hotpotqa": {197: 197, 7_405: 7_405},
@@ -397,4 +566,9 @@ def test_our_exemplars_ask_none_of_the_real_questions(real: str) -> None:
         return "".join(c for c in text.lower() if c.isalnum())
 
     asked = {letters(q.text) for q in load(real)}
-    assert not [e.question for name in BENCHMARKS for e in load_exemplars(name) if letters(e.question) in asked]
+    assert not [
+        e.question
+        for name in BENCHMARKS
+        for e in load_exemplars(name)
+        if letters(e.question) in asked
+    ]

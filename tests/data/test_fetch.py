@@ -1,4 +1,6 @@
-"""``dragin-lab data fetch`` against a server on this machine: what it brings, checks, unpacks, keeps and refuses."""
+"""``dragin-lab data fetch`` against a server on this machine: what it brings, checks, unpacks,
+keeps and refuses.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +28,32 @@ from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.data.exemplars import SHOTS, load_exemplars, published_file
 from dragin_lab.data.fetch import ORIGINS, FetchError
 
-TWOWIKI = {"_id": "a1", "question": "Which film?", "answer": "Elm Road", "answer_id": None, "context": []}
+TWOWIKI = {
+    "_id": "a1",
+    "question": "Which film?",
+    "answer": "Elm Road",
+    "answer_id": None,
+    "context": [],
+}
 HOTPOT = {"_id": "h1", "question": "Who?", "answer": "Ada", "context": []}
 STRATEGY = {"qid": "s1", "question": "Is it?", "answer": False}
 IIRC = {
     "text": "t",
-    "questions": [{"qid": "q1", "question": "How old?", "answer": {"type": "value", "answer_value": "6"}}],
+    "questions": [
+        {"qid": "q1", "question": "How old?", "answer": {"type": "value", "answer_value": "6"}}
+    ],
 }
 FILES = {
-    "2wikimultihopqa": {"dev.json": [TWOWIKI], "id_aliases.json": {"Q_id": "Q1", "aliases": ["Elm Road"]}},
+    "2wikimultihopqa": {
+        "dev.json": [TWOWIKI],
+        "id_aliases.json": {"Q_id": "Q1", "aliases": ["Elm Road"]},
+    },
     "hotpotqa": {"hotpot_dev_distractor_v1.json": [HOTPOT]},
-    "strategyqa": {"strategyqa_train.json": [STRATEGY], "strategyqa_train_paragraphs.json": {}, "other.json": []},
+    "strategyqa": {
+        "strategyqa_train.json": [STRATEGY],
+        "strategyqa_train_paragraphs.json": {},
+        "other.json": [],
+    },
     "iirc": {"iirc_train_dev/train.json": [], "iirc_train_dev/dev.json": [IIRC]},
 }
 
@@ -79,18 +96,26 @@ def source(count: int = 12, **parts: str) -> str:
         for known in ("StrategyQA", "WikiMultiHopQA", "HotpotQA", "IIRC")
     }
     classes = "\n".join(
-        f"class {known}(BaseDataset):\n    {text}\n    template = lambda self, q: f'Question: {{q}}'\n"
+        f"class {known}(BaseDataset):\n    {text}\n    template = lambda self, q: f'Question:"
+        " {q}'\n"
         for known, text in (lists | parts).items()
         if text
     )
-    return f"import os\nos._exit(13)\nnlp = spacy.load('x')\nclass BaseDataset:\n    pass\n\n{classes}"
+    return (
+        f"import os\nos._exit(13)\nnlp = spacy.load('x')\nclass BaseDataset:\n    pass\n\n{classes}"
+    )
 
 
 def row(known: str, number: int) -> dict[str, object]:
     cot: object = f"{known} has «{number}».\tIt's so.\n"
     if known == "StrategyQA":
         cot = (f"One is {number}. ", "Thus, it's that.")
-    return {"question": f"Is {number}: a number of {known}?", "ctxs": [(None, "x")], "cot": cot, "answer": "yes"}
+    return {
+        "question": f"Is {number}: a number of {known}?",
+        "ctxs": [(None, "x")],
+        "cot": cot,
+        "answer": "yes",
+    }
 
 
 @pytest.fixture
@@ -100,8 +125,14 @@ def web(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Web]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with serve(Web({ORIGINS[name].name: served(name) for name in ORIGINS})) as server:
         for name, origin in list(ORIGINS.items()):
-            sum = f"sha256:{hashlib.sha256(server.files[origin.name]).hexdigest()}" if origin.checksum else None
-            monkeypatch.setitem(ORIGINS, name, replace(origin, url=server.url(origin.name), checksum=sum))
+            sum = (
+                f"sha256:{hashlib.sha256(server.files[origin.name]).hexdigest()}"
+                if origin.checksum
+                else None
+            )
+            monkeypatch.setitem(
+                ORIGINS, name, replace(origin, url=server.url(origin.name), checksum=sum)
+            )
         yield server
 
 
@@ -138,7 +169,10 @@ def test_what_is_there_is_left_and_checked(web: Web, command: Command) -> None:
     folder.mkdir(parents=True)
     (folder / "dev.json").write_text("mine")
     fetch.fetch("2wikimultihopqa")
-    assert ((folder / "dev.json").read_text(), names(folder)) == ("mine", ["dev.json", "id_aliases.json"])
+    assert ((folder / "dev.json").read_text(), names(folder)) == (
+        "mine",
+        ["dev.json", "id_aliases.json"],
+    )
     asked = len(web.asked)
     assert "already there" in fetch.fetch("2wikimultihopqa")[1]
     assert len(web.asked) == asked
@@ -151,7 +185,9 @@ def test_what_is_there_is_left_and_checked(web: Web, command: Command) -> None:
         fetch.fetch("hotpotqa")
 
 
-def test_a_disk_that_is_full_leaves_nothing(web: Web, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_leaves_nothing(
+    web: Web, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -163,10 +199,14 @@ def test_a_disk_that_is_full_leaves_nothing(web: Web, command: Command, monkeypa
     assert command("data", "fetch", "strategyqa").code == cli.DONE
 
 
-def test_a_wrong_file_a_cut_one_and_a_server_in_trouble_leave_nothing(web: Web, command: Command) -> None:
+def test_a_wrong_file_a_cut_one_and_a_server_in_trouble_leave_nothing(
+    web: Web, command: Command
+) -> None:
     whole = web.files["hotpot_dev_distractor_v1.json"]
     web.files["hotpot_dev_distractor_v1.json"] = whole + b" "
-    command.refused("data", "fetch", "hotpotqa", code=cli.FAILED, says=("another file than the released one",))
+    command.refused(
+        "data", "fetch", "hotpotqa", code=cli.FAILED, says=("another file than the released one",)
+    )
     web.files["hotpot_dev_distractor_v1.json"], web.cuts = whole, [10]
     command.refused("data", "fetch", "hotpotqa", code=cli.FAILED, says=("run it again",))
     web.answers = [503]
@@ -177,13 +217,19 @@ def test_a_wrong_file_a_cut_one_and_a_server_in_trouble_leave_nothing(web: Web, 
     assert not [path for path in datasets.data_folder().rglob("*") if path.is_file()]
 
 
-def test_another_address_and_the_password_in_it_which_goes_into_a_header_alone(web: Web, command: Command) -> None:
+def test_another_address_and_the_password_in_it_which_goes_into_a_header_alone(
+    web: Web, command: Command
+) -> None:
     web.files["mirror"] = served("iirc")
     address = web.url("gone").replace("http://", "http://ann:s3cret@")
-    ran = command.refused("data", "fetch", "iirc", "--url", address, code=cli.FAILED, says=("answers 404", "--url"))
+    ran = command.refused(
+        "data", "fetch", "iirc", "--url", address, code=cli.FAILED, says=("answers 404", "--url")
+    )
     assert "s3cret" not in ran.err
     assert web.asked[-1]["Authorization"] == "Basic YW5uOnMzY3JldA=="
-    command.refused("data", "fetch", "iirc", "--url", "mirror", code=cli.FAILED, says=("cannot be fetched",))
+    command.refused(
+        "data", "fetch", "iirc", "--url", "mirror", code=cli.FAILED, says=("cannot be fetched",)
+    )
     ran = command("data", "fetch", "iirc", "--url", web.url("mirror"))
     assert ran.code == cli.DONE, ran.err
     command.refused("data", "fetch", "hotpot", says=("did you mean 'hotpotqa'?",))
@@ -204,17 +250,30 @@ def test_archives_that_are_refused(
     web: Web, command: Command, tmp_path: Path, name: str, files: tuple[str, ...], says: str
 ) -> None:
     web.files[name] = packed(dict.fromkeys(files, b"[]"), name)
-    ORIGINS["iirc"] = replace(ORIGINS["iirc"], url=web.url(name), name=name, checksum=None)  # restored with the fixture
+    # restored with the fixture
+    ORIGINS["iirc"] = replace(ORIGINS["iirc"], url=web.url(name), name=name, checksum=None)
     command.refused("data", "fetch", "iirc", code=cli.FAILED, says=(says,))
     assert not list(tmp_path.rglob("*.json"))
 
 
-# -- exemplars --------------------------------------------------------------------------------------------------------
+# -- exemplars -------------------------------------------------------------------------------------
 
 
 def test_published_exemplars_are_read_and_not_run(web: Web, command: Command) -> None:
-    command.refused("ask", "Who?", "--exemplars", "published:iirc", says=("'dragin-lab data fetch exemplars' first",))
-    command.refused("ask", "Who?", "--exemplars", "published:squad", says=("'squad' is none of", "2wikimultihopqa"))
+    command.refused(
+        "ask",
+        "Who?",
+        "--exemplars",
+        "published:iirc",
+        says=("'dragin-lab data fetch exemplars' first",),
+    )
+    command.refused(
+        "ask",
+        "Who?",
+        "--exemplars",
+        "published:squad",
+        says=("'squad' is none of", "2wikimultihopqa"),
+    )
     ran = command("data", "fetch", "exemplars")
     assert ran.code == cli.DONE, ran.err
     assert "no checksum of data.py is published" in ran.err
@@ -223,7 +282,9 @@ def test_published_exemplars_are_read_and_not_run(web: Web, command: Command) ->
         assert len(fetched) == SHOTS[name]
         rows = [row(known, i) for i in range(SHOTS[name])]
         cots = [r["cot"] if isinstance(r["cot"], str) else "".join(r["cot"]) for r in rows]  # type: ignore[arg-type]
-        assert fetched == tuple(Exemplar(str(r["question"]), c, "yes") for r, c in zip(rows, cots, strict=True))
+        assert fetched == tuple(
+            Exemplar(str(r["question"]), c, "yes") for r, c in zip(rows, cots, strict=True)
+        )
         assert datasets.template(name, f"published:{name}").exemplars == fetched
         assert datasets.template(name, "published").exemplars == fetched
     assert "already there" in command("data", "fetch", "exemplars").err
@@ -236,7 +297,10 @@ def test_published_exemplars_are_read_and_not_run(web: Web, command: Command) ->
         ("x = 1", "class WikiMultiHopQA: is not there"),
         (source(count=5), "examplars holds 5 of them, and 6 are needed"),
         (source(IIRC="examplars = None"), "class IIRC: examplars holds no list"),
-        (source(IIRC="examplars = [open('/etc/hostname').read()] * 9"), "not written out as plain values"),
+        (
+            source(IIRC="examplars = [open('/etc/hostname').read()] * 9"),
+            "not written out as plain values",
+        ),
         (
             source(HotpotQA=f"examplars = {[{'question': 'a', 'cot': 3, 'answer': ''}] * 9!r}"),
             "class HotpotQA, examplars 1: Expected `str | array`, got `int` - at `cot`",
@@ -251,12 +315,19 @@ def test_sources_that_are_refused(web: Web, command: Command, text: str, says: s
 
 
 def test_importing_it_costs_the_commands_nothing() -> None:
-    code = "import sys, dragin_lab.cli; print(*(n for n in ('pooch', 'requests', 'tqdm') if n in sys.modules))"
-    ran = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    code = (
+        "import sys, dragin_lab.cli; print(*(n for n in ('pooch', 'requests', 'tqdm') if n in"
+        " sys.modules))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+    )
     assert ran.stdout.split() == []
 
 
-def test_the_corpus_is_fetched_checked_and_built(web: Web, tmp_path: Path, command: Command) -> None:
+def test_the_corpus_is_fetched_checked_and_built(
+    web: Web, tmp_path: Path, command: Command
+) -> None:
     ran = command("data", "fetch", "wikipedia-dpr")
     path = tmp_path / "data" / "wikipedia-dpr" / "psgs_w100.tsv.gz"
     assert (ran.code, ran.out) == (cli.DONE, f"{path}\n")

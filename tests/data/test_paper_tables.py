@@ -1,4 +1,6 @@
-"""The paper's tables: complete, in agreement with one another, and equal to the paper's text where that is at hand."""
+"""The paper's tables: complete, in agreement with one another, and equal to the paper's text
+where that is at hand.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,17 @@ from dragin_lab.data.presets import find_preset
 DATA = Path(os.environ.get("DRAGIN_LAB_DATA") or Path(__file__).parents[2] / "data")
 EXTRA = ("best", "note")
 #: Rows and columns that the paper prints, labels left out.
-SHAPES = {1: (5, 2), 2: (18, 7), 3: (15, 4), 4: (8, 4), 5: (5, 5), 6: (10, 4), 7: (6, 4), 8: (7, 4), 9: (9, 4)}
+SHAPES = {
+    1: (5, 2),
+    2: (18, 7),
+    3: (15, 4),
+    4: (8, 4),
+    5: (5, 5),
+    6: (10, 4),
+    7: (6, 4),
+    8: (7, 4),
+    9: (9, 4),
+}
 LABELS = {"method", "llm", "threshold", "dataset", "retriever", "part", "setting", "hyperparameter"}
 
 Row = dict[str, str]
@@ -27,11 +39,15 @@ def cells(row: Row) -> Row:
 
 
 def pick(number: int, **labels: str) -> Row:
-    (matches,) = [row for row in paper.rows(number) if all(row[name] == value for name, value in labels.items())]
+    (matches,) = [
+        row
+        for row in paper.rows(number)
+        if all(row[name] == value for name, value in labels.items())
+    ]
     return matches
 
 
-# -- by themselves ----------------------------------------------------------------------------------------------------
+# -- by themselves ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", list(paper.TITLES))
@@ -60,20 +76,25 @@ def test_the_best_of_each_column_is_the_one_that_is_bold(number: int) -> None:
             assert [row for row in rows if name in row["best"].split()] == best, (number, key, name)
 
 
-# -- with one another -------------------------------------------------------------------------------------------------
+# -- with one another ------------------------------------------------------------------------------
 
 
 def test_presets_of_the_paper_are_tables_8_and_9() -> None:
     for row in paper.rows(9):
-        key = {"θ": "threshold", "top n tokens": "top_n", "generate length": "max_new_tokens"}[row["hyperparameter"]]
+        key = {"θ": "threshold", "top n tokens": "top_n", "generate length": "max_new_tokens"}[
+            row["hyperparameter"]
+        ]
         for name, value in cells(row).items():
             assert find_preset(row["llm"], name, source="paper").settings[key] == float(value)
-    for setting, read in (("#Examplars", lambda p: p.shots), ("Top-k", lambda p: p.settings["top_k"])):
+    for setting, read in (
+        ("#Examplars", lambda p: p.shots),
+        ("Top-k", lambda p: p.settings["top_k"]),
+    ):
         for name, value in cells(pick(8, setting=setting)).items():
             assert read(find_preset("Llama2-13b-chat", name, source="paper")) == int(value)
 
 
-# -- with the paper's text --------------------------------------------------------------------------------------------
+# -- with the paper's text -------------------------------------------------------------------------
 
 
 def paper_text() -> str | None:
@@ -85,7 +106,9 @@ def paper_text() -> str | None:
 
 
 TEXT = paper_text()
-needs_text = pytest.mark.skipif(TEXT is None, reason="the paper's text is not in a folder seeds beside DRAGIN_LAB_DATA")
+needs_text = pytest.mark.skipif(
+    TEXT is None, reason="the paper's text is not in a folder seeds beside DRAGIN_LAB_DATA"
+)
 
 
 def printed_lines(number: int) -> list[list[str]]:
@@ -97,7 +120,9 @@ def printed_lines(number: int) -> list[list[str]]:
         if line and "\t" not in line:
             break
         if line:
-            lines.append([re.sub(r"</?[bi]>|\$", "", cell).strip() for cell in line.rstrip("\t").split("\t")])
+            lines.append(
+                [re.sub(r"</?[bi]>|\$", "", cell).strip() for cell in line.rstrip("\t").split("\t")]
+            )
     return lines
 
 
@@ -106,28 +131,44 @@ def printed_lines(number: int) -> list[list[str]]:
 def test_numbers_are_those_of_the_text_in_its_order(number: int) -> None:
     read = [part for line in printed_lines(number) for cell in line for part in cell.split()]
     text = [part for part in read if re.fullmatch(r"\d+(\.\d+)?", part)]
-    ours = [value for row in paper.rows(number) for name, value in row.items()
-            if name not in EXTRA and re.fullmatch(r"\d+(\.\d+)?", value)]  # fmt: skip
+    ours = [
+        value
+        for row in paper.rows(number)
+        for name, value in row.items()
+        if name not in EXTRA and re.fullmatch(r"\d+(\.\d+)?", value)
+    ]
     if number == 7:  # whose two retrievers share a line
         pairs = zip(paper.rows(7)[::2], paper.rows(7)[1::2], strict=True)
-        ours = [value for one, other in pairs for pair in zip(cells(one).values(), cells(other).values(), strict=True)
-                for value in pair]  # fmt: skip
+        ours = [
+            value
+            for one, other in pairs
+            for pair in zip(cells(one).values(), cells(other).values(), strict=True)
+            for value in pair
+        ]
     assert ours == text
     assert len(text) == {2: 126, 3: 60, 4: 32, 5: 30, 6: 40, 7: 24, 9: 36}[number]
 
 
-# -- as data ----------------------------------------------------------------------------------------------------------
+# -- as data ---------------------------------------------------------------------------------------
 
 
 def test_all_values_are_one_frame() -> None:
     frame = paper.values()
     for number in paper.TITLES:
         printed = [
-            row[name] for row in paper.rows(number) for name in row if name not in (*paper.LABELS, "best", "note")
+            row[name]
+            for row in paper.rows(number)
+            for name in row
+            if name not in (*paper.LABELS, "best", "note")
         ]
         assert frame[frame["table"] == number]["printed"].tolist() == printed
     best = frame.query("table == 5 and metric == 'em' and threshold == '1.4'").iloc[0]
-    assert (best["on"], best["model"], best["value"], best["best"]) == ("hotpotqa", "llama2-13b-chat", 0.337, True)
+    assert (best["on"], best["model"], best["value"], best["best"]) == (
+        "hotpotqa",
+        "llama2-13b-chat",
+        0.337,
+        True,
+    )
     assert frame[frame["value"].isna()]["table"].isin([1, 8, 9]).all()  # texts
     fl_rag = frame.query("table == 3 and metric == 'tokens'")
     assert set(fl_rag["method"]) == {"Avg. Tokens"}

@@ -17,7 +17,11 @@ DATASETS = ("2wikimultihopqa", "hotpotqa", "iirc", "strategyqa")
 def rows(section: str) -> dict[str, list[str]]:
     """The cells of a section's table of the page, by model, in the order of DATASETS."""
     text = PAGE.read_text(encoding="utf-8").split(f"\n## {section}")[1].split("\n## ")[0]
-    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
+    table = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if "|" in line
+    ]
     assert table[0] == ["LLM", "2Wiki", "HotpotQA", "IIRC", "StrategyQA"]
     return {row[0]: row[1:] for row in table[2:]}
 
@@ -30,7 +34,11 @@ def test_dragin_as_the_page_on_the_released_code_has_it() -> None:
             theta, released_theta, n, released_n, length, shots = map(float, match.groups())
             paper, released = preset(model, dataset), preset(model, dataset, source="released")
             assert (paper.threshold, paper.top_n, paper.max_new_tokens) == (theta, n, length)
-            assert (released.threshold, released.top_n, released.max_new_tokens) == (released_theta, released_n, length)
+            assert (released.threshold, released.top_n, released.max_new_tokens) == (
+                released_theta,
+                released_n,
+                length,
+            )
             assert find_preset(model, dataset, source="released").shots == shots
 
 
@@ -39,7 +47,10 @@ def test_flare_as_the_page_has_it() -> None:
         for dataset, theta in zip(DATASETS, cells, strict=True):
             chosen = preset(model, dataset, source="released", method="flare")
             assert (chosen.variant, chosen.threshold) == ("reference", float(theta))
-            assert (chosen.settings["sentence_solver"], chosen.formulator.name) == ("avg", "confident-sentence")
+            assert (chosen.settings["sentence_solver"], chosen.formulator.name) == (
+                "avg",
+                "confident-sentence",
+            )
             length = preset(model, dataset, source="released").max_new_tokens
             assert (chosen.top_k, chosen.max_new_tokens) == (3, length)
 
@@ -49,7 +60,11 @@ def test_baselines_share_length_passages_and_exemplars(name: str) -> None:
     for dataset in DATASETS:
         asked = ("vicuna-13b-v1.5", dataset)
         chosen = preset(*asked, method=name)
-        assert (chosen.name, chosen.max_new_tokens, chosen.top_k) == (name, preset(*asked).max_new_tokens, 3)
+        assert (chosen.name, chosen.max_new_tokens, chosen.top_k) == (
+            name,
+            preset(*asked).max_new_tokens,
+            3,
+        )
         assert find_preset(*asked, method=name).shots == find_preset(*asked).shots
     assert preset("vicuna-13b-v1.5", "iirc", method="fl-rag").settings["n"] == 16
 
@@ -70,6 +85,7 @@ def test_names_are_read_as_people_write_them_and_settings_can_be_changed() -> No
     assert chosen == preset("llama2-7b-chat", "2wikimultihopqa")
     chosen = preset("lmsys/vicuna-13b-v1.5", "IIRC", what="current", variant="paper")
     assert (chosen.formulator.name, chosen.variant, chosen.threshold) == ("current", "paper", 1.3)
-    flare = preset("llama2-7b-chat", "2wikimultihopqa", source="flare", method="flare")  # as its own authors have it
+    # as its own authors have it
+    flare = preset("llama2-7b-chat", "2wikimultihopqa", source="flare", method="flare")
     assert (flare.variant, flare.top_k, flare.max_new_tokens) == ("paper", 2, 256)
     assert (flare.threshold, flare.settings["doubt_limit"]) == pytest.approx((1 - 0.8, 1 - 0.4))

@@ -1,4 +1,6 @@
-"""Worked examples and the forms of answers in prompts, and which prompt a model gets for a method."""
+"""Worked examples and the forms of answers in prompts, and which prompt a model gets for a
+method.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ SKY = Exemplar("Is the sky blue?", "It is.", "yes")
 CALL = Exemplar("Who made Ma?", "Ma is by [Search(maker of Ma)] Bo.", "Bo")
 ASKED = Exemplar(
     "Who made Ma?",
-    "Are follow up questions needed here: Yes.\nFollow up: Who made Ma?\nIntermediate answer: Bo made it.",
+    "Are follow up questions needed here: Yes.\nFollow up: Who made Ma?\nIntermediate answer: Bo"
+    " made it.",
     "Bo",
 )
 PLAIN, INSTRUCT, ASK = dl.method("dragin"), dl.method("flare-instruct"), dl.method("self-ask")
@@ -40,24 +43,28 @@ def model(embedded: bool = False) -> ScriptedModel:
     return lm
 
 
-# -- forms in a prompt ------------------------------------------------------------------------------------------------
+# -- forms in a prompt -----------------------------------------------------------------------------
 
 
 def test_a_prompt_is_laid_out_by_its_form() -> None:
-    prompt = PromptTemplate((SKY, CALL), form="search", preamble="Two skills.\n", instruction="Use both.\n")
-    assert prompt.render("Who?", " It").text == (
-        "Two skills.\n"
-        "Question: Is the sky blue?\nAnswer (with step-by-step): It is. So the answer is yes.\n"
-        "Question: Who made Ma?\n"
-        "Answer (with step-by-step & Search): Ma is by [Search(maker of Ma)] Bo. So the answer is Bo.\n"
-        "Use both.\nQuestion: Who?\nAnswer (with step-by-step & Search): It"
+    prompt = PromptTemplate(
+        (SKY, CALL), form="search", preamble="Two skills.\n", instruction="Use both.\n"
+    )
+    assert (
+        prompt.render("Who?", " It").text
+        == "Two skills.\nQuestion: Is the sky blue?\nAnswer (with step-by-step): It is. So the"
+        " answer is yes.\nQuestion: Who made Ma?\nAnswer (with step-by-step & Search): Ma is by"
+        " [Search(maker of Ma)] Bo. So the answer is Bo.\nUse both.\nQuestion: Who?\nAnswer"
+        " (with step-by-step & Search): It"
     )
     label = "Are follow up questions needed here:"
-    for rationale in (ASKED.rationale, ASKED.rationale.removeprefix(f"{label} ")):  # the label stands there once
+    # the label stands there once
+    for rationale in (ASKED.rationale, ASKED.rationale.removeprefix(f"{label} ")):
         shot = Exemplar(ASKED.question, rationale, ASKED.answer)
-        assert PromptTemplate((shot,), form="self-ask").render("Who?", " Yes.").text == (
-            f"Question: Who made Ma?\n{label} Yes.\nFollow up: Who made Ma?\nIntermediate answer: Bo made it.\n"
-            f"So the final answer is: Bo.\nQuestion: Who?\n{label} Yes."
+        assert (
+            PromptTemplate((shot,), form="self-ask").render("Who?", " Yes.").text
+            == f"Question: Who made Ma?\n{label} Yes.\nFollow up: Who made Ma?\nIntermediate"
+            f" answer: Bo made it.\nSo the final answer is: Bo.\nQuestion: Who?\n{label} Yes."
         )
     with pytest.raises(SettingError, match="form 'x' does not exist"):
         PromptTemplate(form="x")
@@ -67,11 +74,14 @@ def test_a_prompt_is_laid_out_by_its_form() -> None:
 def test_the_answer_of_an_exemplar_is_read_back(form: str) -> None:
     worked = FORMS[form].worked(ASKED)
     assert extract_answer(worked, phrase=FORMS[form].phrase) == "Bo"
-    assert extract_answer(worked.split(" Bo.")[0].rpartition("\n")[0], "iirc", FORMS[form].phrase) == ""
+    assert (
+        extract_answer(worked.split(" Bo.")[0].rpartition("\n")[0], "iirc", FORMS[form].phrase)
+        == ""
+    )
     assert extract_answer(f"It is.{FORMS[form].request} Bo.", phrase=FORMS[form].phrase) == "Bo"
 
 
-# -- which prompt a model gets ----------------------------------------------------------------------------------------
+# -- which prompt a model gets ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", SHOWN_FORMS)
@@ -80,7 +90,8 @@ def test_the_packages_own_sets_show_their_form(form: str) -> None:
     text = template.render("Who?").text
     assert 3 <= len(template.exemplars) <= 8
     if form == "search":
-        assert template.preamble.count("[Search(") == 4  # once where the skill is told, three times where it is shown
+        # once where the skill is told, three times where it is shown
+        assert template.preamble.count("[Search(") == 4
         assert "[Search(term)]" in template.instruction
         assert text.index("Skill 1") < text.index("Skill 2") < text.index("Now use both")
         assert not FORMS[form].shown(template.exemplars)
@@ -94,7 +105,9 @@ def test_defaults() -> None:
     assert default_template(model()) == default_template(model(), PLAIN) == PromptTemplate()
     assert default_template(model(), INSTRUCT) == load_template("search")
     assert default_template(model(), ASK) == load_template("self-ask")
-    embedded = {m.trigger.form: default_template(model(embedded=True), m) for m in (PLAIN, INSTRUCT, ASK)}
+    embedded = {
+        m.trigger.form: default_template(model(embedded=True), m) for m in (PLAIN, INSTRUCT, ASK)
+    }
     for form, template in embedded.items():
         assert template == PromptTemplate(default_exemplars(form), form=form)
         assert len(template.exemplars) == 2
@@ -131,7 +144,7 @@ def test_exemplars_without_follow_ups_are_replaced_and_the_trace_says_so() -> No
 GOOD = "- question: Is ice cold?\n  rationale: Ice is frozen.\n  answer: 'yes'\n"
 
 
-# -- the package's own sets -------------------------------------------------------------------------------------------
+# -- the package's own sets ------------------------------------------------------------------------
 
 
 def whole_set() -> list[Exemplar]:
@@ -159,7 +172,9 @@ def test_an_exemplar_reasons_in_sentences_to_its_answer(exemplar: Exemplar) -> N
 
 def test_a_file_of_a_sets_name_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    more = '[{"question": "Is ice cold?", "rationale": "Ice is frozen.", "answer": "yes", "more": 1}]'
+    more = (
+        '[{"question": "Is ice cold?", "rationale": "Ice is frozen.", "answer": "yes", "more": 1}]'
+    )
     for text in (GOOD, more):
         Path("iirc").write_text(text, encoding="utf-8")
         assert load_exemplars("iirc") == (Exemplar("Is ice cold?", "Ice is frozen.", "yes"),)
@@ -169,5 +184,11 @@ def test_a_file_of_a_sets_name_goes_first(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_question_among_the_worked_examples_is_found_however_it_is_spelt() -> None:
-    asked = [("1", "Who made Kor?"), ("2", "who made  KOR"), ("3", "“Who made Ko\u00adr?”"), ("4", "Who?"), ("5", "?")]
+    asked = [
+        ("1", "Who made Kor?"),
+        ("2", "who made  KOR"),
+        ("3", "“Who made Ko\u00adr?”"),
+        ("4", "Who?"),
+        ("5", "?"),
+    ]
     assert among_exemplars(asked, ["Who made Kor?", "…"]) == ["1", "2", "3"]

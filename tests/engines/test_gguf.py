@@ -1,4 +1,6 @@
-"""GGUF files: converted once, loaded as the folder they were made from, and bad ones refused in a line."""
+"""GGUF files: converted once, loaded as the folder they were made from, and bad ones refused in
+a line.
+"""
 
 from __future__ import annotations
 
@@ -61,10 +63,13 @@ def test_a_gguf_file_is_the_model_it_was_made_from(source: LanguageModel, file: 
     np.testing.assert_allclose(ours.entropy, theirs.entropy, atol=1e-4)
     assert (lm.tokenizer.marker, lm.eos) == (source.tokenizer.marker, source.eos)
     facts = lm.provenance()
-    assert (facts["model"], facts["weights_sha256"]) == ("tiny.gguf", sources.hash_weights(None, [file]))
+    assert (facts["model"], facts["weights_sha256"]) == (
+        "tiny.gguf",
+        sources.hash_weights(None, [file]),
+    )
 
 
-def test_a_file_is_converted_once_whatever_its_name_and_date_but_again_where_it_was_killed_or_of_another_version(
+def test_a_file_is_converted_once_but_again_where_it_was_killed_or_of_another_version(
     file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conversions = Mock(wraps=sources._read_model)
@@ -92,13 +97,18 @@ def test_another_file_of_the_same_name_size_and_date_is_converted_anew(file: Pat
     file.write_bytes(content)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     after = LanguageModel.load(file, check=False)
-    assert any(not torch.equal(a, b) for a, b in zip(before.model.parameters(), after.model.parameters(), strict=True))
+    assert any(
+        not torch.equal(a, b)
+        for a, b in zip(before.model.parameters(), after.model.parameters(), strict=True)
+    )
 
 
 def test_a_folder_with_one_gguf_file_loads_and_with_several_lists_them(file: Path) -> None:
     assert LanguageModel.load(file.parent).name == "tiny.gguf"
     shutil.copy(file, file.with_name("tiny.Q8_0.gguf"))
-    refused(file.parent, r"holds 2 GGUF files \(tiny\.Q8_0\.gguf, tiny\.gguf\); give the path of one")
+    refused(
+        file.parent, r"holds 2 GGUF files \(tiny\.Q8_0\.gguf, tiny\.gguf\); give the path of one"
+    )
     shutil.copytree(SOURCE, file.parent, dirs_exist_ok=True, copy_function=shutil.copyfile)
     assert LanguageModel.load(file.parent).name == "models"  # a saved model comes first
 
@@ -108,18 +118,28 @@ def test_an_error_names_the_missing_packages(
     file: Path, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(sources, "find_spec", lambda name: None if name in missing else object())
-    refused(file, rf"tiny\.gguf needs {' and '.join(missing)}; run pip install 'dragin-lab\[gguf\]'")
+    refused(
+        file, rf"tiny\.gguf needs {' and '.join(missing)}; run pip install 'dragin-lab\[gguf\]'"
+    )
 
 
-def test_the_tokenizer_alone_needs_no_accelerate(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "find_spec", lambda name: None if name == "accelerate" else object())
+def test_the_tokenizer_alone_needs_no_accelerate(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        sources, "find_spec", lambda name: None if name == "accelerate" else object()
+    )
     assert (sources.convert_tokenizer(file) / "tokenizer.json").is_file()
 
 
-def test_llama_without_its_package_says_how_to_get_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_llama_without_its_package_says_how_to_get_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     llama_context.load_bindings.cache_clear()
     monkeypatch.setattr(llama_context, "find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r"llama-cpp-python.*run pip install 'dragin-lab\[llama\]'"):
+    with pytest.raises(
+        MissingPackageError, match=r"llama-cpp-python.*run pip install 'dragin-lab\[llama\]'"
+    ):
         _ = dl.Lab(file, engine="llama.cpp").model
 
 
@@ -130,7 +150,10 @@ def test_files_that_are_no_gguf(file: Path) -> None:
     refused(file, "is not a GGUF file: .* fetch it again")
     file.write_bytes(b"")
     refused(file, "is not a GGUF file")
-    refused(shutil.copy(file, file.with_name("big-00001-of-00003.gguf")), "one part of a model; join .* --merge")
+    refused(
+        shutil.copy(file, file.with_name("big-00001-of-00003.gguf")),
+        "one part of a model; join .* --merge",
+    )
 
 
 @pytest.mark.parametrize("share", [0.0000005, 0.003, 0.9999])
@@ -144,9 +167,16 @@ def test_a_truncated_file_says_what_to_do(file: Path, cache: Path, share: float)
 def test_an_architecture_that_is_not_converted(source: LanguageModel, tmp_path: Path) -> None:
     tokenizer = source.tokenizer.hf.backend_tokenizer
     path = write_gguf(tmp_path / "new.gguf", source.model, tokenizer, architecture="of-tomorrow")
-    refused(path, "architecture of-tomorrow is not supported yet by transformers .*; give the folder or Hugging Face")
+    refused(
+        path,
+        "architecture of-tomorrow is not supported yet by transformers .*; give the folder or"
+        " Hugging Face",
+    )
 
 
 def test_a_cache_that_cannot_be_written_says_where_and_what_to_do(file: Path, cache: Path) -> None:
     cache.parent.parent.write_text("a file in the way")
-    refused(file, "tiny.gguf: its conversion cannot be saved in .*; make room there, or set XDG_CACHE_HOME")
+    refused(
+        file,
+        "tiny.gguf: its conversion cannot be saved in .*; make room there, or set XDG_CACHE_HOME",
+    )

@@ -1,4 +1,6 @@
-"""What is captured while decoding, against one eager forward over everything with all attentions."""
+"""What is captured while decoding, against one eager forward over everything with all
+attentions.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,23 @@ from dragin_lab.engines.tap import attention_layers
 from dragin_lab.trace.trace import Draft, Prompt
 
 
-def one_pass(model: Any, output: Draft) -> tuple[np.ndarray, list[torch.Tensor], tuple[torch.Tensor, ...]]:
-    """Logits (T, V) of prompt and continuation in one pass, the maps (1, h, T, T) of the layers with any, and states.
+def one_pass(
+    model: Any, output: Draft
+) -> tuple[np.ndarray, list[torch.Tensor], tuple[torch.Tensor, ...]]:
+    """Logits (T, V) of prompt and continuation in one pass, the maps (1, h, T, T) of the layers
+    with any, and states.
 
-    The states (1, T, d) are the embeddings, then those of each layer, the last one's after its norm.
+    The states (1, T, d) are the embeddings, then those of each layer, the last one's after its
+    norm.
     """
     ids = torch.tensor([[*output.prompt_ids.tolist(), *output.ids.tolist()]])
     with torch.inference_mode():
         out = model(ids, use_cache=False, output_attentions=True, output_hidden_states=True)
-    return out.logits[0].numpy(), [one for one in out.attentions if one is not None], out.hidden_states
+    return (
+        out.logits[0].numpy(),
+        [one for one in out.attentions if one is not None],
+        out.hidden_states,
+    )
 
 
 def agree(output: Draft, logits: np.ndarray, attention: np.ndarray) -> None:
@@ -43,14 +53,21 @@ def agree(output: Draft, logits: np.ndarray, attention: np.ndarray) -> None:
     np.testing.assert_array_equal(output.ids, logs.argmax(-1))
     settled(output)
     np.testing.assert_array_equal(output.alternative_ids[:, 0], output.ids)
-    np.testing.assert_allclose(output.alternative_probs, -np.sort(-np.exp(logs), -1)[:, :5], atol=CLOSE)
+    np.testing.assert_allclose(
+        output.alternative_probs, -np.sort(-np.exp(logs), -1)[:, :5], atol=CLOSE
+    )
 
 
-SHOTS, FOUND = "Question: Who is Ann Lee?\nAnswer: She was born in Ulm.\n\n", "[1] Elm Road is a film by Ann Lee.\n"
+SHOTS, FOUND = (
+    "Question: Who is Ann Lee?\nAnswer: She was born in Ulm.\n\n",
+    "[1] Elm Road is a film by Ann Lee.\n",
+)
 
 
 def in_parts(question: str) -> Prompt:
-    """A prompt whose exemplars and passages are read in forwards of their own, where the model can go on from them."""
+    """A prompt whose exemplars and passages are read in forwards of their own, where the model
+    can go on from them.
+    """
     end = len(SHOTS) + len(FOUND)
     spans = {"exemplars": (0, len(SHOTS)), "passages": (len(SHOTS), end)}
     return Prompt(f"{SHOTS}{FOUND}Question: {question}\nAnswer:", spans)
@@ -58,7 +75,9 @@ def in_parts(question: str) -> Prompt:
 
 @lm_tiny.matrix(*lm_tiny.REGISTRY, *lm_tiny.FURTHER)
 def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str) -> None:
-    """Of prompts read in parts and whole, longer than a window and shorter, alone and side by side."""
+    """Of prompts read in parts and whole, longer than a window and shorter, alone and side by
+    side.
+    """
     eager = lm_tiny.build(kind, attn_implementation="eager")
     layers = list(attention_layers(eager))
     prompts = in_parts("Who is the mother of Ann Lee?"), in_parts("Who?"), Prompt("Elm")
@@ -73,8 +92,11 @@ def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str
         for output in (*alone, *lm_tiny.written(lm.batch(3), drafts)):
             logits, maps, states = one_pass(eager, output)
             agree(output, logits, maps[place if len(maps) == len(layers) else layer][0].numpy())
-            own_states = states[-1 if hidden == "last" else layer + 1][0, len(output.prompt_ids) - 1 : -1]
-            np.testing.assert_allclose(output.states, own_states, atol=5e-4)  # recurrent states add up otherwise
+            own_states = states[-1 if hidden == "last" else layer + 1][
+                0, len(output.prompt_ids) - 1 : -1
+            ]
+            # recurrent states add up otherwise
+            np.testing.assert_allclose(output.states, own_states, atol=5e-4)
         ids = torch.tensor([output.ids.tolist()])
         with torch.inference_mode():
             own = [one for one in eager(ids, output_attentions=True).attentions if one is not None]

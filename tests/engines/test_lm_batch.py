@@ -16,7 +16,10 @@ from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.trace.trace import Draft, Prompt
 
 SLIDING = ("mistral", "gemma2", "gemma3", "gpt-oss")
-CPU_FULL = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
+CPU_FULL = (
+    "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you"
+    " tried to"
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ DRAFTS = [
     Write(Prompt(lm_tiny.PROMPT), 1),
     Write(Prompt("Question: Who?\nAnswer:"), 11, After(40, 1)),
     Write(Prompt("Answer: Ulm"), 8, After(7, 1), attention=True, prefix=(9, 5, 11)),
-    Write(Prompt(lm_tiny.PROMPT + " Ulm"), 6, bias=(Bias("A", 50.0, 1, 3), Bias("e", -float("inf")))),
+    Write(
+        Prompt(lm_tiny.PROMPT + " Ulm"), 6, bias=(Bias("A", 50.0, 1, 3), Bias("e", -float("inf")))
+    ),
 ]
 
 
@@ -56,7 +61,9 @@ def test_a_sliding_window_is_written_one_at_a_time_and_says_so(kind: str) -> Non
     lm = tiny(kind)
     batch = lm.batch(3)
     assert batch.size == 1
-    assert batch.describe()["notes"] == ["written one at a time: its key-value cache has a sliding window"]
+    assert batch.describe()["notes"] == [
+        "written one at a time: its key-value cache has a sliding window"
+    ]
     for draft, output in zip(DRAFTS[:3], written(batch, DRAFTS[:3]), strict=True):
         alike(tiny(kind).write(draft), output)
 
@@ -93,29 +100,43 @@ def test_each_draft_has_its_own_draws_and_warpers() -> None:
 def test_exemplars_are_read_once_for_all() -> None:
     lm = tiny()
     spans = {"exemplars": (0, len(lm_tiny.PROMPT))}
-    drafts = [Write(Prompt(lm_tiny.PROMPT + end, spans), 4) for end in (" A", " B", " C", " D", " E")]
+    drafts = [
+        Write(Prompt(lm_tiny.PROMPT + end, spans), 4) for end in (" A", " B", " C", " D", " E")
+    ]
     reused = [output.reused for output in written(lm.batch(5), drafts)]
     shared = len(lm.tokenizer.encode_prompt(Prompt(lm_tiny.PROMPT))[0])
-    assert reused == [0, *[shared + 1] * 4]  # the space before the last letter is in all of them too
+    # the space before the last letter is in all of them too
+    assert reused == [0, *[shared + 1] * 4]
 
 
 def test_prompts_of_about_one_length_are_read_side_by_side() -> None:
     lm, shapes = tiny(), list[tuple[int, ...]]()
-    spans, ends = {"exemplars": (0, len(lm_tiny.PROMPT))}, (" A mother", " B", " C was", " D " + 90 * "x")
+    spans, ends = (
+        {"exemplars": (0, len(lm_tiny.PROMPT))},
+        (" A mother", " B", " C was", " D " + 90 * "x"),
+    )
     drafts = [Write(Prompt(lm_tiny.PROMPT + end, spans), 1, attention=True) for end in ends]
-    lm.model.model.embed_tokens.register_forward_pre_hook(lambda _, given: shapes.append(tuple(given[0].shape)))
+    lm.model.model.embed_tokens.register_forward_pre_hook(
+        lambda _, given: shapes.append(tuple(given[0].shape))
+    )
     output = written(lm.batch(5), drafts)
-    assert [rows for rows, columns in shapes if columns > 1] == [1, 3, 1]  # exemplars, shorter rests, the longest
+    # exemplars, shorter rests, the longest
+    assert [rows for rows, columns in shapes if columns > 1] == [1, 3, 1]
     for draft, one in zip(drafts, output, strict=True):
         alike(tiny().write(draft), one)
 
 
-# -- what goes wrong ----------------------------------------------------------------------------------------------
+# -- what goes wrong -------------------------------------------------------------------------------
 
 
 def test_a_failing_draft_is_no_matter_of_the_others() -> None:
     lm = tiny("gpt2")
-    drafts = [DRAFTS[0], Write(Prompt("x" * 300), 5), Write(Prompt("Answer"), 9, Broken()), *DRAFTS[1:4]]
+    drafts = [
+        DRAFTS[0],
+        Write(Prompt("x" * 300), 5),
+        Write(Prompt("Answer"), 9, Broken()),
+        *DRAFTS[1:4],
+    ]
     output = written(lm.batch(3), drafts)
     assert isinstance(output[1], ModelError)
     assert "do not fit into the 256 positions" in str(output[1])
@@ -140,12 +161,22 @@ def small(lm: LanguageModel, rows: int, error: Exception) -> None:
 @pytest.mark.parametrize(
     ("error", "size", "note"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory"), 3, "a batch of 6 did not fit into memory; went on with 3"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory"),
+            3,
+            "a batch of 6 did not fit into memory; went on with 3",
+        ),
         (RuntimeError(CPU_FULL), 3, "a batch of 6 did not fit into memory; went on with 3"),
-        (RuntimeError("odd"), 1, "written one at a time, because a batch of 6 met RuntimeError: odd"),
+        (
+            RuntimeError("odd"),
+            1,
+            "written one at a time, because a batch of 6 met RuntimeError: odd",
+        ),
     ],
 )
-def test_a_batch_that_fails_is_made_smaller_and_says_so(error: Exception, size: int, note: str) -> None:
+def test_a_batch_that_fails_is_made_smaller_and_says_so(
+    error: Exception, size: int, note: str
+) -> None:
     lm = tiny()
     small(lm, size, error)
     batch = lm.batch(6)

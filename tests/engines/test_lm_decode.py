@@ -33,7 +33,7 @@ class Seeing(After):
         return super().reached(so_far)
 
 
-# -- one draft beside another -----------------------------------------------------------------------------------
+# -- one draft beside another ----------------------------------------------------------------------
 
 
 def test_two_streams_at_once_do_not_share_a_cache() -> None:
@@ -65,7 +65,7 @@ def test_threads_may_share_a_model() -> None:
             alike(output, wanted)
 
 
-# -- stopping -----------------------------------------------------------------------------------------------------
+# -- stopping --------------------------------------------------------------------------------------
 
 
 def test_stop_sees_every_token_in_order_and_ends_the_draft() -> None:
@@ -83,17 +83,22 @@ def test_stop_sees_every_token_in_order_and_ends_the_draft() -> None:
         assert len(so_far.offsets) == len(so_far.entropy) == len(so_far.received) == t + 1
         np.testing.assert_allclose(so_far.entropy, full.entropy[: t + 1], atol=1e-5)
         # the rows of the tokens before token t are known, token t's own is not
-        expected = [max((mean[j + 1, p + i] for j in range(i + 1, t)), default=0.0) for i in range(t + 1)]
-        np.testing.assert_allclose(so_far.received, expected, atol=5e-4)  # `mean` is made of float16
+        expected = [
+            max((mean[j + 1, p + i] for j in range(i + 1, t)), default=0.0) for i in range(t + 1)
+        ]
+        # `mean` is made of float16
+        np.testing.assert_allclose(so_far.received, expected, atol=5e-4)
     # the last token was fed: its look back counts in the result
     assert output.received[5] == pytest.approx(mean[7, p + 5], abs=5e-4)
     assert output.received[6] == 0
 
 
-# -- streaming ----------------------------------------------------------------------------------------------------
+# -- streaming -------------------------------------------------------------------------------------
 
 
-def test_a_stream_says_what_the_continuation_says_and_one_that_is_closed_leaves_the_model_usable() -> None:
+def test_a_stream_says_what_the_continuation_says_and_a_closed_one_leaves_the_model_usable() -> (
+    None
+):
     lm = tiny()
     stream = stream_draft(lm, Write(PROMPT, 20))
     next(stream)
@@ -127,7 +132,7 @@ def test_a_forward_that_failed_does_not_leave_half_a_cache(monkeypatch: pytest.M
     alike(output, tiny().write(Write(PROMPT, 12)))
 
 
-# -- sampling -----------------------------------------------------------------------------------------------------
+# -- sampling --------------------------------------------------------------------------------------
 
 
 def test_sampling_follows_the_generation_config_and_the_seed() -> None:
@@ -135,7 +140,9 @@ def test_sampling_follows_the_generation_config_and_the_seed() -> None:
     lm = sampling(**settings)
     one, again, other = (lm.write(Write(PROMPT, 16), seed=s) for s in (3, 3, 4))
     assert one.ids.tolist() == again.ids.tolist() != other.ids.tolist()
-    assert len({tuple(lm.write(Write(PROMPT, 16)).ids) for _ in range(3)}) > 1, "without a seed draws differ"
+    assert len({tuple(lm.write(Write(PROMPT, 16)).ids) for _ in range(3)}) > 1, (
+        "without a seed draws differ"
+    )
     assert not np.allclose(one.entropy_processed, one.entropy, atol=1e-2)
     assert (one.entropy_processed <= np.log(20) + 1e-5).all()
     # the same draws as generate() makes from the same seed
@@ -162,15 +169,21 @@ def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
     assert output.entropy_processed is not None
 
 
-# -- a forced beginning --------------------------------------------------------------------------------------------
+# -- a forced beginning ----------------------------------------------------------------------------
 
 
 def measured_as_in_one_pass(lm: LanguageModel, output: Draft) -> torch.Tensor:
-    """Log-probabilities (n, V) of one pass, after entropies and chosen tokens were compared with them."""
+    """Log-probabilities (n, V) of one pass, after entropies and chosen tokens were compared with
+    them.
+    """
     whole = torch.tensor([[*output.prompt_ids.tolist(), *output.ids.tolist()]])
-    logs: torch.Tensor = lm.model(whole).logits[0, len(output.prompt_ids) - 1 : -1].detach().log_softmax(-1)
+    logs: torch.Tensor = (
+        lm.model(whole).logits[0, len(output.prompt_ids) - 1 : -1].detach().log_softmax(-1)
+    )
     np.testing.assert_allclose(output.entropy, torch.special.entr(logs.exp()).sum(-1), atol=1e-5)
-    np.testing.assert_allclose(output.logprob, logs.gather(1, whole[0, -len(output) :, None])[:, 0], atol=1e-5)
+    np.testing.assert_allclose(
+        output.logprob, logs.gather(1, whole[0, -len(output) :, None])[:, 0], atol=1e-5
+    )
     return logs
 
 
@@ -192,7 +205,7 @@ def test_forcing_what_the_model_writes_changes_nothing(sample: bool) -> None:
         alike(lm.write(draft, seed=3), free)
 
 
-# -- bias ---------------------------------------------------------------------------------------------------------
+# -- bias ------------------------------------------------------------------------------------------
 
 
 def opening(lm: LanguageModel, output: Draft, t: int) -> str:
@@ -208,7 +221,8 @@ def test_forbidden_tokens_are_not_written_and_what_is_measured_is_raw() -> None:
     assert int(free.ids[0]) in ids
     output = lm.write(Write(PROMPT, 6, bias=(Bias(word, float("-inf"), 0, 2),)))
     assert not ids & set(output.ids[:2].tolist())
-    assert output.alternative_ids[0].tolist() == free.alternative_ids[0].tolist()  # the forbidden one is the likeliest
+    # the forbidden one is the likeliest
+    assert output.alternative_ids[0].tolist() == free.alternative_ids[0].tolist()
     assert output.ids[0] in free.alternative_ids[0]
     assert output.entropy_processed is None
     measured_as_in_one_pass(lm, output)
@@ -217,7 +231,8 @@ def test_forbidden_tokens_are_not_written_and_what_is_measured_is_raw() -> None:
 def test_a_bonus_holds_for_its_tokens_only() -> None:
     lm = tiny()
     ids = set(lm.tokenizer.openings("Qx"))
-    assert {lm.tokenizer.tokens([i])[0] for i in ids} == {"Q"}  # a longer one that begins otherwise is none
+    # a longer one that begins otherwise is none
+    assert {lm.tokenizer.tokens([i])[0] for i in ids} == {"Q"}
     free = lm.write(Write(PROMPT, 8))
     assert not ids & set(free.ids.tolist())
     output = lm.write(Write(PROMPT, 8, bias=(Bias("Qx", 1e4, 3, 5),)))
@@ -232,12 +247,14 @@ def test_a_bonus_holds_for_its_tokens_only() -> None:
 def test_a_bias_goes_before_what_the_config_does_to_logits() -> None:
     lm = sampling(temperature=0.5)
     ids = set(lm.tokenizer.openings("Qx"))
-    output = lm.write(Write(PROMPT, 4, bias=(Bias("Qx", 1e4, 0, 1), Bias("Qx", float("-inf"), 1))), seed=1)
+    output = lm.write(
+        Write(PROMPT, 4, bias=(Bias("Qx", 1e4, 0, 1), Bias("Qx", float("-inf"), 1))), seed=1
+    )
     assert [int(i) in ids for i in output.ids] == [True, False, False, False]
     assert output.entropy_processed[0] < 1e-3 < output.entropy[0]
 
 
-# -- limits -------------------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "opt"])
@@ -245,7 +262,9 @@ def test_a_table_of_positions_refuses_what_does_not_fit(kind: str) -> None:
     lm = tiny(kind)
     assert (lm.context_window, lm.hard_window) == (256, True)
     p = len(lm.tokenizer.encode_prompt(PROMPT)[0])
-    with pytest.raises(ModelError, match=f"{p} prompt tokens and {257 - p} new ones do not fit into the 256"):
+    with pytest.raises(
+        ModelError, match=f"{p} prompt tokens and {257 - p} new ones do not fit into the 256"
+    ):
         lm.write(Write(PROMPT, 257 - p))
     with pytest.raises(ModelError, match="257 tokens do not fit"):
         lm.attend([5] * 257)
@@ -264,7 +283,7 @@ def test_an_empty_prompt_starts_from_bos_or_is_refused() -> None:
         lm.write(Write(Prompt(""), 3))
 
 
-# -- a text that is there already --------------------------------------------------------------------------------------
+# -- a text that is there already ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["almanac-prototype", "almanac-small"])

@@ -1,4 +1,6 @@
-"""Encoders: SGPT's pooling and brackets against the formula written out, sentence-transformers as it does it itself."""
+"""Encoders: SGPT's pooling and brackets against the formula written out, sentence-transformers
+as it does it itself.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,15 @@ from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense import Dense, Encoder, open_encoder
 from dragin_lab.trace.trace import Passage
 
-st = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra: dense)")
+st = pytest.importorskip(
+    "sentence_transformers", reason="sentence-transformers is not installed (extra: dense)"
+)
 
-TEXTS = ["Ann Lee was born in the city of Ulm.", "a", "The film Elm Road was directed by Ann Lee in 1946." * 3]
+TEXTS = [
+    "Ann Lee was born in the city of Ulm.",
+    "a",
+    "The film Elm Road was directed by Ann Lee in 1946." * 3,
+]
 
 
 def saved(folder: Path, seed: int = 0) -> Path:
@@ -41,7 +49,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def written_out(model: Any, ids: list[int]) -> np.ndarray:
     """SGPT's vector of one text, a loop over its tokens."""
     with torch.no_grad():
-        hidden = model(input_ids=torch.tensor([ids])).last_hidden_state[0].double().numpy()  # (tokens, dimension)
+        # (tokens, dimension)
+        hidden = model(input_ids=torch.tensor([ids])).last_hidden_state[0].double().numpy()
     total, weights = np.zeros(hidden.shape[1]), 0
     for place, state in enumerate(hidden, 1):
         total += place * state
@@ -76,7 +85,8 @@ def test_sgpt_is_the_mean_weighted_by_place_between_brackets(folder: Path, marks
     embeddings = encoder.model[0].model.get_input_embeddings()
     embeddings.register_forward_pre_hook(lambda _, args: beside.append(len(args[0])))
     vectors = encoder.encode_queries(TEXTS) if marks == "[]" else encoder.encode_passages(passages)
-    assert marks == "{}" or beside == [1] * len(TEXTS)  # in a batch, a query's last bits hang on what is beside it
+    # in a batch, a query's last bits hang on what is beside it
+    assert marks == "{}" or beside == [1] * len(TEXTS)
     assert vectors.shape == (3, encoder.dimension)
     assert vectors.dtype == np.float32
     for text, vector in zip(TEXTS, vectors, strict=True):
@@ -84,28 +94,38 @@ def test_sgpt_is_the_mean_weighted_by_place_between_brackets(folder: Path, marks
         assert ids(encoder, text, marks) == read
         np.testing.assert_allclose(vector, written_out(encoder.model[0].model, read), atol=2e-6)
     cut = ids(encoder, "word " * 500, marks)
-    assert (len(cut), cut[-1]) == (encoder.facts["longest"], last) == (256, last)  # so that the brackets still fit
+    # so that the brackets still fit
+    assert (len(cut), cut[-1]) == (encoder.facts["longest"], last) == (256, last)
 
 
 def test_a_passage_is_its_title_and_its_text(folder: Path) -> None:
     encoder = open_encoder(str(folder), "cpu")
     one, same, untitled, other = (
         encoder.encode_passages([Passage("1", title, text)])
-        for title, text in (("Elm Road", "a film"), ("", "Elm Road a film"), ("", "a film"), (" ", "a film"))
+        for title, text in (
+            ("Elm Road", "a film"),
+            ("", "Elm Road a film"),
+            ("", "a film"),
+            (" ", "a film"),
+        )
     )
     np.testing.assert_array_equal(one, same)
     np.testing.assert_array_equal(untitled, other)
 
 
-def test_a_bracket_behind_a_space_mark_is_the_bracket_and_stands_outside_the_tokenizers_own_marks() -> None:
+def test_a_bracket_behind_a_space_mark_stands_outside_the_tokenizers_own_marks() -> None:
     encoder = open_encoder("almanac", "cpu")
     read = encoder.model.tokenizer.convert_ids_to_tokens(ids(encoder, "Elm Road"))
     assert (read[:2], read[-1]) == (["[", "<s>"], "]")
     assert encoder.facts["model"] == encoder.name == "almanac"
 
 
-def test_models_for_similarity_take_no_brackets_and_facts_name_the_weights(folder: Path, tmp_path: Path) -> None:
-    encoder = open_encoder(str(saved(tmp_path / "SGPT-tiny-weightedmean-nli-bitfit", seed=1)), "cpu")
+def test_models_for_similarity_take_no_brackets_and_facts_name_the_weights(
+    folder: Path, tmp_path: Path
+) -> None:
+    encoder = open_encoder(
+        str(saved(tmp_path / "SGPT-tiny-weightedmean-nli-bitfit", seed=1)), "cpu"
+    )
     assert encoder.facts["brackets"] is False
     own = open_encoder(str(folder), "cpu").facts
     assert (own["model"], own["pooling"], own["brackets"]) == ("my-sgpt", "weighted mean", True)
@@ -119,7 +139,7 @@ def test_what_is_no_model_is_refused(name: str, says: str) -> None:
         open_encoder(name, "cpu")
 
 
-# -- sentence-transformers --------------------------------------------------------------------------------------------
+# -- sentence-transformers -------------------------------------------------------------------------
 
 
 def sentence_model(folder: Path, similarity: str | None = None) -> Path:
@@ -128,9 +148,13 @@ def sentence_model(folder: Path, similarity: str | None = None) -> Path:
 
     torch.manual_seed(0)
     config = tf.BertConfig(
-        vocab_size=len(lm_tiny.byte_level()), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=48, max_position_embeddings=64,
-    )  # fmt: skip
+        vocab_size=len(lm_tiny.byte_level()),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=64,
+    )
     tf.BertModel(config).save_pretrained(folder / "bert")
     lm_tiny.byte_level().save_pretrained(folder / "bert")
     words = Transformer(str(folder / "bert"), max_seq_length=64)
@@ -150,7 +174,9 @@ def test_a_model_of_sentence_transformers_is_read_as_it_reads_itself(tmp_path: P
     own = encoder.model.encode([f"ask: {text}" for text in TEXTS], normalize_embeddings=True)
     np.testing.assert_allclose(encoder.encode_queries(TEXTS), own, atol=1e-5)
     passages = encoder.encode_passages([Passage("1", "Elm", "Road")])
-    np.testing.assert_allclose(passages, encoder.model.encode(["Elm Road"], normalize_embeddings=True), atol=1e-5)
+    np.testing.assert_allclose(
+        passages, encoder.model.encode(["Elm Road"], normalize_embeddings=True), atol=1e-5
+    )
     assert encoder.facts["pooling"].startswith("sentence-transformers ")
     assert (encoder.dimension, encoder.facts["similarity"]) == (32, "cosine")
 
@@ -159,35 +185,51 @@ def test_a_model_made_for_dot_products_ranks_as_it_ranks_itself(tmp_path: Path) 
     pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
     encoder = open_encoder(str(sentence_model(tmp_path, "dot")), "cpu")
     passages = [Passage(str(i), "", text) for i, text in enumerate(TEXTS)]
-    hits = Dense.build(Corpus.from_passages(passages), encoder, tmp_path / "index").search("Who?", len(passages))
+    hits = Dense.build(Corpus.from_passages(passages), encoder, tmp_path / "index").search(
+        "Who?", len(passages)
+    )
     texts = [p.text for p in passages]
-    own = encoder.model.similarity(encoder.model.encode_query(["Who?"]), encoder.model.encode_document(texts))[0]
+    own = encoder.model.similarity(
+        encoder.model.encode_query(["Who?"]), encoder.model.encode_document(texts)
+    )[0]
     assert [hit.text for hit in hits] == [texts[i] for i in own.argsort(descending=True)]
     assert hits[0].score == pytest.approx(float(own.max()), rel=1e-5)
     assert encoder.facts["similarity"] == "dot"
 
 
 def test_an_encoder_of_another_similarity_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="compares vectors by euclidean; use an encoder made for cosine or dot"):
+    with pytest.raises(
+        ModelError, match="compares vectors by euclidean; use an encoder made for cosine or dot"
+    ):
         open_encoder(str(sentence_model(tmp_path, "euclidean")), "cpu")
 
 
-def test_without_the_library_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_it_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'dragin-lab\[dense\]'"):
         open_encoder(str(folder), "cpu")
 
 
-# -- a real encoder ---------------------------------------------------------------------------------------------------
+# -- a real encoder --------------------------------------------------------------------------------
 
 
 def test_a_real_encoder_ranks_scifact(tmp_path: Path) -> None:
-    """nDCG@10 well above chance: an encoder that reads brackets or weights wrongly falls far below."""
+    """nDCG@10 well above chance: an encoder that reads brackets or weights wrongly falls far
+    below.
+    """
     model = os.environ.get("DRAGIN_LAB_ENCODER")
     data = Path(os.environ.get("DRAGIN_LAB_DATA", "data")) / "scifact"
     if not model:
-        pytest.skip("no real encoder: set DRAGIN_LAB_ENCODER to the folder or the id of one, such as an SGPT")
+        pytest.skip(
+            "no real encoder: set DRAGIN_LAB_ENCODER to the folder or the id of one, such as an"
+            " SGPT"
+        )
     if not data.exists():
         pytest.skip("no SciFact: set DRAGIN_LAB_DATA to the folder that holds scifact/")
     pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
-    assert mean_ndcg(data, lambda corpus: Dense.build(corpus, open_encoder(model), tmp_path / "index")) > 0.4
+    assert (
+        mean_ndcg(data, lambda corpus: Dense.build(corpus, open_encoder(model), tmp_path / "index"))
+        > 0.4
+    )

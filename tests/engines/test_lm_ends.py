@@ -1,4 +1,6 @@
-"""End marks: all of a model's, found by themselves, in no text, whatever its vocabulary calls special."""
+"""End marks: all of a model's, found by themselves, in no text, whatever its vocabulary calls
+special.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,18 @@ FAMILIES = {
     "mistral": (" {content}</s>", "</s>"),
 }
 MARKS = (
-    "<|im_start|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<start_of_turn>",
-    "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|im_end|>", "</s>",
-)  # fmt: skip
+    "<|im_start|>",
+    "<|im_sep|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<start_of_turn>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<end_of_turn>",
+    "<|im_end|>",
+    "</s>",
+)
 
 
 def template_of(turn: str) -> str:
@@ -37,9 +48,13 @@ def template_of(turn: str) -> str:
 
 
 @cache
-def tokenizer(family: str = "", *, special: bool = True, eos: str | None = None) -> tf.PreTrainedTokenizerFast:
+def tokenizer(
+    family: str = "", *, special: bool = True, eos: str | None = None
+) -> tf.PreTrainedTokenizerFast:
     """A byte-level tokenizer that knows all marks, as special tokens or as plain ones."""
-    hf = tf.PreTrainedTokenizerFast(tokenizer_object=lm_tiny.spelling(MARKS, special), eos_token=eos)
+    hf = tf.PreTrainedTokenizerFast(
+        tokenizer_object=lm_tiny.spelling(MARKS, special), eos_token=eos
+    )
     if family:
         hf.chat_template = template_of(FAMILIES[family][0])
     return hf
@@ -58,7 +73,10 @@ def test_every_end_of_the_generation_config_counts_beside_the_tokenizers_own() -
 
 
 def test_a_template_that_refuses_or_drops_the_assistants_turn_ends_nothing() -> None:
-    for template in ("{{ raise_exception('no') }}", "{% for m in messages %}{{ '<|im_end|>' }}{% endfor %}"):
+    for template in (
+        "{{ raise_exception('no') }}",
+        "{% for m in messages %}{{ '<|im_end|>' }}{% endfor %}",
+    ):
         hf = tokenizer.__wrapped__()
         hf.chat_template = template
         assert HFTokenizer(hf).end_marks == ()
@@ -80,14 +98,18 @@ class Closing(torch.nn.Module):
 
     def __init__(self, mark: int, size: int) -> None:
         super().__init__()
-        self.register_buffer("logits", torch.nn.functional.one_hot(torch.tensor(mark), size).float() * 50)
+        self.register_buffer(
+            "logits", torch.nn.functional.one_hot(torch.tensor(mark), size).float() * 50
+        )
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.logits.expand(*hidden.shape[:-1], -1)
 
 
 def closing(mark: str, *, special: bool) -> LanguageModel:
-    """A model that closes its turn at once, with a mark that its generation config does not name."""
+    """A model that closes its turn at once, with a mark that its generation config does not
+    name.
+    """
     hf = tokenizer("gemma-3", special=special)
     config = tf.LlamaConfig(vocab_size=len(hf), **lm_tiny._SMALL)
     config.bos_token_id, config.eos_token_id, config.max_position_embeddings = None, None, 2048

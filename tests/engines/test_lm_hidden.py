@@ -1,4 +1,6 @@
-"""Hidden states: those that transformers itself gives, in a stream, side by side, served from a cache and forced."""
+"""Hidden states: those that transformers itself gives, in a stream, side by side, served from a
+cache and forced.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def asked(hidden: int | str | None, prompt: str = PROMPT, **options: Any) -> Wri
 
 
 def own_states(lm: LanguageModel, ids: list[int], layer: int | str) -> np.ndarray:
-    """(positions, d), by the model's own means: embeddings, then one entry a layer, the last one after its norm."""
+    """(positions, d), by the model's own means: embeddings, then one entry a layer, the last one
+    after its norm.
+    """
     with torch.inference_mode():
         states = lm.model(torch.tensor([ids]), output_hidden_states=True).hidden_states
     results: np.ndarray = states[-1 if layer == "last" else range(1, 5)[int(layer)]][0].numpy()
@@ -37,7 +41,12 @@ def own_states(lm: LanguageModel, ids: list[int], layer: int | str) -> np.ndarra
 
 def test_side_by_side_each_draft_has_its_own() -> None:
     lm = LanguageModel(build("llama"), byte_level())
-    drafts = [asked("last"), asked(1, "Question: Who?\nAnswer:"), asked(None), asked(-2, PROMPT * 2)]
+    drafts = [
+        asked("last"),
+        asked(1, "Question: Who?\nAnswer:"),
+        asked(None),
+        asked(-2, PROMPT * 2),
+    ]
     for draft, beside in zip(drafts, written(lm.batch(3), drafts), strict=True):
         alike(lm.write(draft), beside)
 
@@ -52,7 +61,9 @@ def test_served_from_a_cache_and_forced() -> None:
     for layer in ("last", -2):
         forced = lm.score(Prompt(PROMPT), " The director", hidden=layer)
         theirs = own_states(lm, [*forced.prompt_ids.tolist(), *forced.ids.tolist()], layer)
-        np.testing.assert_allclose(forced.hidden, theirs[len(forced.prompt_ids) - 1 : -1], atol=1e-4)
+        np.testing.assert_allclose(
+            forced.hidden, theirs[len(forced.prompt_ids) - 1 : -1], atol=1e-4
+        )
 
 
 def test_a_layer_that_is_not_there_is_refused() -> None:
@@ -78,5 +89,7 @@ def test_a_custom_trigger_reads_them_from_a_cache_too() -> None:
     assert output.states is not None
     assert set(seen) <= {(n, 32) for n in range(len(output) + 1)}
     dl.when("silent", threshold=1e9)(lambda draft: draft.hidden[:, 0])
-    with pytest.raises(TriggerError, match=r"'silent' .*draft\.hidden was not captured; .*needs=\('hidden',\)"):
+    with pytest.raises(
+        TriggerError, match=r"'silent' .*draft\.hidden was not captured; .*needs=\('hidden',\)"
+    ):
         Lab(model, retriever=find_nothing).ask("Who?", dl.method(when="silent", what="question"))

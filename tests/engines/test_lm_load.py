@@ -1,4 +1,6 @@
-"""Loading: defaults, provenance, the model's own checks, and bad input in one or two clear lines."""
+"""Loading: defaults, provenance, the model's own checks, and bad input in one or two clear
+lines.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,15 @@ def folder(tmp_path: Path) -> Path:
 def test_a_folder_loads_in_float32_with_all_it_needs() -> None:
     lm = LanguageModel.load(SMALL)
     assert lm.model.dtype == torch.float32  # the files hold bfloat16
-    assert (lm.name, lm.context_window, lm.hard_window, lm.layer) == ("almanac-small", 2048, False, 2)
-    assert repr(lm).startswith("LanguageModel(almanac-small, LlamaForCausalLM, float32 on cpu, layer 3 of 3, ")
+    assert (lm.name, lm.context_window, lm.hard_window, lm.layer) == (
+        "almanac-small",
+        2048,
+        False,
+        2,
+    )
+    assert repr(lm).startswith(
+        "LanguageModel(almanac-small, LlamaForCausalLM, float32 on cpu, layer 3 of 3, "
+    )
     assert LanguageModel.load(str(SMALL), dtype="bfloat16").model.dtype == torch.bfloat16
     checks = lm.check()
     for what in ("decoding", "a prompt read in parts", "a left-padded batch"):
@@ -61,7 +70,12 @@ def test_provenance_says_what_decides_the_output(folder: Path) -> None:
     lm = LanguageModel.load(folder, heads=[1, 2], layer=0)
     facts = json.loads(json.dumps(lm.provenance()))
     assert facts["model"] == "model"
-    assert (facts["layer"], facts["heads"], facts["dtype"], facts["decoding"]) == (0, [1, 2], "float32", "greedy")
+    assert (facts["layer"], facts["heads"], facts["dtype"], facts["decoding"]) == (
+        0,
+        [1, 2],
+        "float32",
+        "greedy",
+    )
     assert facts["transformers"] == transformers.__version__
     assert facts["generation_config"]["eos_token_id"] == 2
     assert facts["weights_sha256"] == LanguageModel.load(SMALL).provenance()["weights_sha256"]
@@ -69,17 +83,22 @@ def test_provenance_says_what_decides_the_output(folder: Path) -> None:
     weights["model.norm.weight"][0] += 1
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     assert LanguageModel.load(folder).provenance()["weights_sha256"] != facts["weights_sha256"]
-    in_memory = [LanguageModel(lm_tiny.build("llama", seed), lm_tiny.byte_level(), check=False) for seed in (0, 0, 1)]
+    in_memory = [
+        LanguageModel(lm_tiny.build("llama", seed), lm_tiny.byte_level(), check=False)
+        for seed in (0, 0, 1)
+    ]
     hashes = [lm.provenance()["weights_sha256"] for lm in in_memory]
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def test_the_embedded_model_is_asked_for_by_no_source_or_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedded_model_is_asked_for_by_no_source_or_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(engine, "embedded_model_path", lambda: SMALL)
     assert LanguageModel.load().name == LanguageModel.load("almanac").name == "almanac"
 
 
-# -- bad input ----------------------------------------------------------------------------------------------------
+# -- bad input -------------------------------------------------------------------------------------
 
 
 def test_paths_that_are_no_model(tmp_path: Path, folder: Path) -> None:
@@ -105,11 +124,17 @@ def test_weights_that_are_missing_or_of_another_shape(folder: Path) -> None:
     refused(folder, "cannot be loaded|another shape")
 
 
-#: The second layer's weights stay on disk and come when they are needed; the first and the last are in memory.
+#: The second layer's weights stay on disk and come when they are needed; the first and the last are
+#: in memory.
 SPREAD = {
-    "model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk", "model.layers.2": "disk",
-    "model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "cpu",
-}  # fmt: skip
+    "model.embed_tokens": "cpu",
+    "model.layers.0": "cpu",
+    "model.layers.1": "disk",
+    "model.layers.2": "disk",
+    "model.norm": "cpu",
+    "model.rotary_emb": "cpu",
+    "lm_head": "cpu",
+}
 
 
 def test_a_model_that_is_spread_writes_and_is_captured_like_one_that_is_not() -> None:
@@ -123,13 +148,18 @@ def test_a_model_that_is_spread_writes_and_is_captured_like_one_that_is_not() ->
         np.testing.assert_allclose(spread.entropy, plain.entropy, atol=1e-4)
         np.testing.assert_allclose(spread.attention, plain.attention, atol=1e-3)  # float16
     assert lm.provenance()["device"] == "cpu, disk"
-    assert lm.provenance()["weights_sha256"] == LanguageModel.load(SMALL).provenance()["weights_sha256"]
+    assert (
+        lm.provenance()["weights_sha256"]
+        == LanguageModel.load(SMALL).provenance()["weights_sha256"]
+    )
 
 
-# -- the checks ---------------------------------------------------------------------------------------------------
+# -- the checks ------------------------------------------------------------------------------------
 
 
-def test_a_model_that_fails_a_check_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_fails_a_check_is_refused_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from transformers.models.llama import modeling_llama
 
     eager = modeling_llama.eager_attention_forward
@@ -148,22 +178,31 @@ def test_logits_that_are_not_finite_are_named_at_opening_and_in_a_draft() -> Non
     model = lm_tiny.build("llama")
     with torch.no_grad():
         model.lm_head.weight[5] = torch.nan
-    says = r"^the logits of .* are not finite \(NaN\) after \d+ tokens; float16 may overflow: load it with dtype="
+    says = (
+        r"^the logits of .* are not finite \(NaN\) after \d+ tokens; float16 may overflow: load it"
+        r" with dtype="
+    )
     with pytest.raises(ModelError, match=says):
         LanguageModel(model, lm_tiny.byte_level())
     with pytest.raises(ModelError, match=says):
-        LanguageModel(model, lm_tiny.byte_level(), check=False).write(Write(Prompt(lm_tiny.PROMPT), 4))
+        LanguageModel(model, lm_tiny.byte_level(), check=False).write(
+            Write(Prompt(lm_tiny.PROMPT), 4)
+        )
 
 
 def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
     additive = tap.additive_mask
     monkeypatch.setattr(tap, "additive_mask", lambda mask, *rest: additive(None, *rest))
-    with pytest.warns(UserWarning, match="a left-padded batch gives the rows of one pass: FAILED .*one at a time"):
+    with pytest.warns(
+        UserWarning, match="a left-padded batch gives the rows of one pass: FAILED .*one at a time"
+    ):
         lm = LanguageModel(lm_tiny.build("qwen3"), lm_tiny.byte_level())
     assert lm.batch(4).describe()["size"] == 1
 
 
-def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     find = writing.Prefixes.find
 
     def lost(self: Any, *args: Any) -> Any:
@@ -173,7 +212,9 @@ def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypa
         return length, cache
 
     monkeypatch.setattr(writing.Prefixes, "find", lost)
-    with pytest.warns(UserWarning, match="a prompt read in parts gives .*: FAILED .*; prompts are read whole"):
+    with pytest.warns(
+        UserWarning, match="a prompt read in parts gives .*: FAILED .*; prompts are read whole"
+    ):
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level())
     assert (lm.parts, lm.provenance()["prefix_reuse"]) == ((), "none")
     draft = Write(Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)}), 4)
@@ -182,7 +223,9 @@ def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypa
 
 def test_a_layer_without_attention_is_refused_with_those_that_have_some() -> None:
     for kind in ("jamba", "lfm2", "granite-hybrid"):
-        with pytest.raises(ModelError, match=r"layer=0: this layer of .* has no attention; .* are 1, 3$"):
+        with pytest.raises(
+            ModelError, match=r"layer=0: this layer of .* has no attention; .* are 1, 3$"
+        ):
             LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=0)
 
 
@@ -201,7 +244,9 @@ def test_a_model_without_attention_serves_the_methods_that_need_only_probabiliti
     assert output.ids.tolist() == lm_tiny.own_text("mamba", output.prompt_ids, 12)
     assert np.isnan(output.received).all()
     assert output.rows is None
-    with pytest.raises(SettingError, match=r"'dragin' looks at attention, and .* has none; .* wo-rag, .*flare"):
+    with pytest.raises(
+        SettingError, match=r"'dragin' looks at attention, and .* has none; .* wo-rag, .*flare"
+    ):
         dl.Lab(lm, retriever=search).ask("Who?")
     cache = Cache()
     labs = [dl.Lab(lm, retriever=search, cache=given) for given in (None, cache, cache)]
@@ -211,13 +256,18 @@ def test_a_model_without_attention_serves_the_methods_that_need_only_probabiliti
     assert "Who?" in traces[0]._repr_html_()
     with pytest.raises(ModelError, match="gives no attention map: it has no attention"):
         lm.attend([5, 6])
-    with pytest.raises(ModelError, match="nothing to capture: it has no attention"), dl.capture(lm.model, lm.tokenizer):
+    with (
+        pytest.raises(ModelError, match="nothing to capture: it has no attention"),
+        dl.capture(lm.model, lm.tokenizer),
+    ):
         pass
     with pytest.raises(ModelError, match="has no attention; leave layer=1"):
         LanguageModel(lm_tiny.build("mamba"), lm_tiny.byte_level(), layer=1)
 
 
-@pytest.mark.parametrize(("given", "used"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+@pytest.mark.parametrize(
+    ("given", "used"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")]
+)
 def test_threads_wait_asleep_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, str], used: str
 ) -> None:
@@ -232,7 +282,10 @@ def test_threads_wait_asleep_unless_the_user_says_otherwise(
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        ((["sliding_attention"] * 5 + ["full_attention"]) * 5 + ["sliding_attention"] * 4, "30 of 34, the last with"),
+        (
+            (["sliding_attention"] * 5 + ["full_attention"]) * 5 + ["sliding_attention"] * 4,
+            "30 of 34, the last with",
+        ),
         (["sliding_attention"] * 2, "2 of 2"),
     ],
     ids=["Gemma 3 4B's", "none"],
@@ -242,27 +295,40 @@ def test_the_last_layer_is_the_last_that_sees_the_whole_text(kinds: list[str], s
     assert describe_layer(config, choose_layer(config, "last")).startswith(said)
 
 
-# -- other people's machines -------------------------------------------------------------------------------------------
+# -- other people's machines -----------------------------------------------------------------------
 
 
-def test_a_name_that_is_nowhere_is_refused_at_once_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_nowhere_is_refused_at_once_without_a_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(names.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(names.constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(names, "getproxies", dict)
     for load_by_name in (LanguageModel.load, load.load_tokenizer):
-        with pytest.raises(ModelError, match=r"'no/such-model' is no folder here .* 127\.0\.0\.1 does not answer"):
+        with pytest.raises(
+            ModelError, match=r"'no/such-model' is no folder here .* 127\.0\.0\.1 does not answer"
+        ):
             load_by_name("no/such-model")
 
 
 def test_a_prompt_beyond_the_switch_of_longrope_is_read_whole_and_alone() -> None:
-    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 8.0, 20.0]}
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "short_factor": [1.0] * 4,
+        "long_factor": [1.0, 2.0, 8.0, 20.0],
+    }
     rope |= {"original_max_position_embeddings": 40, "factor": 8.0}
     config = lm_tiny.config_of("llama")
     config.update({"rope_parameters": rope, "max_position_embeddings": 512})
     torch.manual_seed(0)
-    lm = LanguageModel(transformers.LlamaForCausalLM(config).eval(), lm_tiny.byte_level(), check=False)
+    lm = LanguageModel(
+        transformers.LlamaForCausalLM(config).eval(), lm_tiny.byte_level(), check=False
+    )
     assert lm.rotary_switch == 40
-    drafts = [Write(Prompt(text, {"exemplars": (0, 8)}), 3) for text in ("Who is Bo? " * 12, "Who is Bo?")]
+    drafts = [
+        Write(Prompt(text, {"exemplars": (0, 8)}), 3) for text in ("Who is Bo? " * 12, "Who is Bo?")
+    ]
     drafts += [Write(Prompt("x" * 44), 3), Write(Prompt("y" * 34), 3)]  # of about one length
     x, y = (len(lm.tokenizer.encode_prompt(draft.prompt)[0]) for draft in drafts[2:])
     assert y + 3 <= lm.rotary_switch < x
@@ -279,9 +345,13 @@ def test_a_prompt_beyond_the_switch_of_longrope_is_read_whole_and_alone() -> Non
 def test_an_end_mark_that_a_tokenizer_puts_after_each_text_is_taken_off_prompts() -> None:
     plain, closing = lm_tiny.byte_level(), copy.deepcopy(lm_tiny.byte_level())
     end = closing.convert_tokens_to_ids("</s>")
-    closing.backend_tokenizer.post_processor = TemplateProcessing(single="$A </s>", special_tokens=[("</s>", end)])
+    closing.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", end)]
+    )
     drafts = [
-        LanguageModel(lm_tiny.build("llama"), one, check=False).write(Write(Prompt(lm_tiny.PROMPT), 4))
+        LanguageModel(lm_tiny.build("llama"), one, check=False).write(
+            Write(Prompt(lm_tiny.PROMPT), 4)
+        )
         for one in (plain, closing)
     ]
     assert drafts[0].prompt_ids.tolist() == drafts[1].prompt_ids.tolist()

@@ -1,4 +1,6 @@
-"""The kept caches: a prompt goes on behind the parts it shares with an earlier one; the least recently used goes."""
+"""The kept caches: a prompt goes on behind the parts it shares with an earlier one; the least
+recently used goes.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def test_memory_is_bounded(by_what_is_free: bool, monkeypatch: pytest.MonkeyPatc
         kept.keep([i] * 10, cache([i] * 10))
         assert kept.nbytes <= most
     assert len(kept) == 3
-    kept.keep([50] * 100, cache([50] * 100))  # more than allowed by itself: the next draft still goes on behind it
+    # more than allowed by itself: the next draft still goes on behind it
+    kept.keep([50] * 100, cache([50] * 100))
     assert len(kept) == 1
     kept.clear()
     assert (len(kept), kept.nbytes) == (0, 0)
@@ -73,9 +76,13 @@ def test_memory_is_bounded(by_what_is_free: bool, monkeypatch: pytest.MonkeyPatc
 def test_what_was_read_before_changes_nothing(kind: str) -> None:
     lm = lm_tiny.tiny(kind)
     prompts = [
-        asked("Who is Ann?"), asked("Who is Bo Ek?", PASSAGES), asked("Who is Bo Ek? Who?", PASSAGES),
-        asked("Who is Ann?"), asked("Who?", shots=""), asked("Who is Cy?", "Context:\n[1] Cy.\n"),
-    ]  # fmt: skip
+        asked("Who is Ann?"),
+        asked("Who is Bo Ek?", PASSAGES),
+        asked("Who is Bo Ek? Who?", PASSAGES),
+        asked("Who is Ann?"),
+        asked("Who?", shots=""),
+        asked("Who is Cy?", "Context:\n[1] Cy.\n"),
+    ]
     drafts = [Write(prompt, 6, attention=True) for prompt in prompts]
     fresh = [lm_tiny.tiny(kind).write(draft) for draft in drafts]
     shots = find_ends(prompts[0], lm.tokenizer.encode_prompt(prompts[0])[1])[0]
@@ -93,7 +100,9 @@ def test_what_was_read_before_changes_nothing(kind: str) -> None:
     assert lm.provenance()["prefix_reuse"] == "exemplars, passages"
 
 
-def test_a_container_has_no_more_than_its_limit_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_has_no_more_than_its_limit_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writing, "_GROUP", tmp_path)
     cpu, machine = torch.device("cpu"), writing.free_memory(torch.device("cpu"))
     (tmp_path / "memory.current").write_text("3000\n")

@@ -1,4 +1,6 @@
-"""A draft served from a cache has the very bits that the model made; another request is not served."""
+"""A draft served from a cache has the very bits that the model made; another request is not
+served.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def from_cache(served: Draft) -> None:
     assert served.reused == len(served.prompt_ids)
 
 
-# -- the same ---------------------------------------------------------------------------------------------------------
+# -- the same --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("looks", [0, 1])
@@ -63,7 +65,11 @@ def test_a_stream_has_the_same_events() -> None:
     events, output = drained(stream_draft(model, draft))
     expected, fresh = drained(stream_draft(lm, draft))
     for one, two in zip(events, expected, strict=True):
-        assert (one.ids.tolist(), one.text, one.offsets.tolist()) == (two.ids.tolist(), two.text, two.offsets.tolist())
+        assert (one.ids.tolist(), one.text, one.offsets.tolist()) == (
+            two.ids.tolist(),
+            two.text,
+            two.offsets.tolist(),
+        )
         np.testing.assert_allclose(one.entropy, two.entropy, atol=CLOSE)
         np.testing.assert_allclose(one.received, two.received, atol=CLOSE)
     alike(fresh, output)
@@ -71,7 +77,9 @@ def test_a_stream_has_the_same_events() -> None:
     assert (cache.counts.tokens_made, cache.counts.tokens_served) == (12, 7)
 
 
-def test_a_text_that_has_ended_is_served_with_processed_entropies_to_whoever_asks_for_more() -> None:
+def test_a_text_that_has_ended_is_served_with_processed_entropies_to_whoever_asks_for_more() -> (
+    None
+):
     built = lm_tiny.build("llama")
     built.generation_config.update(repetition_penalty=1.5, eos_token_id=None)
     lm = LanguageModel(built, lm_tiny.byte_level())
@@ -84,7 +92,7 @@ def test_a_text_that_has_ended_is_served_with_processed_entropies_to_whoever_ask
     assert longer.entropy_processed is not None
 
 
-# -- what is not served -----------------------------------------------------------------------------------------------
+# -- what is not served ----------------------------------------------------------------------------
 
 
 def test_what_is_kept_too_short_is_made_anew_and_replaced() -> None:
@@ -116,13 +124,17 @@ def test_another_request_is_another_key() -> None:
     assert [model.write(draft).stored for draft in drafts] == [False, False, True, False, False]
     assert [model.write(draft).stored for draft in drafts] == [True] * 5
     # what decides nothing about the text is no part of the key
-    assert model.write(Write(Prompt(PROMPT.text, {"exemplars": (0, 20), "question": (0, 5)}, ("n",)), 4)).stored
+    assert model.write(
+        Write(Prompt(PROMPT.text, {"exemplars": (0, 20), "question": (0, 5)}, ("n",)), 4)
+    ).stored
 
 
 def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     lm, cache = tiny(), Cache()
     facts = lm.identity()
-    assert {"weights_sha256", "dtype", "attention", "layer", "heads", "generation_config"} <= set(facts)
+    assert {"weights_sha256", "dtype", "attention", "layer", "heads", "generation_config"} <= set(
+        facts
+    )
     assert {"torch", "transformers", "numpy", "dragin_lab", "tokenizer_sha256", "eos"} <= set(facts)
     cached(lm, cache).write(Write(PROMPT, 6))
     for name in facts:
@@ -132,7 +144,7 @@ def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> N
     assert cached(lm, cache).write(Write(PROMPT, 6)).stored
 
 
-# -- maps and batches -------------------------------------------------------------------------------------------------
+# -- maps and batches ------------------------------------------------------------------------------
 
 
 def test_maps_are_kept_by_their_lower_half() -> None:

@@ -19,7 +19,9 @@ from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Prompt
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=40) | st.lists(
-    st.sampled_from(["🙂", "👩‍👩‍👧", "東京", "你好", " the", "  ", "é", "1", "\n", "a", BROKEN, "👍🏽", "한"]),
+    st.sampled_from(
+        ["🙂", "👩‍👩‍👧", "東京", "你好", " the", "  ", "é", "1", "\n", "a", BROKEN, "👍🏽", "한"]
+    ),
     max_size=20,
 ).map("".join)
 
@@ -28,10 +30,14 @@ def both() -> list[Any]:
     return [lm_tiny.byte_level(), lm_tiny.byte_fallback()]
 
 
-def characters_of_bytes(tokenizer: HFTokenizer, ids: list[int], text: str) -> list[tuple[int, int]] | None:
-    """Spans by counting bytes: token i holds bytes a..b of the text, and owns every character that ends in them.
+def characters_of_bytes(
+    tokenizer: HFTokenizer, ids: list[int], text: str
+) -> list[tuple[int, int]] | None:
+    """Spans by counting bytes: token i holds bytes a..b of the text, and owns every character that
+    ends in them.
 
-    Only for tokenizers whose tokens are bytes of the text and nothing else; None where they are not.
+    Only for tokenizers whose tokens are bytes of the text and nothing else; None where they are
+    not.
     """
     alphabet = {c: b for b, c in bytes_to_unicode().items()}
     held = [bytes(alphabet[c] for c in token) for token in tokenizer.tokens(ids)]
@@ -48,7 +54,8 @@ def characters_of_bytes(tokenizer: HFTokenizer, ids: list[int], text: str) -> li
     return spans
 
 
-@given(TEXTS.map(lambda text: text.replace(BROKEN, "")))  # a real U+FFFD looks like a broken character
+# a real U+FFFD looks like a broken character
+@given(TEXTS.map(lambda text: text.replace(BROKEN, "")))
 def test_byte_level_spans_are_what_the_bytes_say(text: str) -> None:
     tokenizer = HFTokenizer(lm_tiny.byte_level())
     ids = tokenizer.encode(text, special=False)
@@ -95,7 +102,12 @@ def test_text_grows_only_by_whole_characters() -> None:
     for token in tokenizer.encode("x🙂東y", special=False):
         spans.push(token)
         seen.append(spans.text)
-    assert [t for i, t in enumerate(seen) if i == 0 or t != seen[i - 1]] == ["x", "x🙂", "x🙂東", "x🙂東y"]
+    assert [t for i, t in enumerate(seen) if i == 0 or t != seen[i - 1]] == [
+        "x",
+        "x🙂",
+        "x🙂東",
+        "x🙂東y",
+    ]
 
 
 def test_the_marker_comes_from_the_tokenizer() -> None:
@@ -152,7 +164,9 @@ def test_a_control_token_that_a_passage_spells_is_text(name: str) -> None:
     assert not lm.eos & set(ids[1:])
     assert offsets[-1, 1] == len(prompt.text)
     own = Prompt.join([("", before + foreign + after)])
-    assert lm.eos & set(lm.tokenizer.encode_prompt(own)[0]), "what the layout itself writes is a control token"
+    assert lm.eos & set(lm.tokenizer.encode_prompt(own)[0]), (
+        "what the layout itself writes is a control token"
+    )
 
 
 def test_control_tokens_that_mark_a_thought_are_a_part_of_the_text() -> None:

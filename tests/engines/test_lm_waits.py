@@ -1,4 +1,6 @@
-"""How often decoding waits for the device: once a token, twice a step of a batch; counted on the CPU."""
+"""How often decoding waits for the device: once a token, twice a step of a batch; counted on the
+CPU.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,14 @@ def test_drafts_wait_once_a_token_or_twice_a_step(
 
     def count(n: int) -> int:
         mode.count = 0
-        drafts = [Write(Prompt(lm_tiny.PROMPT[i:]), n, Scores(), attention=attention) for i in range(beside)]
+        drafts = [
+            Write(Prompt(lm_tiny.PROMPT[i:]), n, Scores(), attention=attention)
+            for i in range(beside)
+        ]
         with mode:
-            written = [lm.write(drafts[0])] if beside == 1 else lm_tiny.written(lm.batch(beside), drafts)
+            written = (
+                [lm.write(drafts[0])] if beside == 1 else lm_tiny.written(lm.batch(beside), drafts)
+            )
         assert [len(draft) for draft in written] == [n] * beside
         return mode.count
 

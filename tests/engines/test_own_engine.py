@@ -1,4 +1,6 @@
-"""An engine of one's own is a tokenizer and ``write``; a text scored after several prompts is scored as after each."""
+"""An engine of one's own is a tokenizer and ``write``; a text scored after several prompts is
+scored as after each.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from dragin_lab.engines.engine import Engine
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 
-PROMPTS = [Prompt(lm_tiny.PROMPT + text, {"exemplars": (0, 20)}) for text in ("", " The end.", " The river. The end.")]
+PROMPTS = [
+    Prompt(lm_tiny.PROMPT + text, {"exemplars": (0, 20)})
+    for text in ("", " The end.", " The river. The end.")
+]
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2"])
@@ -29,11 +34,16 @@ def test_what_prompts_begin_with_is_read_once_and_changes_nothing(kind: str) -> 
     np.testing.assert_allclose(scores[0], lm.write(Write(PROMPTS[0], 9)).logprob, atol=1e-4)
 
 
-def test_an_engine_of_ones_own_scores_one_by_one_and_is_asked_side_by_side_swept_and_tuned() -> None:
+def test_an_engine_of_ones_own_scores_one_by_one_and_is_asked_side_by_side_swept_and_tuned() -> (
+    None
+):
     parrot = Parrot()
     assert parrot.score_many([Prompt("Who?"), Prompt("When?")], parrot.says[:3]).shape == (2, 3)
     lab = dl.Lab(parrot, retriever=ScriptedRetriever())
-    alone, *beside = lab.ask("Who?", "dragin"), *lab.ask_many(["Who?", "Who?"], "dragin", batch_size=2)
+    alone, *beside = (
+        lab.ask("Who?", "dragin"),
+        *lab.ask_many(["Who?", "Who?"], "dragin", batch_size=2),
+    )
     assert alone.queries
     assert [trace.text for trace in beside] == [alone.text] * 2
     swept = lab.sweep(["Who?"], "dragin", threshold=[0.1, 9.0], progress=False).table

@@ -1,4 +1,6 @@
-"""A model behind a server: the drafts and episodes of the same model in transformers, and what goes wrong with one."""
+"""A model behind a server: the drafts and episodes of the same model in transformers, and what
+goes wrong with one.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def almanac() -> LanguageModel:
 
 
 class FakeServer(ThreadingHTTPServer):
-    """Answers as vLLM does, with Almanac's numbers; ``trouble`` is what the next requests for tokens meet instead."""
+    """Answers as vLLM does, with Almanac's numbers; ``trouble`` is what the next requests for
+    tokens meet instead.
+    """
 
     daemon_threads = True
 
@@ -50,18 +54,29 @@ class FakeServer(ThreadingHTTPServer):
         self.trouble: list[bytes | int | Callable[[Any], None]] = []
         self.asked: list[dict[str, Any]] = []
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
 
     def handle_error(self, *_: Any) -> None: ...
 
     def answer(self, path: str, body: dict[str, Any]) -> Any:
         if path == "/v1/models":
-            return {"data": [{"id": "tiny", "max_model_len": 2048, "created": len(self.asked)}], "object": "list"}
+            return {
+                "data": [{"id": "tiny", "max_model_len": 2048, "created": len(self.asked)}],
+                "object": "list",
+            }
         if path == "/detokenize":
-            return {"prompt": self.lm.tokenizer.decode([i + self.shift for i in body["tokens"]], special=True)}
+            return {
+                "prompt": self.lm.tokenizer.decode(
+                    [i + self.shift for i in body["tokens"]], special=True
+                )
+            }
         several = isinstance(body["prompt"][0], list)
         prompts = body["prompt"] if several else [body["prompt"]]
-        answer: dict[str, Any] = {"choices": [self.write(i, ids, body) for i, ids in enumerate(prompts)]}
+        answer: dict[str, Any] = {
+            "choices": [self.write(i, ids, body) for i, ids in enumerate(prompts)]
+        }
         if self.states is not None and not several:
             self.files += 1
             path = str(self.states / f"{self.files}.safetensors")
@@ -97,7 +112,12 @@ class FakeServer(ThreadingHTTPServer):
         tops: list[Any] = []
         for _, row in rows:
             best = None if row is None else row.topk(body["logprobs"])
-            tops.append(best and {f"token_id:{i}": v for v, i in zip(*map(torch.Tensor.tolist, best), strict=True)})
+            tops.append(
+                best
+                and {
+                    f"token_id:{i}": v for v, i in zip(*map(torch.Tensor.tolist, best), strict=True)
+                }
+            )
         return {
             "index": index,
             "text": "",
@@ -174,7 +194,9 @@ def same(ours: dl.Trace, theirs: dl.Trace) -> None:
     assert decisions(ours) == decisions(theirs)
 
 
-def test_without_hidden_states_there_are_probabilities_and_no_entropies(asking: Any, almanac: LanguageModel) -> None:
+def test_without_hidden_states_there_are_probabilities_and_no_entropies(
+    asking: Any, almanac: LanguageModel
+) -> None:
     lab, _ = asking()
     unlikely = tuple(almanac.tokenizer.encode("The river", special=False))
     for draft in (
@@ -189,14 +211,22 @@ def test_without_hidden_states_there_are_probabilities_and_no_entropies(asking: 
     assert (ours.ids.tolist(), ours.stopped) == (theirs.ids.tolist(), "forced")
     np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-4)
     prompts, ids = [PROMPT, Prompt("A film.\n" + PROMPT.text)], ours.ids.tolist()
-    np.testing.assert_allclose(lab.model.score_many(prompts, ids), almanac.score_many(prompts, ids), atol=1e-4)
+    np.testing.assert_allclose(
+        lab.model.score_many(prompts, ids), almanac.score_many(prompts, ids), atol=1e-4
+    )
     with pytest.raises(ModelError, match="ServerModel has no generate"), dl.capture(lab.model):
         pass
-    with pytest.raises(SettingError, match=r"looks at attention, and tiny has none; .*extract_hidden_states"):
+    with pytest.raises(
+        SettingError, match=r"looks at attention, and tiny has none; .*extract_hidden_states"
+    ):
         lab.ask(QUESTIONS[0], "dragin")
-    with pytest.raises(SettingError, match=r"'entropy' reads entropies, and tiny gives none .*when='probability'"):
+    with pytest.raises(
+        SettingError, match=r"'entropy' reads entropies, and tiny gives none .*when='probability'"
+    ):
         lab.ask(QUESTIONS[0], "dragin", when="entropy", what="question")
-    assert lab.ask(QUESTIONS[0], "dragin", when="probability@0.5", what="question").ended == "answered"
+    assert (
+        lab.ask(QUESTIONS[0], "dragin", when="probability@0.5", what="question").ended == "answered"
+    )
 
 
 def test_with_hidden_states_the_last_block_makes_dragin_exact(
@@ -208,16 +238,23 @@ def test_with_hidden_states_the_last_block_makes_dragin_exact(
     for name in ("entropy", "logprob", "received", "attention", "among"):
         one, other = (getattr(written, name).astype(float) for written in (ours, theirs))
         np.testing.assert_allclose(one, other, atol=1e-4, err_msg=name)
-    ours, theirs = (lm.score(PROMPT, " The river is wide.", attention=True) for lm in (lab.model, almanac))
+    ours, theirs = (
+        lm.score(PROMPT, " The river is wide.", attention=True) for lm in (lab.model, almanac)
+    )
     np.testing.assert_allclose(ours.entropy, theirs.entropy, atol=1e-4)
     np.testing.assert_allclose(ours.received, theirs.received, atol=1e-4)
     options = {"max_new_tokens": 24}
-    same(lab.ask(QUESTIONS[0], "dragin", **options), dl.Lab(almanac).ask(QUESTIONS[0], "dragin", **options))
+    same(
+        lab.ask(QUESTIONS[0], "dragin", **options),
+        dl.Lab(almanac).ask(QUESTIONS[0], "dragin", **options),
+    )
     assert np.abs(lab.model.attend([5, 6, 7]) - almanac.attend([5, 6, 7])).max() < 1e-5
 
 
 @pytest.mark.parametrize("method", ["flare", "flare-instruct"])
-def test_episodes_are_the_same_side_by_side_and_from_a_cache(asking: Any, almanac: LanguageModel, method: str) -> None:
+def test_episodes_are_the_same_side_by_side_and_from_a_cache(
+    asking: Any, almanac: LanguageModel, method: str
+) -> None:
     lab, fake = asking(cache=True)
     chosen = dl.method(method, variant="paper", max_new_tokens=16)
     traces = list(lab.ask_many(QUESTIONS[:2], chosen, batch_size=2))
@@ -244,11 +281,15 @@ def raw(data: bytes, again: bytes = b"") -> Callable[[Any], None]:
 OK = b"HTTP/1.1 200 OK\r\n"
 CUT = raw(OK + b"Content-Length: 1000\r\n\r\n{")
 TROUBLES = [
-    400, CUT, raw(OK + b"\r\n", b" "), raw(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-    raw(b"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00"),  # HTTP/2
+    400,
+    CUT,
+    raw(OK + b"\r\n", b" "),
+    raw(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    # HTTP/2
+    raw(b"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00"),
     raw(OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"),
     raw(OK + b"Content-Length: 2\r\nContent-Length: 20\r\n\r\n{}"),
-]  # fmt: skip
+]
 
 
 def test_what_a_later_try_mends_is_tried_again(asking: Any) -> None:
@@ -260,15 +301,35 @@ def test_what_a_later_try_mends_is_tried_again(asking: Any) -> None:
 
 
 ODD = [
-    b"null", b"[]", b"{}", b'{"choices": null}', b'{"choices": []}', b'{"choices": [{}]}',
+    b"null",
+    b"[]",
+    b"{}",
+    b'{"choices": null}',
+    b'{"choices": []}',
+    b'{"choices": [{}]}',
     b'{"choices": [{"logprobs": 1}]}',
-    b'{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [-1], "top_logprobs": [{"a": -1}]}}]}',
-    b'{"choices": [{"logprobs": {"tokens": ["token_id:5"], "token_logprobs": [], "top_logprobs": [{}]}}]}',
+    (
+        b'{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [-1], "top_logprobs":'
+        b' [{"a": -1}]}}]}'
+    ),
+    (
+        b'{"choices": [{"logprobs": {"tokens": ["token_id:5"], "token_logprobs": [],'
+        b' "top_logprobs": [{}]}}]}'
+    ),
     b'{"choices": [{"logprobs": {"tokens": [], "token_logprobs": [], "top_logprobs": []}}]}',
-    b'{"choices": [{"logprobs": {"tokens": ["token_id:5"], "token_logprobs": [-1], "top_logprobs": [null]}}]}',
-    b'{"choices": [{"logprobs": {"tokens": ["token_id:99999999999"], "token_logprobs": [-1], "top_logprobs": [{}]}}]}',
-    b"<html>", b"\xff\xfe", b"[" * 100_000, b"",
-]  # fmt: skip
+    (
+        b'{"choices": [{"logprobs": {"tokens": ["token_id:5"], "token_logprobs": [-1],'
+        b' "top_logprobs": [null]}}]}'
+    ),
+    (
+        b'{"choices": [{"logprobs": {"tokens": ["token_id:99999999999"], "token_logprobs": [-1],'
+        b' "top_logprobs": [{}]}}]}'
+    ),
+    b"<html>",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b"",
+]
 
 
 @pytest.mark.parametrize("trouble", [*ODD, *TROUBLES], ids=range(len(ODD) + len(TROUBLES)))
@@ -289,7 +350,9 @@ def test_opening_a_server_in_trouble_ends_within_its_deadline(asking: Any, troub
         asking(trouble=[trouble] * 100, timeout=1.0)
 
 
-def test_an_interrupt_ends_the_wait_for_a_server_and_the_next_question_is_answered(asking: Any) -> None:
+def test_an_interrupt_ends_the_wait_for_a_server_and_the_next_question_is_answered(
+    asking: Any,
+) -> None:
     lab, fake = asking()
     waits = threading.Event()
 
@@ -316,11 +379,16 @@ def test_another_model_behind_the_address_is_noticed_after_a_pause(
         lab.model.write(Write(PROMPT, 4))
 
 
-def test_a_run_stops_where_the_server_is_gone_and_goes_on_when_it_is_back(asking: Any, tmp_path: Path) -> None:
+def test_a_run_stops_where_the_server_is_gone_and_goes_on_when_it_is_back(
+    asking: Any, tmp_path: Path
+) -> None:
     lab, fake = asking()
     method = dl.method("wo-rag", variant="paper", max_new_tokens=4)
     fake.trouble = [400] * 1000
-    with pytest.raises(RunStoppedError, match=r"the last 5 questions failed with the same error: http.*out of order"):
+    with pytest.raises(
+        RunStoppedError,
+        match=r"the last 5 questions failed with the same error: http.*out of order",
+    ):
         lab.run(QUESTIONS[:8], method, output=tmp_path, progress=False)
     fake.trouble = []
     lab.run(QUESTIONS[:8], method, output=tmp_path, progress=False)
@@ -335,7 +403,10 @@ def test_what_cannot_be_opened_is_refused(asking: Any) -> None:
         _ = dl.Lab("http://127.0.0.1:9", tokenizer="almanac").model
     with pytest.raises(ModelError, match="the tokenizer is not that of the model at"):
         asking(shift=1)
-    with pytest.raises(SettingError, match="layer=3 has no meaning for a model behind a server; leave it out"):
+    with pytest.raises(
+        SettingError, match="layer=3 has no meaning for a model behind a server; leave it out"
+    ):
         asking(layer=3)
-    lab, _ = asking(layer="last", alternatives=5)  # what stands for the default has one for any engine
+    # what stands for the default has one for any engine
+    lab, _ = asking(layer="last", alternatives=5)
     assert lab.ask("Who?", "wo-rag").ended != "error"

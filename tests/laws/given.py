@@ -1,7 +1,9 @@
-"""What laws draw from: texts, questions, models that say what was drawn, retrievers, methods with their settings.
+"""What laws draw from: texts, questions, models that say what was drawn, retrievers, methods with
+their settings.
 
-What is drawn depends on the draw alone, and so does what a model or a retriever answers: on the prompt or the query,
-not on when, how often or beside what it is asked. A law that needs more adds it here.
+What is drawn depends on the draw alone, and so does what a model or a retriever answers: on the
+prompt or the query, not on when, how often or beside what it is asked. A law that needs more adds
+it here.
 """
 
 from __future__ import annotations
@@ -22,22 +24,81 @@ import dragin_lab as dl
 
 T = TypeVar("T")
 
-# -- texts ------------------------------------------------------------------------------------------------------------
+# -- texts -----------------------------------------------------------------------------------------
 
 #: Names, other words, stop words, numbers, scripts without spaces, accents, what no word is.
 WORDS = st.sampled_from(
-    "Bo Ek Li Ada film directed born town who by the It is was of He 1905 19 é naïve 電影 🎬 ( ) - ' ’".split()  # noqa: SIM905
+    [
+        "Bo",
+        "Ek",
+        "Li",
+        "Ada",
+        "film",
+        "directed",
+        "born",
+        "town",
+        "who",
+        "by",
+        "the",
+        "It",
+        "is",
+        "was",
+        "of",
+        "He",
+        "1905",
+        "19",
+        "é",
+        "naïve",
+        "電影",
+        "🎬",
+        "(",
+        ")",
+        "-",
+        "'",
+        "’",
+    ]
 )
 #: What ends a sentence, states the answer, opens another example, asks for a search.
 TURNS = st.sampled_from(
     [
-        *(".", "?", "!", ",", "", ". ", "...", " Dr.", "\n", "\n\n", "\nQuestion: Who?", "\nContext:\n[1] A film."),
-        *(" So the answer is Li.", " So the answer is", "\nSo the final answer is: Li.", " the answer is Bo Ek"),
-        *(" [Search(maker)]", " [Search(", "\nFollow up: Who is it?\nIntermediate answer: Bo.", "\nFollow up: Who?"),
-        *(" <search> maker </search>", " <search> maker", " <answer> Li </answer>", " <think> Bo. </think>", "</s>"),
+        *(
+            ".",
+            "?",
+            "!",
+            ",",
+            "",
+            ". ",
+            "...",
+            " Dr.",
+            "\n",
+            "\n\n",
+            "\nQuestion: Who?",
+            "\nContext:\n[1] A film.",
+        ),
+        *(
+            " So the answer is Li.",
+            " So the answer is",
+            "\nSo the final answer is: Li.",
+            " the answer is Bo Ek",
+        ),
+        *(
+            " [Search(maker)]",
+            " [Search(",
+            "\nFollow up: Who is it?\nIntermediate answer: Bo.",
+            "\nFollow up: Who?",
+        ),
+        *(
+            " <search> maker </search>",
+            " <search> maker",
+            " <answer> Li </answer>",
+            " <think> Bo. </think>",
+            "</s>",
+        ),
     ]
 )
-sentences = st.builds(lambda words, end: " " + " ".join(words) + end, st.lists(WORDS, max_size=7), TURNS)
+sentences = st.builds(
+    lambda words, end: " " + " ".join(words) + end, st.lists(WORDS, max_size=7), TURNS
+)
 texts = st.lists(sentences, min_size=1, max_size=4).map("".join)
 
 questions = st.builds(
@@ -48,7 +109,7 @@ questions = st.builds(
 several_questions = st.lists(questions, min_size=1, max_size=2, unique_by=lambda one: one.id)
 
 
-# -- models and retrievers --------------------------------------------------------------------------------------------
+# -- models and retrievers -------------------------------------------------------------------------
 
 
 def choose(known: Sequence[T], text: str) -> T:
@@ -64,7 +125,9 @@ class DrawnTokenizer(WordTokenizer):
 
 
 class DrawnModel(ScriptedModel):
-    """Answers each prompt by one of ``says``, and the same prompt always by the same; what it writes can be cached."""
+    """Answers each prompt by one of ``says``, and the same prompt always by the same; what it
+    writes can be cached.
+    """
 
     def __init__(self, says: Sequence[Say], looks: dict[str, float], marker: str) -> None:
         super().__init__((), looks=looks)
@@ -90,28 +153,39 @@ class DrawnRetriever(ScriptedRetriever):
     def search(self, query: str, k: int) -> list[dl.Passage]:
         first = choose(range(len(self.texts)), query)
         rotated = [*self.texts[first:], *self.texts[:first]]
-        return [dl.Passage(str(self.texts.index(text)), "title", str(text), 1.0) for text in rotated[:k]]
+        return [
+            dl.Passage(str(self.texts.index(text)), "title", str(text), 1.0) for text in rotated[:k]
+        ]
 
 
 def measured(top: float) -> st.SearchStrategy[dict[str, float]]:
     """What is measured on some words; few values, so that equal ones and those at θ come up."""
-    return st.dictionaries(WORDS, st.sampled_from([0.0, 0.05, 0.2, 0.25, 0.5, 0.9, 1.0]).map(lambda x: x * top))
+    return st.dictionaries(
+        WORDS, st.sampled_from([0.0, 0.05, 0.2, 0.25, 0.5, 0.9, 1.0]).map(lambda x: x * top)
+    )
 
 
 says = st.builds(Say, texts, entropy=measured(8.0), received=measured(1.0), doubt=measured(0.99))
 models = st.builds(
-    DrawnModel, st.lists(says, min_size=1, max_size=4), measured(9.0), marker=st.sampled_from(["▁", "Ġ"])
+    DrawnModel,
+    st.lists(says, min_size=1, max_size=4),
+    measured(9.0),
+    marker=st.sampled_from(["▁", "Ġ"]),
 )
 retrievers = st.lists(texts.filter(str.strip), min_size=1, max_size=4, unique=True).map(
     lambda found: DrawnRetriever(*found)
 )
 
 
-# -- methods ----------------------------------------------------------------------------------------------------------
+# -- methods ---------------------------------------------------------------------------------------
 
 #: Every method by name, in each variant that has it.
-METHODS = [(one.name, variant) for variant in ("paper", "reference") for one in dl.methods()
-           if variant == "paper" or one.name in dl.method.__globals__["_METHODS"]["reference"]]  # fmt: skip
+METHODS = [
+    (one.name, variant)
+    for variant in ("paper", "reference")
+    for one in dl.methods()
+    if variant == "paper" or one.name in dl.method.__globals__["_METHODS"]["reference"]
+]
 
 #: What a setting may be, by its name; a method has those that are its own.
 SETTINGS: Mapping[str, st.SearchStrategy[Any]] = {
@@ -145,12 +219,16 @@ def methods(draw: st.DrawFn, name: str, variant: str) -> dl.Method:
     """A method by name, with values for some of its settings."""
     fixed = {"variant": variant, "nlp": entities() if name == "entity-rag" else None}
     has = dl.method(name, **fixed).settings
-    able = {key: values for key, values in SETTINGS.items() if has.get(key, key) != key or key in has}
-    able = {key: values for key, values in able.items() if not (key == "threshold" and has[key] is None)}
+    able = {
+        key: values for key, values in SETTINGS.items() if has.get(key, key) != key or key in has
+    }
+    able = {
+        key: values for key, values in able.items() if not (key == "threshold" and has[key] is None)
+    }
     return dl.method(name, **fixed, **draw(st.fixed_dictionaries({}, optional=able)))
 
 
-# -- a lab and what it is asked ---------------------------------------------------------------------------------------
+# -- a lab and what it is asked --------------------------------------------------------------------
 
 
 @dataclass
@@ -174,7 +252,9 @@ def cases(name: str, variant: str) -> st.SearchStrategy[Case]:
 
 
 def some(quick: int) -> settings:
-    """So many examples in the quick tier, and as many times more in the slow one as the profiles have it."""
+    """So many examples in the quick tier, and as many times more in the slow one as the profiles
+    have it.
+    """
     return settings(max_examples=max(1, quick * settings.default.max_examples // 30))  # type: ignore[attr-defined]
 
 
@@ -184,18 +264,40 @@ def any_method(*left_out: str) -> st.SearchStrategy[Case]:
     return st.sampled_from(known).flatmap(lambda one: cases(*one))
 
 
-# -- texts of others --------------------------------------------------------------------------------------------------
+# -- texts of others -------------------------------------------------------------------------------
 
-#: Ten scripts, what a table, a page, a prompt or a list gives a meaning to, and characters of more than one code point.
+#: Ten scripts, what a table, a page, a prompt or a list gives a meaning to, and characters of more
+#: than one code point.
 _SIGNS = (
-    "abz 09 éß Ωσ Жя שא عل हि กำ あ漢 한 🎬 👩‍🚀 e\u0301 \u2028 \u00a0 , ; \t \" ' | = # \\ / [ ] { } ( ) < > & % \n -"
+    "abz 09 éß Ωσ Жя שא عل हि กำ あ漢 한 🎬 👩‍🚀 e\u0301 \u2028 \u00a0 , ; \t \" ' | = # \\ / [ ]"
+    " { } ( ) < > & % \n -"
 )
 _MEANT = (
-    "So the answer is Li.", "\nQuestion: Who?", "\nContext:\n[1] A film.", "[2] ", "</s>", "</div>", "<script>", "<!--",
-    "&lt;", "{{ x }}", "{% if", "$x$", "</style>", "\"><b onload='x'>", "NA", "null", "1e5", "007", "=1+1", "...",
-)  # fmt: skip
+    "So the answer is Li.",
+    "\nQuestion: Who?",
+    "\nContext:\n[1] A film.",
+    "[2] ",
+    "</s>",
+    "</div>",
+    "<script>",
+    "<!--",
+    "&lt;",
+    "{{ x }}",
+    "{% if",
+    "$x$",
+    "</style>",
+    "\"><b onload='x'>",
+    "NA",
+    "null",
+    "1e5",
+    "007",
+    "=1+1",
+    "...",
+)
 foreign = st.lists(
-    st.sampled_from([*_SIGNS.split(" "), " "]) | st.sampled_from(_MEANT) | st.text("abcdé", max_size=5),
+    st.sampled_from([*_SIGNS.split(" "), " "])
+    | st.sampled_from(_MEANT)
+    | st.text("abcdé", max_size=5),
     min_size=1,
     max_size=8,
 ).map("".join)

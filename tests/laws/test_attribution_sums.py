@@ -43,10 +43,14 @@ def test_shapley_values_are_means_over_all_orders(k: int, seed: int) -> None:
 @given(
     st.sampled_from(["sr-rag", "fs-rag", "flare", "dragin"]),
     st.sampled_from(["paper", "reference"]),
-    st.lists(st.lists(WORDS, min_size=1, max_size=5).map(" ".join), min_size=1, max_size=3, unique=True),
+    st.lists(
+        st.lists(WORDS, min_size=1, max_size=5).map(" ".join), min_size=1, max_size=3, unique=True
+    ),
 )
 def test_an_attribution_adds_up(name: str, variant: Any, passages: list[str]) -> None:
-    lab = dl.Lab(Reader(" It is by Bo Ek. So the answer is Li."), retriever=ScriptedRetriever(*passages))
+    lab = dl.Lab(
+        Reader(" It is by Bo Ek. So the answer is Li."), retriever=ScriptedRetriever(*passages)
+    )
     tokens = lab.attribute(lab.ask("Who made it?", name, variant=variant, top_k=3)).tokens
     if tokens.empty:
         return

@@ -23,7 +23,9 @@ def test_certain_is_certain(case: Case, draw: st.DataObject, slim: bool) -> None
     trace = case.lab.ask(question, case.method)
     with tempfile.TemporaryDirectory() as folder:
         stored = dl.Trace.load(save_trace(trace, Path(folder) / "a.trace", slim=slim))
-    replay = dl.Replay(stored, nlp=case.nlp, tokenizer=draw.draw(st.sampled_from([None, case.lab.model.tokenizer])))
+    replay = dl.Replay(
+        stored, nlp=case.nlp, tokenizer=draw.draw(st.sampled_from([None, case.lab.model.tokenizer]))
+    )
     able = {key: SETTINGS[key] for key in replay.tunable if key in SETTINGS}
     assume(able)
     changed: dict[str, Any] = draw.draw(st.fixed_dictionaries({}, optional=able))

@@ -1,4 +1,6 @@
-"""A comparison is over the same questions: n and what is missing are what was asked, whatever is compared."""
+"""A comparison is over the same questions: n and what is missing are what was asked, whatever is
+compared.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_a_comparison_is_over_the_same_questions(drawn: Drawn) -> None:
         compared, table = runs.compared(), runs.table(compare=runs.names[0])
         assert repr(runs)
         for dataset in runs.datasets:
-            asked = {key for at, lines in compared.every.items() if at[0] == dataset for key in lines}
+            asked = {
+                key for at, lines in compared.every.items() if at[0] == dataset for key in lines
+            }
             sound = [
                 {key for key, line in lines.items() if line["ended"] != "error"}
                 for at, lines in compared.every.items()
@@ -56,15 +60,21 @@ def test_a_comparison_is_over_the_same_questions(drawn: Drawn) -> None:
         figure = runs.plot()
         counts = {name: len(lines) for name, lines in compared.pooled.items() if lines}
         assert len({*counts.values()}) <= 1
-        drawn_at = {one.name: one.y[0] for one in figure.data if one.name in runs.names and len(one.y)}
+        drawn_at = {
+            one.name: one.y[0] for one in figure.data if one.name in runs.names and len(one.y)
+        }
         for name, lines in compared.pooled.items():
             if lines:
-                assert math.isclose(drawn_at[name], np.mean([line["em"] for line in lines.values()]), abs_tol=1e-9)
+                assert math.isclose(
+                    drawn_at[name], np.mean([line["em"] for line in lines.values()]), abs_tol=1e-9
+                )
 
 
 @some(5)
 @given(data_sets, st.data())
-def test_what_a_run_is_called_does_not_change_its_numbers(drawn: Drawn, data: st.DataObject) -> None:
+def test_what_a_run_is_called_does_not_change_its_numbers(
+    drawn: Drawn, data: st.DataObject
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         load(Path(folder), drawn)
         before = dl.Runs.load(folder)

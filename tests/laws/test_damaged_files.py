@@ -20,7 +20,22 @@ from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.errors import DraginLabError
 
 SEED = 1041
-ODD: list[Any] = [None, True, -1, 10**400, 1.5, float("nan"), "", "x", "\ud800", [], [None], [[]], {}, {"a": 1}]
+ODD: list[Any] = [
+    None,
+    True,
+    -1,
+    10**400,
+    1.5,
+    float("nan"),
+    "",
+    "x",
+    "\ud800",
+    [],
+    [None],
+    [[]],
+    {},
+    {"a": 1},
+]
 
 
 class Kind(NamedTuple):
@@ -32,7 +47,13 @@ class Kind(NamedTuple):
 
 def odd_json(value: Any, draw: random.Random) -> Any:
     """The value with one of its parts exchanged for something of another type, or left out."""
-    keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    keys = (
+        list(value)
+        if isinstance(value, dict)
+        else list(range(len(value)))
+        if isinstance(value, list)
+        else []
+    )
     if not keys or draw.random() < 0.2:
         return draw.choice(ODD)
     key, changed = draw.choice(keys), value.copy()
@@ -44,8 +65,14 @@ def odd_json(value: Any, draw: random.Random) -> Any:
 
 
 def damaged(data: bytes, suffix: str, draw: random.Random) -> bytes:
-    """The file with a flipped bit, cut, or with an entry of another type where it holds JSON or YAML."""
-    how = draw.choice(["flip", "cut", "type", "type"]) if suffix in (".json", ".jsonl", ".yaml") else "flip"
+    """The file with a flipped bit, cut, or with an entry of another type where it holds JSON or
+    YAML.
+    """
+    how = (
+        draw.choice(["flip", "cut", "type", "type"])
+        if suffix in (".json", ".jsonl", ".yaml")
+        else "flip"
+    )
     if how == "type" and suffix == ".jsonl":
         rows = data.splitlines(keepends=True)
         at = draw.randrange(len(rows))
@@ -70,27 +97,47 @@ def kinds(tmp_path: Path) -> list[Kind]:
 
     def read_run(_: Path) -> object:
         runs = dl.Runs.load(run)
-        return runs.questions, str(runs.table()), [runs.kept_trace(runs.records[0], f"q{i}") for i in range(1, 5)]
+        return (
+            runs.questions,
+            str(runs.table()),
+            [runs.kept_trace(runs.records[0], f"q{i}") for i in range(1, 5)],
+        )
 
     def read_trace(path: Path) -> object:
         trace = dl.Trace.load(path)
-        return trace.tokens, trace.retrievals, repr(trace), trace._repr_html_(), trace.overview().text
+        return (
+            trace.tokens,
+            trace.retrievals,
+            repr(trace),
+            trace._repr_html_(),
+            trace.overview().text,
+        )
 
     worked = [{"question": "Who?", "rationale": "It is Bo.", "answer": "Bo"}] * 2
-    passages = [{"id": str(i), "title": "Ann", "text": f"Ann {i} was born in Ulm."} for i in range(3)]
+    passages = [
+        {"id": str(i), "title": "Ann", "text": f"Ann {i} was born in Ulm."} for i in range(3)
+    ]
     asked = [{"id": str(i), "question": "Who?", "answer": ["Bo", "Li"]} for i in range(3)]
     trace = shutil.copy(sorted((run / "traces").iterdir())[0], tmp_path / "one.trace")
     return [
         Kind(Path(trace), read_trace),
-        *(Kind(run / name, read_run) for name in ("run.json", "predictions.jsonl", "timings.jsonl")),
+        *(
+            Kind(run / name, read_run)
+            for name in ("run.json", "predictions.jsonl", "timings.jsonl")
+        ),
         Kind(write("questions.jsonl", "".join(json.dumps(row) + "\n" for row in asked)), load),
-        Kind(write("corpus.jsonl", "".join(json.dumps(row) + "\n" for row in passages)), dl.Corpus.load),
+        Kind(
+            write("corpus.jsonl", "".join(json.dumps(row) + "\n" for row in passages)),
+            dl.Corpus.load,
+        ),
         Kind(write("exemplars.yaml", yaml.safe_dump(worked)), load_exemplars),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("damages", [100, pytest.param(1000, marks=pytest.mark.deep)])
-def test_a_damaged_file_is_read_or_refused_by_an_error_of_the_package(kinds: list[Kind], damages: int) -> None:
+def test_a_damaged_file_is_read_or_refused_by_an_error_of_the_package(
+    kinds: list[Kind], damages: int
+) -> None:
     draw = random.Random(SEED)
     sound = {kind.path: kind.path.read_bytes() for kind in kinds}
     for kind in kinds:

@@ -22,9 +22,14 @@ open(sys.argv[1] + ".html", "wb").write(trace.overview().html.encode())
 """
 PLACES = {
     "here": {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "1"},
-    "there": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Pacific/Kiritimati",
-              "PYTHONHASHSEED": "2"},
-}  # fmt: skip
+    "there": {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "TZ": "Pacific/Kiritimati",
+        "PYTHONHASHSEED": "2",
+    },
+}
 
 
 @pytest.mark.slow

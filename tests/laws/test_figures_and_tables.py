@@ -16,7 +16,12 @@ from dragin_lab import views
 shares = st.sampled_from([0.0, 0.25, 1 / 3, 0.5, 0.9, 1.0])
 values = st.one_of(
     st.lists(st.floats(0, 9, width=16), min_size=1, max_size=5, unique=True),
-    st.lists(st.sampled_from(["rind", "flare@0.2", "qfs(top_n=5)", "None"]), min_size=1, max_size=4, unique=True),
+    st.lists(
+        st.sampled_from(["rind", "flare@0.2", "qfs(top_n=5)", "None"]),
+        min_size=1,
+        max_size=4,
+        unique=True,
+    ),
 )
 MEASURES = ("em", "f1", "retrievals")
 
@@ -56,7 +61,9 @@ def test_quality_against_cost(table: pd.DataFrame, cost: str, quality: str) -> N
     figure = views.frontier(table, cost, quality)
     for name, own in table.groupby("method"):
         (drawn,) = (one for one in figure.data if one.name == name)
-        assert sorted(zip(drawn.x, drawn.y, strict=True)) == sorted(zip(own[cost], own[quality], strict=True))
+        assert sorted(zip(drawn.x, drawn.y, strict=True)) == sorted(
+            zip(own[cost], own[quality], strict=True)
+        )
 
 
 @some(8)
@@ -66,7 +73,10 @@ def test_how_a_trigger_tells_facts(facts: list[tuple[bool, int]]) -> None:
     missing, score = table["missing"].to_numpy(), table["score"].to_numpy()
     if missing.all() or not missing.any():
         return
-    possible = {(float((score[~missing] >= at).mean()), float((score[missing] >= at).mean())) for at in range(6)}
+    possible = {
+        (float((score[~missing] >= at).mean()), float((score[missing] >= at).mean()))
+        for at in range(6)
+    }
     curve = views.roc(table, triggers=["score"]).data[0]
     assert {*zip(map(float, curve.x), map(float, curve.y), strict=True)} <= possible
     bars = views.scores(table, triggers=["score"]).data

@@ -1,4 +1,6 @@
-"""A fingerprint is the same for equal definitions, in another process too, and another one after any change."""
+"""A fingerprint is the same for equal definitions, in another process too, and another one after
+any change.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,17 @@ from hypothesis import strategies as st
 
 import dragin_lab as dl
 
-words = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=6)
-plain = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), words, st.binary(max_size=6))
+words = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=6
+)
+plain = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    words,
+    st.binary(max_size=6),
+)
 numbers = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=400)
 data = st.one_of(
     plain,
@@ -33,9 +44,13 @@ data = st.one_of(
     numbers.map(torch.tensor),
     numbers.map(lambda some: pd.DataFrame({"n": some, "at": [f"w{i}" for i in range(len(some))]})),
     numbers.map(pd.Series),
-    st.lists(words, min_size=1, max_size=30).map(lambda some: re.compile("|".join(map(re.escape, some)))),
+    st.lists(words, min_size=1, max_size=30).map(
+        lambda some: re.compile("|".join(map(re.escape, some)))
+    ),
 )
-values = st.recursive(data, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3))
+values = st.recursive(
+    data, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3)
+)
 
 KINDS = ("set", "array", "tensor", "frame", "series", "pattern", "nested", "module")
 MODULE = """
@@ -117,7 +132,8 @@ for kind in {KINDS!r}:
     print(kind, dl.method(when="mine").trigger.fingerprint)
 sys.path.pop(0)
 from scripted import Parrot, ScriptedRetriever
-dl.Lab(Parrot(), retriever=ScriptedRetriever()).ask("Who made it?", "dragin").save(sys.argv[1] + "/one.trace")
+lab = dl.Lab(Parrot(), retriever=ScriptedRetriever())
+lab.ask("Who made it?", "dragin").save(sys.argv[1] + "/one.trace")
 """
 
 
@@ -142,11 +158,15 @@ def test_it_and_a_trace_are_the_same_in_another_process_elsewhere(
     paths = os.pathsep.join([str(Path(dl.__file__).parents[1]), str(Path(__file__).parents[1])])
     command = [sys.executable, str(tmp_path / "script.py"), folder("there", MODULE)]
     environment = os.environ | elsewhere | {"PYTHONPATH": paths}
-    there = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+    there = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout.split()
     first = here(folder("here", MODULE))
     assert len(set(first[1::2])) == len(KINDS)
     assert there == first
-    assert not set(here(folder("changed", MODULE.replace("* len", "+ len")))[1::2]) & set(first[1::2])
+    assert not set(here(folder("changed", MODULE.replace("* len", "+ len")))[1::2]) & set(
+        first[1::2]
+    )
     one, other = (dl.Trace.load(tmp_path / name / "one.trace") for name in ("here", "there"))
     assert one.diff(other) == ""
     assert one.fingerprint == other.fingerprint

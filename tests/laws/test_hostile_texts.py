@@ -1,4 +1,6 @@
-"""What a passage, a title, a question or an answer holds changes no stop of an episode, and no tag of its page."""
+"""What a passage, a title, a question or an answer holds changes no stop of an episode, and no
+tag of its page.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from dragin_lab import views
 
 
 class Outline:
-    """A page as a browser reads it (html5lib): the tags with the names of their attributes, and its text.
+    """A page as a browser reads it (html5lib): the tags with the names of their attributes, and its
+    text.
 
     Every tag is closed in its turn, and there is no comment.
     """
@@ -27,7 +30,9 @@ class Outline:
         assert [(code, where) for where, code, _ in parser.errors] == []
         nodes = list(root.iter())
         assert all(isinstance(node.tag, str) for node in nodes), "a comment"
-        self.tags = {(node.tag.rpartition("}")[2], name) for node in nodes for name in ("", *node.attrib)}
+        self.tags = {
+            (node.tag.rpartition("}")[2], name) for node in nodes for name in ("", *node.attrib)
+        }
         self.text = "".join(root.itertext())
 
 
@@ -48,7 +53,12 @@ def ask(method: str, question: str, title: str, text: str, gold: str) -> dl.Trac
 
 def stops(trace: dl.Trace) -> Any:
     """What was written, and where and why it ended."""
-    return trace.text, trace.answer, trace.ended, [(one.text, one.stopped) for one in trace.continuations]
+    return (
+        trace.text,
+        trace.answer,
+        trace.ended,
+        [(one.text, one.stopped) for one in trace.continuations],
+    )
 
 
 NAMES = ("sr-rag", "fl-rag", "fs-rag", "flare", "dragin")
@@ -58,7 +68,11 @@ METHODS = st.sampled_from(NAMES)
 @cache
 def own_tags() -> set[tuple[str, str]]:
     """The tags of pages whose texts hold none."""
-    harmless = [("Who made it?", "A", "A film.", "Li"), ("Who?", "", "a", "x"), ("Who? " * 300, "A", "a " * 900, "Li")]
+    harmless = [
+        ("Who made it?", "A", "A film.", "Li"),
+        ("Who?", "", "a", "x"),
+        ("Who? " * 300, "A", "a " * 900, "Li"),
+    ]
     pages = [ask(name, *texts)._repr_html_() for name in NAMES for texts in harmless]
     return set().union(*(Outline(page).tags for page in pages))
 
@@ -67,7 +81,9 @@ def own_tags() -> set[tuple[str, str]]:
 @given(METHODS, foreign_texts, foreign_texts, foreign_texts)
 def test_what_was_found_stops_nothing(method: str, title: str, text: str, gold: str) -> None:
     question = "Who made the thing?"
-    assert stops(ask(method, question, title, text, gold)) == stops(ask(method, question, "A", "A film.", "Li"))
+    assert stops(ask(method, question, title, text, gold)) == stops(
+        ask(method, question, "A", "A film.", "Li")
+    )
 
 
 @some(8)

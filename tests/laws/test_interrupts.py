@@ -19,7 +19,9 @@ QUESTION = "Who made the thing?"
 
 
 class At:
-    """Raises KeyboardInterrupt when so many lines of the package have run; ``count`` is how many did."""
+    """Raises KeyboardInterrupt when so many lines of the package have run; ``count`` is how many
+    did.
+    """
 
     def __init__(self, line: int | None = None) -> None:
         self.line, self.count = line, 0
@@ -43,12 +45,24 @@ class At:
 
 
 def lab(cache: bool) -> dl.Lab:
-    says = Say(" It is by Bo Ek. So the answer is Bo Ek.", entropy={"Bo": 9.0}, received={"Bo": 0.5})
-    return dl.Lab(DrawnModel([says], {}, "▁"), retriever=DrawnRetriever("A film.", "A town."), cache=cache or None)
+    says = Say(
+        " It is by Bo Ek. So the answer is Bo Ek.", entropy={"Bo": 9.0}, received={"Bo": 0.5}
+    )
+    return dl.Lab(
+        DrawnModel([says], {}, "▁"),
+        retriever=DrawnRetriever("A film.", "A town."),
+        cache=cache or None,
+    )
 
 
 def read(trace: dl.Trace) -> tuple[Any, ...]:
-    return trace.text, trace.answer, trace.queries, trace.ended, [(s.kept, s.discarded, s.answer) for s in trace.steps]
+    return (
+        trace.text,
+        trace.answer,
+        trace.queries,
+        trace.ended,
+        [(s.kept, s.discarded, s.answer) for s in trace.steps],
+    )
 
 
 RIGHT = {name: read(lab(False).ask(QUESTION, name)) for name in ("sr-rag", "dragin")}

@@ -1,6 +1,8 @@
-"""A question has one trace: streamed, asked, in a batch, cached, saved and loaded, or replayed at the same settings.
+"""A question has one trace: streamed, asked, in a batch, cached, saved and loaded, or replayed at
+the same settings.
 
-Two traces are one where ``Trace.diff`` finds nothing: it leaves out how long things took and what a cache served.
+Two traces are one where ``Trace.diff`` finds nothing: it leaves out how long things took and what a
+cache served.
 """
 
 from __future__ import annotations
@@ -53,7 +55,11 @@ def check_replay(trace: dl.Trace, **known: Any) -> None:
         assert (turn.decision is None) == (step.decision is None)
         if turn.decision is not None:
             told, made = turn.decision, step.decision
-            assert (told.retrieve, told.token, told.sentence) == (made.retrieve, made.token, made.sentence)
+            assert (told.retrieve, told.token, told.sentence) == (
+                made.retrieve,
+                made.token,
+                made.sentence,
+            )
             np.testing.assert_allclose(told.peaks, made.peaks, rtol=1e-5, atol=1e-6)
         assert np.array_equal(turn.words.hit, step.words.hit)
         np.testing.assert_allclose(turn.words.score, step.words.score, rtol=1e-5, atol=1e-6)

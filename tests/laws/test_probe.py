@@ -1,4 +1,6 @@
-"""A changed model is another model, and an unchanged one the same, whatever was changed and by whom."""
+"""A changed model is another model, and an unchanged one the same, whatever was changed and by
+whom.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def patch_forward(model: Any) -> None:
 def patch_class(model: Any) -> None:
     layer = model.model.layers[1].mlp
     kind = type(layer)
-    layer.__class__ = type("Scaled", (kind,), {"forward": lambda self, states: kind.forward(self, states) * 2})
+    layer.__class__ = type(
+        "Scaled", (kind,), {"forward": lambda self, states: kind.forward(self, states) * 2}
+    )
 
 
 #: Kinds of changes, as people of this field make them.
@@ -83,7 +87,9 @@ def ask(lab: dl.Lab) -> Any:
 QUICK = ("forward hook", "data", "module", "forward", "class")
 
 
-@pytest.mark.parametrize("change", [pytest.param(c, marks=() if c in QUICK else pytest.mark.slow) for c in CHANGES])
+@pytest.mark.parametrize(
+    "change", [pytest.param(c, marks=() if c in QUICK else pytest.mark.slow) for c in CHANGES]
+)
 def test_a_change_is_seen_by_prefixes_cache_and_record(change: str) -> None:
     lab = dl.Lab(str(embedded_model_path()), retriever=lambda query, k: [], exemplars=EXEMPLARS)
     how = dl.method("wo-rag", max_new_tokens=5)
@@ -154,13 +160,23 @@ def test_an_unchanged_model_is_the_same_in_another_process_on_other_threads_and_
     monkeypatch.setattr(sys, "argv", ["", str(tmp_path), "1"])
     exec(SCRIPT, {"__name__": "__main__"})
     first = json.loads(capsys.readouterr().out.splitlines()[-1])
-    paths = {"PYTHONPATH": str(Path(dl.__file__).parents[1]), "OMP_NUM_THREADS": "2", "ATEN_CPU_CAPABILITY": "default"}
+    paths = {
+        "PYTHONPATH": str(Path(dl.__file__).parents[1]),
+        "OMP_NUM_THREADS": "2",
+        "ATEN_CPU_CAPABILITY": "default",
+    }
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), "2"]
-    done = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=os.environ | paths, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     second = json.loads(done.stdout.splitlines()[-1])
     assert probe_distance(first[0], second[0]) <= probe_tolerance("float32") / 10
     assert first[2] == 0 < second[2]
     assert second[1] == first[1]
-    lines = (tmp_path / "run" / "questions" / "wo-rag-max_new_tokens=4" / "predictions.jsonl").read_text().splitlines()
+    lines = (
+        (tmp_path / "run" / "questions" / "wo-rag-max_new_tokens=4" / "predictions.jsonl")
+        .read_text()
+        .splitlines()
+    )
     assert len(lines) == 2

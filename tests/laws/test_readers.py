@@ -1,4 +1,6 @@
-"""What pandas, csv, json or datasets wrote is read again as it was, no character lost, or is refused by a sentence."""
+"""What pandas, csv, json or datasets wrote is read again as it was, no character lost, or is
+refused by a sentence.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def by_csv(rows: Rows, path: Path, **how: Any) -> Path:
 
 
 def by_json_lines(rows: Rows, path: Path) -> Path:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+    )
     return path
 
 
@@ -61,12 +65,17 @@ WRITERS: dict[str, tuple[Callable[[Rows, Path], Path], str]] = {
     "json": (by_json, "a.json"),
     "pandas, csv": (lambda rows, path: by_pandas(rows, path, "to_csv", index=False), "a.csv"),
     "pandas, gz": (lambda rows, path: by_pandas(rows, path, "to_csv", index=False), "a.csv.gz"),
-    "pandas, json": (lambda rows, path: by_pandas(rows, path, "to_json", orient="records", lines=True), "a.jsonl"),
+    "pandas, json": (
+        lambda rows, path: by_pandas(rows, path, "to_json", orient="records", lines=True),
+        "a.jsonl",
+    ),
     "pandas, parquet": (lambda rows, path: by_pandas(rows, path, "to_parquet"), "a.parquet"),
     "datasets": (by_datasets, "a"),
 }
 rows_of = {
-    kind: st.lists(st.fixed_dictionaries(dict.fromkeys(names, foreign_texts)), min_size=1, max_size=4)
+    kind: st.lists(
+        st.fixed_dictionaries(dict.fromkeys(names, foreign_texts)), min_size=1, max_size=4
+    )
     for kind, names in {"questions": ("question", "answer"), "passages": ("title", "text")}.items()
 }
 

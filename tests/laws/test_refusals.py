@@ -1,4 +1,6 @@
-"""Whatever is given to a public entry or a command is taken as meant, or refused in three lines without a password."""
+"""Whatever is given to a public entry or a command is taken as meant, or refused in three lines
+without a password.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,36 @@ from dragin_lab.run.cluster import Recipe
 from dragin_lab.trace.trace import Prompt
 
 SEED = 41
-PASSAGES = [dl.Passage("1", "Ann Lee", "Ann Lee was born in Ulm."), dl.Passage("2", "Elm Road", "Elm Road is a film.")]
+PASSAGES = [
+    dl.Passage("1", "Ann Lee", "Ann Lee was born in Ulm."),
+    dl.Passage("2", "Elm Road", "Elm Road is a film."),
+]
 
 
-#: A password in an address, and the arguments that take an address: no message about one of them repeats it.
+#: A password in an address, and the arguments that take an address: no message about one of them
+#: repeats it.
 SECRET = "s3cr/et@x"
-DOORS = {"model", "corpus", "retriever", "cache", "source", "spec", "path", "paths", "out", "output", "address",
-         "questions", "exemplars", "folder", "runs", "dataset", "save", "html", "store"}  # fmt: skip
+DOORS = {
+    "model",
+    "corpus",
+    "retriever",
+    "cache",
+    "source",
+    "spec",
+    "path",
+    "paths",
+    "out",
+    "output",
+    "address",
+    "questions",
+    "exemplars",
+    "folder",
+    "runs",
+    "dataset",
+    "save",
+    "html",
+    "store",
+}
 
 
 class Odd:
@@ -52,17 +77,65 @@ class Odd:
 
 #: No path in them leads out of the folder that a test works in.
 TEXTS = [
-    "", "  ", "\0", "a\0b/c", "Who \ud800?", "~no-such-user/x", "nowhere/x.jsonl", "/dev/null", "banana", "x" * 300,
-    "rind@nan", "rind(", "rind(threshold=", "qfs(n=-1)", "-1", f"ann:{SECRET}@[::1/x",
+    "",
+    "  ",
+    "\0",
+    "a\0b/c",
+    "Who \ud800?",
+    "~no-such-user/x",
+    "nowhere/x.jsonl",
+    "/dev/null",
+    "banana",
+    "x" * 300,
+    "rind@nan",
+    "rind(",
+    "rind(threshold=",
+    "qfs(n=-1)",
+    "-1",
+    f"ann:{SECRET}@[::1/x",
     *(f"{kind}http://ann:{SECRET}@[::1/x" for kind in ("", "dense:")),
-    "1e999", "0.5,", ",", "{x", "dense:",
-    "\u0663", "(" * 5000,
-]  # fmt: skip
+    "1e999",
+    "0.5,",
+    ",",
+    "{x",
+    "dense:",
+    "\u0663",
+    "(" * 5000,
+]
 THINGS = [
-    *TEXTS, None, True, -1, 0, 1.5, math.nan, math.inf, 10**400, 1j, b"x", [], [None], [[]], [1], {}, {"a": 1}, (),
-    {"question": "Who?"}, ("a", "b"), [("a", "b")], ["Who?", None], {1}, np.array([1.0]), np.int64(-3), Path("a\0b"),
-    pd.DataFrame({"a": [1]}), Odd(), int, len, lambda: 0, ValueError,
-]  # fmt: skip
+    *TEXTS,
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    math.nan,
+    math.inf,
+    10**400,
+    1j,
+    b"x",
+    [],
+    [None],
+    [[]],
+    [1],
+    {},
+    {"a": 1},
+    (),
+    {"question": "Who?"},
+    ("a", "b"),
+    [("a", "b")],
+    ["Who?", None],
+    {1},
+    np.array([1.0]),
+    np.int64(-3),
+    Path("a\0b"),
+    pd.DataFrame({"a": [1]}),
+    Odd(),
+    int,
+    len,
+    lambda: 0,
+    ValueError,
+]
 
 
 class Entry(NamedTuple):
@@ -95,10 +168,15 @@ def entries(offline: Path) -> list[Entry]:
     facts = pd.DataFrame({"missing": [True, False], "a": [1.0, 2.0]})
 
     def sweep(**given: Any) -> Any:
-        return lab.sweep(**{"questions": ["Who?"], "method": method, "threshold": [1.0], "progress": False} | given)
+        return lab.sweep(
+            **{"questions": ["Who?"], "method": method, "threshold": [1.0], "progress": False}
+            | given
+        )
 
     def define(**given: Any) -> Any:
-        return dl.when(**{"name": "own-score", "threshold": 1.0} | given)(lambda draft: draft.entropy)
+        return dl.when(**{"name": "own-score", "threshold": 1.0} | given)(
+            lambda draft: draft.entropy
+        )
 
     def save_page(path: Any, view: Any, **given: Any) -> Any:
         return views.page(path, view, **given)
@@ -111,25 +189,81 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Question", dl.Question, {"id": "1", "text": "Who?", "golds": ("a",)}),
         Entry("Passage", dl.Passage, {"id": "1", "title": "a", "text": "b", "score": 1.0}),
         Entry("Exemplar", dl.Exemplar, {"question": "q", "rationale": "r", "answer": "a"}),
-        Entry("Lab", lambda **given: dl.Lab(**{"model": lm} | given), {"model": lm, "seed": 0, "cache": None}),
-        Entry("Lab", lambda **given: dl.Lab(lm, **given), {"exemplars": None, "layout": None, "fields": None}),
-        Entry("Lab.retriever", lambda **given: dl.Lab(lm, **given).retriever, {"corpus": corpus, "retriever": None}),
+        Entry(
+            "Lab",
+            lambda **given: dl.Lab(**{"model": lm} | given),
+            {"model": lm, "seed": 0, "cache": None},
+        ),
+        Entry(
+            "Lab",
+            lambda **given: dl.Lab(lm, **given),
+            {"exemplars": None, "layout": None, "fields": None},
+        ),
+        Entry(
+            "Lab.retriever",
+            lambda **given: dl.Lab(lm, **given).retriever,
+            {"corpus": corpus, "retriever": None},
+        ),
         Entry("ask", lab.ask, {"question": "Who?", "method": method, "gold": None}),
-        Entry("stream", lambda **given: list(lab.stream(**given)), {"question": "Who?", "method": method}),
-        Entry("ask_many", lambda **given: list(lab.ask_many(**given)), {"questions": [], "batch_size": 1}),
-        Entry("run", lambda **given: lab.run(**{"progress": False} | given), {
-            "questions": ["Who?"], "methods": [method], "output": "o", "limit": 1, "batch_size": 1, "traces": None,
-            "fields": None,
-        }),
-        Entry("open_benchmark", open_benchmark, {
-            "source": "almanac/iirc", "limit": None, "exemplars": None, "split": None, "sample": 1, "seed": 0,
-            "fields": None,
-        }),
-        Entry("sweep", sweep, {"questions": ["Who?"], "method": method, "threshold": [1.0], "output": None}),
-        Entry("replace", lab.replace, {"seed": 0, "model": lm, "retriever": None, "cache": None, "exemplars": None}),
-        Entry("method", dl.method, {"name": "dragin", "when": "rind", "what": "qfs", "variant": "paper"}),
-        Entry("method", dl.method, {"threshold": 1.0, "top_k": 3, "top_n": 5, "max_new_tokens": 9, "nonsense": None}),
-        Entry("preset", preset, {"model": "llama2-13b-chat", "dataset": "hotpotqa", "source": "paper"}),
+        Entry(
+            "stream",
+            lambda **given: list(lab.stream(**given)),
+            {"question": "Who?", "method": method},
+        ),
+        Entry(
+            "ask_many",
+            lambda **given: list(lab.ask_many(**given)),
+            {"questions": [], "batch_size": 1},
+        ),
+        Entry(
+            "run",
+            lambda **given: lab.run(**{"progress": False} | given),
+            {
+                "questions": ["Who?"],
+                "methods": [method],
+                "output": "o",
+                "limit": 1,
+                "batch_size": 1,
+                "traces": None,
+                "fields": None,
+            },
+        ),
+        Entry(
+            "open_benchmark",
+            open_benchmark,
+            {
+                "source": "almanac/iirc",
+                "limit": None,
+                "exemplars": None,
+                "split": None,
+                "sample": 1,
+                "seed": 0,
+                "fields": None,
+            },
+        ),
+        Entry(
+            "sweep",
+            sweep,
+            {"questions": ["Who?"], "method": method, "threshold": [1.0], "output": None},
+        ),
+        Entry(
+            "replace",
+            lab.replace,
+            {"seed": 0, "model": lm, "retriever": None, "cache": None, "exemplars": None},
+        ),
+        Entry(
+            "method",
+            dl.method,
+            {"name": "dragin", "when": "rind", "what": "qfs", "variant": "paper"},
+        ),
+        Entry(
+            "method",
+            dl.method,
+            {"threshold": 1.0, "top_k": 3, "top_n": 5, "max_new_tokens": 9, "nonsense": None},
+        ),
+        Entry(
+            "preset", preset, {"model": "llama2-13b-chat", "dataset": "hotpotqa", "source": "paper"}
+        ),
         Entry("Corpus.load", dl.Corpus.load, {"source": [{"text": "a b"}], "fields": None}),
         Entry("Corpus.from_passages", dl.Corpus.from_passages, {"passages": PASSAGES, "name": "x"}),
         Entry("Corpus.build", dl.Corpus.build, {"source": [{"text": "a b"}], "out": "built"}),
@@ -148,13 +282,29 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Runs.table", runs.table, {"compare": None}),
         Entry("table", dl.table, {"number": 2, "runs": "good", "compare": None, "as_model": None}),
         Entry("load_exemplars", load_exemplars, {"source": "hotpotqa"}),
-        Entry("PromptTemplate", dl.PromptTemplate, {"exemplars": (), "layout": "dragin", "instruction": "x"}),
-        Entry("when", define, {"name": "own-score", "threshold": 1.0, "unit": "word", "pool": "max", "needs": ()}),
+        Entry(
+            "PromptTemplate",
+            dl.PromptTemplate,
+            {"exemplars": (), "layout": "dragin", "instruction": "x"},
+        ),
+        Entry(
+            "when",
+            define,
+            {"name": "own-score", "threshold": 1.0, "unit": "word", "pool": "max", "needs": ()},
+        ),
         Entry("what", lambda **given: dl.what(**given)(lambda place: "a"), {"name": "own-query"}),
-        Entry("LanguageModel.load", LanguageModel.load, {"source": "x", "dtype": None, "device": None}),
-        Entry("LanguageModel", lambda **given: LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level(), **given), {
-            "layer": "last", "heads": None, "alternatives": 5,
-        }),
+        Entry(
+            "LanguageModel.load", LanguageModel.load, {"source": "x", "dtype": None, "device": None}
+        ),
+        Entry(
+            "LanguageModel",
+            lambda **given: LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level(), **given),
+            {
+                "layer": "last",
+                "heads": None,
+                "alternatives": 5,
+            },
+        ),
         Entry("LanguageModel", LanguageModel, {"model": lm.model, "tokenizer": lm.tokenizer}),
         Entry("score", lm.score, {"prompt": Prompt("Who"), "text": " is it", "hidden": None}),
         Entry("Replay.at", dl.Replay(trace).at, {"threshold": 1.0, "top_n": 3}),
@@ -166,7 +316,9 @@ def entries(offline: Path) -> list[Entry]:
         Entry("attention", views.attention, {"trace": trace, "step": 1, "head": 0, "lm": None}),
         Entry("views.trace", views.trace, {"source": trace}),
         Entry("trace_text", views.trace_text, {"trace": trace, "width": 80, "color": False}),
-        Entry("views.sweep", views.sweep, {"table": swept.table, "paper": False, "measures": ["em"]}),
+        Entry(
+            "views.sweep", views.sweep, {"table": swept.table, "paper": False, "measures": ["em"]}
+        ),
         Entry("Sweep.plot", swept.plot, {"paper": False}),
         Entry("Runs.plot", runs.plot, {"cost": "retrievals", "quality": "f1"}),
         Entry("Runs.lines", runs.lines, {"dataset": "questions", "name": "wo-rag"}),
@@ -180,21 +332,54 @@ def entries(offline: Path) -> list[Entry]:
         Entry("lab.explore", lab.explore, {"question": "Who?"}),
         Entry("browse", dl.browse, {"runs": "good"}),
         Entry("page", save_page, {"path": "a.html", "view": trace, "inline": False}),
-        Entry("frontier", views.frontier, {"table": swept.table, "cost": "retrievals", "quality": "f1", "by": "value"}),
-        Entry("roc", views.roc, {"table": facts, "missing": "missing", "triggers": None, "thresholds": None}),
-        Entry("scores", views.scores, {"table": facts, "triggers": ["a"], "thresholds": {"a": 1.0}}),
+        Entry(
+            "frontier",
+            views.frontier,
+            {"table": swept.table, "cost": "retrievals", "quality": "f1", "by": "value"},
+        ),
+        Entry(
+            "roc",
+            views.roc,
+            {"table": facts, "missing": "missing", "triggers": None, "thresholds": None},
+        ),
+        Entry(
+            "scores", views.scores, {"table": facts, "triggers": ["a"], "thresholds": {"a": 1.0}}
+        ),
         Entry("Runs.save", runs.save, {"path": "runs.zip"}),
         Entry("Runs.trace", runs.trace, {"id": "1", "method": "wo-rag", "dataset": None}),
         Entry("budget", lab.budget, {"questions": ["Who?"], "retrievals": 0, "method": method}),
-        Entry("Recipe", lambda **given: repr(Recipe(**given).absolute()), {
-            "model": None, "layer": "last", "heads": None, "sample": False, "retriever": None, "corpus": None,
-            "searches": True, "dtype": None, "device": None,
-        }),
-        Entry("capture", capture, {
-            "model": lm.model, "tokenizer": lm.tokenizer, "layer": "last", "heads": None, "alternatives": 5,
-            "attention": True,
-        }),
-        Entry("Call", dl.Call, {"opens": "[", "closes": "]", "puts_in": None, "stays": True, "puts_before": ""}),
+        Entry(
+            "Recipe",
+            lambda **given: repr(Recipe(**given).absolute()),
+            {
+                "model": None,
+                "layer": "last",
+                "heads": None,
+                "sample": False,
+                "retriever": None,
+                "corpus": None,
+                "searches": True,
+                "dtype": None,
+                "device": None,
+            },
+        ),
+        Entry(
+            "capture",
+            capture,
+            {
+                "model": lm.model,
+                "tokenizer": lm.tokenizer,
+                "layer": "last",
+                "heads": None,
+                "alternatives": 5,
+                "attention": True,
+            },
+        ),
+        Entry(
+            "Call",
+            dl.Call,
+            {"opens": "[", "closes": "]", "puts_in": None, "stays": True, "puts_before": ""},
+        ),
         Entry("Spans.load", dl.Spans.load, {"source": [SPAN]}),
         Entry("Spans.add", lambda **given: dl.Spans().add(**given), SPAN),
         Entry("judge", lab.judge, {"spans": dl.Spans.load([SPAN])}),
@@ -207,20 +392,30 @@ def entries(offline: Path) -> list[Entry]:
         Entry("almanac.exemplars", almanac.exemplars, {"name": "iirc"}),
         Entry("almanac.default_exemplars", almanac.default_exemplars, {"form": "reasoning"}),
         Entry("Elasticsearch", Elasticsearch, {"client": None}),
-    ]  # fmt: skip
+    ]
 
 
-SPAN: dict[str, Any] = {"prompt": "Who?", "text": " It is Bo.", "start": 7, "end": 9, "label": "supported"}
+SPAN: dict[str, Any] = {
+    "prompt": "Who?",
+    "text": " It is Bo.",
+    "start": 7,
+    "end": 9,
+    "label": "supported",
+}
 
 
 def tried(entries: list[Entry], count: int | None) -> Iterator[tuple[Entry, str, Any]]:
-    """Each entry with each thing in place of each of its arguments; or so many of these, drawn with a fixed seed."""
+    """Each entry with each thing in place of each of its arguments; or so many of these, drawn
+    with a fixed seed.
+    """
     every = [(entry, name, thing) for entry in entries for name in entry.good for thing in THINGS]
     return iter(every if count is None else random.Random(SEED).sample(every, count))
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(None, marks=pytest.mark.deep)])
-def test_public_entries_take_what_is_meant_or_refuse_by_name(entries: list[Entry], count: int | None) -> None:
+def test_public_entries_take_what_is_meant_or_refuse_by_name(
+    entries: list[Entry], count: int | None
+) -> None:
     for entry, name, thing in tried(entries, count):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -228,7 +423,8 @@ def test_public_entries_take_what_is_meant_or_refuse_by_name(entries: list[Entry
             try:
                 entry.call(**entry.good | {name: thing})
             except DraginLabError as error:
-                there = isinstance(thing, str) and os.path.lexists(thing)  # a file of that name is no address
+                # a file of that name is no address
+                there = isinstance(thing, str) and os.path.lexists(thing)
                 leaked = SECRET in str(error) and name in DOORS and not there
                 said = str(error)
             except Exception as error:
@@ -239,10 +435,14 @@ def test_public_entries_take_what_is_meant_or_refuse_by_name(entries: list[Entry
 
 
 answers = st.recursive(
-    st.sampled_from([None, 3, 1.5, "one", "", " ", "half \ud800", 10**400, b"x", math.nan, *PASSAGES]),
+    st.sampled_from(
+        [None, 3, 1.5, "one", "", " ", "half \ud800", 10**400, b"x", math.nan, *PASSAGES]
+    ),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["id", "title", "text", "score", "more"]), inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["id", "title", "text", "score", "more"]), inner, max_size=4
+        )
         | st.tuples(inner, inner)
     ),
     max_leaves=8,
@@ -270,37 +470,115 @@ def test_yaml_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
         load_exemplars(path)
 
 
-# -- the command line -------------------------------------------------------------------------------------------------
+# -- the command line ------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def commands(offline: Path) -> list[list[str]]:
     """Commands that work; each of their words can be exchanged."""
-    Path("passages.jsonl").write_text("".join(json.dumps({"id": p.id, "text": p.text}) + "\n" for p in PASSAGES))
+    Path("passages.jsonl").write_text(
+        "".join(json.dumps({"id": p.id, "text": p.text}) + "\n" for p in PASSAGES)
+    )
     Path("own.py").write_text("import dragin_lab as dl\n")
     Path("questions.jsonl").write_text('{"question": "Who is Ann?", "answer": "Bo"}\n')
     lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
     lab = dl.Lab(lm, dl.Corpus.from_passages(PASSAGES))
     lab.ask("Who is Ann?", "wo-rag", max_new_tokens=3).save("good.trace")
-    lab.run([dl.Question("1", "Who is Ann?", ("Bo",))], ["wo-rag", "sr-rag"], output="good", progress=False)
+    lab.run(
+        [dl.Question("1", "Who is Ann?", ("Bo",))],
+        ["wo-rag", "sr-rag"],
+        output="good",
+        progress=False,
+    )
     small = str(lm_tiny.PARITY / "almanac-small")
-    model = ["--model", small, *["--set", "device=cpu", "--set", "dtype=float32", "--set", "layer=last"]]
+    model = [
+        "--model",
+        small,
+        *["--set", "device=cpu", "--set", "dtype=float32", "--set", "layer=last"],
+    ]
     corpus = ["--corpus", "passages.jsonl", "--retriever", "bm25"]
-    method = ["--method", "dragin", "--set", "variant=paper", "--set", "top_k=2", "--set", "max_new_tokens=3"]
+    method = [
+        "--method",
+        "dragin",
+        "--set",
+        "variant=paper",
+        "--set",
+        "top_k=2",
+        "--set",
+        "max_new_tokens=3",
+    ]
     asked = ["--dataset", "questions.jsonl", "--fields", "question=question", "--limit", "1"]
     return [
-        ["ask", "Who is Ann?", *method, *model, *corpus, "--set", "threshold=1", "--set", "heads=[0,1]"],
-        ["ask", "Who?", *method, *model, *corpus, "--set", "when=rind@1", "--set", "what=qfs", "--gold", "a"],
-        ["ask", "Who?", *method, *model, *corpus, "--save", "x.trace", "--html", "x.html", "--exemplars", "hotpotqa"],
-        ["run", *method, *model, *corpus, *asked, "--output", "out", "--batch-size", "1", "--set", "threshold=1,2"],
-        ["sweep", *method, *model, *corpus, *asked, "--output", "swept", "--set", "threshold=1,2", "--store", "kept"],
+        [
+            "ask",
+            "Who is Ann?",
+            *method,
+            *model,
+            *corpus,
+            "--set",
+            "threshold=1",
+            "--set",
+            "heads=[0,1]",
+        ],
+        [
+            "ask",
+            "Who?",
+            *method,
+            *model,
+            *corpus,
+            "--set",
+            "when=rind@1",
+            "--set",
+            "what=qfs",
+            "--gold",
+            "a",
+        ],
+        [
+            "ask",
+            "Who?",
+            *method,
+            *model,
+            *corpus,
+            "--save",
+            "x.trace",
+            "--html",
+            "x.html",
+            "--exemplars",
+            "hotpotqa",
+        ],
+        [
+            "run",
+            *method,
+            *model,
+            *corpus,
+            *asked,
+            "--output",
+            "out",
+            "--batch-size",
+            "1",
+            "--set",
+            "threshold=1,2",
+        ],
+        [
+            "sweep",
+            *method,
+            *model,
+            *corpus,
+            *asked,
+            "--output",
+            "swept",
+            "--set",
+            "threshold=1,2",
+            "--store",
+            "kept",
+        ],
         ["table", "good", "--compare", "wo-rag", "--format", "text"],
         ["table", "2", "--variant", "reference", "--as", "llama2-13b-chat"],
         ["show", "good.trace", "--html", "trace.html"],
         ["corpus", "build", "passages.jsonl", "--output", "built", "--fields", "id=id,text=text"],
         ["corpus", "check", "built"],
         ["doctor", *model],
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.deep)])

@@ -21,10 +21,18 @@ def unchanged(trace: dl.Trace, flips: bool) -> list[dict[str, Any]]:
     ]
     if trace.extraction is not None:
         changes.append({"source": "extraction", "token": 1, "to": int(trace.extraction.ids[0])})
-    judged = [step for step in trace.steps if flips and step.draft is not None and step.decision is not None]
+    judged = [
+        step
+        for step in trace.steps
+        if flips and step.draft is not None and step.decision is not None
+    ]
     changes += [{"step": step.index + 1, "retrieve": step.decision.retrieve} for step in judged]
     asked = [step for step in trace.steps if step.query is not None]
-    changes += [{"step": step.index + 1, "query": step.query.text} for step in asked if step.query is not None]
+    changes += [
+        {"step": step.index + 1, "query": step.query.text}
+        for step in asked
+        if step.query is not None
+    ]
     return changes + [{"step": step.index + 1, "passages": step.passages} for step in asked]
 
 
@@ -32,7 +40,15 @@ def unchanged(trace: dl.Trace, flips: bool) -> list[dict[str, Any]]:
 @given(case=any_method(), draw=st.data())
 def test_a_branch_to_what_was_is_the_trace(case: Case, draw: st.DataObject) -> None:
     trace = case.lab.ask(case.questions[0], case.method)
-    flips = case.method.variant == "paper" and case.method.trigger.loop in ("look-ahead", "flare", "prefix")
+    flips = case.method.variant == "paper" and case.method.trigger.loop in (
+        "look-ahead",
+        "flare",
+        "prefix",
+    )
     changes = unchanged(trace, flips)
-    for at in draw.draw(st.sets(st.integers(0, len(changes) - 1), min_size=1, max_size=3)) if changes else ():
+    for at in (
+        draw.draw(st.sets(st.integers(0, len(changes) - 1), min_size=1, max_size=3))
+        if changes
+        else ()
+    ):
         assert trace.diff(case.lab.branch(trace, nlp=case.nlp, **changes[at])) == "", changes[at]

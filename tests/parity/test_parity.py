@@ -1,4 +1,6 @@
-"""The reference variant answers what the authors' released code answered, case by case (README.md beside this file)."""
+"""The reference variant answers what the authors' released code answered, case by case
+(README.md beside this file).
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,13 @@ def model_folder(name: str) -> Path | None:
     folder = Path(SETS[name]["model"])
     data = Path(os.environ.get("DRAGIN_LAB_DATA", "data"))
     models = Path(os.environ.get("DRAGIN_LAB_MODELS", "models"))
-    places = [HERE / folder, models / folder.name, data / folder, data.parent / folder, real.SMOLLM2.folder / folder]
+    places = [
+        HERE / folder,
+        models / folder.name,
+        data / folder,
+        data.parent / folder,
+        real.SMOLLM2.folder / folder,
+    ]
     return next((place for place in places if place.is_dir()), None)
 
 
@@ -87,13 +95,16 @@ def language_model(name: str) -> LanguageModel:
     folder = model_folder(name)
     if folder is None:
         pytest.skip(
-            f"the model of set {name!r} is not here: DRAGIN_LAB_MODELS names a folder with it, or run make real"
+            f"the model of set {name!r} is not here: DRAGIN_LAB_MODELS names a folder with it, or"
+            " run make real"
         )
     return cached(LanguageModel.load(folder, dtype="float32"), Cache())
 
 
 class RecordedRetriever:
-    """The retriever of the recording: rank_bm25's Okapi over white-space words, zero scores count, ties by position."""
+    """The retriever of the recording: rank_bm25's Okapi over white-space words, zero scores
+    count, ties by position.
+    """
 
     def __init__(self, name: str) -> None:
         self.passages = [Passage(p["id"], p["title"], p["text"]) for p in SETS[name]["passages"]]
@@ -112,7 +123,10 @@ def retriever(name: str) -> RecordedRetriever:
 
 def method_of(case: dict, nlp: Language | None) -> Method:
     settings = case["settings"]
-    options: dict = {"max_new_tokens": settings["generate_max_length"], "top_k": settings["retrieve_topk"]}
+    options: dict = {
+        "max_new_tokens": settings["generate_max_length"],
+        "top_k": settings["retrieve_topk"],
+    }
     what = FORMULATIONS[settings["query_formulation"]]
     if what is not None:
         options["what"] = what
@@ -131,7 +145,9 @@ def method_of(case: dict, nlp: Language | None) -> Method:
 def answer(case: dict, nlp: Language | None) -> Trace:
     exemplars = [Exemplar(**e) for e in SETS[case["set"]]["exemplars"]]
     events = Lab(
-        language_model(case["set"]), retriever=retriever(case["set"]), exemplars=PromptTemplate(exemplars)
+        language_model(case["set"]),
+        retriever=retriever(case["set"]),
+        exemplars=PromptTemplate(exemplars),
     ).stream(case["question"], method_of(case, nlp))
     for _ in events:
         pass
@@ -149,10 +165,13 @@ def assert_same_answer(trace: Trace, expected: dict) -> None:
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_same_as_released_code(case: dict) -> None:
     expected = EXPECTED[case["id"]]
-    assert expected["text"] is not None, "a case where the released code raised wants a test of its own"
+    assert expected["text"] is not None, (
+        "a case where the released code raised wants a test of its own"
+    )
     assert_same_episode(answer(case, tagged()), expected)
     if case in CASES[::7]:  # by the same drafts, which are kept
-        # Without a tagger, content words are the non-stop-words, which is what the recording's tags come to.
+        # Without a tagger, content words are the non-stop-words, which is what the recording's tags
+        # come to.
         assert_same_answer(answer(case, None), expected)
 
 
@@ -165,7 +184,8 @@ def english() -> Language:
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, id=c["id"], marks=[] if c["id"] in FEW else pytest.mark.slow) for c in REAL]
+    "case",
+    [pytest.param(c, id=c["id"], marks=[] if c["id"] in FEW else pytest.mark.slow) for c in REAL],
 )
 def test_a_real_model_with_the_real_english_pipeline_answers_the_same(case: dict) -> None:
     assert_same_episode(answer(case, english()), EXPECTED[case["id"]])

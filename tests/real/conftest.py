@@ -1,4 +1,6 @@
-"""SmolLM2-135M, the English pipeline and MiniLM, each where `make real` has fetched it; real questions and passages."""
+"""SmolLM2-135M, the English pipeline and MiniLM, each where `make real` has fetched it; real
+questions and passages.
+"""
 
 from __future__ import annotations
 

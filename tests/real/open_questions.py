@@ -1,4 +1,6 @@
-"""Eight real questions of HotpotQA and 2WikiMultihopQA, with exemplars and passages (../parity/real/README.md)."""
+"""Eight real questions of HotpotQA and 2WikiMultihopQA, with exemplars and passages
+(../parity/real/README.md).
+"""
 
 from __future__ import annotations
 

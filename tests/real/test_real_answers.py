@@ -1,4 +1,6 @@
-"""Real questions over real passages, answered by SmolLM2-135M with every method, in both variants and layouts."""
+"""Real questions over real passages, answered by SmolLM2-135M with every method, in both
+variants and layouts.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +45,22 @@ def make_methods() -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "variant"), make_methods())
-def test_every_method_answers_in_both_layouts(lab: dl.Lab, english: Language, name: str, variant: str) -> None:
+def test_every_method_answers_in_both_layouts(
+    lab: dl.Lab, english: Language, name: str, variant: str
+) -> None:
     asked = method(name, variant=variant, nlp=english, max_new_tokens=32)
     for question, layout in zip(QUESTIONS[1:3], ("dragin", "chat"), strict=True):
         assert_sound(lab.replace(layout=layout).ask(question, asked), asked)
 
 
 def assert_sound(trace: dl.Trace, asked: Method) -> None:
-    """The episode ended by itself, a search without passages is noted, and the answer holds no end mark."""
+    """The episode ended by itself, a search without passages is noted, and the answer holds no
+    end mark.
+    """
     assert trace.ended in ("answered", "length", "stalled")
     searches = [step for step in trace.steps if step.query is not None]
-    assert all(step.passages or "found 0" in " ".join(step.notes) for step in searches)  # stop words find nothing
+    # stop words find nothing
+    assert all(step.passages or "found 0" in " ".join(step.notes) for step in searches)
     assert any(step.passages for step in searches) or asked.name != "sr-rag"
     assert not [mark for mark in MARKS if mark in trace.answer]
     if asked.variant == "paper":
@@ -64,7 +71,9 @@ def assert_sound(trace: dl.Trace, asked: Method) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_side_by_side_gives_what_each_gives_alone(lab: dl.Lab, english: Language, variant: str) -> None:
+def test_side_by_side_gives_what_each_gives_alone(
+    lab: dl.Lab, english: Language, variant: str
+) -> None:
     asked = method("dragin", variant=variant, nlp=english, max_new_tokens=24)
     together = list(lab.replace(cache=False).ask_many(QUESTIONS[:4], asked, batch_size=4))
     assert len(together) == 4

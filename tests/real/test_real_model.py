@@ -1,4 +1,6 @@
-"""SmolLM2-135M-Instruct: loaded from GGUF, it checks itself, and what is captured is its own eager attention."""
+"""SmolLM2-135M-Instruct: loaded from GGUF, it checks itself, and what is captured is its own
+eager attention.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ from dragin_lab.trace.trace import Prompt
 
 pytestmark = pytest.mark.real
 
-#: The captured rows are kept in float16, whose spacing below 1 is 2^-11; half of it is lost to rounding, and as much is
-#: left for float32 sums in another order.
+#: The captured rows are kept in float16, whose spacing below 1 is 2^-11; half of it is lost to
+#: rounding, and as much is left for float32 sums in another order.
 ROWS = 2**-11
-#: Thirty layers add up in another order with and without a cache; a thousandth of a nat decides nothing.
+#: Thirty layers add up in another order with and without a cache; a thousandth of a nat decides
+#: nothing.
 LOGITS = 1e-3
 
 

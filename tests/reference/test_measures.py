@@ -1,4 +1,6 @@
-"""The released code's pure functions, by hand and by a literal reading of reference-behaviour §2, §3 and §5."""
+"""The released code's pure functions, by hand and by a literal reading of reference-behaviour
+§2, §3 and §5.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from dragin_lab.reference.measures import (
 )
 from dragin_lab.trace.draft import Word, character_words
 
-# -- words ------------------------------------------------------------------------------------------------------------
+# -- words -----------------------------------------------------------------------------------------
 
 
 def test_reference_words_follow_the_marker() -> None:
@@ -52,14 +54,15 @@ def test_id_13_opens_a_word_whatever_it_is() -> None:
 def test_llama_3_answer_is_one_word_in_the_released_code_and_not_in_ours() -> None:
     answer = "The director is the film by wro."
     made = cut("byte-level", answer)
-    released = merge_words(made.tokens, made.ids, "▁")  # the marker it assumes for every model_type "llama"
+    # the marker it assumes for every model_type "llama"
+    released = merge_words(made.tokens, made.ids, "▁")
     assert len(released) == 1
     ours = merge_words(made.tokens, made.ids, "Ġ")  # the tokenizer's own
     assert [w.text for w in ours] == answer.split()
     assert [w.text for w in character_words(made.text, made.offsets)] == answer.split()
 
 
-# -- the words of sentences -------------------------------------------------------------------------------------------
+# -- the words of sentences ------------------------------------------------------------------------
 
 
 def laid_literally(sentences: list[str], words: list[str]) -> list[tuple[int, int]]:
@@ -92,25 +95,33 @@ letters = st.text("ab.", min_size=1, max_size=3)
     st.lists(st.lists(letters, min_size=1, max_size=3).map(" ".join), max_size=4),
     st.lists(letters, min_size=0, max_size=8),
 )
-def test_sentences_are_laid_over_words_as_the_page_says(sentences: list[str], words: list[str]) -> None:
+def test_sentences_are_laid_over_words_as_the_page_says(
+    sentences: list[str], words: list[str]
+) -> None:
     assert assign_words(sentences, words) == laid_literally(sentences, words)
 
 
-# -- scores: RIND -----------------------------------------------------------------------------------------------------
+# -- scores: RIND ----------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 6), st.booleans())
-def test_reference_attention_as_the_page_says(seed: int, heads: int, n: int, first_is_eos: bool) -> None:
+def test_reference_attention_as_the_page_says(
+    seed: int, heads: int, n: int, first_is_eos: bool
+) -> None:
     attention = causal(seed, heads, n)
     expected = []
     for key in range(n):
-        per_head = [max(float(attention[head, query, key]) for query in range(n)) for head in range(heads)]
+        per_head = [
+            max(float(attention[head, query, key]) for query in range(n)) for head in range(heads)
+        ]
         expected.append(sum(per_head) / heads)
     assert expected[0] == pytest.approx(1.0, rel=1e-6)  # the first position pays all to itself
     if n > 1 and first_is_eos:
         total = sum(expected[1:])
         expected = [value / total for value in expected]
-    np.testing.assert_allclose(receive_attention(attention, first_is_eos=first_is_eos), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        receive_attention(attention, first_is_eos=first_is_eos), expected, rtol=1e-5
+    )
 
 
 def test_reference_score_of_nothing_attended_is_zero() -> None:
@@ -118,11 +129,13 @@ def test_reference_score_of_nothing_attended_is_zero() -> None:
     assert scores.tolist() == [0, 0]
 
 
-# -- queries: QFS -----------------------------------------------------------------------------------------------------
+# -- queries: QFS ----------------------------------------------------------------------------------
 
 
 @given(words_of_tokens(), st.integers(0, 10**6), st.integers(1, 3))
-def test_reference_word_attention_as_the_page_says(words: list[Word], seed: int, heads: int) -> None:
+def test_reference_word_attention_as_the_page_says(
+    words: list[Word], seed: int, heads: int
+) -> None:
     n = words[-1].stop
     maps = causal(seed, heads, n)
     made = pay_words(maps, words)
@@ -132,7 +145,10 @@ def test_reference_word_attention_as_the_page_says(words: list[Word], seed: int,
         for i in range(word.start, word.stop):
             if i == 0:
                 continue  # adds nothing but is counted
-            row = [sum(float(maps[h, i - 1, k]) for h in range(heads)) / heads for k in range(word.start)]
+            row = [
+                sum(float(maps[h, i - 1, k]) for h in range(heads)) / heads
+                for k in range(word.start)
+            ]
             total = sum(row)
             for k, value in enumerate(row):
                 columns[k] += value / total if word.start else 0.0
@@ -141,7 +157,7 @@ def test_reference_word_attention_as_the_page_says(words: list[Word], seed: int,
         assert made[w].tolist() == pytest.approx(expected, abs=1e-6)
 
 
-# -- FLARE ------------------------------------------------------------------------------------------------------------
+# -- FLARE -----------------------------------------------------------------------------------------
 
 
 def ranges_literally(sentences: list[str], tokens: list[str]) -> list[tuple[int, int]]:
@@ -182,8 +198,12 @@ def edited_literally(sentence: str, tokens: list[str], doubt: list[float], theta
     return sentence.replace("[xxx]", "")
 
 
-@given(st.text("ab ", max_size=8), st.lists(st.tuples(short, st.sampled_from([0.0, 0.5])), max_size=6))
-def test_doubtful_tokens_are_edited_out_as_the_page_says(sentence: str, pairs: list[tuple[str, float]]) -> None:
+@given(
+    st.text("ab ", max_size=8), st.lists(st.tuples(short, st.sampled_from([0.0, 0.5])), max_size=6)
+)
+def test_doubtful_tokens_are_edited_out_as_the_page_says(
+    sentence: str, pairs: list[tuple[str, float]]
+) -> None:
     tokens, doubt = [p for p, _ in pairs], [d for _, d in pairs]
     expected = edited_literally(sentence, tokens, doubt, 0.1)
     assert drop_doubtful(sentence, tokens, np.array(doubt), 0.1) == expected

@@ -30,7 +30,7 @@ def bm25() -> BM25:
     return BM25(Corpus.from_passages(PASSAGES))
 
 
-# -- analysis ---------------------------------------------------------------------------------------------------------
+# -- analysis --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -40,16 +40,34 @@ def bm25() -> BM25:
         ("The of AND to", []),
         ("Directors' films; the director's FILM", ["director", "film", "director", "film"]),
         ("don't O’Brien’s", ["don", "t", "o", "brien"]),
-        ("1,000.5 U.S.A x-ray foo_bar C++", ["1", "000", "5", "u", "s", "x", "ray", "foo", "bar", "c"]),
-        ("Wajda’s Ek＇S film, Model S's, the Galaxy S 's", ["wajda", "ek", "film", "model", "s", "galaxi", "s", "s"]),
+        (
+            "1,000.5 U.S.A x-ray foo_bar C++",
+            ["1", "000", "5", "u", "s", "x", "ray", "foo", "bar", "c"],
+        ),
+        (
+            "Wajda’s Ek＇S film, Model S's, the Galaxy S 's",
+            ["wajda", "ek", "film", "model", "s", "galaxi", "s", "s"],
+        ),
         ("us is as", ["us"]),
         ("MSCs of the MSC, DNAs, gas", ["msc", "msc", "dna", "gas"]),
-        ("possibly possible technology technological", ["possibl", "possibl", "technolog", "technolog"]),
-        ("東京は333メートル、AIモデル 한국어 👍🏽", ["東", "京", "は", "333", "メートル", "ai", "モデル", "한국어"]),
+        (
+            "possibly possible technology technological",
+            ["possibl", "possibl", "technolog", "technolog"],
+        ),
+        (
+            "東京は333メートル、AIモデル 한국어 👍🏽",
+            ["東", "京", "は", "333", "メートル", "ai", "モデル", "한국어"],
+        ),
         ("レオナルド・ダ・ヴィンチ 𠮷野 々", ["レオナルド", "ダ", "ヴィンチ", "𠮷", "野", "々"]),
         ("caf\u00e9 cafe\u0301 \u1112\u1161\u11ab", ["café", "café", "한"]),
-        ("शक्ति दिल्ली Алекса́ндр Ọ̀ṣun พระองค์เจ้า", ["शक्ति", "दिल्ली", "алекса́ндр", "ọ̀ṣun", "พระองค์เจ้า"]),
-        ("İstanbul Zu\u00adrich\u2060 \ufeffB\u200bo ΣΊΣΥΦΟΣ \u0301x", ["istanbul", "zurich", "bo", "σίσυφοσ", "x"]),
+        (
+            "शक्ति दिल्ली Алекса́ндр Ọ̀ṣun พระองค์เจ้า",
+            ["शक्ति", "दिल्ली", "алекса́ндр", "ọ̀ṣun", "พระองค์เจ้า"],
+        ),
+        (
+            "İstanbul Zu\u00adrich\u2060 \ufeffB\u200bo ΣΊΣΥΦΟΣ \u0301x",
+            ["istanbul", "zurich", "bo", "σίσυφοσ", "x"],
+        ),
         ("x" * 255 + " " + "y" * 256, ["x" * 255]),
         (" \n\t.,;-—", []),
     ],
@@ -60,19 +78,24 @@ def test_terms(text: str, expected: list[str]) -> None:
 
 def test_lucenes_stop_words_and_no_others_are_left_out() -> None:
     stop_words = (
-        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
-        "this to was will with"
+        "a an and are as at be but by for if in into is it no not of on or such that the their then"
+        " there these they this to was will with"
     )
     assert len(stop_words.split()) == 33
     assert terms(stop_words) == []
-    kept = "he she we you i from has have had can do does what which who so than too very were been its about all any"
+    kept = (
+        "he she we you i from has have had can do does what which who so than too very were been"
+        " its about all any"
+    )
     assert len(terms(kept)) == len(kept.split())
 
 
-# -- scores -----------------------------------------------------------------------------------------------------------
+# -- scores ----------------------------------------------------------------------------------------
 
 
-def field_score(documents: list[list[str]], index: int, query: list[str], k1: float, b: float) -> float:
+def field_score(
+    documents: list[list[str]], index: int, query: list[str], k1: float, b: float
+) -> float:
     """BM25 of one document as Lucene's documentation writes it."""
     avgdl = sum(len(d) for d in documents) / len(documents) or 1
     document = documents[index]
@@ -108,7 +131,9 @@ def test_agrees_with_the_formula(
         scores = [field_score(field, i, terms(query), k1, b) for field in (titles, bodies)]
         if max(scores) > 0:
             expected[passage.id] = max(scores) + tie_breaker * min(scores)
-    hits = BM25(Corpus.from_passages(passages), k1=k1, b=b, tie_breaker=tie_breaker).search(query, k)
+    hits = BM25(Corpus.from_passages(passages), k1=k1, b=b, tie_breaker=tie_breaker).search(
+        query, k
+    )
     assert len(hits) == min(k, len(expected))
     for passage in hits:
         assert passage.score == pytest.approx(expected[passage.id], rel=1e-9)
@@ -124,7 +149,11 @@ def test_provenance(bm25: BM25) -> None:
     facts = bm25.provenance()
     assert (facts["kind"], facts["k1"], facts["b"], facts["passages"]) == ("bm25", 1.2, 0.75, 4)
     assert facts["corpus_fingerprint"] == bm25.corpus.fingerprint
-    others = [BM25(bm25.corpus, k1=0.9), BM25(bm25.corpus, b=0.4), BM25(bm25.corpus, tie_breaker=0.0)]
+    others = [
+        BM25(bm25.corpus, k1=0.9),
+        BM25(bm25.corpus, b=0.4),
+        BM25(bm25.corpus, tie_breaker=0.0),
+    ]
     others.append(BM25(Corpus.from_passages(PASSAGES[:3])))
     assert all(other.provenance() != facts for other in others)
     assert "k1=1.2" in repr(bm25)
@@ -137,14 +166,22 @@ def test_refuses_a_senseless_number_of_passages(bm25: BM25, k: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [{"k1": -0.1}, {"k1": math.nan}, {"k1": math.inf}, {"b": 1.5}, {"b": math.nan}, {"tie_breaker": -1.0}]
+    "setting",
+    [
+        {"k1": -0.1},
+        {"k1": math.nan},
+        {"k1": math.inf},
+        {"b": 1.5},
+        {"b": math.nan},
+        {"tie_breaker": -1.0},
+    ],
 )
 def test_refuses_settings_outside_their_range(setting: dict[str, float]) -> None:
     with pytest.raises(SettingError, match=next(iter(setting))):
         BM25(Corpus.from_passages(PASSAGES), **setting)
 
 
-# -- real data --------------------------------------------------------------------------------------------------------
+# -- real data -------------------------------------------------------------------------------------
 
 
 def real_data(*parts: str) -> Path:

@@ -1,4 +1,6 @@
-"""Corpora on disk: the same as in memory, whole or not there, and searched as BM25 in memory ranks."""
+"""Corpora on disk: the same as in memory, whole or not there, and searched as BM25 in memory
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -46,16 +48,24 @@ def beside(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.parent.iterdir())
 
 
-# -- what is built ----------------------------------------------------------------------------------------------------
+# -- what is built ---------------------------------------------------------------------------------
 
 
 def test_it_is_the_corpus_that_is_loaded_from_the_source(tmp_path: Path) -> None:
     table = write_table(tmp_path / "p.tsv", some_passages(5000))
     memory, disk = Corpus.load(table), Corpus.build(table, tmp_path / "built")
     assert list(disk) == disk[:] == disk[0:5000] == memory[:]
-    assert (disk[4090:4100], disk[9:9], memory[4090:4100:3]) == (memory[4090:4100], [], disk[4090:4100:3])
+    assert (disk[4090:4100], disk[9:9], memory[4090:4100:3]) == (
+        memory[4090:4100],
+        [],
+        disk[4090:4100:3],
+    )
     assert disk.fingerprint == memory.fingerprint == Corpus.load(tmp_path / "built").fingerprint
-    assert (disk[-1], disk[17:12:-2], disk.get("4711")) == (memory[-1], memory[17:12:-2], memory.get("4711"))
+    assert (disk[-1], disk[17:12:-2], disk.get("4711")) == (
+        memory[-1],
+        memory[17:12:-2],
+        memory.get("4711"),
+    )
     assert (disk.folder, disk.name, len(disk)) == (tmp_path / "built", "built", 5000)
     assert pickle.loads(pickle.dumps(disk))[3] == memory[3]
     with pytest.raises(KeyError):
@@ -74,12 +84,17 @@ def test_the_manifest_says_what_was_read(folder: Path) -> None:
 
 def test_an_id_that_was_used_before_is_named_with_both_places(tmp_path: Path) -> None:
     source = write_json_lines(tmp_path / "p.jsonl", [*some_passages(30), Passage("7", "", "again")])
-    with pytest.raises(CorpusError, match=r"p\.jsonl: the passages 7 and 31 have one id; give every passage its own"):
+    with pytest.raises(
+        CorpusError,
+        match=r"p\.jsonl: the passages 7 and 31 have one id; give every passage its own",
+    ):
         build_corpus(source, tmp_path / "built")
     assert beside(tmp_path / "built") == ["p.jsonl"]
 
 
-def test_nothing_is_left_of_a_source_that_is_wrong(tmp_path: Path, source: Path, command: Command) -> None:
+def test_nothing_is_left_of_a_source_that_is_wrong(
+    tmp_path: Path, source: Path, command: Command
+) -> None:
     with source.open("a") as file:
         file.write("not JSON\n")
     says = ("p.jsonl, after row 200", "one JSON object a line")
@@ -92,7 +107,9 @@ def test_folders_that_hold_something(source: Path, tmp_path: Path, folder: Path)
     (tmp_path / "other" / "note").write_text("mine")
     with pytest.raises(CorpusError, match="is not empty and holds no corpus"):
         build_corpus(source, tmp_path / "other", force=True)
-    with pytest.raises(CorpusError, match="holds a corpus already; give another --output, or --force"):
+    with pytest.raises(
+        CorpusError, match="holds a corpus already; give another --output, or --force"
+    ):
         build_corpus(source, folder)
     less = write_json_lines(tmp_path / "less.jsonl", some_passages(10))
     assert len(build_corpus(less, folder, force=True)) == 10
@@ -104,7 +121,10 @@ def test_folders_that_hold_something(source: Path, tmp_path: Path, folder: Path)
 def test_two_builds_of_one_corpus(source: Path, tmp_path: Path) -> None:
     work = tmp_path / ".built.building"
     work.mkdir()
-    with locked(work, ""), pytest.raises(CorpusError, match="another build of this corpus is under way"):
+    with (
+        locked(work, ""),
+        pytest.raises(CorpusError, match="another build of this corpus is under way"),
+    ):
         build_corpus(source, tmp_path / "built")
 
 
@@ -116,7 +136,15 @@ def test_a_disk_that_is_full_leaves_nothing(
 
     monkeypatch.setattr(stored, "write_manifest", full)
     out = tmp_path / "built"
-    command.refused("corpus", "build", source, "--output", out, says=("No space left", "free some space"), code=FAILED)
+    command.refused(
+        "corpus",
+        "build",
+        source,
+        "--output",
+        out,
+        says=("No space left", "free some space"),
+        code=FAILED,
+    )
     assert beside(out) == ["p.jsonl"]
     with pytest.raises(BrokenOffError):
         build_corpus(source, out)
@@ -149,7 +177,9 @@ for seconds in sys.stdin:
 
 @pytest.mark.slow
 def test_a_build_killed_at_any_moment_is_begun_again(tmp_path: Path) -> None:
-    """Kills between the first passage and the last file, over nothing and over a corpus that is there."""
+    """Kills between the first passage and the last file, over nothing and over a corpus that is
+    there.
+    """
     source = write_json_lines(tmp_path / "p.jsonl", some_passages(5_000))
     out, draw = tmp_path / "built", random.Random(0)
     began = time.monotonic()
@@ -171,7 +201,7 @@ def test_a_build_killed_at_any_moment_is_begun_again(tmp_path: Path) -> None:
     assert beside(out) == ["built", "p.jsonl"]
 
 
-# -- damage -----------------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 
 def cut_short(path: Path, draw: random.Random) -> None:
@@ -182,7 +212,9 @@ def cut_short(path: Path, draw: random.Random) -> None:
 
 def test_cuts_over_all_files_are_each_found(folder: Path) -> None:
     draw = random.Random(0)
-    for path in [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]:
+    for path in [
+        path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size
+    ]:
         sound = path.read_bytes()
         cut_short(path, draw)
         assert wrong(folder), path
@@ -191,7 +223,9 @@ def test_cuts_over_all_files_are_each_found(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [MANIFEST, "meta.json", ".idx", ".store"])
-def test_a_file_that_is_cut_short_is_found_when_the_corpus_is_opened(folder: Path, name: str, command: Command) -> None:
+def test_a_file_that_is_cut_short_is_found_when_the_corpus_is_opened(
+    folder: Path, name: str, command: Command
+) -> None:
     path = next(path for path in folder.rglob("*") if path.name.endswith(name))
     cut_short(path, random.Random(0))
     with pytest.raises(CorpusError, match=r"build it again: dragin-lab corpus build SOURCE"):
@@ -205,7 +239,8 @@ def test_what_is_there_but_was_not_built(folder: Path, tmp_path: Path) -> None:
     about = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps(about | {"analysis": "english-3"}))
     with pytest.raises(
-        CorpusError, match="was built with analysis 'english-3', and this is 'english-4'; build it again"
+        CorpusError,
+        match="was built with analysis 'english-3', and this is 'english-4'; build it again",
     ):
         Corpus.load(folder)
     (folder / MANIFEST).write_text(json.dumps(about | {"format": 1}))
@@ -219,25 +254,38 @@ def test_what_is_there_but_was_not_built(folder: Path, tmp_path: Path) -> None:
         assert wrong(folder)
 
 
-# -- searches ---------------------------------------------------------------------------------------------------------
+# -- searches --------------------------------------------------------------------------------------
 
 
 def test_equal_scores_are_in_corpus_order_however_many_there_are(tmp_path: Path) -> None:
-    passages = [Passage(str(i), "", "same text") for i in range(300)] + [Passage("best", "", "same")]
+    passages = [Passage(str(i), "", "same text") for i in range(300)] + [
+        Passage("best", "", "same")
+    ]
     tantivy = Tantivy(on_disk(passages, tmp_path))
     assert [p.id for p in tantivy.search("same", 5)] == ["best", "0", "1", "2", "3"]
     assert len(tantivy.search("same", 1000)) == 301
     assert tantivy.search("the of", 3) == tantivy.search("unheard", 3) == []
     tantivy.threads = 2
-    assert tantivy.search_many(["same", "the", "same"], 5) == [tantivy.search("same", 5), [], tantivy.search("same", 5)]
+    assert tantivy.search_many(["same", "the", "same"], 5) == [
+        tantivy.search("same", 5),
+        [],
+        tantivy.search("same", 5),
+    ]
 
 
 def test_an_id_is_the_same_in_both_forms_of_an_accent(tmp_path: Path) -> None:
     rows = [{"id": "Beyonce\u0301", "text": "one"}, {"id": "Beyonc\u00e9", "text": "two"}]
     for corpus in (Corpus.load(rows[:1]), Corpus.build(rows[:1], tmp_path / "built")):
-        assert corpus.get(rows[0]["id"]) == corpus.get(rows[1]["id"]) == Passage(rows[0]["id"], "", "one")
+        assert (
+            corpus.get(rows[0]["id"])
+            == corpus.get(rows[1]["id"])
+            == Passage(rows[0]["id"], "", "one")
+        )
     for read in (Corpus.load, lambda twice: Corpus.build(twice, tmp_path / "twice")):
-        with pytest.raises(CorpusError, match=r"row 2: the id .* was used before, at list, row 1|1 and 2 have one id"):
+        with pytest.raises(
+            CorpusError,
+            match=r"row 2: the id .* was used before, at list, row 1|1 and 2 have one id",
+        ):
             read(rows)
 
 
@@ -251,10 +299,12 @@ def test_provenance_and_names(folder: Path) -> None:
         tantivy.search("x", 0)
 
 
-# -- the commands -----------------------------------------------------------------------------------------------------
+# -- the commands ----------------------------------------------------------------------------------
 
 
-def test_build_check_and_search_from_the_command_line(tmp_path: Path, source: Path, command: Command) -> None:
+def test_build_check_and_search_from_the_command_line(
+    tmp_path: Path, source: Path, command: Command
+) -> None:
     out = tmp_path / "out"
     ran = command("corpus", "build", source, "--output", out)
     assert ran.code == DONE, ran.err
@@ -265,4 +315,6 @@ def test_build_check_and_search_from_the_command_line(tmp_path: Path, source: Pa
     assert ran.out.count("ok ") == 1
     command.refused("corpus", "check", tmp_path, says=("holds no corpus", "corpus build"))
     command.refused("corpus", "build", source, says=("--output",))
-    command.refused("corpus", "build", out, "--index", "tantivy", says=("needs no index of its own",))
+    command.refused(
+        "corpus", "build", out, "--index", "tantivy", says=("needs no index of its own",)
+    )

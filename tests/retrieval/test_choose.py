@@ -30,16 +30,23 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         read_spec("dense:x")
 
 
-def test_by_default_a_built_corpus_is_searched_on_disk_and_it_is_said(passages: str, tmp_path: Path) -> None:
+def test_by_default_a_built_corpus_is_searched_on_disk_and_it_is_said(
+    passages: str, tmp_path: Path
+) -> None:
     assert open_retriever("bm25", passages).provenance() == BM25(Corpus.load(passages)).provenance()
     Corpus.build(passages, tmp_path / "built")
     built = tmp_path / "built"
     for corpus, kind in ((passages, "bm25"), (built, "tantivy"), (Corpus.load(built), "tantivy")):
         facts = open_retriever(None, corpus).provenance()
-        assert (facts["kind"], facts["chosen"]) == (kind, "by default: tantivy for a built corpus, else bm25")
+        assert (facts["kind"], facts["chosen"]) == (
+            kind,
+            "by default: tantivy for a built corpus, else bm25",
+        )
 
 
-def test_bm25_of_many_passages_says_what_would_be_better(passages: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bm25_of_many_passages_says_what_would_be_better(
+    passages: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(choose, "IN_MEMORY", 19)
     with pytest.warns(UserWarning, match="holds 20 passages in memory; above 19 build the corpus"):
         open_retriever(None, passages)

@@ -16,7 +16,11 @@ from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.trace.trace import Passage
 
 HEADER = "id\ttext\ttitle\n"
-ROWS = [("1", 'a "quoted" tab\tand\nline', "T"), ("x#2", "zażółć 電影 🎬", ""), ("3", "plain", 'says "hi"')]
+ROWS = [
+    ("1", 'a "quoted" tab\tand\nline', "T"),
+    ("x#2", "zażółć 電影 🎬", ""),
+    ("3", "plain", 'says "hi"'),
+]
 EXPECTED = [Passage(id, title, text, score=0.0) for id, text, title in ROWS]
 
 
@@ -45,13 +49,18 @@ def written(path: Path, text: str | bytes) -> Path:
     return path
 
 
-# -- what is read -----------------------------------------------------------------------------------------------------
+# -- what is read ----------------------------------------------------------------------------------
 
 
 def test_table(table: Path) -> None:
     corpus = Corpus.load(table)
     assert plain(corpus) == ROWS
-    assert (len(corpus), corpus[1].id, corpus[-1].id, corpus.get("x#2").text) == (3, "x#2", "3", "zażółć 電影 🎬")
+    assert (len(corpus), corpus[1].id, corpus[-1].id, corpus.get("x#2").text) == (
+        3,
+        "x#2",
+        "3",
+        "zażółć 電影 🎬",
+    )
     assert (corpus.name, corpus.source) == ("psgs", str(table))
     assert "3 passages" in repr(corpus)
     assert [p.id for p in corpus[:2]] == ["1", "x#2"]
@@ -69,7 +78,11 @@ def test_table_gzipped_with_byte_order_mark_and_windows_line_ends(tmp_path: Path
         ({"contents": '"Ada"\nAda wrote.\nA book.'}, "Ada", "Ada wrote.\nA book."),  # FlashRAG
         ({"contents": "\nAda wrote."}, "", "Ada wrote."),  # FlashRAG without a title
         ({"contents": "Ada\nAda wrote.", "title": "Ada"}, "Ada", "Ada wrote."),
-        ({"contents": '"Ada"\nAda wrote.', "title": "Ada", "text": "Ada wrote."}, "Ada", "Ada wrote."),
+        (
+            {"contents": '"Ada"\nAda wrote.', "title": "Ada", "text": "Ada wrote."},
+            "Ada",
+            "Ada wrote.",
+        ),
         ({"contents": "Ada wrote.\nA book."}, "", "Ada wrote.\nA book."),  # pyserini
         ({"contents": "Ada wrote.\nA book.", "title": "Ada"}, "Ada", "Ada wrote.\nA book."),
         ({"contents": '"Ada"'}, "", '"Ada"'),
@@ -80,7 +93,10 @@ def test_contents_lose_no_line(row: dict[str, str], title: str, text: str) -> No
 
 
 def test_a_field_that_stands_in_no_passage_is_named_once() -> None:
-    rows = [{"text": "one", "year": 1999, "url": None}, {"text": "two", "year": 2000, "url": "http"}]
+    rows = [
+        {"text": "one", "year": 1999, "url": None},
+        {"text": "two", "year": 2000, "url": "http"},
+    ]
     with pytest.warns(UserWarning, match="stand in no passage") as said:
         Corpus.load(rows)
     assert [str(one.message).partition(";")[0] for one in said] == [
@@ -90,7 +106,10 @@ def test_a_field_that_stands_in_no_passage_is_named_once() -> None:
 
 
 def test_a_passage_has_a_bound() -> None:
-    with pytest.raises(DataError, match=r"list, row 1: passage '1' has 1,000,001 characters, and .* at most 1,000,000"):
+    with pytest.raises(
+        DataError,
+        match=r"list, row 1: passage '1' has 1,000,001 characters, and .* at most 1,000,000",
+    ):
         Corpus.load([{"text": "x" * 1_000_001}])
 
 
@@ -112,7 +131,9 @@ def test_a_folder_of_texts_is_cut_into_passages_that_overlap(tmp_path: Path) -> 
 
 
 def test_a_beir_folder(tmp_path: Path) -> None:
-    written(tmp_path / "corpus.jsonl", '{"_id": "4983", "title": "T", "text": "one", "metadata": {}}\n')
+    written(
+        tmp_path / "corpus.jsonl", '{"_id": "4983", "title": "T", "text": "one", "metadata": {}}\n'
+    )
     written(tmp_path / "queries.jsonl", '{"_id": "1", "text": "a question"}\n')
     assert plain(Corpus.load(tmp_path)) == [("4983", "one", "T")]
 
@@ -131,16 +152,32 @@ def test_every_usual_source_is_the_same_corpus(tmp_path: Path) -> None:
     data.save_to_disk(str(tmp_path / "saved"))
     splits = datasets.DatasetDict(train=data)
     splits.save_to_disk(str(tmp_path / "splits"))
-    files = [tmp_path / name for name in ("c.csv", "c.tsv.gz", "c.parquet", "c.jsonl", "saved", "splits")]
+    files = [
+        tmp_path / name for name in ("c.csv", "c.tsv.gz", "c.parquet", "c.jsonl", "saved", "splits")
+    ]
     wanted = [("7", "one", "T"), ("8", "two", "")]
-    for source in (*files, frame, data, data.to_iterable_dataset(), RECORDS, (dict(r) for r in RECORDS)):
+    for source in (
+        *files,
+        frame,
+        data,
+        data.to_iterable_dataset(),
+        RECORDS,
+        (dict(r) for r in RECORDS),
+    ):
         assert plain(Corpus.load(source, fields=NAMES)) == wanted, source
-    assert plain(Corpus.load(frame, fields={"title": "head", "text": "body"})) == [("1", "one", "T"), ("2", "two", "")]
-    with pytest.raises(DataError, match=r"DataFrame, row 1: has no text; its fields are key, head, body"):
+    assert plain(Corpus.load(frame, fields={"title": "head", "text": "body"})) == [
+        ("1", "one", "T"),
+        ("2", "two", ""),
+    ]
+    with pytest.raises(
+        DataError, match=r"DataFrame, row 1: has no text; its fields are key, head, body"
+    ):
         Corpus.load(frame)
     with pytest.raises(DataError, match=r"row 1: has no field 'tail' \(text\)"):
         Corpus.load(frame, fields="text=tail")
-    with pytest.raises(DataError, match="'txt' cannot be set so; write id=COLUMN,title=COLUMN,text=COLUMN"):
+    with pytest.raises(
+        DataError, match="'txt' cannot be set so; write id=COLUMN,title=COLUMN,text=COLUMN"
+    ):
         Corpus.load(frame, fields="txt=body")
     missing = pandas.DataFrame({"title": [None, "T"], "text": ["one", None]})
     with pytest.raises(DataError, match="DataFrame, row 2: has no text"):
@@ -163,7 +200,11 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_embedded_corpus_is_the_default() -> None:
     corpus = Corpus.load("almanac")
     assert corpus.fingerprint == Corpus.load().fingerprint
-    assert (corpus.name, corpus[0], len(corpus)) == ("almanac", almanac.passages()[0], len(almanac.passages()))
+    assert (corpus.name, corpus[0], len(corpus)) == (
+        "almanac",
+        almanac.passages()[0],
+        len(almanac.passages()),
+    )
 
 
 def test_from_passages_and_fingerprint(table: Path) -> None:
@@ -177,7 +218,9 @@ def test_from_passages_and_fingerprint(table: Path) -> None:
         Corpus.from_passages([Passage("1", "a", "bc")]),
     ]
     assert len({c.fingerprint for c in [corpus, *others]}) == 5
-    with pytest.raises(DataError, match=r"number 2: the id '1' was used before, at passages, number 1;"):
+    with pytest.raises(
+        DataError, match=r"number 2: the id '1' was used before, at passages, number 1;"
+    ):
         Corpus.from_passages([Passage("1", "", "a"), Passage("1", "", "b")])
     with pytest.raises(KeyError):
         corpus.get("nowhere")
@@ -195,7 +238,7 @@ def test_a_quotation_mark_that_swallows_a_row_is_told(tmp_path: Path) -> None:
         Corpus.load(path)
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 
 def test_refuses_broken_tables(tmp_path: Path) -> None:
@@ -205,18 +248,35 @@ def test_refuses_broken_tables(tmp_path: Path) -> None:
     good = "1\tone\tT\n"
     broken("", "no passages")
     broken(HEADER, "no passages")
-    broken("1\tone\tT\n2\ttwo\tT\n", "row 1", "has no text", "its fields are 1, 2, 3", "--fields text=contents")
+    broken(
+        "1\tone\tT\n2\ttwo\tT\n",
+        "row 1",
+        "has no text",
+        "its fields are 1, 2, 3",
+        "--fields text=contents",
+    )
     broken(HEADER + good + "2\ttwo\n", "row 2: has fewer fields than the first line")
     broken(HEADER + good + "2\ttwo\tT\tmore\n", "row 2: has more fields than the first line")
     broken(HEADER + "1\ttwo\tT\tmore\n", "row 1: has more fields than the first line")
     broken(HEADER + good + "2\tx\tT\n1\tone\tT\n", "row 3", "'1'", "row 1")
     broken(HEADER + good + '2\t" "\tT\n', "row 2", "text of passage '2' is empty")
     broken(HEADER + "\ttext\tT\n", "row 1", "id is empty")
-    broken(HEADER + '1\t"two\nlines"\tT\n2\t"open\n3\tthree\tT\n', "after row 1", "quoted where they hold quotation")
-    broken(HEADER + '1\t"Weird" song\tT\n', "after row 0", "quoted where they hold quotation marks")
-    broken(HEADER + "".join(f"{i}\tone\tT\n" for i in range(1500)) + '1500\t"Weird" song\tT\n', "after row 1500")
     broken(
-        (HEADER + "".join(f"{i}\tfour words of text\tT\n" for i in range(60_000)) + "x\tcafé\tT\n").encode("latin-1"),
+        HEADER + '1\t"two\nlines"\tT\n2\t"open\n3\tthree\tT\n',
+        "after row 1",
+        "quoted where they hold quotation",
+    )
+    broken(HEADER + '1\t"Weird" song\tT\n', "after row 0", "quoted where they hold quotation marks")
+    broken(
+        HEADER + "".join(f"{i}\tone\tT\n" for i in range(1500)) + '1500\t"Weird" song\tT\n',
+        "after row 1500",
+    )
+    broken(
+        (
+            HEADER
+            + "".join(f"{i}\tfour words of text\tT\n" for i in range(60_000))
+            + "x\tcafé\tT\n"
+        ).encode("latin-1"),
         "can't decode byte 0xe9",
         "encoding=cp1252",
     )
@@ -224,9 +284,16 @@ def test_refuses_broken_tables(tmp_path: Path) -> None:
 
 
 def test_refuses_broken_gzip(tmp_path: Path) -> None:
-    whole = gzip.compress((HEADER + "".join(f"{i}\t{os.urandom(40).hex()}\tT\n" for i in range(2000))).encode())
+    whole = gzip.compress(
+        (HEADER + "".join(f"{i}\t{os.urandom(40).hex()}\tT\n" for i in range(2000))).encode()
+    )
     for data in (whole[: len(whole) // 2], whole[:-4], (HEADER + "1\tone\tT\n").encode()):
-        refusal(written(tmp_path / "c.tsv.gz", data), "after row ", "cannot be read", "give a whole file")
+        refusal(
+            written(tmp_path / "c.tsv.gz", data),
+            "after row ",
+            "cannot be read",
+            "give a whole file",
+        )
 
 
 def test_refuses_what_is_not_a_corpus(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Dense retrieval: what is found, an index that knows what it is of, and an encoding that survives being killed."""
+"""Dense retrieval: what is found, an index that knows what it is of, and an encoding that
+survives being killed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from command import Command
 from encoding import WordEncoder
 from sources import some_passages, write_json_lines
 
-from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, ModelError, SettingError
+from dragin_lab.errors import (
+    BrokenOffError,
+    CorpusError,
+    MissingPackageError,
+    ModelError,
+    SettingError,
+)
 from dragin_lab.retrieval import dense
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
@@ -50,16 +58,21 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-# -- what is found ----------------------------------------------------------------------------------------------------
+# -- what is found ---------------------------------------------------------------------------------
 
 
 def test_finds_the_nearest_with_their_cosines(corpus: Corpus, tmp_path: Path) -> None:
     encoder = WordEncoder()
     hits = Dense.build(corpus, encoder, tmp_path).search("who directed the film", 3)
-    query, passages = encoder.encode_queries(["who directed the film"])[0], encoder.encode_passages(PASSAGES)
+    query, passages = (
+        encoder.encode_queries(["who directed the film"])[0],
+        encoder.encode_passages(PASSAGES),
+    )
     cosines = passages @ query
     assert [p.id for p in hits] == [PASSAGES[i].id for i in np.argsort(-cosines, kind="stable")[:3]]
-    assert [p.score for p in hits] == pytest.approx(sorted(cosines.tolist(), reverse=True)[:3], abs=1e-6)
+    assert [p.score for p in hits] == pytest.approx(
+        sorted(cosines.tolist(), reverse=True)[:3], abs=1e-6
+    )
     assert (hits[0].title, hits[0].text) == ("Film", "directed by Ann Lee")
 
 
@@ -76,7 +89,9 @@ def test_many_queries_at_once_find_what_each_does_alone(corpus: Corpus, tmp_path
 
 def test_a_vector_that_is_not_finite_is_refused() -> None:
     facts = {"get_embedding_dimension": lambda: 2, "similarity_fn_name": "dot", "max_seq_length": 9}
-    broken = SimpleNamespace(encode_query=lambda texts, **_: [[1.0, 0.0], [1.0, math.nan]][: len(texts)], **facts)
+    broken = SimpleNamespace(
+        encode_query=lambda texts, **_: [[1.0, 0.0], [1.0, math.nan]][: len(texts)], **facts
+    )
     encoder = dense.Encoder("broken", broken, weights_sha256="0")
     assert encoder.encode_queries(["a"]).tolist() == [[1.0, 0.0]]
     with pytest.raises(ModelError, match="no finite vector for 'b'; use another encoder or dtype"):
@@ -90,7 +105,9 @@ def test_equal_passages_stand_in_corpus_order(tmp_path: Path) -> None:
 
 
 def test_both_forms_of_an_accent_have_one_vector(tmp_path: Path) -> None:
-    corpus = Corpus.from_passages([Passage("a", "Rene\u0301", "a film"), Passage("b", "Bo", "a film")])
+    corpus = Corpus.from_passages(
+        [Passage("a", "Rene\u0301", "a film"), Passage("b", "Bo", "a film")]
+    )
     names = ["Ren\u00e9", "Rene\u0301"]
     hits = Dense.build(corpus, open_encoder("almanac"), tmp_path).search_many(names, 2)
     assert hits[0] == hits[1]
@@ -105,7 +122,7 @@ def test_provenance_says_what_was_searched(corpus: Corpus, tmp_path: Path) -> No
     assert repr(opened) == "Dense(Corpus(passages, 4 passages), words)"
 
 
-# -- an index knows what it is of -------------------------------------------------------------------------------------
+# -- an index knows what it is of ------------------------------------------------------------------
 
 
 def test_opened_again_it_finds_the_same(corpus: Corpus, tmp_path: Path) -> None:
@@ -149,11 +166,13 @@ def test_a_file_that_is_cut_short_or_gone_is_detected(corpus: Corpus, tmp_path: 
 
 
 def test_models_of_one_name_and_other_weights_have_folders_of_their_own(corpus: Corpus) -> None:
-    assert index_folder(corpus, WordEncoder()) != index_folder(corpus, WordEncoder(weights="1" * 64))
+    assert index_folder(corpus, WordEncoder()) != index_folder(
+        corpus, WordEncoder(weights="1" * 64)
+    )
     assert index_folder(corpus, WordEncoder("org/my model")).name == "dense-org-my-model-00000000"
 
 
-# -- an encoding that is stopped --------------------------------------------------------------------------------------
+# -- an encoding that is stopped -------------------------------------------------------------------
 
 
 class Broken(WordEncoder):
@@ -188,7 +207,9 @@ def test_an_unfinished_encoding_of_something_else_is_refused(tmp_path: Path) -> 
     corpus = Corpus.from_passages(some_passages(50))
     with pytest.raises(KeyboardInterrupt):
         Dense.build(corpus, Broken(30), tmp_path)
-    with pytest.raises(CorpusError, match="unfinished encoding of another corpus or by another encoder"):
+    with pytest.raises(
+        CorpusError, match="unfinished encoding of another corpus or by another encoder"
+    ):
         Dense.build(corpus, WordEncoder("others"), tmp_path)
     assert Dense.build(corpus, WordEncoder(), tmp_path, force=True).search("river", 1)
 
@@ -207,7 +228,9 @@ def test_a_disk_that_is_full_keeps_what_was_encoded(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limit[1]))  # 31 vectors
-        with pytest.raises(BrokenOffError, match=r"limit on a file's size.*goes on where it stopped"):
+        with pytest.raises(
+            BrokenOffError, match=r"limit on a file's size.*goes on where it stopped"
+        ):
             Dense.build(corpus, WordEncoder(), tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
@@ -233,7 +256,7 @@ def test_without_faiss(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.Monke
         Dense.build(corpus, WordEncoder(), tmp_path)
 
 
-# -- the embedded model's hidden states, from the command line --------------------------------------------------------
+# -- the embedded model's hidden states, from the command line -------------------------------------
 
 
 def test_the_whole_path_on_the_embedded_model(
@@ -243,7 +266,9 @@ def test_the_whole_path_on_the_embedded_model(
     passages = Corpus.load()[:12]
     source = write_json_lines(tmp_path / "p.jsonl", passages)
     folder = build_corpus(source, tmp_path / "built").folder
-    with pytest.raises(CorpusError, match=f"dragin-lab corpus build {folder} --index dense:almanac"):
+    with pytest.raises(
+        CorpusError, match=f"dragin-lab corpus build {folder} --index dense:almanac"
+    ):
         open_retriever("dense:almanac", folder)
     indexed = command("corpus", "build", folder, "--index", "dense:almanac")
     assert indexed.code == 0, indexed.err
@@ -252,7 +277,8 @@ def test_the_whole_path_on_the_embedded_model(
     assert hit.id == passages[7].id
     assert hit.score > 0.9
     assert not (tmp_path / "cache").exists()
-    (loose,) = open_retriever("dense:almanac", str(source)).search(passages[7].text, 1)  # encoded on the spot, and kept
+    # encoded on the spot, and kept
+    (loose,) = open_retriever("dense:almanac", str(source)).search(passages[7].text, 1)
     assert (loose.id, loose.score) == (hit.id, pytest.approx(hit.score, abs=1e-6))
     assert list((tmp_path / "cache").rglob(ABOUT))
     assert open_retriever("dense:almanac", str(source)).provenance()["model"] == "almanac"

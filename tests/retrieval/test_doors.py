@@ -1,4 +1,6 @@
-"""Retrievers of LangChain, LlamaIndex and Haystack, by the libraries themselves; and a client with its index."""
+"""Retrievers of LangChain, LlamaIndex and Haystack, by the libraries themselves; and a client
+with its index.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ def store() -> Any:
     embeddings = pytest.importorskip("langchain_core.embeddings")
     stores = pytest.importorskip("langchain_core.vectorstores")
     store = stores.InMemoryVectorStore(embeddings.DeterministicFakeEmbedding(size=8))
-    store.add_documents([documents.Document(text, id=id, metadata={"title": id.upper()}) for id, text in TEXTS.items()])
+    store.add_documents(
+        [
+            documents.Document(text, id=id, metadata={"title": id.upper()})
+            for id, text in TEXTS.items()
+        ]
+    )
     return store
 
 
@@ -70,7 +77,10 @@ def test_a_retriever_of_langchain_may_have_documents_without_ids_and_more_than_k
 def test_a_retriever_of_llama_index_gives_as_many_as_it_was_made_for() -> None:
     core = pytest.importorskip("llama_index.core")
     schema = pytest.importorskip("llama_index.core.schema")
-    nodes = [schema.TextNode(text=text, id_=id, metadata={"title": id.upper()}) for id, text in TEXTS.items()]
+    nodes = [
+        schema.TextNode(text=text, id_=id, metadata={"title": id.upper()})
+        for id, text in TEXTS.items()
+    ]
     index = core.VectorStoreIndex(nodes=nodes, embed_model=core.MockEmbedding(embed_dim=4))
     passages = shown(index.as_retriever(similarity_top_k=2), 3)
     assert passages == [(id, id.upper(), TEXTS[id]) for id, *_ in passages]
@@ -83,7 +93,9 @@ def test_a_retriever_of_haystack_is_asked_for_k_and_one_that_takes_vectors_is_re
     stores = pytest.importorskip("haystack.document_stores.in_memory")
     retrievers = pytest.importorskip("haystack.components.retrievers.in_memory")
     store = stores.InMemoryDocumentStore()
-    store.write_documents([haystack.Document(id=id, content=t, meta={"title": id.upper()}) for id, t in TEXTS.items()])
+    store.write_documents(
+        [haystack.Document(id=id, content=t, meta={"title": id.upper()}) for id, t in TEXTS.items()]
+    )
     found = as_retriever(retrievers.InMemoryBM25Retriever(store)).search("wrote a book", 1)
     assert [(p.id, p.title, p.text) for p in found] == [("a", "A", TEXTS["a"])]
     assert found[0].score > 0
@@ -114,7 +126,13 @@ HITS = [
     {"_id": "7", "_score": 3.5, "_source": {"title": "Ada", "txt": "Ada wrote a book."}},
     {"_id": "9", "_score": 1.25, "_source": {"title": None, "txt": "A river."}},
 ]
-FACTS = {"wiki-1": {"mappings": {"properties": {"title": {"analyzer": "english"}, "txt": {"analyzer": "english"}}}}}
+FACTS = {
+    "wiki-1": {
+        "mappings": {
+            "properties": {"title": {"analyzer": "english"}, "txt": {"analyzer": "english"}}
+        }
+    }
+}
 
 
 class Client:
@@ -122,7 +140,11 @@ class Client:
 
     def __init__(self, hits: Any = HITS, count: int = 2, facts: Any = FACTS, **answer: Any) -> None:
         self.asked: list[dict[str, Any]] = []
-        self.answer = {"_shards": {"failed": 0}, "timed_out": False, "hits": {"hits": hits}} | answer
+        self.answer = {
+            "_shards": {"failed": 0},
+            "timed_out": False,
+            "hits": {"hits": hits},
+        } | answer
         self.indices = SimpleNamespace(get=lambda index: facts)
         self._count = count
 
@@ -141,9 +163,15 @@ def test_the_query_is_that_of_the_authors_code() -> None:
     client = Client()
     found = Elasticsearch(client).search("Who wrote a book?", 3)
     assert [(p.id, p.title, p.text, p.score) for p in found] == [
-        ("7", "Ada", "Ada wrote a book.", 3.5), ("9", "", "A river.", 1.25),
-    ]  # fmt: skip
-    match = {"query": "Who wrote a book?", "type": "best_fields", "fields": ["title", "txt"], "tie_breaker": 0.5}
+        ("7", "Ada", "Ada wrote a book.", 3.5),
+        ("9", "", "A river.", 1.25),
+    ]
+    match = {
+        "query": "Who wrote a book?",
+        "type": "best_fields",
+        "fields": ["title", "txt"],
+        "tie_breaker": 0.5,
+    }
     body = {"_source": ["title", "txt"], "query": {"multi_match": match}, "size": 3}
     assert client.asked == [{"index": "wiki", "body": body, "search_type": "dfs_query_then_fetch"}]
 
@@ -170,7 +198,13 @@ def test_an_index_without_passages_or_fields_is_refused() -> None:
         Elasticsearch(Client(count=0))
     with pytest.raises(SearchServerError, match="has no field 'body', only title, txt"):
         Elasticsearch(Client(), text="body")
-    for odd in ([], "<html>", {"wiki-1": {"mappings": []}}, {"wiki-1": None}, FACTS | {"wiki-2": FACTS["wiki-1"]}):
+    for odd in (
+        [],
+        "<html>",
+        {"wiki-1": {"mappings": []}},
+        {"wiki-1": None},
+        FACTS | {"wiki-2": FACTS["wiki-1"]},
+    ):
         with pytest.raises(SearchServerError, match=r"Elasticsearch\('wiki'\): \w+Error"):
             Elasticsearch(Client(facts=odd))
     with pytest.raises(SettingError, match="client is str; give a client"):
@@ -183,11 +217,20 @@ class SmallServer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     answers: ClassVar[dict[str, Any]] = {
         "/": {"version": {"number": "9.1.0"}, "tagline": "You Know, for Search"},
-        "/wiki": {"wiki": {"mappings": {"properties": {"title": {}, "txt": {}}}, "settings": {"index": {}}}},
+        "/wiki": {
+            "wiki": {
+                "mappings": {"properties": {"title": {}, "txt": {}}},
+                "settings": {"index": {}},
+            }
+        },
         "/wiki/_count": {"count": 2},
         "/wiki/_search": {
             "_shards": {"failed": 0},
-            "hits": {"hits": [{"_id": "a", "_score": 1.5, "_source": {"title": "Ada", "txt": TEXTS["a"]}}]},
+            "hits": {
+                "hits": [
+                    {"_id": "a", "_score": 1.5, "_source": {"title": "Ada", "txt": TEXTS["a"]}}
+                ]
+            },
         },
     }
 
@@ -198,7 +241,9 @@ class SmallServer(BaseHTTPRequestHandler):
         data = json.dumps(self.answers[self.path.partition("?")[0]]).encode()
         self.send_response(200)
         self.send_header("X-Elastic-Product", "Elasticsearch")
-        self.send_header("Content-Type", self.headers.get("Accept", "application/json").partition(",")[0])
+        self.send_header(
+            "Content-Type", self.headers.get("Accept", "application/json").partition(",")[0]
+        )
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -207,14 +252,25 @@ class SmallServer(BaseHTTPRequestHandler):
         self.do_GET()
 
 
-@pytest.mark.parametrize(("package", "client"), [("elasticsearch", "Elasticsearch"), ("opensearchpy", "OpenSearch")])
+@pytest.mark.parametrize(
+    ("package", "client"), [("elasticsearch", "Elasticsearch"), ("opensearchpy", "OpenSearch")]
+)
 def test_the_clients_of_elasticsearch_and_opensearch_search(package: str, client: str) -> None:
     with listen(SmallServer) as address:
         own = getattr(pytest.importorskip(package), client)(address)
         (passage,) = as_retriever((own, "wiki")).search("Who wrote a book?", 3)
-        assert (passage.id, passage.title, passage.text, passage.score) == ("a", "Ada", TEXTS["a"], 1.5)
+        assert (passage.id, passage.title, passage.text, passage.score) == (
+            "a",
+            "Ada",
+            TEXTS["a"],
+            1.5,
+        )
         facts = dl.Lab("almanac", retriever=(own, "wiki")).retriever.provenance()
-        assert (facts["kind"], facts["corpus"], facts["passages"]) == ("elasticsearch-bm25", "wiki", 2)
+        assert (facts["kind"], facts["corpus"], facts["passages"]) == (
+            "elasticsearch-bm25",
+            "wiki",
+            2,
+        )
         assert (facts["server"], facts["analysis"]["txt"]) == ("elasticsearch 9.1.0", "standard")
         own.close()
 
@@ -225,12 +281,21 @@ def test_the_recipe_for_milvus_searches(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     client = milvus.MilvusClient("passages.db")
     client.create_collection("passages", dimension=2)
-    rows = [{"id": i, "vector": [i, 1.0], "title": id.upper(), "text": t} for i, (id, t) in enumerate(TEXTS.items())]
+    rows = [
+        {"id": i, "vector": [i, 1.0], "title": id.upper(), "text": t}
+        for i, (id, t) in enumerate(TEXTS.items())
+    ]
     client.insert("passages", rows)
     client.close()
     page = (Path(__file__).parents[2] / "docs/how-to/search-servers.md").read_text(encoding="utf-8")
-    recipe = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "pymilvus" in block)
+    recipe = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "pymilvus" in block
+    )
     found: dict[str, Any] = {"dl": dl, "encode": lambda text: [2.0, 1.0]}
     exec(recipe, found)
-    assert [(p.title, p.text) for p in found["lab"].retriever.search("Who sings?", 1)] == [("C", TEXTS["c"])]
+    assert [(p.title, p.text) for p in found["lab"].retriever.search("Who sings?", 1)] == [
+        ("C", TEXTS["c"])
+    ]
     found["client"].close()

@@ -1,4 +1,6 @@
-"""Passages and questions from a Hugging Face Hub: a server on this machine that answers as the Hub's interface does."""
+"""Passages and questions from a Hugging Face Hub: a server on this machine that answers as the
+Hub's interface does.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +40,34 @@ class Hub(BaseHTTPRequestHandler):
         about = "/api/datasets/me/mine"
         answer: object = None
         if path in (about, f"{about}/revision/{COMMIT}"):
-            answer = {"id": "me/mine", "sha": COMMIT, "private": False, "siblings": [{"rfilename": n} for n in FILES]}
+            answer = {
+                "id": "me/mine",
+                "sha": COMMIT,
+                "private": False,
+                "siblings": [{"rfilename": n} for n in FILES],
+            }
         elif path == f"{about}/tree/{COMMIT}":
-            answer = [{"type": "file", "path": n, "size": len(d), "oid": "2" * 40} for n, d in FILES.items()]
+            answer = [
+                {"type": "file", "path": n, "size": len(d), "oid": "2" * 40}
+                for n, d in FILES.items()
+            ]
         elif path.startswith("/datasets/me/mine/resolve/"):
             answer = FILES.get(path.rpartition("/")[2])
-        data = answer if isinstance(answer, bytes) else b"" if answer is None else json.dumps(answer).encode()
+        data = (
+            answer
+            if isinstance(answer, bytes)
+            else b""
+            if answer is None
+            else json.dumps(answer).encode()
+        )
         self.send_response(404 if answer is None else 200)
         self.send_header("X-Repo-Commit", COMMIT)
         self.send_header("ETag", f'"{len(data):040}"')
         self.send_header("Content-Length", str(len(data)))
         if answer is None:
-            self.send_header("X-Error-Code", "EntryNotFound" if "me/mine" in path else "RepoNotFound")
+            self.send_header(
+                "X-Error-Code", "EntryNotFound" if "me/mine" in path else "RepoNotFound"
+            )
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(data)
@@ -73,7 +91,8 @@ from dragin_lab.retrieval.corpus import Corpus
 out = Path(sys.argv[1])
 built = Corpus.build("hub:me/mine#train", out / "built", fields="id=doc_id,text=body")
 lines = {"passages": [(p.id, p.text) for p in built], "source": built.passages.about["source"]}
-lines["questions"] = [q.golds for q in load("hub:me/mine#test", fields="id=doc_id,question=q,answer=gold")]
+questions = load("hub:me/mine#test", fields="id=doc_id,question=q,answer=gold")
+lines["questions"] = [q.golds for q in questions]
 for source in ("hub:me/mine", "hub:me/mine#dev", "hub:me/other"):
     try:
         Corpus.build(source, out / "wrong")
@@ -84,11 +103,19 @@ print(json.dumps(lines))
 """
 
 
-def test_a_data_set_of_the_hub_is_fetched_read_and_refused_by_name(hub: str, tmp_path: Path) -> None:
+def test_a_data_set_of_the_hub_is_fetched_read_and_refused_by_name(
+    hub: str, tmp_path: Path
+) -> None:
     (tmp_path / "out").mkdir()
-    own = environment(HF_ENDPOINT=hub, HF_HOME=str(tmp_path / "cache"), HF_HUB_OFFLINE="0", NO_PROXY="127.0.0.1")
+    own = environment(
+        HF_ENDPOINT=hub, HF_HOME=str(tmp_path / "cache"), HF_HUB_OFFLINE="0", NO_PROXY="127.0.0.1"
+    )
     ran = subprocess.run(
-        [sys.executable, "-c", READ, str(tmp_path / "out")], env=own, capture_output=True, text=True, check=False
+        [sys.executable, "-c", READ, str(tmp_path / "out")],
+        env=own,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     lines = json.loads(ran.stdout)
@@ -106,5 +133,7 @@ def test_a_data_set_of_the_hub_is_fetched_read_and_refused_by_name(hub: str, tmp
 @pytest.mark.parametrize("name", ["hub:", "hub: ", "hub:#train"])
 def test_no_name_of_a_data_set_is_refused(name: str) -> None:
     for read in (Corpus.load, lambda source: list(tabular.read_rows(source))):
-        with pytest.raises(DraginLabError, match="names no data set; write hub:NAME or hub:NAME#SPLIT"):
+        with pytest.raises(
+            DraginLabError, match="names no data set; write hub:NAME or hub:NAME#SPLIT"
+        ):
             read(name)

@@ -45,7 +45,12 @@ def test_an_object_with_search_or_a_function_is_a_retriever() -> None:
 
 def test_what_is_plainly_meant_is_taken() -> None:
     retriever = answering(
-        ["one", ("T", "two"), {"id": 7, "text": "three", "score": np.float32(1), "more": None}, Passage("p", "", "x")]
+        [
+            "one",
+            ("T", "two"),
+            {"id": 7, "text": "three", "score": np.float32(1), "more": None},
+            Passage("p", "", "x"),
+        ]
     )
     passages = retriever.search("q", 10)
     assert [p.text for p in passages] == ["one", "two", "three", "x"]
@@ -54,15 +59,25 @@ def test_what_is_plainly_meant_is_taken() -> None:
     assert math.isnan(passages[0].score)
     assert len({p.id for p in passages}) == 4
     assert retriever.search("q", 10)[0].id == passages[0].id, "made from the text"
-    assert [p.text for p in retriever.search("q", 2)] == ["one", "two"], "of more than k the first k"
+    assert [p.text for p in retriever.search("q", 2)] == [
+        "one",
+        "two",
+    ], "of more than k the first k"
     assert [p.text for p in answering(text for text in ("a", "b")).search("q", 3)] == ["a", "b"]
     assert answering([]).search("q", 3) == []
 
 
 def test_a_dataframe_is_its_rows() -> None:
-    frame = pd.DataFrame({"id": [7, 8, 9], "title": ["T", None, math.nan], "text": ["one", "two", "three"]})
+    frame = pd.DataFrame(
+        {"id": [7, 8, 9], "title": ["T", None, math.nan], "text": ["one", "two", "three"]}
+    )
     wanted = [("7", "T", "one"), ("8", "", "two")]
-    for answer in (frame, frame.set_index("id"), frame.set_index(["id", "title"]), frame.to_dict("records")):
+    for answer in (
+        frame,
+        frame.set_index("id"),
+        frame.set_index(["id", "title"]),
+        frame.to_dict("records"),
+    ):
         assert [(p.id, p.title, p.text) for p in answering(answer).search("q", 2)] == wanted
     assert [p.text for p in answering(frame["text"]).search("q", 2)] == ["one", "two"]
 
@@ -72,7 +87,13 @@ def test_a_dataframe_is_its_rows() -> None:
     [
         ("a text", "with str 'a text'; it must be a list of dl.Passage"),
         (["one", None], "result 2 is NoneType"),
-        ([{"text": " "}], "{'text': ' '}\": Expected `str` that is not blank - at `text`; give a list of dl.Passage"),
+        (
+            [{"text": " "}],
+            (
+                "{'text': ' '}\": Expected `str` that is not blank - at `text`; give a list of"
+                " dl.Passage"
+            ),
+        ),
         ([{"text": "x", "id": 1.5}], "Expected `int | str | null`, got `float` - at `id`"),
         ([{"text": "x", "id": 1}, {"text": "y", "id": "1"}], "with the id '1' twice"),
     ],
@@ -87,7 +108,9 @@ def test_a_failure_names_the_retriever_and_the_query() -> None:
     def broken(query: str, k: int) -> list[str]:
         raise KeyError("index")
 
-    with pytest.raises(RetrieverError, match="retriever broken failed for 'who': KeyError: 'index'"):
+    with pytest.raises(
+        RetrieverError, match="retriever broken failed for 'who': KeyError: 'index'"
+    ):
         as_retriever(broken).search("who", 3)
 
 
@@ -102,7 +125,10 @@ async def later(query: str, k: int) -> list[str]:
         (3, "is int"),
         (
             Corpus.from_passages([Passage("1", "", "x")]),
-            "is Corpus; give an object with search(query, k) or a function, and passages as corpus=",
+            (
+                "is Corpus; give an object with search(query, k) or a function, and passages as"
+                " corpus="
+            ),
         ),
         (BM25.mro()[2], "is a class; give an object of it"),
         (lambda query: [], "must take a query and a number"),
@@ -129,7 +155,9 @@ def test_its_identity_is_its_provenance_or_its_answers() -> None:
     for facts in ({}, {"f": print}):
         with pytest.raises(RetrieverError, match=r"retriever Told: provenance\(\)"):
             as_retriever(Told(**facts)).provenance()
-    one, same, other = (as_retriever(lambda query, k, text=text: [text]) for text in ("a", "a", "b"))
+    one, same, other = (
+        as_retriever(lambda query, k, text=text: [text]) for text in ("a", "a", "b")
+    )
     assert one.identity() == same.identity() != other.identity()
     assert one.provenance()["kind"] == "<lambda>"
 
@@ -142,7 +170,11 @@ class Index:
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
         words = set(query.lower().split())
-        return [{"id": i, "text": text} for i, text in enumerate(self.texts) if words & set(text.lower().split())]
+        return [
+            {"id": i, "text": text}
+            for i, text in enumerate(self.texts)
+            if words & set(text.lower().split())
+        ]
 
 
 def test_a_run_goes_on_over_the_same_index_and_over_no_other(tmp_path: Path) -> None:
@@ -159,5 +191,7 @@ def test_a_run_goes_on_over_the_same_index_and_over_no_other(tmp_path: Path) -> 
 
 
 def test_an_index_that_answers_none_of_the_fixed_queries_is_announced() -> None:
-    with pytest.warns(UserWarning, match=r"retriever Index finds nothing .* give it provenance\(\)"):
+    with pytest.warns(
+        UserWarning, match=r"retriever Index finds nothing .* give it provenance\(\)"
+    ):
         as_retriever(Index("Ελλάς")).identity()

@@ -1,4 +1,6 @@
-"""Runs as one zip: the same questions, causes and tables as of the folders, and no damage that goes unseen."""
+"""Runs as one zip: the same questions, causes and tables as of the folders, and no damage that
+goes unseen.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def test_a_zip_is_read_like_the_folders_it_was_saved_from(tmp_path: Path) -> Non
     assert str(of_zip.table(compare="dragin")) == str(of_folders.table(compare="dragin"))
     assert [run.complete for run in of_zip.records] == [True, True]
     assert of_zip.save(tmp_path / "b.zip").read_bytes() == (tmp_path / "a.zip").read_bytes()
-    assert len(dl.Runs.load([tmp_path / "runs", tmp_path / "a.zip"]).records) == 2  # a copy counts once
+    # a copy counts once
+    assert len(dl.Runs.load([tmp_path / "runs", tmp_path / "a.zip"]).records) == 2
     with zipfile.ZipFile(tmp_path / "a.zip") as packed:
         packed.extractall(tmp_path / "out")
     pd.testing.assert_frame_equal(dl.Runs.load(tmp_path / "out").questions, of_folders.questions)

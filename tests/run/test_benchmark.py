@@ -29,37 +29,57 @@ def test_find_runs(whole: Path, tmp_path: Path) -> None:
     (b / "predictions.jsonl").write_bytes(data)
     found = find_runs([b, tmp_path, a / "run.json"])
     assert [(record.folder, record.complete, len(record.predictions)) for record in found] == [
-        (b, False, 3), (a, True, 4),
-    ]  # fmt: skip
+        (b, False, 3),
+        (a, True, 4),
+    ]
     assert [record.folder for record in find_runs(tmp_path)] == [a, b]
     assert (b / "predictions.jsonl").read_bytes() == data  # reading mends nothing
     (a / "predictions.jsonl").unlink()
     assert read_run(a) == RunRecord(a, read_run(a).config, [])
     (tmp_path / "empty").mkdir()
     for nothing in ("none", "d/b/timings.jsonl", "empty"):
-        with pytest.raises(RunError, match="no such folder; give" if nothing == "none" else "holds no run"):
+        with pytest.raises(
+            RunError, match="no such folder; give" if nothing == "none" else "holds no run"
+        ):
             find_runs(tmp_path / nothing)
 
 
 def test_summary_leaves_out_what_failed_and_what_has_no_gold() -> None:
     line = {"em": 1.0, "f1": 1.0, "retrievals": 2, "tokens": 10, "ended": "answered"}
     failed = line | {"em": None, "f1": None, "retrievals": 0, "tokens": 0, "ended": "error"}
-    found = summary([line, line | {"em": 0.0, "f1": 0.5, "tokens": 20}, line | {"em": None, "f1": None}, failed])
-    assert (found["n"], found["scored"], found["em"], found["f1"], found["retrievals"]) == (3, 2, 0.5, 0.75, 2)
+    found = summary(
+        [line, line | {"em": 0.0, "f1": 0.5, "tokens": 20}, line | {"em": None, "f1": None}, failed]
+    )
+    assert (found["n"], found["scored"], found["em"], found["f1"], found["retrievals"]) == (
+        3,
+        2,
+        0.5,
+        0.75,
+        2,
+    )
     assert found["tokens"] == pytest.approx(40 / 3)
-    assert (found["em_low"], found["em_high"]) == (pytest.approx(0.0945, abs=1e-4), pytest.approx(0.9055, abs=1e-4))
-    assert math.isnan(found["retrievals_low"])  # both retrieved twice, and nothing says how often another would
+    assert (found["em_low"], found["em_high"]) == (
+        pytest.approx(0.0945, abs=1e-4),
+        pytest.approx(0.9055, abs=1e-4),
+    )
+    # both retrieved twice, and nothing says how often another would
+    assert math.isnan(found["retrievals_low"])
     nothing = summary([failed])
     assert nothing["n"] == 0
     assert math.isnan(nothing["em"])
 
 
-# -- benchmarks -------------------------------------------------------------------------------------------------------
+# -- benchmarks ------------------------------------------------------------------------------------
 
 
 def test_a_benchmark_of_almanac_brings_its_prompt() -> None:
     one = open_benchmark("almanac/hotpotqa", limit=2)
-    assert (one.name, one.split, one.limit, len(one.questions)) == ("almanac/hotpotqa", "test", 2, 2)
+    assert (one.name, one.split, one.limit, len(one.questions)) == (
+        "almanac/hotpotqa",
+        "test",
+        2,
+        2,
+    )
     assert (one.template.answer_rule, len(one.template.exemplars)) == ("hotpotqa", 2)
     assert "step-by-step" in one.template.instruction
     assert open_benchmark("almanac/hotpotqa", limit=2, split="dev").name == "almanac/hotpotqa-dev"
@@ -68,7 +88,9 @@ def test_a_benchmark_of_almanac_brings_its_prompt() -> None:
 
 def test_a_sample_is_recorded_with_its_seed(tmp_path: Path) -> None:
     one = open_benchmark("almanac/iirc", sample=3, seed=7)
-    assert [q.id for q in one.questions] == [q.id for q in open_benchmark("almanac/iirc", sample=3, seed=7).questions]
+    assert [q.id for q in one.questions] == [
+        q.id for q in open_benchmark("almanac/iirc", sample=3, seed=7).questions
+    ]
     assert one.fingerprint() != open_benchmark("almanac/iirc", sample=3, seed=8).fingerprint()
     assert one.sample == 3
 
@@ -83,7 +105,9 @@ def test_rows_of_questions_wherever_questions_are_taken(tmp_path: Path) -> None:
     assert as_benchmark(sources[1]).name == "questions"
     assert as_benchmark(as_benchmark(rows), limit=1).questions == asked[0][:1]
     sources[2].save_to_disk(str(tmp_path / "saved"))
-    one = open_benchmark(tmp_path / "saved", fields={"question": "question", "answer": "answers"}, limit=1)
+    one = open_benchmark(
+        tmp_path / "saved", fields={"question": "question", "answer": "answers"}, limit=1
+    )
     assert (one.name, one.questions) == ("saved", asked[0][:1])
     with pytest.raises(DataError, match="hotpotqa has fields of its own; leave it out"):
         open_benchmark("almanac/hotpotqa", fields="question=q")
@@ -93,7 +117,9 @@ def test_questions_of_ones_own_are_asked_with_the_models_own_prompt(tmp_path: Pa
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"question": "Who made thing 1?", "answer": "Li 1"}) + "\n")
     assert open_benchmark(path).template is None
-    record = recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), path, DRAGIN, tmp_path / "run")  # type: ignore[arg-type]
+    record = recorded(
+        Lab(AnsweringModel(), retriever=ScriptedRetriever()), path, DRAGIN, tmp_path / "run"
+    )  # type: ignore[arg-type]
     assert [(line["id"], line["em"]) for line in record.predictions] == [("1", 1.0)]
     assert record.config["dataset"]["name"] == "mine"
     assert record.config["template"]["exemplars"] == []
@@ -107,7 +133,9 @@ def test_questions_of_ones_own_are_asked_with_the_models_own_prompt(tmp_path: Pa
         ("hotpot_dev_x.json", "hotpot_dev_x", "dev"),
     ],
 )
-def test_a_file_is_called_by_its_name(tmp_path: Path, name: str, called: str, split: str | None) -> None:
+def test_a_file_is_called_by_its_name(
+    tmp_path: Path, name: str, called: str, split: str | None
+) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps([{"_id": "h", "question": "Who?", "answer": "Li"}]))
@@ -122,20 +150,36 @@ def test_the_fingerprint_is_of_the_questions() -> None:
         assert one.fingerprint() != Benchmark("a", tuple(other)).fingerprint()
 
 
-# -- where a run is kept -----------------------------------------------------------------------------------------------
+# -- where a run is kept ---------------------------------------------------------------------------
 
 
 def test_each_benchmark_has_a_folder_of_its_own(tmp_path: Path) -> None:
     lab = Lab(AnsweringModel(), retriever=ScriptedRetriever())
     for name in ("one", "two/dev"):
-        lab.run(Benchmark(name, tuple(questions(2))), [DRAGIN, "wo-rag"], output=tmp_path, progress=False)
+        lab.run(
+            Benchmark(name, tuple(questions(2))),
+            [DRAGIN, "wo-rag"],
+            output=tmp_path,
+            progress=False,
+        )
     lab.run([q.text for q in questions(2)], "wo-rag", output=tmp_path, progress=False)
-    lab.sweep(Benchmark("one", tuple(questions(2))), DRAGIN, threshold=[1, 9], output=tmp_path, progress=False)
+    lab.sweep(
+        Benchmark("one", tuple(questions(2))),
+        DRAGIN,
+        threshold=[1, 9],
+        output=tmp_path,
+        progress=False,
+    )
     folders = {record.folder.relative_to(tmp_path).as_posix() for record in find_runs(tmp_path)}
     name = "dragin-what=question-threshold"
     assert folders == {
-        f"one/{name}=1.0", f"one/{name}=9.0", "one/wo-rag", f"two/dev/{name}=1.0", "two/dev/wo-rag", "questions/wo-rag",
-    }  # fmt: skip
+        f"one/{name}=1.0",
+        f"one/{name}=9.0",
+        "one/wo-rag",
+        f"two/dev/{name}=1.0",
+        "two/dev/wo-rag",
+        "questions/wo-rag",
+    }
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../out", "a/../../b", "/abs", "a\\b", "a\0b"])
@@ -144,10 +188,17 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(name: str) -> None:
         Benchmark(name, tuple(questions(1)))
 
 
-def test_a_question_among_the_worked_examples_is_said_recorded_and_below_the_table(tmp_path: Path) -> None:
+def test_a_question_among_the_worked_examples_is_said_recorded_and_below_the_table(
+    tmp_path: Path,
+) -> None:
     lab = Lab(exemplars=[Exemplar("Who made Kor?", "Kor was made by Bo Ek.", "Bo Ek")])
-    rows = [{"id": id, "question": text, "answer": "Bo Ek"} for id, text in (("a", "who made KOR"), ("b", "Who?"))]
-    with pytest.warns(UserWarning, match="1 question is among the worked examples, with the answer: a"):
+    rows = [
+        {"id": id, "question": text, "answer": "Bo Ek"}
+        for id, text in (("a", "who made KOR"), ("b", "Who?"))
+    ]
+    with pytest.warns(
+        UserWarning, match="1 question is among the worked examples, with the answer: a"
+    ):
         runs = lab.run(rows, ["wo-rag"], output=tmp_path)
     assert json.loads(next(tmp_path.glob("*/*/run.json")).read_text())["among_exemplars"] == ["a"]
     assert "1 question is among the worked examples" in str(runs.table())
@@ -164,12 +215,16 @@ def test_parts_of_a_run_are_joined_and_missing_ones_named(tmp_path: Path) -> Non
     with pytest.warns(UserWarning, match="1 of 3 parts are missing: 2/3"):
         runs = dl.Runs.load(tmp_path / "parts")
     assert "(5 of 7)" in str(runs.table())
-    lab.run(benchmark(rows, part="2/3"), DRAGIN, output=tmp_path / "parts", traces=True, progress=False)
+    lab.run(
+        benchmark(rows, part="2/3"), DRAGIN, output=tmp_path / "parts", traces=True, progress=False
+    )
     runs = dl.Runs.load(tmp_path / "parts")
     (joined,) = runs.records
     assert joined.predictions == whole.predictions
     assert joined.config["dataset"] == whole.config["dataset"]
-    assert [runs.trace(row["id"], runs.names[0]).question.text for row in rows] == [row["question"] for row in rows]
+    assert [runs.trace(row["id"], runs.names[0]).question.text for row in rows] == [
+        row["question"] for row in rows
+    ]
     assert dl.Runs.load(tmp_path).datasets == ("questions",)
     cut = tmp_path / "parts" / "questions" / whole.folder.name / "part-2-of-3" / "predictions.jsonl"
     cut.write_bytes(b"".join(cut.read_bytes().splitlines(keepends=True)[1:]))

@@ -23,7 +23,9 @@ SCRIPT = (Say(" It is by Bo Ek, a man", **LOUD), Say(" Li. So the answer is Li.\
 
 
 def ask(chosen: Any = DRAGIN, *script: Say, **options: Any) -> tuple[Lab, Trace]:
-    """A lab and the trace of its scripted answer; what its model is to say next goes into ``lab.model.script``."""
+    """A lab and the trace of its scripted answer; what its model is to say next goes into
+    ``lab.model.script``.
+    """
     lab = Lab(ScriptedModel(script or SCRIPT, **options), retriever=ScriptedRetriever())
     return lab, lab.ask(QUESTION, chosen, gold="Li")
 
@@ -41,7 +43,9 @@ def say(lab: Lab, *script: Say) -> None:
 
 
 def branched(*script: Say, **change: Any) -> tuple[Lab, Trace, Trace]:
-    """A lab, the trace of its answer, and the branch with this change, in which its model says the script."""
+    """A lab, the trace of its answer, and the branch with this change, in which its model says
+    the script.
+    """
     lab, trace = ask()
     say(lab, *script)
     return lab, trace, lab.branch(trace, **change)
@@ -56,7 +60,12 @@ def test_a_token_is_replaced_and_the_episode_goes_on_from_there() -> None:
     assert (branch.answer, branch.scores["em"], trace.scores["em"]) == ("Al Ek", 0, 1)
     assert branch.steps[0] is trace.steps[0]
     parting = branch.parting
-    assert (parting.parent, parting.kind, parting.step, parting.token) == (trace.fingerprint, "token", 1, 0)
+    assert (parting.parent, parting.kind, parting.step, parting.token) == (
+        trace.fingerprint,
+        "token",
+        1,
+        0,
+    )
     assert (parting.source, parting.before, parting.after) == ("draft", "Li", "Al")
     assert str(parting) == "step 2, token 1: token 'Li' → 'Al'"
 
@@ -65,10 +74,13 @@ def test_a_token_is_replaced_and_the_episode_goes_on_from_there() -> None:
     ("place", "to", "forced", "rest"),
     [
         ({"step": 1, "token": 3}, " with", " It is with", " his dog. So the answer is Rex."),
-        ({"step": 2, "token": 1}, "Al and Li.", " Al and Li.", " So the answer is Li."),  # several for one
+        # several for one
+        ({"step": 2, "token": 1}, "Al and Li.", " Al and Li.", " So the answer is Li."),
     ],
 )
-def test_the_tokens_up_to_the_one_replaced_are_forced(place: dict[str, int], to: str, forced: str, rest: str) -> None:
+def test_the_tokens_up_to_the_one_replaced_are_forced(
+    place: dict[str, int], to: str, forced: str, rest: str
+) -> None:
     lab, _, branch = branched(Say(rest), **place, to=to)
     assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == forced.strip()
     assert branch.text == " It is by" * (place["step"] == 2) + forced + rest
@@ -97,19 +109,28 @@ def test_another_query_is_searched_for() -> None:
     lab, trace, branch = branched(SCRIPT[1], step=1, query="another thing")
     assert asked_for(lab) == ["another thing"]
     query = branch.steps[0].query
-    assert (query.text, query.sent, query.note) == ("another thing", "another thing", f"in place of {QUESTION!r}")
+    assert (query.text, query.sent, query.note) == (
+        "another thing",
+        "another thing",
+        f"in place of {QUESTION!r}",
+    )
     assert branch.steps[0].draft is trace.steps[0].draft
     assert len(lab.model.drafts) == 1
     assert branch.answer == "Li"
 
 
 @pytest.mark.parametrize(
-    "given", [["It was Al."], [dl.Passage("9", "", "It was Al.")], [{"id": "9", "text": "It was Al."}], []]
+    "given",
+    [["It was Al."], [dl.Passage("9", "", "It was Al.")], [{"id": "9", "text": "It was Al."}], []],
 )
 def test_other_passages_stand_in_the_prompt(given: Any) -> None:
     lab, _, branch = branched(Say(" Al. So the answer is Al."), step=1, passages=given)
     assert asked_for(lab) == []
-    assert ("[1] It was Al.\n" in lab.model.prompts[0]) == ("Context" in lab.model.prompts[0]) == bool(given)
+    assert (
+        ("[1] It was Al.\n" in lab.model.prompts[0])
+        == ("Context" in lab.model.prompts[0])
+        == bool(given)
+    )
     assert "First passage" not in lab.model.prompts[0]
     assert [passage.text for passage in branch.steps[0].passages] == ["It was Al."] * len(given)
     assert branch.parting.before == "0, 1, 2"
@@ -126,7 +147,9 @@ def test_without_its_retrieval_the_sentence_is_written_on() -> None:
 
 
 def test_a_draft_that_did_not_fire_retrieves_at_its_highest_word_or_at_a_token() -> None:
-    quiet = Say(" It is by Bo Ek. So the answer is Bo Ek.", entropy={"Ek": 0.3}, received={"Ek": 0.4})
+    quiet = Say(
+        " It is by Bo Ek. So the answer is Bo Ek.", entropy={"Ek": 0.3}, received={"Ek": 0.4}
+    )
     lab, trace = ask(DRAGIN, quiet)
     assert trace.retrievals_count == 0
     for token, before in ((None, " It is by Bo"), (4, " It is by")):
@@ -139,13 +162,18 @@ def test_a_draft_that_did_not_fire_retrieves_at_its_highest_word_or_at_a_token()
 
 
 @pytest.mark.parametrize(
-    ("name", "step", "rest"), [("flare", 1, (" He left. So", " So the answer is Bo.")), ("targ", 0, ())]
+    ("name", "step", "rest"),
+    [("flare", 1, (" He left. So", " So the answer is Bo.")), ("targ", 0, ())],
 )
-def test_decisions_on_a_sentence_and_on_a_draft_are_flipped_too(name: str, step: int, rest: tuple[str, ...]) -> None:
+def test_decisions_on_a_sentence_and_on_a_draft_are_flipped_too(
+    name: str, step: int, rest: tuple[str, ...]
+) -> None:
     whole = " It is Bo. He left. So the answer is Bo."
     lab, trace = ask(method(name, threshold=0.9), *map(Say, (whole, *rest)))
     assert not trace.steps[step].decision.retrieve  # type: ignore[union-attr]
-    say(lab, Say(" It is Li. So"), Say(" So the answer is Li.")) if rest else say(lab, Say(" So the answer is Li."))
+    say(lab, Say(" It is Li. So"), Say(" So the answer is Li.")) if rest else say(
+        lab, Say(" So the answer is Li.")
+    )
     branch = lab.branch(trace, step=step + 1, retrieve=True)
     assert branch.steps[step].query is not None
     assert branch.answer == "Li"
@@ -157,7 +185,12 @@ def test_decisions_on_a_sentence_and_on_a_draft_are_flipped_too(name: str, step:
 
 @pytest.mark.parametrize(
     "first",
-    [{"query": "another"}, {"passages": ["It was Al."]}, {"retrieve": False}, {"retrieve": True, "token": 2}],
+    [
+        {"query": "another"},
+        {"passages": ["It was Al."]},
+        {"retrieve": False},
+        {"retrieve": True, "token": 2},
+    ],
     ids=lambda first: next(iter(first)) + str(next(iter(first.values()))),
 )
 def test_a_branch_is_branched_after_any_change(first: dict[str, Any]) -> None:
@@ -186,7 +219,7 @@ def test_the_extraction_has_branches_too() -> None:
     assert trace.steps[-1].seconds.keys() == {"draft"}
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -197,22 +230,45 @@ def test_the_extraction_has_branches_too() -> None:
         ({"step": 3, "query": "a"}, r"step=3: the trace has steps 1 to 2; give one of them"),
         ({"step": 0, "query": "a"}, r"step=0: the trace has steps 1 to 2; give one of them"),
         ({"query": "a"}, r"step=None: the trace has steps 1 to 2"),
-        ({"step": 2, "query": "a"}, r"step=2: nothing was searched for there; steps with a query: 1"),
+        (
+            {"step": 2, "query": "a"},
+            r"step=2: nothing was searched for there; steps with a query: 1",
+        ),
         ({"step": 1, "query": " "}, "query=' ' is empty"),
-        ({"step": 1, "query": "a", "token": 4}, r"token=4: goes with to= or retrieve=True; leave it out with query="),
+        (
+            {"step": 1, "query": "a", "token": 4},
+            r"token=4: goes with to= or retrieve=True; leave it out with query=",
+        ),
         ({"step": 1, "passages": [3]}, "result 1 is int"),
-        ({"step": 2, "token": 100, "to": "a"}, r"token=100: the draft of step 2 has tokens 1 to 9; give one of them"),
+        (
+            {"step": 2, "token": 100, "to": "a"},
+            r"token=100: the draft of step 2 has tokens 1 to 9; give one of them",
+        ),
         ({"step": 2, "token": 0, "to": "a"}, r"token=0: the draft of step 2 has tokens 1 to 9"),
         ({"step": 2, "to": "a"}, r"token=None: the draft of step 2 has tokens 1 to 9"),
-        ({"step": 2, "token": 1, "to": 10**6}, r"to=1000000: the vocabulary has ids 0 to \d+; give one of them"),
+        (
+            {"step": 2, "token": 1, "to": 10**6},
+            r"to=1000000: the vocabulary has ids 0 to \d+; give one of them",
+        ),
         ({"step": 2, "token": 1, "to": ""}, "to='' is empty; give the text or the id of a token"),
-        ({"step": 2, "token": 1, "to": "a", "source": "continuation"}, "the continuation of step 2 does not exist"),
-        ({"step": 2, "token": 1, "to": "a", "source": "query"}, "source='query': .*one of draft, continuation"),
+        (
+            {"step": 2, "token": 1, "to": "a", "source": "continuation"},
+            "the continuation of step 2 does not exist",
+        ),
+        (
+            {"step": 2, "token": 1, "to": "a", "source": "query"},
+            "source='query': .*one of draft, continuation",
+        ),
         ({"token": 1, "to": "a", "source": "extraction"}, "the extraction does not exist"),
-        ({"step": 1, "token": 4, "retrieve": False}, r"token=4: says where to retrieve; leave it out"),
+        (
+            {"step": 1, "token": 4, "retrieve": False},
+            r"token=4: says where to retrieve; leave it out",
+        ),
     ],
-)  # fmt: skip
-def test_a_change_that_cannot_be_made_is_refused_with_what_can(change: dict[str, Any], match: str) -> None:
+)
+def test_a_change_that_cannot_be_made_is_refused_with_what_can(
+    change: dict[str, Any], match: str
+) -> None:
     lab, trace = ask()
     with pytest.raises(DraginLabError, match=match):
         lab.branch(trace, **change)
@@ -220,20 +276,30 @@ def test_a_change_that_cannot_be_made_is_refused_with_what_can(change: dict[str,
 
 def test_decisions_by_the_clock_and_of_the_released_code_are_not_flipped() -> None:
     lab, trace = ask(method("sr-rag"), Say(" So the answer is Bo."))
-    with pytest.raises(SettingError, match="no trigger judged a draft in step 1; ask with another method"):
+    with pytest.raises(
+        SettingError, match="no trigger judged a draft in step 1; ask with another method"
+    ):
         lab.branch(trace, step=1, retrieve=False)
-    lab, trace = ask(method("flare", threshold=0.9), Say(" It is Bo. So the"), Say(" So the answer is Bo."))
-    with pytest.raises(SettingError, match="step 2 has no judged word at token 5, so nothing says what"):
+    lab, trace = ask(
+        method("flare", threshold=0.9), Say(" It is Bo. So the"), Say(" So the answer is Bo.")
+    )
+    with pytest.raises(
+        SettingError, match="step 2 has no judged word at token 5, so nothing says what"
+    ):
         lab.branch(trace, step=2, token=5, retrieve=True)
     lab, trace = ask(method("wo-rag", variant="reference"), Say(" So the answer is Bo."))
-    with pytest.raises(SettingError, match="the released code's decisions are not flipped; use variant='paper'"):
+    with pytest.raises(
+        SettingError, match="the released code's decisions are not flipped; use variant='paper'"
+    ):
         lab.branch(trace, step=1, retrieve=True)
 
 
 def test_a_trace_of_another_lab_is_refused() -> None:
     lab, trace = ask()
     trace.provenance["model"] = {"id": "another"}
-    with pytest.raises(SettingError, match=r"made otherwise than this lab asks .*'another'.*branch it with"):
+    with pytest.raises(
+        SettingError, match=r"made otherwise than this lab asks .*'another'.*branch it with"
+    ):
         lab.branch(trace, step=2, token=1, to="Al")
 
 
@@ -243,17 +309,21 @@ def test_an_episode_that_strays_from_its_record_is_refused() -> None:
         strayed = replace(trace, **change)
         if not change:
             trace.steps[0].query.sent = "another"
-        with pytest.raises(BranchError, match="which the trace does not say; ask the question again"):
+        with pytest.raises(
+            BranchError, match="which the trace does not say; ask the question again"
+        ):
             lab.branch(strayed, step=2, token=1, to="Al")
 
 
 def test_a_view_of_a_branch_says_where_it_parts() -> None:
     _, trace, branch = branched(Say(" Ek. So the answer is Al Ek."), step=2, token=1, to="Al")
-    assert "parts at step 2, token 1: token 'Li' → 'Al'" in views.trace(branch).text.replace("\n              ", " ")
+    assert "parts at step 2, token 1: token 'Li' → 'Al'" in views.trace(branch).text.replace(
+        "\n              ", " "
+    )
     assert "parts at" not in views.trace(trace).text
 
 
-# -- trees ------------------------------------------------------------------------------------------------------------
+# -- trees -----------------------------------------------------------------------------------------
 
 
 def grow() -> Branches:
@@ -296,7 +366,9 @@ def test_a_tree_is_one_file_in_which_shared_steps_stand_once(tmp_path: Path) -> 
 
 def test_files_of_trees_and_of_traces_name_each_other(tmp_path: Path) -> None:
     tree = grow()
-    with pytest.raises(TraceFileError, match=r"holds a tree of branches, which Branches\.load reads"):
+    with pytest.raises(
+        TraceFileError, match=r"holds a tree of branches, which Branches\.load reads"
+    ):
         Trace.load(tree.save(tmp_path / "tree"))
     with pytest.raises(TraceFileError, match=r"holds one trace, which Trace\.load reads"):
         Branches.load(tree[0].save(tmp_path / "trace"))

@@ -1,4 +1,6 @@
-"""On the embedded model: what was there before gives the trace itself, to the bit, for every method and engine."""
+"""On the embedded model: what was there before gives the trace itself, to the bit, for every
+method and engine.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.kept import written
 from dragin_lab.trace.trace import Trace
 
-#: "entity-rag" needs a pipeline that finds entities. One of each loop is quick: on drawn models it is a law.
+#: "entity-rag" needs a pipeline that finds entities. One of each loop is quick: on drawn models it
+#: is a law.
 QUICK = [("dragin", "paper"), ("dragin", "reference"), ("flare", "paper"), ("search-r1", "paper")]
 CELLS = [
     pytest.param(name, variant, marks=() if (name, variant) in QUICK else pytest.mark.deep)
@@ -39,18 +42,37 @@ def lab(**options: Any) -> dl.Lab:
 
 
 def unchanged(trace: Trace, *, decisions: bool = True) -> list[dict[str, Any]]:
-    """Changes of a trace to what it has: tokens in its first and last text, queries, their passages, decisions."""
-    texts = [(step.index, source, text, len(text) // 2) for step, source, text in written(trace.steps)]
-    tokens = [{"step": i + 1, "source": name, "token": t + 1, "to": int(text.ids[t])} for i, name, text, t in texts]
+    """Changes of a trace to what it has: tokens in its first and last text, queries, their
+    passages, decisions.
+    """
+    texts = [
+        (step.index, source, text, len(text) // 2) for step, source, text in written(trace.steps)
+    ]
+    tokens = [
+        {"step": i + 1, "source": name, "token": t + 1, "to": int(text.ids[t])}
+        for i, name, text, t in texts
+    ]
     if trace.extraction is not None:
         tokens.append({"source": "extraction", "token": 1, "to": int(trace.extraction.ids[0])})
     asked = [step for step in trace.steps if step.query is not None]
-    judged = [step for step in trace.steps if decisions and step.draft is not None and step.decision is not None]
+    judged = [
+        step
+        for step in trace.steps
+        if decisions and step.draft is not None and step.decision is not None
+    ]
     kinds = [
         tokens,
-        [{"step": step.index + 1, "query": step.query.text} for step in asked if step.query is not None],
+        [
+            {"step": step.index + 1, "query": step.query.text}
+            for step in asked
+            if step.query is not None
+        ],
         [{"step": step.index + 1, "passages": step.passages} for step in asked],
-        [{"step": step.index + 1, "retrieve": step.decision.retrieve} for step in judged if step.decision is not None],
+        [
+            {"step": step.index + 1, "retrieve": step.decision.retrieve}
+            for step in judged
+            if step.decision is not None
+        ],
     ]
     return [changes[i] for changes in kinds for i in sorted({0, len(changes) - 1}) if changes]
 
@@ -97,16 +119,30 @@ def test_what_a_trigger_reads_is_there_again_in_a_stored_trace(tmp_path: Any, sl
     def two_sides(draft: dl.Draft) -> np.ndarray:
         """What the token does not pay itself, and a component of its state."""
         rows, n = draft.attention, len(draft)
-        return 1 - rows[:, range(n), range(rows.shape[2] - n, rows.shape[2])].mean(0) + draft.hidden[:, 0]
+        return (
+            1
+            - rows[:, range(n), range(rows.shape[2] - n, rows.shape[2])].mean(0)
+            + draft.hidden[:, 0]
+        )
 
     for method in (dl.method("dragin"), dl.method(when="two-sides", what="question")):
         trace = question(method, lab())
-        stored = load_trace(Trace, save_trace(trace, tmp_path / "t", slim=slim, hidden=method.name != "dragin"))
+        stored = load_trace(
+            Trace, save_trace(trace, tmp_path / "t", slim=slim, hidden=method.name != "dragin")
+        )
         for change in unchanged(stored):
             branch = lab().branch(stored, **change)
-            assert [c.ids.tolist() for c in branch.continuations] == [c.ids.tolist() for c in trace.continuations]
-            assert [step.decision for step in branch.steps] == [step.decision for step in trace.steps]
-            assert (branch.queries, branch.answer, branch.scores) == (trace.queries, trace.answer, trace.scores)
+            assert [c.ids.tolist() for c in branch.continuations] == [
+                c.ids.tolist() for c in trace.continuations
+            ]
+            assert [step.decision for step in branch.steps] == [
+                step.decision for step in trace.steps
+            ]
+            assert (branch.queries, branch.answer, branch.scores) == (
+                trace.queries,
+                trace.answer,
+                trace.scores,
+            )
 
 
 def test_another_token_gives_another_answer_that_the_same_method_writes() -> None:
@@ -120,8 +156,11 @@ def test_another_token_gives_another_answer_that_the_same_method_writes() -> Non
         branch = asking.branch(trace, step=step.index + 1, token=3, to=other)
         draft = branch.steps[step.index].draft
         assert draft.ids[:3].tolist() == [*step.draft.ids[:2].tolist(), other]
-        assert draft.entropy[:3].tolist() == step.draft.entropy[:3].tolist()  # measured as if the model had written it
-        assert np.exp(draft.logprob[2]) == pytest.approx(step.draft.alternative_probs[2, rank], rel=1e-4)
+        # measured as if the model had written it
+        assert draft.entropy[:3].tolist() == step.draft.entropy[:3].tolist()
+        assert np.exp(draft.logprob[2]) == pytest.approx(
+            step.draft.alternative_probs[2, rank], rel=1e-4
+        )
         assert branch.ended == "answered"
         made = asking.cache.counts.drafts_made
         assert asking.branch(trace, step=step.index + 1, token=3, to=other).diff(branch) == ""

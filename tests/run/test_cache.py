@@ -37,7 +37,11 @@ def test_what_is_kept_comes_back_and_is_replaced(tmp_path: Path, on_disk: bool) 
     cache.put(key(1), {"a": np.arange(5, dtype=np.int32), "none": np.zeros((0, 2), np.float16)})
     with Cache(tmp_path) if on_disk else cache as later:
         found = later.get(key(1))
-        assert (found["a"].tolist(), found["none"].shape, found["none"].dtype) == ([0, 1, 2, 3, 4], (0, 2), np.float16)
+        assert (found["a"].tolist(), found["none"].shape, found["none"].dtype) == (
+            [0, 1, 2, 3, 4],
+            (0, 2),
+            np.float16,
+        )
         assert len(later) == 1
 
 
@@ -71,7 +75,7 @@ def test_what_store_may_stand_for(tmp_path: Path) -> None:
         Cache(limit=-1)
 
 
-# -- on disk ----------------------------------------------------------------------------------------------------------
+# -- on disk ---------------------------------------------------------------------------------------
 
 
 def test_a_damaged_entry_is_a_miss_whatever_was_changed(tmp_path: Path) -> None:
@@ -87,23 +91,31 @@ def test_a_damaged_entry_is_a_miss_whatever_was_changed(tmp_path: Path) -> None:
             damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
             changed = bytes(damaged[: draw.randrange(1, 2000)])
             file.execute("UPDATE Cache SET value = ? WHERE rowid = ?", (changed, first))
-            file.execute("UPDATE Cache SET mode = 4 WHERE rowid = ?", (second,))  # which diskcache would unpickle
+            # which diskcache would unpickle
+            file.execute("UPDATE Cache SET mode = 4 WHERE rowid = ?", (second,))
             file.commit()
-            with Cache(tmp_path) as cache, pytest.warns(UserWarning, match="an entry is damaged .*; it is generated"):
+            with (
+                Cache(tmp_path) as cache,
+                pytest.warns(UserWarning, match="an entry is damaged .*; it is generated"),
+            ):
                 assert there(cache, range(3)) == [2]
     file.close()
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(CacheError, match=r"no cache can be written there \(File exists\); try another path"):
+    with pytest.raises(
+        CacheError, match=r"no cache can be written there \(File exists\); try another path"
+    ):
         Cache(tmp_path / "file")
     (tmp_path / "cache.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 3000)
     with pytest.raises(CacheError, match=r"cannot be used \(.*\); delete .*cache\.db"):
         Cache(tmp_path)
 
 
-def test_a_full_disk_ends_the_writing_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_the_writing_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Cache(tmp_path) as cache:
         cache.put(key(1), block(1))
 
@@ -112,7 +124,9 @@ def test_a_full_disk_ends_the_writing_and_nothing_else(tmp_path: Path, monkeypat
 
         with monkeypatch.context() as patch:
             patch.setattr(cache._store, "set", fail)
-            with pytest.warns(UserWarning, match="No space left on device; nothing more is cached there"):
+            with pytest.warns(
+                UserWarning, match="No space left on device; nothing more is cached there"
+            ):
                 cache.put(key(2), block(2))
             cache.put(key(3), block(3))  # without another warning
         assert there(cache, range(60)) == [1]
@@ -134,7 +148,9 @@ def test_two_share_a_folder(tmp_path: Path) -> None:
         assert cache.get(key(39)) is not None
 
 
-def test_an_entry_that_names_a_file_outside_the_folder_touches_it_neither_way(tmp_path: Path) -> None:
+def test_an_entry_that_names_a_file_outside_the_folder_touches_it_neither_way(
+    tmp_path: Path,
+) -> None:
     victim, folder = tmp_path / "victim", tmp_path / "cache"
     victim.write_text("precious")
     for name in ("../victim", str(victim)):
@@ -153,14 +169,26 @@ def test_an_entry_that_names_a_file_outside_the_folder_touches_it_neither_way(tm
 
 
 def test_a_prompt_is_known_by_its_ids() -> None:
-    """A passage's "</s>" is text where the passage has a name, and an end mark where a layout of one's own hides it."""
+    """A passage's "</s>" is text where the passage has a name, and an end mark where a layout of
+    one's own hides it.
+    """
     question = "Who directed The Ashen Rooftop?"
 
     def search(query: str, k: int) -> list[dict[str, str]]:
-        return [{"id": "1", "title": "t", "text": "Ida Velmoor made it.</s></s> She was born in Eastmere."}]
+        return [
+            {
+                "id": "1",
+                "title": "t",
+                "text": "Ida Velmoor made it.</s></s> She was born in Eastmere.",
+            }
+        ]
 
     def layout(asked: str, passages: list[dl.Passage], answer: str) -> str:
-        shown = f"Context:\n[1] {passages[0].text}\nAnswer in the same format as before.\n" if passages else ""
+        shown = (
+            f"Context:\n[1] {passages[0].text}\nAnswer in the same format as before.\n"
+            if passages
+            else ""
+        )
         return f"{shown}Question: {asked}\nAnswer:{answer}"
 
     def read(template: dl.PromptTemplate, cache: Cache | None) -> list[int]:

@@ -45,7 +45,7 @@ def predictions(folder: Path) -> bytes:
     return (folder / "predictions.jsonl").read_bytes()
 
 
-# -- the same run -----------------------------------------------------------------------------------------------------
+# -- the same run ----------------------------------------------------------------------------------
 
 
 def test_the_same_bytes_as_in_one_process(head: Nodes, whole: bytes, tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_the_command_with_a_trigger_of_ones_own_on_the_embedded_model(
 ) -> None:
     mine = tmp_path / "only_here.py"  # in no worker's path, so it is sent by value
     mine.write_text(
-        "import dragin_lab as dl\n\n@dl.when('surprise', threshold=1.0)\ndef surprise(draft, weight: float = 1.0):\n"
-        "    return weight * draft.entropy\n",
+        "import dragin_lab as dl\n\n@dl.when('surprise', threshold=1.0)\ndef surprise(draft,"
+        " weight: float = 1.0):\n    return weight * draft.entropy\n",
         encoding="utf-8",
     )
     given = ("--set", "when=surprise", "--set", "max_new_tokens=24", "--set", "device=cpu")
@@ -86,29 +86,43 @@ def test_the_command_with_a_trigger_of_ones_own_on_the_embedded_model(
     assert (alone.code, many.code) == (cli.DONE, cli.DONE), alone.err + many.err
     assert f"Cluster({head.address}, 2 × 1 CPU and 0 GPU, LanguageModel(almanac" in many.out
     assert "4 of 4, " in many.err
-    assert alone.out.partition("means per question")[2] == many.out.partition("means per question")[2] != ""
+    assert (
+        alone.out.partition("means per question")[2]
+        == many.out.partition("means per question")[2]
+        != ""
+    )
     for name in ("predictions.jsonl", "run.json"):
         a, b = (next((tmp_path / folder).rglob(name)).read_bytes() for folder in ("alone", "many"))
         assert a == b
 
 
-# -- what dies on the way ---------------------------------------------------------------------------------------------
+# -- what dies on the way --------------------------------------------------------------------------
 
 
-def test_a_lost_worker_is_replaced_and_its_question_asked_again(head: Nodes, whole: bytes, tmp_path: Path) -> None:
+def test_a_lost_worker_is_replaced_and_its_question_asked_again(
+    head: Nodes, whole: bytes, tmp_path: Path
+) -> None:
     recipe = ScriptedRecipe(deadly=(2, 5), once=str(tmp_path / "once"), seconds=0.02)
     with (
         Cluster(head.address, recipe, actors=2) as cluster,
-        pytest.warns(UserWarning, match=r"a worker was lost \(.*\), and its questions are asked again"),
+        pytest.warns(
+            UserWarning, match=r"a worker was lost \(.*\), and its questions are asked again"
+        ),
     ):
         answer_on(cluster, tmp_path / "run", COUNT)
     assert predictions(tmp_path / "run") == whole
 
 
 @pytest.mark.deep
-def test_a_question_that_ends_every_worker_is_an_error(head: Nodes, whole: bytes, tmp_path: Path) -> None:
-    with Cluster(head.address, ScriptedRecipe(deadly=(3,)), actors=1) as cluster, pytest.warns(match="was lost"):
-        record = answer_on(cluster, tmp_path / "run", COUNT, batch_size=2)  # many are given to it at once
+def test_a_question_that_ends_every_worker_is_an_error(
+    head: Nodes, whole: bytes, tmp_path: Path
+) -> None:
+    with (
+        Cluster(head.address, ScriptedRecipe(deadly=(3,)), actors=1) as cluster,
+        pytest.warns(match="was lost"),
+    ):
+        # many are given to it at once
+        record = answer_on(cluster, tmp_path / "run", COUNT, batch_size=2)
     assert [line["id"] for line in record.failed] == ["q3"]
     assert record.failed[0]["error"].startswith("the worker that answered it was lost 2 times: ")
     assert len(record.predictions) == COUNT
@@ -117,7 +131,9 @@ def test_a_question_that_ends_every_worker_is_an_error(head: Nodes, whole: bytes
 
 
 @pytest.mark.deep
-def test_a_driver_that_is_killed_takes_its_workers_with_it(head: Nodes, whole: bytes, tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_takes_its_workers_with_it(
+    head: Nodes, whole: bytes, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     process = head.run(head.address, folder, COUNT, 0.2)
     wait_for(lambda: whole_lines(folder) >= 2 or process.poll() is not None)
@@ -131,12 +147,26 @@ def test_a_driver_that_is_killed_takes_its_workers_with_it(head: Nodes, whole: b
 
 
 @pytest.mark.deep
-def test_ctrl_c_keeps_what_was_finished_and_lets_the_workers_go(head: Nodes, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_was_finished_and_lets_the_workers_go(
+    head: Nodes, tmp_path: Path
+) -> None:
     process = start(
-        "run", "--method", "wo-rag", "--limit", 200, "--output", tmp_path, "--ray", head.address,
-        "--set", "gpus_per_actor=0", "--set", "actors=1",
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        "run",
+        "--method",
+        "wo-rag",
+        "--limit",
+        200,
+        "--output",
+        tmp_path,
+        "--ray",
+        head.address,
+        "--set",
+        "gpus_per_actor=0",
+        "--set",
+        "actors=1",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     folder = tmp_path / "almanac/2wikimultihopqa/wo-rag"
     wait_for(lambda: whole_lines(folder) >= 2 or process.poll() is not None)
     process.send_signal(signal.SIGINT)
@@ -155,7 +185,12 @@ def test_a_local_cluster_listens_here_only_and_ends_with_its_process(tmp_path: P
         process = nodes.run("local", tmp_path / "run", COUNT, 2)
         wait_for(lambda: whole_lines(tmp_path / "run") >= 1 or process.poll() is not None)
         family = nodes.processes()
-        hosts = {c.laddr.ip for p in family for c in p.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+        hosts = {
+            c.laddr.ip
+            for p in family
+            for c in p.net_connections("tcp")
+            if c.status == psutil.CONN_LISTEN
+        }
         process.kill()
         _, said = process.communicate()
         _, alive = psutil.wait_procs(family, timeout=PATIENCE)
@@ -164,18 +199,29 @@ def test_a_local_cluster_listens_here_only_and_ends_with_its_process(tmp_path: P
     assert not alive
 
 
-# -- what does not fit together ---------------------------------------------------------------------------------------
+# -- what does not fit together --------------------------------------------------------------------
 
 
-def test_workers_that_differ_are_refused(head: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_differ_are_refused(
+    head: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (
-        pytest.raises(ClusterError, match=r"differs from the others .*model\.id: '\w+' → '\w+'\. All machines need"),
-        Cluster(head.address, ScriptedRecipe(seconds=0.3, names=str(tmp_path / "names")), actors=2) as cluster,
+        pytest.raises(
+            ClusterError,
+            match=r"differs from the others .*model\.id: '\w+' → '\w+'\. All machines need",
+        ),
+        Cluster(
+            head.address, ScriptedRecipe(seconds=0.3, names=str(tmp_path / "names")), actors=2
+        ) as cluster,
     ):
         answer_on(cluster, tmp_path / "run", COUNT)
-    monkeypatch.setattr(cluster_module, "describe_library", lambda: describe_library() | {"version": "9.9"})
+    monkeypatch.setattr(
+        cluster_module, "describe_library", lambda: describe_library() | {"version": "9.9"}
+    )
     with (
-        pytest.raises(ClusterError, match=r"the worker on .* differs .*library\.version: '9\.9' → '0"),
+        pytest.raises(
+            ClusterError, match=r"the worker on .* differs .*library\.version: '9\.9' → '0"
+        ),
         Cluster(head.address, ScriptedRecipe(), actors=1) as cluster,
     ):
         cluster.provenance()
@@ -184,7 +230,9 @@ def test_workers_that_differ_are_refused(head: Nodes, tmp_path: Path, monkeypatc
 def test_a_worker_that_fails_is_one_error(head: Nodes) -> None:
     with Cluster(head.address, ScriptedRecipe(), actors=1) as cluster:
         answers = cluster.finish(questions(1), DRAGIN, {}, {"batch_size": 1, "unknown": 0})
-        with pytest.raises(ClusterError, match=r"a worker failed: TypeError: record_episodes\(\) got an unexpected"):
+        with pytest.raises(
+            ClusterError, match=r"a worker failed: TypeError: record_episodes\(\) got an unexpected"
+        ):
             next(answers)
 
 
@@ -192,7 +240,10 @@ def test_a_worker_that_fails_is_one_error(head: Nodes) -> None:
 @pytest.mark.deep
 def test_workers_that_end_while_they_load_are_not_replaced_for_ever(head: Nodes) -> None:
     with (
-        pytest.raises(ClusterError, match="2 workers in a row were lost before they were ready: its worker process"),
+        pytest.raises(
+            ClusterError,
+            match="2 workers in a row were lost before they were ready: its worker process",
+        ),
         Cluster(head.address, ScriptedRecipe(loads=False), actors=1) as cluster,
     ):
         cluster.provenance()
@@ -201,7 +252,8 @@ def test_workers_that_end_while_they_load_are_not_replaced_for_ever(head: Nodes)
 @pytest.mark.deep
 def test_workers_share_a_gpu_and_need_room(head: Nodes, whole: bytes, tmp_path: Path) -> None:
     recipe = ScriptedRecipe(device=None, seconds=0.02)
-    with Cluster(head.address, recipe, gpus_per_actor=0.5) as cluster:  # the head says that it has one
+    # the head says that it has one
+    with Cluster(head.address, recipe, gpus_per_actor=0.5) as cluster:
         assert "2 × 1 CPU and 0.5 GPU, " in repr(cluster)
         answer_on(cluster, tmp_path / "run", COUNT)
         assert len(head.processes("ray::Worker")) == 2
@@ -210,5 +262,7 @@ def test_workers_share_a_gpu_and_need_room(head: Nodes, whole: bytes, tmp_path: 
         with Cluster("auto", recipe) as second:
             assert "1 × 1 CPU and 1 GPU, " in repr(second)
     assert predictions(tmp_path / "run") == whole
-    with pytest.raises(SettingError, match="a worker takes 64 CPU and 0 GPU, and the cluster has 3 CPU and 1 GPU"):
+    with pytest.raises(
+        SettingError, match="a worker takes 64 CPU and 0 GPU, and the cluster has 3 CPU and 1 GPU"
+    ):
         Cluster(head.address, ScriptedRecipe(), cpus_per_actor=64)

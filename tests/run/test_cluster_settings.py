@@ -1,4 +1,6 @@
-"""What a cluster needs no Ray for: its settings and addresses, its workers and the recipes they load by."""
+"""What a cluster needs no Ray for: its settings and addresses, its workers and the recipes they
+load by.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,17 @@ from dragin_lab.errors import MissingPackageError
 from dragin_lab.run.cluster import Cluster, ClusterError, Recipe, Worker
 
 
-def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path) -> None:
+def test_without_ray_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingPackageError, match=r"needs ray; pip install 'dragin_lab\[cluster\]'"):
+    with pytest.raises(
+        MissingPackageError, match=r"needs ray; pip install 'dragin_lab\[cluster\]'"
+    ):
         Cluster("local")
-    command.refused("run", "--ray", "local", "--output", tmp_path / "o", says=("dragin_lab[cluster]",))
+    command.refused(
+        "run", "--ray", "local", "--output", tmp_path / "o", says=("dragin_lab[cluster]",)
+    )
 
 
 def test_a_worker_gives_what_a_run_writes(tmp_path: Path) -> None:
@@ -42,7 +50,9 @@ def test_a_model_that_cannot_be_opened_is_said_with_its_worker() -> None:
         Worker(Recipe(model="/no/such/model")).load()
 
 
-def test_a_relative_path_is_sent_whole_and_a_name_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_sent_whole_and_a_name_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wiki").mkdir()
     recipe = Recipe(model="org/model", corpus="wiki").absolute()

@@ -1,4 +1,6 @@
-"""Damaged run directories and bad disks: what cannot be read is named and asked again, and never counted."""
+"""Damaged run directories and bad disks: what cannot be read is named and asked again, and never
+counted.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from dragin_lab.run.runwriter import NotWrittenError, RunFolder
 
 COUNT = 4
 
-# -- lines ------------------------------------------------------------------------------------------------------------
+# -- lines -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,9 @@ def test_a_damaged_line_is_named_and_asked_again(
     data = path.read_bytes()
     path.write_bytes(damage(data))
     for use in (lambda: read_run(folder), lambda: answer(folder, COUNT)):
-        with pytest.warns(UserWarning, match=rf"{path}, line {number}: {says}.*: left out; a run that goes on"):
+        with pytest.warns(
+            UserWarning, match=rf"{path}, line {number}: {says}.*: left out; a run that goes on"
+        ):
             found = use()
     assert found.asked == asked
     assert path.read_bytes() == data
@@ -74,7 +78,9 @@ def test_a_damaged_timing_is_named_and_dropped(folder: Path) -> None:
     path = folder / "timings.jsonl"
     sound = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(sound[0] + sound[1].replace(b"seconds", b"Seconds") + sound[2] + sound[3])
-    with pytest.warns(UserWarning, match=rf"{path}, line 2: Object missing required field `seconds`"):
+    with pytest.warns(
+        UserWarning, match=rf"{path}, line 2: Object missing required field `seconds`"
+    ):
         assert answer(folder, COUNT).asked == []
     assert path.read_bytes() == sound[0] + sound[2] + sound[3]
 
@@ -83,7 +89,9 @@ def test_predictions_of_other_questions_are_refused(folder: Path) -> None:
     path = folder / "predictions.jsonl"
     change_line(folder, 1, id="q9")
     data = path.read_bytes()
-    with pytest.raises(RunError, match="the id 'q9' is not one of this run's questions; delete its line"):
+    with pytest.raises(
+        RunError, match="the id 'q9' is not one of this run's questions; delete its line"
+    ):
         answer(folder, COUNT)
     assert path.read_bytes() == data
     (folder / "run.json").unlink()
@@ -98,7 +106,7 @@ def test_the_trace_of_another_question_is_refused(folder: Path) -> None:
         read_run(folder).trace("q1")
 
 
-# -- run.json ---------------------------------------------------------------------------------------------------------
+# -- run.json --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -107,7 +115,10 @@ def test_the_trace_of_another_question_is_refused(folder: Path) -> None:
         (b"", "was changed or damaged"),
         (b"[" * 100_000, "maximum recursion depth exceeded"),
         (b"[]", f"has format None, and this dragin_lab reads {FORMAT}"),
-        (b'{"format": 9}', f"has format 9, and this dragin_lab reads {FORMAT}; .*run again in another folder"),
+        (
+            b'{"format": 9}',
+            f"has format 9, and this dragin_lab reads {FORMAT}; .*run again in another folder",
+        ),
         (b'{"format": 2}', "missing required field `method`"),
     ],
 )
@@ -121,7 +132,7 @@ def test_a_damaged_run_json_is_named(folder: Path, data: bytes, says: str) -> No
     assert (folder / "predictions.jsonl").read_bytes() == written
 
 
-# -- two runs in one folder -------------------------------------------------------------------------------------------
+# -- two runs in one folder ------------------------------------------------------------------------
 
 
 def test_a_second_run_in_the_same_folder_is_refused(whole: Path, tmp_path: Path) -> None:
@@ -139,7 +150,8 @@ def test_a_second_run_in_the_same_folder_is_refused(whole: Path, tmp_path: Path)
 def test_a_killed_process_leaves_what_it_finished_and_no_lock(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = subprocess.Popen(
-        [sys.executable, ROOT / "tests" / "answering.py", folder, str(COUNT), "0.5"], env=environment()
+        [sys.executable, ROOT / "tests" / "answering.py", folder, str(COUNT), "0.5"],
+        env=environment(),
     )
     wait_for(lambda: whole_lines(folder) >= 1 or process.poll() is not None)
     with pytest.raises(RunError, match=f"process {process.pid} on "):
@@ -155,7 +167,7 @@ def test_a_killed_process_leaves_what_it_finished_and_no_lock(whole: Path, tmp_p
     assert len((folder / "timings.jsonl").read_text().splitlines()) == COUNT
 
 
-# -- bad disks --------------------------------------------------------------------------------------------------------
+# -- bad disks -------------------------------------------------------------------------------------
 
 
 def test_a_disk_that_cannot_be_written(whole: Path, tmp_path: Path) -> None:
@@ -165,7 +177,10 @@ def test_a_disk_that_cannot_be_written(whole: Path, tmp_path: Path) -> None:
         kept = (mount / "run" / "predictions.jsonl").read_bytes().count(b"\n")
         subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
         assert len(read_run(mount / "run").predictions) == kept
-        with pytest.raises(NotWrittenError, match="Read-only file system; save it in a folder that you may write to"):
+        with pytest.raises(
+            NotWrittenError,
+            match="Read-only file system; save it in a folder that you may write to",
+        ):
             answer(mount / "run", 100)
         subprocess.run(["mount", "-o", "remount,rw,size=8m", str(mount)], check=True)
         assert len(answer(mount / "run", 100, traces=False).asked) == 100 - kept
@@ -173,17 +188,21 @@ def test_a_disk_that_cannot_be_written(whole: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotWrittenError, match="cannot be written: Not a directory; create the folder first"):
+    with pytest.raises(
+        NotWrittenError, match="cannot be written: Not a directory; create the folder first"
+    ):
         answer(tmp_path / "file" / "run", 1)
     with pytest.raises(NotWrittenError, match="cannot be written: File exists"):
         answer(tmp_path / "file", 1)
 
 
-# -- what somebody else made ------------------------------------------------------------------------------------------
+# -- what somebody else made -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["run.json", "predictions.jsonl", "timings.jsonl"])
-def test_a_file_of_a_run_is_read_up_to_a_size(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_a_run_is_read_up_to_a_size(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dragin_lab.files.LARGEST", (folder / name).stat().st_size - 1)
     with pytest.raises(RunError, match=r"has more than [\d,]+ bytes, and no more are read"):
         answer(folder, COUNT)
@@ -208,7 +227,9 @@ def test_links_in_a_run_and_to_the_whole_of_it_are_followed(folder: Path, tmp_pa
     assert read_run(tmp_path / "elsewhere").trace("q2").text
 
 
-def test_links_to_runs_below_a_folder_are_found_and_a_circle_of_links_ends(folder: Path, tmp_path: Path) -> None:
+def test_links_to_runs_below_a_folder_are_found_and_a_circle_of_links_ends(
+    folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "paper" / "deep").mkdir(parents=True)
     (tmp_path / "paper" / "mine").symlink_to(folder)
     for name in ("up", "again"):

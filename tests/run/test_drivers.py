@@ -1,4 +1,6 @@
-"""Episodes one by one, streamed and side by side: events, cancelling, interrupts, failures, searches together."""
+"""Episodes one by one, streamed and side by side: events, cancelling, interrupts, failures,
+searches together.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from dragin_lab.core.episode import Search, Write
 from dragin_lab.engines.engine import OnToken
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.lab import Lab
-from dragin_lab.run.episodes import Decided, Ended, Retrieved, StepDone, Stream, TokenWritten, search_all
+from dragin_lab.run.episodes import (
+    Decided,
+    Ended,
+    Retrieved,
+    StepDone,
+    Stream,
+    TokenWritten,
+    search_all,
+)
 from dragin_lab.trace.trace import Draft, Passage, Question
 
 QUESTION = "Who made it?"
@@ -36,7 +46,9 @@ class Model(ScriptedModel):
         self.says = {question: list(script) for question, script in says.items()}
         self.batches: list[Batch] = []
 
-    def write(self, request: Write, seed: int | None = None, *, watch: OnToken | None = None) -> Draft:
+    def write(
+        self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
+    ) -> Draft:
         with ONE:
             self.script = [self.says[request.prompt.part("question")].pop(0)]
             return super().write(request, seed, watch=watch)
@@ -72,7 +84,7 @@ def stream(*script: Say | BaseException, how: Any = DRAGIN) -> Stream:
     return lab(*script).stream(QUESTION, how)  # type: ignore[no-any-return]
 
 
-# -- one question -----------------------------------------------------------------------------------------------------
+# -- one question ----------------------------------------------------------------------------------
 
 
 def test_events_come_in_order() -> None:
@@ -85,8 +97,13 @@ def test_events_come_in_order() -> None:
     assert "".join(token.text for token in first) == "It is Bo Ek,"
     assert {token.kind for token in tokens} == {"draft"}
     (found,) = (event for event in events if isinstance(event, Retrieved))
-    assert (found.step, found.query, [p.id for p in found.passages]) == (0, QUESTION, ["0", "1", "2"])
-    done = [event.step for event in events if isinstance(event, StepDone)]  # complete when it is announced
+    assert (found.step, found.query, [p.id for p in found.passages]) == (
+        0,
+        QUESTION,
+        ["0", "1", "2"],
+    )
+    # complete when it is announced
+    done = [event.step for event in events if isinstance(event, StepDone)]
     assert [step.kept for step in done] == [" It is", " Li. So the answer is Li."]
     assert events.index(found) < events.index(StepDone(done[0])) < len(events) - 2
     assert events[-1].trace.answer == "Li"
@@ -106,23 +123,34 @@ def test_the_trace_holds_everything_needed_to_repeat_it() -> None:
     assert trace.scores["em"] == 1
     assert trace.method == DRAGIN.settings
     known = {"model": {"id": "scripted"}, "seed": 3, "retriever": {"kind": "ScriptedRetriever"}}
-    assert known | {"dragin_lab": dl.__version__} == {key: trace.provenance[key] for key in (*known, "dragin_lab")}
+    assert known | {"dragin_lab": dl.__version__} == {
+        key: trace.provenance[key] for key in (*known, "dragin_lab")
+    }
     assert trace.provenance["template"]["layout"] == "dragin"
     assert trace.seconds > 0
 
 
 @pytest.mark.parametrize(
-    ("own", "gold", "golds"), [((), "Li", ("Li",)), (("Bo",), None, ("Bo",)), (("Bo",), "Li", ("Li",))]
+    ("own", "gold", "golds"),
+    [((), "Li", ("Li",)), (("Bo",), None, ("Bo",)), (("Bo",), "Li", ("Li",))],
 )
-def test_gold_replaces_the_questions_own(own: tuple[str, ...], gold: str | None, golds: tuple[str, ...]) -> None:
-    assert lab().stream(Question("q", QUESTION, own), NEVER, gold=gold).trace.question.golds == golds
+def test_gold_replaces_the_questions_own(
+    own: tuple[str, ...], gold: str | None, golds: tuple[str, ...]
+) -> None:
+    assert (
+        lab().stream(Question("q", QUESTION, own), NEVER, gold=gold).trace.question.golds == golds
+    )
 
 
 @pytest.mark.parametrize(
     ("question", "how", "says"),
-    [("", DRAGIN, "the question is empty"), (" \n", DRAGIN, "is empty"), (Question("q", ""), DRAGIN, "is empty"),
-     (QUESTION, "entity-rag", "finds no entities; give nlp=")],
-)  # fmt: skip
+    [
+        ("", DRAGIN, "the question is empty"),
+        (" \n", DRAGIN, "is empty"),
+        (Question("q", ""), DRAGIN, "is empty"),
+        (QUESTION, "entity-rag", "finds no entities; give nlp="),
+    ],
+)
 def test_what_cannot_be_asked_is_refused_before_anything_is_written(
     question: str | Question, how: Any, says: str
 ) -> None:
@@ -139,14 +167,20 @@ def test_closing_leaves_a_valid_trace_wherever_it_happens(after: int) -> None:
             next(events)
     assert events.trace.ended == "cancelled"
     assert list(events) == []
-    assert all(step.answer == events.trace.text for step in events.trace.steps if step.kept and step.answer)
+    assert all(
+        step.answer == events.trace.text for step in events.trace.steps if step.kept and step.answer
+    )
     events.close()
     assert repr(events.trace).endswith("cancelled)")
 
 
 @pytest.mark.parametrize(
     ("error", "says"),
-    [(ModelError("too long"), "too long"), (OSError("gone"), "OSError: gone"), (KeyboardInterrupt(), "")],
+    [
+        (ModelError("too long"), "too long"),
+        (OSError("gone"), "OSError: gone"),
+        (KeyboardInterrupt(), ""),
+    ],
 )
 def test_a_draft_that_fails_keeps_what_was_done(error: BaseException, says: str) -> None:
     with pytest.raises(type(error)) as caught:
@@ -159,7 +193,7 @@ def test_a_draft_that_fails_keeps_what_was_done(error: BaseException, says: str)
         assert caught.value.__notes__[0].startswith("Interrupted; retrievals so far: 1, tokens: ")
 
 
-# -- many -------------------------------------------------------------------------------------------------------------
+# -- many ------------------------------------------------------------------------------------------
 
 
 def test_they_come_as_they_end_and_places_are_filled_at_once() -> None:
@@ -186,10 +220,22 @@ def test_a_senseless_batch_size_is_refused(size: Any) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_of_many_one_may_fail(batch_size: int) -> None:
-    says: Script = {"Who?": [ANSWER], "Who was it?": [ANSWER], "What was long?": [ModelError("too long")]}
-    questions = ["Who?", "Who failed?", "", Question("q3", "Who was it?", ("Li",)), "What was long?"]
+    says: Script = {
+        "Who?": [ANSWER],
+        "Who was it?": [ANSWER],
+        "What was long?": [ModelError("too long")],
+    }
+    questions = [
+        "Who?",
+        "Who failed?",
+        "",
+        Question("q3", "Who was it?", ("Li",)),
+        "What was long?",
+    ]
     asked = iter(questions) if batch_size == 1 else questions
-    answered = list(Lab(Model(says), retriever=Sometimes()).ask_many(asked, SR, batch_size=batch_size))
+    answered = list(
+        Lab(Model(says), retriever=Sometimes()).ask_many(asked, SR, batch_size=batch_size)
+    )
     traces = {trace.question.text: trace for trace in answered}
     assert {text: trace.ended for text, trace in traces.items()} == {
         "Who?": "answered",
@@ -198,7 +244,10 @@ def test_of_many_one_may_fail(batch_size: int) -> None:
         "Who was it?": "answered",
         "What was long?": "error",
     }
-    assert traces["Who failed?"].error == "retriever Sometimes failed for 'Who failed?': TimeoutError: no answer"
+    assert (
+        traces["Who failed?"].error
+        == "retriever Sometimes failed for 'Who failed?': TimeoutError: no answer"
+    )
     assert traces["Who failed?"].steps[0].query is not None
     assert traces[""].error.startswith("the question is empty")
     assert traces["What was long?"].error == "too long"
@@ -223,7 +272,9 @@ def test_a_question_file_that_breaks_off_loses_no_answer() -> None:
         yield "Who was it?"
         raise OSError("disk gone")
 
-    traces = Lab(Model({"Who?": [ANSWER], "Who was it?": [ANSWER]})).ask_many(broken(), NEVER, batch_size=8)
+    traces = Lab(Model({"Who?": [ANSWER], "Who was it?": [ANSWER]})).ask_many(
+        broken(), NEVER, batch_size=8
+    )
     assert [next(traces).ended, next(traces).ended] == ["answered", "answered"]
     with pytest.raises(OSError, match="disk gone"):
         next(traces)
@@ -241,12 +292,15 @@ def test_an_interrupt_keeps_what_has_ended_and_says_what_to_do() -> None:
     with pytest.raises(KeyboardInterrupt) as caught:
         next(traces)
     assert [t.ended for t in caught.value.traces] == ["cancelled", "cancelled"]
-    note = "1 questions have their trace; 2 under way were cancelled. Run again with the questions that are left."
+    note = (
+        "1 questions have their trace; 2 under way were cancelled. Run again with the questions"
+        " that are left."
+    )
     assert caught.value.__notes__ == [note]
     assert lm.batches[0].closed
 
 
-# -- searches side by side --------------------------------------------------------------------------------------------
+# -- searches side by side -------------------------------------------------------------------------
 
 
 def test_decoding_goes_on_while_a_search_is_under_way() -> None:
@@ -261,7 +315,9 @@ def test_decoding_goes_on_while_a_search_is_under_way() -> None:
 
     ended, order = threading.Event(), []
     lm = Model({"Who waits?": [LOUD, LAST], "Who writes?": [LAST]})
-    for trace in Lab(lm, retriever=Slow()).ask_many(["Who waits?", "Who writes?"], DRAGIN, batch_size=2):
+    for trace in Lab(lm, retriever=Slow()).ask_many(
+        ["Who waits?", "Who writes?"], DRAGIN, batch_size=2
+    ):
         order.append(trace.question.text)
         ended.set()
     assert order == ["Who writes?", "Who waits?"]
@@ -280,10 +336,14 @@ def test_searches_go_out_together() -> None:
 def test_one_query_that_fails_is_found_out() -> None:
     retriever = Sometimes()
     with pytest.warns(UserWarning, match=r"search_many failed \(no answer\)"):
-        answers = search_all(retriever, [Search("Who?", 2), Search("Who failed?", 2), Search("Who else?", 2)])
+        answers = search_all(
+            retriever, [Search("Who?", 2), Search("Who failed?", 2), Search("Who else?", 2)]
+        )
     assert [isinstance(one, TimeoutError) for one in answers] == [False, True, False]
     assert [len(answers[i]) for i in (0, 2)] == [2, 2]  # type: ignore[arg-type]
-    assert search_all(retriever, [Search("Who?", 1), Search("Who else?", 3)])[1] == retriever.search("Who else?", 3)
+    assert search_all(retriever, [Search("Who?", 1), Search("Who else?", 3)])[
+        1
+    ] == retriever.search("Who else?", 3)
     retriever.search_many = lambda queries, k: []  # type: ignore[method-assign]
     with pytest.warns(UserWarning, match="search_many failed"):
         answers = search_all(retriever, [Search("Who?", 1), Search("Who else?", 1)])

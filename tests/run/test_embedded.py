@@ -1,4 +1,5 @@
-"""Every method on the embedded model: side by side and with a cache, each question gets what it gets alone.
+"""Every method on the embedded model: side by side and with a cache, each question gets what it
+gets alone.
 
 ``benchmarks/batch.py`` compares side by side with alone on as many questions as it is given.
 """
@@ -28,8 +29,14 @@ from dragin_lab.run.benchmark import Benchmark, open_run
 from dragin_lab.run.cache import Cache
 from dragin_lab.trace.trace import Trace
 
-#: One of each loop; that a question has one trace is a law on drawn models (tests/laws/test_one_trace.py).
-FEW = [("dragin", "paper"), ("dragin", "reference"), ("fs-rag", "paper"), ("flare-instruct", "paper")]
+#: One of each loop; that a question has one trace is a law on drawn models
+#: (tests/laws/test_one_trace.py).
+FEW = [
+    ("dragin", "paper"),
+    ("dragin", "reference"),
+    ("fs-rag", "paper"),
+    ("flare-instruct", "paper"),
+]
 CLOSE = 1e-4  # nats between the two likeliest tokens where a batch may choose the other one
 SHORT = method("wo-rag", variant="paper", max_new_tokens=12)
 
@@ -50,7 +57,9 @@ def world() -> tuple[Lab, Lab]:
         if variant == "paper" or name in REFERENCE_METHODS
     ],
 )
-def test_a_method_answers_the_same_alone_side_by_side_and_from_a_cache(name: str, variant: str) -> None:
+def test_a_method_answers_the_same_alone_side_by_side_and_from_a_cache(
+    name: str, variant: str
+) -> None:
     lab, caching = world()
     questions = demo_questions()[:2]
     chosen = method(name, variant=variant, max_new_tokens=32)
@@ -65,7 +74,10 @@ def test_a_method_answers_the_same_alone_side_by_side_and_from_a_cache(name: str
     # Computed twice, the same to rounding: no two tokens are that close here.
     assert (written(first), outcome(first)) == (written(alone), outcome(alone))
     assert first.diff(again) == ""
-    assert again.stored == {"drafts": again.counters["drafts"], "tokens": again.counters["generated"]}
+    assert again.stored == {
+        "drafts": again.counters["drafts"],
+        "tokens": again.counters["generated"],
+    }
     assert alone.stored == {"drafts": 0, "tokens": 0}
     (served,) = caching.ask_many(questions[1:], chosen, batch_size=2)
     del served.provenance["batch"]
@@ -78,11 +90,21 @@ def written(trace: Trace) -> list[list[int]]:
 
 def outcome(trace: Trace) -> tuple[object, ...]:
     passages = [[p.id for p in step.passages] for step in trace.steps]
-    return trace.ended, trace.text, trace.answer, trace.scores, trace.queries, passages, len(trace.steps)
+    return (
+        trace.ended,
+        trace.text,
+        trace.answer,
+        trace.scores,
+        trace.queries,
+        passages,
+        len(trace.steps),
+    )
 
 
 def gap_of_first_difference(alone: Trace, other: Trace) -> float:
-    """How much likelier the likeliest token was than the next, in nats, where two traces first chose another one."""
+    """How much likelier the likeliest token was than the next, in nats, where two traces first
+    chose another one.
+    """
     for x, y in zip(alone.continuations, other.continuations, strict=False):
         assert x.prompt_ids.tolist() == y.prompt_ids.tolist()
         for t, (a, b) in enumerate(zip(x.ids, y.ids, strict=False)):
@@ -93,7 +115,7 @@ def gap_of_first_difference(alone: Trace, other: Trace) -> float:
     raise AssertionError("one trace has a draft more")
 
 
-# -- with a cache -----------------------------------------------------------------------------------------------------
+# -- with a cache ----------------------------------------------------------------------------------
 
 
 def test_five_thresholds_make_less_than_five_runs(tmp_path: Path) -> None:
@@ -101,7 +123,9 @@ def test_five_thresholds_make_less_than_five_runs(tmp_path: Path) -> None:
     asked = Benchmark("one", tuple(demo_questions()[:1]))
     chosen = method("dragin", max_new_tokens=32)
     thetas = [0.5, 1.0, 1.5, 2.0, 2.5]
-    shared = lab.replace(cache=None).sweep(asked, chosen, threshold=thetas, output=tmp_path, progress=False)
+    shared = lab.replace(cache=None).sweep(
+        asked, chosen, threshold=thetas, output=tmp_path, progress=False
+    )
     alone = []
     for one in shared.methods:
         with open_run(lab.setup(one), one, asked, None) as go_on:
@@ -126,18 +150,25 @@ def test_predictions_are_the_same_bytes_whatever_ran_before(tmp_path: Path) -> N
     fresh = predicted("fresh", lab.replace(model=LanguageModel.load(dtype="float32")))
     lab.ask(demo_questions()[3], method("fs-rag", max_new_tokens=24))
     assert predicted("warm", lab) == fresh
-    assert sorted(predicted("backwards", lab, asked[::-1]).splitlines()) == sorted(fresh.splitlines())
+    assert sorted(predicted("backwards", lab, asked[::-1]).splitlines()) == sorted(
+        fresh.splitlines()
+    )
     assert predicted("kept", caching) == predicted("served", caching) == fresh
     half = tmp_path / "fresh" / "predictions.jsonl"
-    half.write_bytes(fresh.splitlines(keepends=True)[0] + fresh.splitlines()[1][:40])  # killed in a line
+    # killed in a line
+    half.write_bytes(fresh.splitlines(keepends=True)[0] + fresh.splitlines()[1][:40])
     assert predicted("fresh", caching) == fresh
 
 
-# -- what goes wrong in the middle of a batch -------------------------------------------------------------------------
+# -- what goes wrong in the middle of a batch ------------------------------------------------------
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int, int], BaseException | None]) -> list[int]:
-    """Let a shared forward fail as ``fails(forwards before, texts)`` says; returns the texts of each, as they come."""
+def failing(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[int, int], BaseException | None]
+) -> list[int]:
+    """Let a shared forward fail as ``fails(forwards before, texts)`` says; returns the texts of
+    each, as they come.
+    """
     lm = world()[0].model
     lm.prefixes.clear()
     record, seen = generating._Recorder.record, []

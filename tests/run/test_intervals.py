@@ -16,12 +16,18 @@ def test_an_interval_of_a_mean_is_the_normal_one() -> None:
     (found,) = bootstrap([values], [None])
     half = 1.96 * values.std() / math.sqrt(400)
     assert (found.mean, found.n) == (pytest.approx(values.mean()), 400)
-    assert [found.low, found.high] == pytest.approx([found.mean - half, found.mean + half], abs=0.02)
+    assert [found.low, found.high] == pytest.approx(
+        [found.mean - half, found.mean + half], abs=0.02
+    )
     assert [found] == bootstrap([values], [None])  # drawn from a fixed seed
 
 
-@pytest.mark.parametrize(("values", "value"), [([0.25], 0.25), ([0.1] * 7, 0.1), ([0, 0], 0.0), ([1] * 5, 1.0)])
-def test_values_without_spread_have_no_interval_without_width(values: list[float], value: float) -> None:
+@pytest.mark.parametrize(
+    ("values", "value"), [([0.25], 0.25), ([0.1] * 7, 0.1), ([0, 0], 0.0), ([1] * 5, 1.0)]
+)
+def test_values_without_spread_have_no_interval_without_width(
+    values: list[float], value: float
+) -> None:
     unbounded, within = bootstrap([values, values], [None, (0.0, 1.0)])
     assert unbounded.mean == within.mean == value
     assert bracket(unbounded.low, unbounded.high) == "–"

@@ -1,4 +1,6 @@
-"""``Lab``: its arguments, columns under other names, and what it says of passages and exemplars that were chosen."""
+"""``Lab``: its arguments, columns under other names, and what it says of passages and exemplars
+that were chosen.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("wrong", "near"), [("dtpye", "dtype"), ("corpsu", "corpus"), ("heds", "heads")])
+@pytest.mark.parametrize(
+    ("wrong", "near"), [("dtpye", "dtype"), ("corpsu", "corpus"), ("heds", "heads")]
+)
 def test_an_unknown_argument_is_refused_at_once(wrong: str, near: str) -> None:
-    with pytest.raises(SettingError, match=f"argument '{wrong}' does not exist; did you mean '{near}'") as refused:
+    with pytest.raises(
+        SettingError, match=f"argument '{wrong}' does not exist; did you mean '{near}'"
+    ) as refused:
         dl.Lab(**{wrong: 1})
     assert "loading" not in str(refused.value)  # no argument, but what all of the model's go by
     with pytest.raises(SettingError, match=f"did you mean '{near}'"):
@@ -58,11 +64,18 @@ def test_passages_under_other_names(files: Path, fields: Any) -> None:
         (found,) = one.retriever.search("Ulm", 1)
         assert (found.id, found.title, found.text) == ("7", "Ulm", "Ulm is a city.")
     (files / "usual.jsonl").write_text(json.dumps({"text": "Bonn is a city."}) + "\n")
-    assert lab.replace(corpus="usual.jsonl").retriever.search("Bonn", 1)[0].text == "Bonn is a city."
+    assert (
+        lab.replace(corpus="usual.jsonl").retriever.search("Bonn", 1)[0].text == "Bonn is a city."
+    )
 
 
 def test_fields_of_what_has_none_are_refused(files: Path) -> None:
-    for given in ({}, {"corpus": "almanac"}, {"retriever": ScriptedRetriever()}, {"corpus": dl.Corpus.load()}):
+    for given in (
+        {},
+        {"corpus": "almanac"},
+        {"retriever": ScriptedRetriever()},
+        {"corpus": dl.Corpus.load()},
+    ):
         with pytest.raises(SettingError, match="names the columns of a file or table"):
             dl.Lab(fields=FIELDS, **given)
     dl.Corpus.build("p.csv", "built", fields=FIELDS)
@@ -80,13 +93,20 @@ def test_questions_under_other_names(files: Path) -> None:
         ("7", "Who made thing 1?", ["Li 1"])
     ]
     assert record.folder == Path("runs/q/wo-rag")
-    assert lab.sweep("q.csv", "dragin", threshold=[1], what="question", fields=fields, progress=False).benchmark == "q"
+    assert (
+        lab.sweep(
+            "q.csv", "dragin", threshold=[1], what="question", fields=fields, progress=False
+        ).benchmark
+        == "q"
+    )
 
 
 def test_the_command_line_takes_both(command: Command, files: Path) -> None:
     shared = ("--set", "max_new_tokens=8", "--method", "sr-rag", "--corpus", "p.csv")
     named = ("--dataset", "q.csv", "--fields", "id=nr,question=q,answer=gold")
-    command.refused("run", *shared, *named, "--output", "o", says=("has no text", "--corpus-fields"))
+    command.refused(
+        "run", *shared, *named, "--output", "o", says=("has no text", "--corpus-fields")
+    )
     ran = command("run", *shared, *named, "--corpus-fields", FIELDS, "--output", "o")
     assert ran.code == cli.DONE, ran.err
     (record,) = find_runs("o")
@@ -96,7 +116,9 @@ def test_the_command_line_takes_both(command: Command, files: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_embedded_passages_are_only_said_to_hold_nothing_where_that_is_known(tmp_path: Path) -> None:
+def test_the_embedded_passages_are_only_said_to_hold_nothing_where_that_is_known(
+    tmp_path: Path,
+) -> None:
     lab = dl.Lab(AnsweringModel(), corpus="almanac")
     own = of_almanac("hotpotqa", "dev")[:2]
     real = tuple(questions(2))
@@ -106,7 +128,8 @@ def test_the_embedded_passages_are_only_said_to_hold_nothing_where_that_is_known
     lab.run(unknown, "wo-rag", output=tmp_path, progress=False)  # it never searches
     for asked in (
         Benchmark("mine", real),  # nobody knows what they are about
-        Benchmark("hotpotqa", tuple(own), kind="hotpotqa"),  # Almanac's, in a file of HotpotQA's form
+        # Almanac's, in a file of HotpotQA's form
+        Benchmark("hotpotqa", tuple(own), kind="hotpotqa"),
         open_benchmark("almanac/iirc", limit=2),
         open_benchmark([{"question": "Who?", "answer": "Li"}]),
     ):
@@ -139,10 +162,15 @@ def test_another_model_does_not_search_the_invented_world_in_silence() -> None:
         assert warnings_of(lab) == []
 
 
-def test_exemplars_that_were_chosen_are_named_and_only_those(command: Command, tmp_path: Path) -> None:
+def test_exemplars_that_were_chosen_are_named_and_only_those(
+    command: Command, tmp_path: Path
+) -> None:
     brief = ("--method", "wo-rag", "--set", "max_new_tokens=4")
     ran = command("run", *brief, "--limit", 1, "--output", tmp_path)
-    chosen = f"{len(template('almanac/2wikimultihopqa').exemplars)} exemplars: the package's own set for "
+    chosen = (
+        f"{len(template('almanac/2wikimultihopqa').exemplars)} exemplars: the package's own set"
+        " for "
+    )
     assert chosen + "almanac/2wikimultihopqa" in ran.out
     assert find_runs(tmp_path)[0].config["template"]["chosen"].endswith("almanac/2wikimultihopqa")
     number, page = len(default_exemplars("reasoning")), tmp_path / "a.html"
@@ -153,7 +181,7 @@ def test_exemplars_that_were_chosen_are_named_and_only_those(command: Command, t
     assert "Exemplars" not in command("ask", "Who?", *brief, "--exemplars", "hotpotqa").out
 
 
-# -- models that are loaded already, threads, copies -------------------------------------------------------------------
+# -- models that are loaded already, threads, copies -----------------------------------------------
 
 ASKED_OF_ALMANAC = "Who directed The Silent Fukain?"
 

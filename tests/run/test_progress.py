@@ -27,7 +27,9 @@ def test_a_log_gets_a_line_at_the_beginning_and_at_the_end(monkeypatch: pytest.M
     assert re.search(r"d dragin: 7 of 10, .*EM=0.833, failed=1$", last)
 
 
-def test_a_terminal_gets_a_bar_that_counts_the_rate_of_this_session_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_bar_that_counts_the_rate_of_this_session_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := io.StringIO())
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     progress = Progress("d", 4, [line(0.0), line(0.0)])

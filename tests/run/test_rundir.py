@@ -1,4 +1,6 @@
-"""Runs over benchmarks: what is recorded, and that nothing which was finished is lost or made twice."""
+"""Runs over benchmarks: what is recorded, and that nothing which was finished is lost or made
+twice.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,23 @@ from dragin_lab.run.runwriter import check_settings
 from dragin_lab.trace.trace import Passage, Question
 
 KEYS = [
-    "id", "question", "text", "answer", "readable", "gold", "em", "f1", "precision", "recall", "retrievals",
-    "queries", "passages", "drafts", "tokens", "ended",
-]  # fmt: skip
+    "id",
+    "question",
+    "text",
+    "answer",
+    "readable",
+    "gold",
+    "em",
+    "f1",
+    "precision",
+    "recall",
+    "retrievals",
+    "queries",
+    "passages",
+    "drafts",
+    "tokens",
+    "ended",
+]
 HERE = Path(__file__).parents[1]
 
 
@@ -45,7 +61,7 @@ def copy(folder: Path, to: Path, predictions: bytes) -> Path:
     return to
 
 
-# -- what is recorded -------------------------------------------------------------------------------------------------
+# -- what is recorded ------------------------------------------------------------------------------
 
 
 def test_a_line_a_question_in_order(whole: Path) -> None:
@@ -53,11 +69,23 @@ def test_a_line_a_question_in_order(whole: Path) -> None:
     assert [list(line) for line in found] == [KEYS] * 4
     assert [line["id"] for line in found] == ["q1", "q2", "q3", "q4"]
     assert found[1] == {
-        "id": "q2", "question": "Who made thing 2?", "text": " It is Li. So the answer is Li 2.", "answer": "Li 2",
-        "readable": True, "gold": ["Li 2"], "em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0, "retrievals": 1,
-        "queries": ["Who made thing 2?"], "passages": [["0", "1", "2"]], "drafts": 2, "tokens": found[1]["tokens"],
+        "id": "q2",
+        "question": "Who made thing 2?",
+        "text": " It is Li. So the answer is Li 2.",
+        "answer": "Li 2",
+        "readable": True,
+        "gold": ["Li 2"],
+        "em": 1.0,
+        "f1": 1.0,
+        "precision": 1.0,
+        "recall": 1.0,
+        "retrievals": 1,
+        "queries": ["Who made thing 2?"],
+        "passages": [["0", "1", "2"]],
+        "drafts": 2,
+        "tokens": found[1]["tokens"],
         "ended": "answered",
-    }  # fmt: skip
+    }
     assert found[1]["tokens"] > 8
     timings = lines(whole, "timings.jsonl")
     assert [line["id"] for line in timings] == ["q1", "q2", "q3", "q4"]
@@ -71,11 +99,20 @@ def test_run_json_says_what_repeats_it(whole: Path, tmp_path: Path) -> None:
     assert repr(record) == f"RunRecord({whole}, 4 of 4 questions, 0 failed)"
     config = record.config
     expected = {
-        "format": FORMAT, "method": json.loads(json.dumps(DRAGIN.settings)), "model": {"model": {"id": "scripted"}},
-        "retriever": {"kind": "ScriptedRetriever"}, "seed": 0, "limit": None, "sample": None, "traces": None,
-    }  # fmt: skip
+        "format": FORMAT,
+        "method": json.loads(json.dumps(DRAGIN.settings)),
+        "model": {"model": {"id": "scripted"}},
+        "retriever": {"kind": "ScriptedRetriever"},
+        "seed": 0,
+        "limit": None,
+        "sample": None,
+        "traces": None,
+    }
     assert config | expected == config
-    assert (config["template"]["exemplars"], config["template"]["answer_rule"]) == ([], "2wikimultihopqa")
+    assert (config["template"]["exemplars"], config["template"]["answer_rule"]) == (
+        [],
+        "2wikimultihopqa",
+    )
     dataset = {"name": "questions", "split": None, "questions": 4}
     assert config["dataset"] | dataset == config["dataset"]
     assert config["versions"]["dragin_lab"]
@@ -85,7 +122,13 @@ def test_run_json_says_what_repeats_it(whole: Path, tmp_path: Path) -> None:
 
 def test_texts_as_questions_have_their_place_as_id(tmp_path: Path) -> None:
     asked = ["Who made thing 1?", "Who made thing 2?"]
-    record = recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), asked, DRAGIN, tmp_path / "run", limit=1)  # type: ignore[arg-type]
+    record = recorded(
+        Lab(AnsweringModel(), retriever=ScriptedRetriever()),
+        asked,
+        DRAGIN,
+        tmp_path / "run",
+        limit=1,
+    )  # type: ignore[arg-type]
     assert [line["id"] for line in record.predictions] == ["1"]
     assert [record.predictions[0][k] for k in ("gold", "em", "f1")] == [[], None, None]
     assert record.complete
@@ -94,7 +137,9 @@ def test_texts_as_questions_have_their_place_as_id(tmp_path: Path) -> None:
 def test_two_questions_of_one_id_and_none_at_all_are_refused(tmp_path: Path) -> None:
     asked = [*questions(2), Question("q1", "Who made thing 3?")]
     with pytest.raises(RunError, match="the id 'q1' stands for 2 questions, number 1 and 3"):
-        recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), asked, DRAGIN, tmp_path / "run")
+        recorded(
+            Lab(AnsweringModel(), retriever=ScriptedRetriever()), asked, DRAGIN, tmp_path / "run"
+        )
     with pytest.raises(SettingError, match="no questions"):
         answer(tmp_path / "run", 0)
     assert not (tmp_path / "run").exists()
@@ -103,7 +148,11 @@ def test_two_questions_of_one_id_and_none_at_all_are_refused(tmp_path: Path) -> 
 def test_traces_are_kept_on_request(tmp_path: Path) -> None:
     asked = [Question(name, "Who made thing 1?") for name in ("a/b", "..", "ü" * 150)]
     record = recorded(
-        Lab(AnsweringModel(), retriever=ScriptedRetriever()), asked, DRAGIN, tmp_path / "run", traces=True
+        Lab(AnsweringModel(), retriever=ScriptedRetriever()),
+        asked,
+        DRAGIN,
+        tmp_path / "run",
+        traces=True,
     )
     assert len(list((tmp_path / "run" / "traces").iterdir())) == 3
     assert record.trace("a/b").question.id == "a/b"
@@ -150,7 +199,9 @@ def test_a_run_grows_to_more_questions(whole: Path, tmp_path: Path) -> None:
     assert answer(tmp_path / "run", 4).asked == [3, 4]
     record = read_run(tmp_path / "run")
     assert record.config["limit"] is None  # as of the latest call, and so is the sample
-    more = recorded(lab, Benchmark("questions", tuple(questions(4)), sample=4), DRAGIN, tmp_path / "run")
+    more = recorded(
+        lab, Benchmark("questions", tuple(questions(4)), sample=4), DRAGIN, tmp_path / "run"
+    )
     assert more.config["sample"] == 4
     assert record.complete
     assert lines(tmp_path / "run") == lines(whole)
@@ -161,26 +212,34 @@ def test_a_run_grows_to_more_questions(whole: Path, tmp_path: Path) -> None:
 
 def test_a_method_that_shows_a_form_is_recorded_with_its_own_exemplars(tmp_path: Path) -> None:
     how, lm = method("self-ask"), AnsweringModel()
-    template = run_config(Lab(lm, retriever=ScriptedRetriever()).setup(how), how, Benchmark("a", ()))["template"]
+    template = run_config(
+        Lab(lm, retriever=ScriptedRetriever()).setup(how), how, Benchmark("a", ())
+    )["template"]
     assert template["form"] == "self-ask"
     assert "Follow up:" in template["exemplars"][0]["rationale"]
 
 
 class Chatting(AnsweringModel):
-    """A model with a hash of its tokenizer, and a chat template that writes ``mark`` before the assistant."""
+    """A model with a hash of its tokenizer, and a chat template that writes ``mark`` before the
+    assistant.
+    """
 
     def __init__(self, mark: str = "BOT:", sha: str = "0" * 64) -> None:
         super().__init__()
         self.sha = sha
         talk = "\n".join
-        self.tokenizer = SimpleNamespace(chats=True, chat=lambda turns: talk(f"{r}: {t}" for r, t in turns) + mark)
+        self.tokenizer = SimpleNamespace(
+            chats=True, chat=lambda turns: talk(f"{r}: {t}" for r, t in turns) + mark
+        )
 
     def identity(self) -> dict[str, Any]:
         return self.provenance() | {"tokenizer_sha256": self.sha, "eos": [2], "threads": 4}
 
 
 def settings_of(lm: Any, **options: Any) -> dict[str, Any]:
-    return run_config(Lab(lm, retriever=ScriptedRetriever(), **options).setup(DRAGIN), DRAGIN, Benchmark("a", ()))
+    return run_config(
+        Lab(lm, retriever=ScriptedRetriever(), **options).setup(DRAGIN), DRAGIN, Benchmark("a", ())
+    )
 
 
 def test_a_run_is_not_continued_with_another_tokenizer_or_prompt(tmp_path: Path) -> None:
@@ -195,10 +254,13 @@ def test_a_run_is_not_continued_with_another_tokenizer_or_prompt(tmp_path: Path)
     said = refused(chat, settings_of(Chatting("ROBOT:"), layout="chat"))
     assert "template.rendered:" in said
     assert "ROBOT:" in said
-    assert "model.tokenizer_sha256:" in refused(chat, settings_of(Chatting(sha="1" * 64), layout="chat"))
+    assert "model.tokenizer_sha256:" in refused(
+        chat, settings_of(Chatting(sha="1" * 64), layout="chat")
+    )
     plain = settings_of(Chatting())
     assert "rendered" not in plain["template"]
-    assert plain == settings_of(Chatting("ROBOT:"))  # whose chat template writes none of its prompts
+    # whose chat template writes none of its prompts
+    assert plain == settings_of(Chatting("ROBOT:"))
     assert (plain["model"]["eos"], plain["model"].get("threads")) == ([2], None)
     marks = iter("ab")
 
@@ -207,20 +269,28 @@ def test_a_run_is_not_continued_with_another_tokenizer_or_prompt(tmp_path: Path)
 
     one, other = (settings_of(Chatting(), exemplars=PromptTemplate(layout=own)) for _ in range(2))
     assert "template.rendered: 'aWho? Bo' → 'bWho? Bo'" in refused(one, other)
-    assert settings_of(Chatting(), exemplars=PromptTemplate(layout=own))["template"]["rendered"] == "StopIteration: "
+    assert (
+        settings_of(Chatting(), exemplars=PromptTemplate(layout=own))["template"]["rendered"]
+        == "StopIteration: "
+    )
 
 
-# -- going on ---------------------------------------------------------------------------------------------------------
+# -- going on --------------------------------------------------------------------------------------
 
 
 def test_a_run_cut_at_any_byte_ends_with_the_same_bytes(whole: Path, tmp_path: Path) -> None:
     data = (whole / "predictions.jsonl").read_bytes()
     ends = [i + 1 for i, byte in enumerate(data) if byte == 10]
-    places = {0, len(data)} | {place + d for place in ends for d in (-1, 0, 1)} | set(range(0, len(data), 97))
+    places = (
+        {0, len(data)}
+        | {place + d for place in ends for d in (-1, 0, 1)}
+        | set(range(0, len(data), 97))
+    )
     for place in sorted(places):
         folder = copy(whole, tmp_path / f"at-{place}", data[:place])
         lm = answer(folder, 4)
-        assert lm.asked == list(range(1 + data[:place].count(b"\n"), 5))  # what was whole is not asked again
+        # what was whole is not asked again
+        assert lm.asked == list(range(1 + data[:place].count(b"\n"), 5))
         assert (folder / "predictions.jsonl").read_bytes() == data
 
 
@@ -238,8 +308,11 @@ def test_a_failed_question_is_recorded_and_tried_again(whole: Path, tmp_path: Pa
     assert lm.asked == [1, 2, 3, 4]
     record = read_run(folder)
     assert [(line["id"], line["ended"]) for line in record.predictions] == [
-        ("q1", "answered"), ("q2", "error"), ("q3", "answered"), ("q4", "error"),
-    ]  # fmt: skip
+        ("q1", "answered"),
+        ("q2", "error"),
+        ("q3", "answered"),
+        ("q4", "error"),
+    ]
     assert [line["error"] for line in record.failed] == ["too long\nby far", "OSError: gone"]
     assert record.failed[0]["em"] is None
     assert not record.complete
@@ -260,11 +333,15 @@ class Down(ScriptedRetriever):
         raise SearchServerError(f"nobody answers{f' {query}' if self.changing else ''}")
 
 
-def test_a_run_stops_where_every_search_fails_alike_and_goes_on_when_they_do_not(tmp_path: Path) -> None:
+def test_a_run_stops_where_every_search_fails_alike_and_goes_on_when_they_do_not(
+    tmp_path: Path,
+) -> None:
     lab, folder = Lab(AnsweringModel(), retriever=Down(changing=True)), tmp_path / "run"
     assert len(recorded(lab, questions(12), DRAGIN, tmp_path / "changing").failed) == 12
     lab = lab.replace(retriever=Down())
-    with pytest.raises(RunStoppedError, match=r"the last 5 questions failed with the same error: nobody answers"):
+    with pytest.raises(
+        RunStoppedError, match=r"the last 5 questions failed with the same error: nobody answers"
+    ):
         recorded(lab, questions(20), DRAGIN, folder)
     assert len(read_run(folder).failed) == 5
     good = lab.replace(retriever=ScriptedRetriever())
@@ -289,7 +366,11 @@ list(lab.ask_many(questions(2), DRAGIN, batch_size=2))
 """
     paths = os.pathsep.join([str(HERE.parent), str(HERE)])
     ended = subprocess.run(
-        [sys.executable, "-c", script], env=environment(PYTHONPATH=paths), capture_output=True, timeout=120, check=False
+        [sys.executable, "-c", script],
+        env=environment(PYTHONPATH=paths),
+        capture_output=True,
+        timeout=120,
+        check=False,
     )
     assert b"KeyboardInterrupt" in ended.stderr
 
@@ -297,10 +378,12 @@ list(lab.ask_many(questions(2), DRAGIN, batch_size=2))
 def test_a_complete_run_is_left_alone(whole: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.iterdir() if path.name != ".lock"}
     assert answer(whole, 4).asked == []
-    assert {path: path.stat().st_mtime_ns for path in whole.iterdir() if path.name != ".lock"} == before
+    assert {
+        path: path.stat().st_mtime_ns for path in whole.iterdir() if path.name != ".lock"
+    } == before
 
 
-# -- other settings ---------------------------------------------------------------------------------------------------
+# -- other settings --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -312,14 +395,18 @@ def test_a_complete_run_is_left_alone(whole: Path) -> None:
         ({"count": 3}, "dataset.questions: 4 → 3"),
     ],
 )
-def test_a_folder_of_other_settings_is_refused(whole: Path, change: dict[str, Any], says: str) -> None:
+def test_a_folder_of_other_settings_is_refused(
+    whole: Path, change: dict[str, Any], says: str
+) -> None:
     before = {path.name: path.read_bytes() for path in whole.iterdir() if path.is_file()}
     with pytest.raises(RunError, match="run of other settings") as caught:
         answer(whole, **({"count": 4} | change))
     assert says in str(caught.value)
     assert str(whole) in str(caught.value)
     assert before.keys() == {path.name for path in whole.iterdir() if path.is_file()}
-    assert all((whole / name).read_bytes() == data for name, data in before.items() if name != ".lock")
+    assert all(
+        (whole / name).read_bytes() == data for name, data in before.items() if name != ".lock"
+    )
 
 
 def test_another_version_is_announced_and_recorded(whole: Path, tmp_path: Path) -> None:
@@ -336,13 +423,18 @@ def test_another_version_is_announced_and_recorded(whole: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("now", "before"), [(b'"id"', b'"qid"'), (b'"readable": true, ', b""), (b"}\n", b', "sum": "00000000"}\n')]
+    ("now", "before"),
+    [(b'"id"', b'"qid"'), (b'"readable": true, ', b""), (b"}\n", b', "sum": "00000000"}\n')],
 )
-def test_files_of_earlier_versions_are_read_and_completed(folder: Path, now: bytes, before: bytes) -> None:
+def test_files_of_earlier_versions_are_read_and_completed(
+    folder: Path, now: bytes, before: bytes
+) -> None:
     record, path = read_run(folder), folder / "predictions.jsonl"
     path.write_bytes(old := path.read_bytes().replace(now, before))
     assert old.count(before) >= 4
-    timings = [{k: v for k, v in line.items() if k != "peak"} for line in lines(folder, "timings.jsonl")]
+    timings = [
+        {k: v for k, v in line.items() if k != "peak"} for line in lines(folder, "timings.jsonl")
+    ]
     (folder / "timings.jsonl").write_text("".join(json.dumps(line) + "\n" for line in timings))
     write_config(folder, record.config | {"sum": "00000000"})
     assert read_run(folder).predictions == record.predictions

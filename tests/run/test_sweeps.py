@@ -17,9 +17,22 @@ from dragin_lab.run.finding import find_runs
 from dragin_lab.run.sweeps import Sweep, read_sweep
 
 COLUMNS = [
-    "setting", "value", "n", "scored", "em", "em_low", "em_high", "f1", "f1_low", "f1_high", "retrievals",
-    "retrievals_low", "retrievals_high", "tokens", "failed",
-]  # fmt: skip
+    "setting",
+    "value",
+    "n",
+    "scored",
+    "em",
+    "em_low",
+    "em_high",
+    "f1",
+    "f1_low",
+    "f1_high",
+    "retrievals",
+    "retrievals_low",
+    "retrievals_high",
+    "tokens",
+    "failed",
+]
 
 
 def over(lm: AnsweringModel | None = None, **options: Any) -> Sweep:
@@ -37,7 +50,8 @@ def test_a_table_with_a_row_a_value() -> None:
         ["threshold", 1.0, 3, 3, 1.0, 1.0],
         ["threshold", 9.0, 3, 3, 0.0, 0.0],
     ]
-    assert table["em_low"].tolist() == pytest.approx([0.4385, 0.0], abs=1e-4)  # Wilson's interval of 3 of 3
+    # Wilson's interval of 3 of 3
+    assert table["em_low"].tolist() == pytest.approx([0.4385, 0.0], abs=1e-4)
     assert (table["tokens"] > 5).all()
     assert [line["answer"] for line in found.records[1].predictions] == ["Bo 1", "Bo 2", "Bo 3"]
     assert repr(found) == "Sweep(dragin, threshold in [1.0, 9.0], questions)"
@@ -61,7 +75,10 @@ def test_values_of_other_settings() -> None:
     setting, methods = read_sweep(method("dragin"), {"top_n": [5, 25, 5]})
     assert (setting, [one.top_n for one in methods]) == ("top_n", [5, 25])
     flare = read_sweep(method("flare", variant="reference", top_k=2), {"threshold": [0.1, 0.3]})[1]
-    assert [(m.threshold, m.settings["doubt_limit"], m.top_k) for m in flare] == [(0.1, None, 2), (0.3, None, 2)]
+    assert [(m.threshold, m.settings["doubt_limit"], m.top_k) for m in flare] == [
+        (0.1, None, 2),
+        (0.3, None, 2),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +93,9 @@ def test_values_of_other_settings() -> None:
         ({"what": "last-n", "top_n": [5, 3, 5]}, [5, 3]),
     ],
 )
-def test_a_sweep_goes_over_texts_and_over_none_anywhere(settings: dict[str, Any], values: list[Any]) -> None:
+def test_a_sweep_goes_over_texts_and_over_none_anywhere(
+    settings: dict[str, Any], values: list[Any]
+) -> None:
     lab = Lab(AnsweringModel(), retriever=ScriptedRetriever())
     swept = lab.sweep(questions(1), "dragin", progress=False, **settings)
     assert list(swept.values) == values == swept.table["value"].tolist()
@@ -90,7 +109,11 @@ def test_a_sweep_goes_over_texts_and_over_none_anywhere(settings: dict[str, Any]
         ("dragin", {"threshold": 1.0}, "none has a list of values"),
         ("dragin", {"threshold": [1], "top_n": [1]}, "threshold, top_n has a list"),
         ("dragin", {"threshold": []}, "threshold has no values"),
-        ("dragin", {"what": "full-context", "top_n": [None, 3]}, "top_n has no meaning for method 'dragin'"),
+        (
+            "dragin",
+            {"what": "full-context", "top_n": [None, 3]},
+            "top_n has no meaning for method 'dragin'",
+        ),
         ("wo-rag", {"threshold": [None]}, "threshold has no meaning for method 'wo-rag'"),
         ("dragin", {"threshold": [1, -1]}, "threshold=-1 is out of range"),
         ("sr-rag", {"threshold": [1]}, "no meaning for when='once'"),

@@ -1,4 +1,6 @@
-"""What a model's window costs is counted in each prediction, marked in the table and said once at the end."""
+"""What a model's window costs is counted in each prediction, marked in the table and said once
+at the end.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def lab() -> dl.Lab:
     return dl.Lab(lm, retriever=Always(), exemplars=shots)
 
 
-def test_the_paper_variant_counts_what_it_drops_and_the_reference_what_outgrows_the_window(lab: dl.Lab) -> None:
+def test_the_paper_variant_counts_what_it_drops_and_the_reference_what_outgrows_the_window(
+    lab: dl.Lab,
+) -> None:
     trace = lab.ask("Who is Ann Lee?", "sr-rag", variant="paper", max_new_tokens=8)
     assert trace.steps[0].passages_prompt is not None
     assert trace.lost["exemplars"] >= 1
@@ -44,8 +48,12 @@ def test_the_paper_variant_counts_what_it_drops_and_the_reference_what_outgrows_
 
 def test_a_run_counts_it_and_says_so_once_with_the_remedy(lab: dl.Lab, tmp_path: Path) -> None:
     method = dl.method("sr-rag", variant="paper", max_new_tokens=8)
-    with pytest.warns(UserWarning, match=r"too small for 2 answers: .*passages were dropped.*Lower top_k") as told:
-        runs = lab.run(["Who is Ann Lee?", "Who is Bo Ek?"], method, output=tmp_path, progress=False)
+    with pytest.warns(
+        UserWarning, match=r"too small for 2 answers: .*passages were dropped.*Lower top_k"
+    ) as told:
+        runs = lab.run(
+            ["Who is Ann Lee?", "Who is Bo Ek?"], method, output=tmp_path, progress=False
+        )
     assert len([one for one in told if "window" in str(one.message)]) == 1
     record = runs.records[0]
     assert all(line["window"]["exemplars"] for line in record.predictions)
@@ -54,7 +62,11 @@ def test_a_run_counts_it_and_says_so_once_with_the_remedy(lab: dl.Lab, tmp_path:
 
 def test_a_preamble_that_does_not_fit_is_named(lab: dl.Lab) -> None:
     long = PromptTemplate(preamble="Write the answer step by step. " * 20)
-    with pytest.raises(SettingError, match=r"the template's preamble and instruction, .* does not fit"):
-        lab.replace(exemplars=long).ask("Who is Ann Lee?", "wo-rag", variant="paper", max_new_tokens=8)
+    with pytest.raises(
+        SettingError, match=r"the template's preamble and instruction, .* does not fit"
+    ):
+        lab.replace(exemplars=long).ask(
+            "Who is Ann Lee?", "wo-rag", variant="paper", max_new_tokens=8
+        )
     with pytest.raises(SettingError, match=r"the question with the answer so far, .* does not fit"):
         lab.ask("Who is Ann Lee? " * 30, "wo-rag", variant="paper", max_new_tokens=8)

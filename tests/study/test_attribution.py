@@ -1,4 +1,6 @@
-"""Which words come from which passage, what a trace keeps of it, and what the retrievals of runs were good for."""
+"""Which words come from which passage, what a trace keeps of it, and what the retrievals of runs
+were good for.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Reader(Parrot):
         return replace(draft, logprob=np.log(sure))
 
 
-def ask(*passages: str, method: str = "sr-rag", says: str = "", template: Any = None, **settings: Any) -> Any:
+def ask(
+    *passages: str, method: str = "sr-rag", says: str = "", template: Any = None, **settings: Any
+) -> Any:
     """The lab, and the trace of a question that finds these passages."""
     model = Reader(says or " It is by Bo Ek. So the answer is Bo Ek.")
     lab = dl.Lab(model, exemplars=template, retriever=ScriptedRetriever(*passages))
@@ -71,8 +75,13 @@ def test_a_passage_that_is_left_out_leaves_the_others_their_numbers() -> None:
     none = leave_out(step.passages_prompt, [span for _, span in in_view])
     assert "passages" not in none.spans
     assert "Context:\nAnswer in the same format" in none.text
-    again = replace(step, index=1)  # the same passages, found once more: those in view are the latest
-    assert [place for place, _ in find_in_view(step.passages_prompt, [step, again])] == [(1, 0), (1, 1), (1, 2)]
+    # the same passages, found once more: those in view are the latest
+    again = replace(step, index=1)
+    assert [place for place, _ in find_in_view(step.passages_prompt, [step, again])] == [
+        (1, 0),
+        (1, 1),
+        (1, 2),
+    ]
 
 
 def after(question: str, passages: Any, tail: str) -> str:
@@ -89,12 +98,16 @@ def test_passages_are_found_in_every_layout(layout: Any) -> None:
 
 
 def test_passages_in_the_text_are_left_out_there() -> None:
-    """Search-R1: what was searched for stands in the answer, and stays there for the next search."""
+    """Search-R1: what was searched for stands in the answer, and stays there for the next
+    search.
+    """
     says = " <search> the thing </search> It is by Bo Ek. So the answer is Bo Ek."
     _, trace = ask(WRONG, RIGHT, method="search-r1", says=says, max_new_tokens=60)
     prompt = trace.steps[-1].prompt if trace.extraction_prompt is None else trace.extraction_prompt
     in_view = find_in_view(prompt, trace.steps)
-    assert len(in_view) == 2 * sum(step.query is not None and bool(step.passages) for step in trace.steps)
+    assert len(in_view) == 2 * sum(
+        step.query is not None and bool(step.passages) for step in trace.steps
+    )
     rest = leave_out(prompt, [span for (_, rank), span in in_view if rank == 0])
     assert WRONG not in rest.text
     assert f"Doc 2(Title: title) {RIGHT}" in rest.text
@@ -103,7 +116,9 @@ def test_passages_in_the_text_are_left_out_there() -> None:
 def test_what_a_window_dropped_was_not_in_view() -> None:
     model = Reader()
     model.context_window = 60
-    lab = dl.Lab(model, exemplars=dl.PromptTemplate(), retriever=ScriptedRetriever(WRONG, RIGHT * 9, OTHER))
+    lab = dl.Lab(
+        model, exemplars=dl.PromptTemplate(), retriever=ScriptedRetriever(WRONG, RIGHT * 9, OTHER)
+    )
     trace = lab.ask(QUESTION, "sr-rag", max_new_tokens=20)
     assert trace.lost["passages"]
     attribution = lab.attribute(trace)
@@ -111,7 +126,7 @@ def test_what_a_window_dropped_was_not_in_view() -> None:
     assert (attribution.words["mark"] != "passage").all()
 
 
-# -- marks ------------------------------------------------------------------------------------------------------------
+# -- marks -----------------------------------------------------------------------------------------
 
 
 def test_words_are_marked_by_the_passage_that_they_come_from() -> None:
@@ -128,7 +143,12 @@ def test_gold_passages_say_whether_one_was_found() -> None:
     lab, trace = ask(WRONG)
     for one, gold, found in ((trace, (), False), (trace, ["title"], True)):
         assert lab.attribute(one, gold=gold).retrievals["found"].tolist() == [found]
-    assert lab.attribute(replace(trace, question=dl.Question("q", QUESTION))).retrievals["found"].isna().all()
+    assert (
+        lab.attribute(replace(trace, question=dl.Question("q", QUESTION)))
+        .retrievals["found"]
+        .isna()
+        .all()
+    )
 
 
 def test_without_a_passage_there_are_known_words_and_guesses() -> None:
@@ -169,12 +189,14 @@ def test_only_what_was_kept_is_attributed() -> None:
 def test_the_very_ids_are_scored(says: str) -> None:
     """A text without a space before it would merge with the prompt."""
     lab, trace = ask(RIGHT, says=says)
-    (first, *rest) = lab.attribute(trace).record.texts
-    np.testing.assert_allclose(first.with_all, trace.steps[0].continuation.logprob[: len(first.with_all)], atol=1e-5)
+    first, *rest = lab.attribute(trace).record.texts
+    np.testing.assert_allclose(
+        first.with_all, trace.steps[0].continuation.logprob[: len(first.with_all)], atol=1e-5
+    )
     assert [text.source for text in rest] == ["extraction"]
 
 
-# -- what a trace keeps -----------------------------------------------------------------------------------------------
+# -- what a trace keeps ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("slim", [False, True])
@@ -219,7 +241,7 @@ def test_another_model_and_one_that_scores_nothing_are_refused() -> None:
         ask(WRONG)[0].attribute(trace, known=2)
 
 
-def test_attention_and_the_effect_against_having_found_nothing_are_seen_beside_it_when_asked_for() -> None:
+def test_attention_and_the_effect_of_having_found_nothing_are_seen_when_asked_for() -> None:
     lab, trace = ask(WRONG, RIGHT)
     plain = lab.attribute(trace)
     assert plain.tokens["attention 1"].isna().all()
@@ -232,26 +254,37 @@ def test_attention_and_the_effect_against_having_found_nothing_are_seen_beside_i
 
 def test_what_a_retrieval_replaced() -> None:
     lab, trace = ask(WRONG, method="flare", threshold=0.5)
-    step = next(step for step in trace.steps if step.draft is not None and step.continuation is not None)
+    step = next(
+        step for step in trace.steps if step.draft is not None and step.continuation is not None
+    )
     assert find_replaced(trace, step) == ("It is by Bo Ek.", "It is by Bo Ek.")
     row = lab.attribute(trace).retrievals.set_index("step").loc[step.index + 1]
     assert (row["thrown away"], row["lost"]) == ("It is by Bo Ek.", False)
 
 
 def test_a_trace_just_written_has_the_values_of_one_that_was_saved(tmp_path: Path) -> None:
-    """Prompts of a running lab know the ids of the answer so far, which move with the text before them."""
+    """Prompts of a running lab know the ids of the answer so far, which move with the text
+    before them.
+    """
     lab = embedded()
-    trace = lab.ask("In which town was the director of The Ashen Rooftop born?", "fs-rag", max_new_tokens=24)
+    trace = lab.ask(
+        "In which town was the director of The Ashen Rooftop born?", "fs-rag", max_new_tokens=24
+    )
     assert any(step.passages_prompt.written for step in trace.steps)
     loaded = dl.Trace.load(trace.save(tmp_path / "a.trace"))
     now, then = (lab.attribute(one).tokens for one in (trace, loaded))
     numbers = [name for name in now if name.startswith(("p_", "passage "))]
-    np.testing.assert_allclose(now[numbers].to_numpy(float), then[numbers].to_numpy(float), atol=1e-3)
+    np.testing.assert_allclose(
+        now[numbers].to_numpy(float), then[numbers].to_numpy(float), atol=1e-3
+    )
 
 
-# -- the retrievals of whole runs --------------------------------------------------------------------------------------
+# -- the retrievals of whole runs ------------------------------------------------------------------
 
-ASKED = [{"id": "a", "question": QUESTION, "answer": "Bo Ek"}, {"id": "b", "question": QUESTION, "answer": "Ida Moe"}]
+ASKED = [
+    {"id": "a", "question": QUESTION, "answer": "Bo Ek"},
+    {"id": "b", "question": QUESTION, "answer": "Ida Moe"},
+]
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +292,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dl.Runs:
     lab = dl.Lab(Reader(), retriever=ScriptedRetriever(WRONG, RIGHT))
     output = tmp_path_factory.mktemp("runs")
     lab.run(ASKED, ["sr-rag", "wo-rag"], output=output, progress=False)
-    return lab.run(ASKED, ["sr-rag", "wo-rag"], output=output, progress=False, attribute=True)  # of a finished run
+    # of a finished run
+    return lab.run(ASKED, ["sr-rag", "wo-rag"], output=output, progress=False, attribute=True)
 
 
 def test_a_run_says_what_each_retrieval_was_good_for(runs: dl.Runs) -> None:
@@ -298,4 +332,6 @@ def test_what_was_not_attributed_says_so(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="2 of 2 answers have no trace"):
         lab.run(ASKED, "sr-rag", output=tmp_path, progress=False, attribute=True)
     with pytest.raises(SettingError, match="leave traces=False out"):
-        lab.run(ASKED, "sr-rag", output=tmp_path / "else", progress=False, attribute=True, traces=False)
+        lab.run(
+            ASKED, "sr-rag", output=tmp_path / "else", progress=False, attribute=True, traces=False
+        )

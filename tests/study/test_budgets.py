@@ -22,10 +22,18 @@ TEXT = " It was far. It is by Bo. So the answer is Li.\nHe"
 TWO = [[0.5, 3.0, 2.0], [1.0, 0.2]]  # the highest score of each sentence, by question
 
 
-def find(monkeypatch: pytest.MonkeyPatch, retrievals: float, scores: Any, when: str = "entropy", **more: Any) -> Any:
+def find(
+    monkeypatch: pytest.MonkeyPatch,
+    retrievals: float,
+    scores: Any,
+    when: str = "entropy",
+    **more: Any,
+) -> Any:
     """θ from the scores of each question."""
     monkeypatch.setattr(budget, "peaks", lambda trace: [np.array(trace.peaks)])
-    traces = [SimpleNamespace(ended="length", retrievals_count=0, peaks=one, **more) for one in scores]
+    traces = [
+        SimpleNamespace(ended="length", retrievals_count=0, peaks=one, **more) for one in scores
+    ]
     return find_threshold(retrievals, traces, dl.method(when=when).trigger)
 
 
@@ -55,12 +63,16 @@ def test_of_scores_below_zero_all_can_fire(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_cannot_be_reached_says_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingError, match=r"3 retrievals a .* on these 2 .*nearest is 2\.5, at threshold=0$"):
+    with pytest.raises(
+        SettingError, match=r"3 retrievals a .* on these 2 .*nearest is 2\.5, at threshold=0$"
+    ):
         find(monkeypatch, 3, TWO)
     with pytest.raises(SettingError, match="retrievals=-1 is out of range"):
         find(monkeypatch, -1, TWO)
     lab = dl.Lab(ScriptedModel([]), retriever=ScriptedRetriever())
-    with pytest.raises(SettingError, match="no threshold can be found: 1 of 1 questions failed, the first with: "):
+    with pytest.raises(
+        SettingError, match="no threshold can be found: 1 of 1 questions failed, the first with: "
+    ):
         lab.budget(["Who?"], 1)
     with pytest.raises(SettingError, match=r"threshold=.* has no meaning for when='every-n'"):
         lab.budget(["Who?"], 1, "fl-rag")

@@ -19,41 +19,77 @@ Passages = tuple[Passage, ...] | None
 ASKED = "Who is the mother of the director of film The Grey Mill?"
 GOLD = "Ada Torwick"
 FILM = Passage("1", "The Grey Mill", "The Grey Mill is a film by Otto Fenn.")
-OTTO = Passage("2", "Otto Fenn", "Otto Fenn was born in 1901. The mother of Otto Fenn is Ada Torwick.")
+OTTO = Passage(
+    "2", "Otto Fenn", "Otto Fenn was born in 1901. The mother of Otto Fenn is Ada Torwick."
+)
 OTHER = Passage("3", "Ida Sorrel", "The mother of Ida Sorrel is Maud Sorrel.")
 RIGHT = " The film The Grey Mill was directed by Otto Fenn."
 
 
-def fact(number: str, subject: str, relation: str, value: str, passage: str, reasoning: str) -> Fact:
+def fact(
+    number: str, subject: str, relation: str, value: str, passage: str, reasoning: str
+) -> Fact:
     start = reasoning.find(value)
-    return Fact(number, subject, relation, value, start, start + len(value), "unknown", "never", None, passage)
+    return Fact(
+        number,
+        subject,
+        relation,
+        value,
+        start,
+        start + len(value),
+        "unknown",
+        "never",
+        None,
+        passage,
+    )
 
 
 REASONING = f"{RIGHT.strip()} The mother of Otto Fenn is {GOLD}."
 LABELS = Labelled(
-    "q", "2wikimultihopqa", "test", "compositional", ASKED, "unknown", REASONING, GOLD,
+    "q",
+    "2wikimultihopqa",
+    "test",
+    "compositional",
+    ASKED,
+    "unknown",
+    REASONING,
+    GOLD,
     (
         fact("a", "The Grey Mill", "director", "Otto Fenn", "1", REASONING),
         fact("b", "Otto Fenn", "mother", GOLD, "2", REASONING),
     ),
-)  # fmt: skip
+)
 
 
 def step(index: int, text: str, found: tuple[Passage, ...] | None = None) -> Step:
-    """A step that writes ``text``: with ``found`` passages in its prompt, or with none and no search."""
+    """A step that writes ``text``: with ``found`` passages in its prompt, or with none and no
+    search.
+    """
     if found is None:
         return Step(
-            index, make_prompt(), make_continuation(make_prompt(), text), decision=Decision(False, ""), kept=text
+            index,
+            make_prompt(),
+            make_continuation(make_prompt(), text),
+            decision=Decision(False, ""),
+            kept=text,
         )
     prompt = make_prompt("", found)
     made = make_continuation(prompt, text)
     return Step(
-        index, decision=Decision(True, "fires"), query=Query("mother Otto", "mother Otto"), passages=found,
-        passages_prompt=prompt, continuation=made, continuation_kept=len(text), kept=text,
-    )  # fmt: skip
+        index,
+        decision=Decision(True, "fires"),
+        query=Query("mother Otto", "mother Otto"),
+        passages=found,
+        passages_prompt=prompt,
+        continuation=made,
+        continuation_kept=len(text),
+        kept=text,
+    )
 
 
-def episode(*written: tuple[str, tuple[Passage, ...] | None], answer: str, ended: str = "answered") -> Trace:
+def episode(
+    *written: tuple[str, tuple[Passage, ...] | None], answer: str, ended: str = "answered"
+) -> Trace:
     steps = [step(index, text, found) for index, (text, found) in enumerate(written)]
     text = "".join(text for text, _ in written)
     return Trace(Question("q", ASKED, (GOLD,)), {"when": "rind"}, steps, text, answer, ended=ended)
@@ -61,9 +97,17 @@ def episode(*written: tuple[str, tuple[Passage, ...] | None], answer: str, ended
 
 def line(trace: Trace, **changes: Any) -> dict[str, Any]:
     return {
-        "id": "q", "question": ASKED, "text": trace.text, "answer": trace.answer, "gold": list(trace.question.golds),
-        "readable": True, "tokens": 64, "retrievals": trace.retrievals_count, "ended": trace.ended, "em": 0.0,
-    } | changes  # fmt: skip
+        "id": "q",
+        "question": ASKED,
+        "text": trace.text,
+        "answer": trace.answer,
+        "gold": list(trace.question.golds),
+        "readable": True,
+        "tokens": 64,
+        "retrievals": trace.retrievals_count,
+        "ended": trace.ended,
+        "em": 0.0,
+    } | changes
 
 
 def judged(trace: Trace, judge: Judge | None = None, **changes: Any) -> Cause:
@@ -89,15 +133,36 @@ CONCLUDED = f" The mother of Otto Fenn is {GOLD}. So the answer is Otto Fenn."
         ([(RIGHT, (FILM,)), (WRONG, None)], "not looked up", ABOUT),
         ([FIRST, (WRONG, None)], "never retrieved", ABOUT),
         ([(RIGHT, (FILM,)), (WRONG, (OTHER,))], "not found", "asked 'mother Otto'"),
-        ([FIRST, (WRONG, None), (" It is so.", (OTTO,))], "retrieved too late", "retrieval 1 found it afterwards"),
-        ([FIRST, (WRONG, (OTTO, OTHER))], "value not copied", "stands in another passage ('Ida Sorrel')"),
-        ([FIRST, (mother("Otto Fenn"), (OTTO,))], "value not copied", "stands in the same passage ('Otto Fenn')"),
+        (
+            [FIRST, (WRONG, None), (" It is so.", (OTTO,))],
+            "retrieved too late",
+            "retrieval 1 found it afterwards",
+        ),
+        (
+            [FIRST, (WRONG, (OTTO, OTHER))],
+            "value not copied",
+            "stands in another passage ('Ida Sorrel')",
+        ),
+        (
+            [FIRST, (mother("Otto Fenn"), (OTTO,))],
+            "value not copied",
+            "stands in the same passage ('Otto Fenn')",
+        ),
         ([FIRST, (WRONG, (OTTO,))], "value not copied", "stands in no passage in view"),
         ([FIRST, (CALLS, (OTTO, OTHER))], "value not copied", "stands in another passage"),
         ([FIRST, (mother("Ada Torwisk"), (OTTO,))], "misspelt", "Ada Torwisk"),
-        ([FIRST, (mother("Ada Torwisk"), (OTTO, THERE))], "value not copied", "stands in another passage"),
-        ([FIRST, (mother("Ada Torwell"), (OTTO,))], "value not copied", ""),  # half a name is another
-        ([FIRST, (OF_ANOTHER, (OTTO, OTHER))], "value not copied", "'Maud Sorrel' (written of Otto Fell), not"),
+        (
+            [FIRST, (mother("Ada Torwisk"), (OTTO, THERE))],
+            "value not copied",
+            "stands in another passage",
+        ),
+        # half a name is another
+        ([FIRST, (mother("Ada Torwell"), (OTTO,))], "value not copied", ""),
+        (
+            [FIRST, (OF_ANOTHER, (OTTO, OTHER))],
+            "value not copied",
+            "'Maud Sorrel' (written of Otto Fell), not",
+        ),
         ([FIRST, (OF_ANOTHER, (OTHER,))], "not found", "'Maud Sorrel' (written of Otto Fell), not"),
         ([(RIGHT + " Otto knew her well.", (OTTO,))], "unknown", "known wording"),
         ([FIRST, (CONCLUDED, (OTTO,))], "wrong conclusion", "'Otto Fenn'"),
@@ -128,7 +193,9 @@ def test_what_the_line_alone_tells() -> None:
 
 def test_passages_that_did_not_fit_the_window() -> None:
     trace = episode((RIGHT, None), (WRONG, (OTTO,)), answer="Maud Sorrel")
-    trace.steps[1].notes.append("prompt and text have 600 tokens, more than the model's window of 512")
+    trace.steps[1].notes.append(
+        "prompt and text have 600 tokens, more than the model's window of 512"
+    )
     assert judged(trace).kind == "window"
 
 
@@ -166,7 +233,9 @@ def test_labels_of_another_edition_are_not_taken() -> None:
     assert judge.label(known.id, "Who made it?") is None
 
 
-@pytest.mark.parametrize("judge", [Judge({"q": LABELS}), Judge(titles={"q": ("Otto Fenn",)}), Judge()])
+@pytest.mark.parametrize(
+    "judge", [Judge({"q": LABELS}), Judge(titles={"q": ("Otto Fenn",)}), Judge()]
+)
 @pytest.mark.parametrize("last", [None, (), (OTHER,), (OTTO,)])
 @pytest.mark.parametrize("middle", [None, (), (OTHER,), (OTTO,)])
 @pytest.mark.parametrize("first", [None, (), (FILM,), (OTTO,)])
@@ -180,7 +249,7 @@ def test_no_cause_contradicts_the_count_of_retrievals(
         assert trace.retrievals_count > 0
 
 
-# -- of an attributed trace -------------------------------------------------------------------------------------------
+# -- of an attributed trace ------------------------------------------------------------------------
 
 
 def attributed(trace: Trace, passage: int) -> Trace:
@@ -191,7 +260,9 @@ def attributed(trace: Trace, passage: int) -> Trace:
     nats = np.zeros((n, k))
     nats[:, passage - 1] = 5.0 * (passage > 0)
     none = np.full(n, np.log(0.01))
-    one = AttributedText(1, "continuation", tuple((1, i) for i in range(k)), none + nats.sum(1), none, nats, nats)
+    one = AttributedText(
+        1, "continuation", tuple((1, i) for i in range(k)), none + nats.sum(1), none, nats, nats
+    )
     trace.attributed = Attributed(trace.fingerprint, 0.5, 1.0, (one,))
     return trace
 
@@ -211,12 +282,16 @@ def test_an_attributed_trace_says_where_a_wrong_value_comes_from() -> None:
     assert cause(1) == "value not copied"
     assert cause(2) == "used, from another passage"
     assert cause(1, (OTHER,)) == "not found"
-    assert cause(1, (OTHER,), thrown="The mother of Otto Fenn is Ada Torwick.") == "talked out of it"
+    assert (
+        cause(1, (OTHER,), thrown="The mother of Otto Fenn is Ada Torwick.") == "talked out of it"
+    )
 
 
 def test_without_labels_it_goes_by_the_gold_answer() -> None:
     kinds = []
     for passage in (0, 1, 2):
-        trace = episode((RIGHT, None), (" She is Maud Sorrel.", (OTTO, OTHER)), answer="Maud Sorrel")
+        trace = episode(
+            (RIGHT, None), (" She is Maud Sorrel.", (OTTO, OTHER)), answer="Maud Sorrel"
+        )
         kinds.append(Judge({}).cause(line(trace), attributed(trace, passage)).kind)
     assert kinds == ["found and not used", "value not copied", "used, from another passage"]

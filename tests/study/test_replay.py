@@ -1,4 +1,6 @@
-"""Stored traces under other settings, held against what the methods really do; a trigger of one's own among them."""
+"""Stored traces under other settings, held against what the methods really do; a trigger of
+one's own among them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from dragin_lab.trace.trace import Decision, Question, Step, Trace, Words
 
 QUESTIONS = [question.text for question in almanac.questions("2wikimultihopqa")[:2]]
 paper, reference = (
-    functools.partial(method, "dragin", variant=name, max_new_tokens=40) for name in ("paper", "reference")
+    functools.partial(method, "dragin", variant=name, max_new_tokens=40)
+    for name in ("paper", "reference")
 )
 
 
@@ -49,7 +52,7 @@ def reload_slim(trace: Trace, folder: Path) -> Trace:
     return Trace.load(save_trace(trace, folder / "slim", slim=True))
 
 
-# -- against the methods ----------------------------------------------------------------------------------------------
+# -- against the methods ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,9 @@ def test_a_slim_trace_tells_for_certain_what_asking_again_gives(
     found: Method, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     """On a real model; laws/test_certain.py has it for any method, settings and texts."""
-    outcome = Replay(reload_slim(ask(found), tmp_path), tokenizer=lab().model.tokenizer).at(**settings)
+    outcome = Replay(reload_slim(ask(found), tmp_path), tokenizer=lab().model.tokenizer).at(
+        **settings
+    )
     assert list(outcome.table["step"]) == [turn.step + 1 for turn in outcome.turns]
     assert len(repr(outcome).splitlines()) == 1
     real = ask(exchange_settings(found, **settings))
@@ -117,15 +122,19 @@ def test_a_trace_remembers_its_tokens() -> None:
         known.tokens([-5])
 
 
-# -- what it cannot tell ----------------------------------------------------------------------------------------------
+# -- what it cannot tell ---------------------------------------------------------------------------
 
 
 def without_attention(trace: Trace) -> Trace:
-    steps = [replace(s, draft=s.draft and replace(s.draft, rows=None, among=None)) for s in trace.steps]
+    steps = [
+        replace(s, draft=s.draft and replace(s.draft, rows=None, among=None)) for s in trace.steps
+    ]
     return replace(trace, steps=steps)
 
 
-@pytest.mark.parametrize("found", [paper(), method("flare"), method("etc"), reference(check_content_words=False)])
+@pytest.mark.parametrize(
+    "found", [paper(), method("flare"), method("etc"), reference(check_content_words=False)]
+)
 def test_what_fires_is_what_is_marked_at_every_threshold(found: Method) -> None:
     silent = 0
     for theta in (0.05, 0.25, 0.8, 9.0):
@@ -136,9 +145,13 @@ def test_what_fires_is_what_is_marked_at_every_threshold(found: Method) -> None:
             assert step.draft is None or words.hit.any() == fires
             assert (words.score[words.hit] > theta).all()
             unmarked = (words.score > theta) & ~words.hit
-            assert found.variant == "reference" or words.unjudged[unmarked].all(), "above θ, judged and not a hit"
+            assert found.variant == "reference" or words.unjudged[unmarked].all(), (
+                "above θ, judged and not a hit"
+            )
             silent += turn.decision is None and len(words) > 0
-    assert silent or found.name != "dragin" or found.variant == "reference", "a draft that goes on after what is stored"
+    assert silent or found.name != "dragin" or found.variant == "reference", (
+        "a draft that goes on after what is stored"
+    )
 
 
 def test_without_rows_of_attention_an_earlier_hit_is_a_guess() -> None:
@@ -155,7 +168,9 @@ def test_without_rows_of_attention_an_earlier_hit_is_a_guess() -> None:
 
 
 @pytest.mark.parametrize("need", ["attention", "hidden"])
-def test_a_slim_trace_says_what_it_lacks_for_a_trigger_that_reads_more(need: str, tmp_path: Path) -> None:
+def test_a_slim_trace_says_what_it_lacks_for_a_trigger_that_reads_more(
+    need: str, tmp_path: Path
+) -> None:
     dl.when("reads-more", threshold=0.5, needs=(need,))(
         lambda draft: 0 * draft.entropy + bool(getattr(draft, need).size)
     )
@@ -172,7 +187,9 @@ def test_behind_the_first_change_nothing_is_told() -> None:
     assert outcome.since == 0
     assert [t.reached for t in outcome.turns] == [True] + [False] * (len(trace.steps) - 1)
     assert "no longer retrieves" in outcome.why
-    assert all(t.decision is not None for t in outcome.turns), "later drafts are judged as if it had come to them"
+    assert all(t.decision is not None for t in outcome.turns), (
+        "later drafts are judged as if it had come to them"
+    )
 
 
 def test_traces_that_no_method_made_and_settings_that_cannot_be_replayed() -> None:
@@ -185,7 +202,9 @@ def test_traces_that_no_method_made_and_settings_that_cannot_be_replayed() -> No
             Replay(ask(method(name, variant="reference"))).at(**settings)
     asked = Question("q", "Who?")
     for settings in ({}, {"name": "mine"}, method("dragin").settings | {"name": "mine"}):
-        with pytest.raises(SettingError, match=r"the trace's method .*, so replay a trace of lab.ask"):
+        with pytest.raises(
+            SettingError, match=r"the trace's method .*, so replay a trace of lab.ask"
+        ):
             Replay(Trace(asked, dict(settings)))
     with pytest.raises(SettingError, match="nlp"):
         Replay(Trace(asked, method("dragin").settings | {"pipeline": "another"}))
@@ -194,7 +213,10 @@ def test_traces_that_no_method_made_and_settings_that_cannot_be_replayed() -> No
 
 def test_a_broken_off_episode_and_one_without_figures() -> None:
     trace = ask(reference())
-    cut = replace(trace, steps=[trace.steps[0], replace(trace.steps[1], decision=None, words=Words(), query=None)])
+    cut = replace(
+        trace,
+        steps=[trace.steps[0], replace(trace.steps[1], decision=None, words=Words(), query=None)],
+    )
     outcome = Replay(cut).at(threshold=0.9)
     assert outcome.turns[1].decision is None
     words = trace.steps[0].words
@@ -211,9 +233,14 @@ def test_a_broken_off_episode_and_one_without_figures() -> None:
 
 @pytest.mark.parametrize(
     ("name", "settings", "text"),
-    [("fl-rag", {"n": 2}, " ( ) Bo Ek."), ("dragin", {"what": "last-sentence", "threshold": 0.0}, " ( Bo")],
+    [
+        ("fl-rag", {"n": 2}, " ( ) Bo Ek."),
+        ("dragin", {"what": "last-sentence", "threshold": 0.0}, " ( Bo"),
+    ],
 )
-def test_a_query_without_a_word_is_not_sent_and_no_retrieval(name: str, settings: dict[str, Any], text: str) -> None:
+def test_a_query_without_a_word_is_not_sent_and_no_retrieval(
+    name: str, settings: dict[str, Any], text: str
+) -> None:
     says = Say(text, entropy={"Bo": 1.0}, received={"Bo": 1.0})
     asking = dl.Lab(ScriptedModel([says] * 40), retriever=ScriptedRetriever("Bo."))
     trace = asking.ask("Who?", name, max_new_tokens=12, **settings)
@@ -223,7 +250,7 @@ def test_a_query_without_a_word_is_not_sent_and_no_retrieval(name: str, settings
     assert outcome.queries == trace.queries
 
 
-# -- ground truth -----------------------------------------------------------------------------------------------------
+# -- ground truth ----------------------------------------------------------------------------------
 
 
 def test_counting_decisions() -> None:
@@ -272,7 +299,11 @@ def test_figures_controls_and_replay_know_it(tmp_path: Path) -> None:
 
     lab = embedded()
     trace = lab.ask(demo_questions()[0], when="near-tie", what="last-ten", max_new_tokens=24)
-    fired = [step.decision for step in trace.steps if step.decision is not None and step.decision.retrieve]
+    fired = [
+        step.decision
+        for step in trace.steps
+        if step.decision is not None and step.decision.retrieve
+    ]
     assert fired
     assert re.search(r"scores 0\.\d+, above θ 0\.6", fired[0].reason)
     figure = trace.heatmap()

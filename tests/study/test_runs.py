@@ -36,9 +36,22 @@ def test_one_row_per_question_and_method(runs: dl.Runs) -> None:
     assert (runs.names, runs.datasets) == (("dragin", "flare"), ("mine",))
     assert list(frame["right"]) == [bool(em) for em in (*A, *B)]
     assert frame.loc[0, ["id", "method", "gold", "retrievals", "ended"]].tolist() == [
-        "q0", "dragin", "Bo", 0, "answered",
-    ]  # fmt: skip
-    assert set(frame.columns) >= {"em", "f1", "tokens", "seconds", "readable", "cause", "why", "type"}
+        "q0",
+        "dragin",
+        "Bo",
+        0,
+        "answered",
+    ]
+    assert set(frame.columns) >= {
+        "em",
+        "f1",
+        "tokens",
+        "seconds",
+        "readable",
+        "cause",
+        "why",
+        "type",
+    }
     assert frame["cause"].notna().tolist() == [not em for em in (*A, *B)]
 
 
@@ -48,7 +61,9 @@ def test_a_table_says_over_how_many_questions_its_scores_are_means(tmp_path: Pat
     change_line(folder, 1, gold=[], em=None, f1=None, precision=None, recall=None)
     assert "n = 4 questions, 3 of them scored; brackets" in str(dl.Runs.load(tmp_path).table())
     write_run(tmp_path, "flare", "mine", (1.0, 0.0, None, None))  # two of which failed
-    change_line(tmp_path / "mine" / "flare", 1, gold=[], em=None, f1=None, precision=None, recall=None)
+    change_line(
+        tmp_path / "mine" / "flare", 1, gold=[], em=None, f1=None, precision=None, recall=None
+    )
     text = str(dl.Runs.load(tmp_path).table())
     assert "n = 2 questions, 1 of them scored; brackets" in text
     assert "2 of 4 questions are not in all methods and are left out: flare failed on 2" in text
@@ -89,9 +104,16 @@ def test_runs_without_golds_have_no_exact_match(tmp_path: Path) -> None:
     for at in range(4):
         change_line(folder, at, gold=[], em=None, f1=None, precision=None, recall=None)
     runs = dl.Runs.load(tmp_path)
-    assert [measure for _, measure in runs.table().columns] == ["n", "retrievals", "tokens", "unreadable"]
+    assert [measure for _, measure in runs.table().columns] == [
+        "n",
+        "retrievals",
+        "tokens",
+        "unreadable",
+    ]
     assert runs.questions["right"].isna().all()
-    with pytest.raises(SettingError, match="no other method has a question with a gold answer in common"):
+    with pytest.raises(
+        SettingError, match="no other method has a question with a gold answer in common"
+    ):
         runs.tests("dragin")
 
 
@@ -113,7 +135,9 @@ def test_methods_are_tested_in_pairs(runs: dl.Runs) -> None:
 def test_questions_chosen_by_their_answers_are_not_tested(runs: dl.Runs, said: str) -> None:
     chosen = runs.where(said)
     for narrowed in (chosen, chosen.where("tokens > 0")):
-        with pytest.raises(SettingError, match=re.escape(f"only questions chosen by: {said}") + ".*no test: what"):
+        with pytest.raises(
+            SettingError, match=re.escape(f"only questions chosen by: {said}") + ".*no test: what"
+        ):
             narrowed.tests("flare")
     made = chosen.table(compare="flare")
     assert not any(cell.test for row in made.rows for cell in row.cells)
@@ -126,7 +150,8 @@ def test_questions_chosen_by_something_else_are_tested(runs: dl.Runs, tmp_path: 
         assert found["measure"].tolist() == ["em", "f1"]
         assert f"only questions chosen by: {said}" in found.attrs["notes"]
     write_run(tmp_path, "sr-rag", "mine", (1.0, 0.0, 0.0, 0.0))
-    third = dl.Runs.load(tmp_path).where("method == 'sr-rag' and not right")  # a method that is not compared
+    # a method that is not compared
+    third = dl.Runs.load(tmp_path).where("method == 'sr-rag' and not right")
     found = third.tests("flare")
     assert set(found["method"]) == {"dragin"}
     assert set(found["n"]) == {3}
@@ -160,7 +185,11 @@ def test_a_method_is_called_by_its_folder_whatever_stands_beside_it(tmp_path: Pa
     assert dl.Runs.load(tmp_path).names == ("dragin-threshold=1.0",)
     write_run(tmp_path, "dragin", "mine", B, threshold=1.5)
     folder = write_run(tmp_path, "dragin", "mine", A)
-    assert set(dl.Runs.load(tmp_path).names) == {"dragin", "dragin-threshold=1.0", "dragin-threshold=1.5"}
+    assert set(dl.Runs.load(tmp_path).names) == {
+        "dragin",
+        "dragin-threshold=1.0",
+        "dragin-threshold=1.5",
+    }
     folder.rename(folder.parent / "mine")
     assert "mine" in dl.Runs.load(tmp_path).names
 
@@ -174,7 +203,9 @@ def test_a_method_is_called_by_its_folder_whatever_stands_beside_it(tmp_path: Pa
         ({"dataset": "yours", "model": "org/smollm"}, {"dragin (almanac)", "dragin (smollm)"}),
     ],
 )
-def test_one_label_of_two_runs_or_models_is_told_apart(tmp_path: Path, other: dict[str, str], told: set[str]) -> None:
+def test_one_label_of_two_runs_or_models_is_told_apart(
+    tmp_path: Path, other: dict[str, str], told: set[str]
+) -> None:
     write_run(tmp_path, "dragin", "mine", A)
     write_run(tmp_path, "flare", "mine", A)
     write_run(tmp_path / "another", **{"dataset": "mine"} | other, em=B)
@@ -182,7 +213,9 @@ def test_one_label_of_two_runs_or_models_is_told_apart(tmp_path: Path, other: di
     assert set(runs.names) == {name.format(tmp_path) for name in told} | {"flare"}
     with pytest.raises(SettingError, match="method 'dragin' does not exist"):
         runs.tests("dragin")
-    assert set(dl.Runs.load(runs.save(tmp_path / "all.zip")).names) == {name.replace("/", "-") for name in runs.names}
+    assert set(dl.Runs.load(runs.save(tmp_path / "all.zip")).names) == {
+        name.replace("/", "-") for name in runs.names
+    }
 
 
 def test_a_data_set_is_known_by_its_questions(tmp_path: Path) -> None:
@@ -213,7 +246,11 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
     for name, how in (("dragin", DRAGIN), ("wo-rag", dl.method("wo-rag", variant="paper"))):
         answering = {"exemplars": dl.PromptTemplate(metrics=(brief,))}
         answer(
-            tmp_path / name, 4, AnsweringModel({3: RuntimeError("lost")} if name == "dragin" else {}), how, **answering
+            tmp_path / name,
+            4,
+            AnsweringModel({3: RuntimeError("lost")} if name == "dragin" else {}),
+            how,
+            **answering,
         )
     runs = dl.Runs.load(tmp_path)
     assert read_config(tmp_path / "dragin")["template"]["metrics"] == ["brief"]
@@ -221,10 +258,19 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
     assert runs.lines("questions", "dragin")["q1"]["metrics"] == {"brief": 1 / 4}
     assert runs.questions["brief"].isna().tolist() == [False, False, True, False] + [False] * 4
     made = runs.table(compare="wo-rag")
-    assert [measure for _, measure in made.columns] == ["n", "EM", "F1", "brief", "retrievals", "tokens", "unreadable"]
+    assert [measure for _, measure in made.columns] == [
+        "n",
+        "EM",
+        "F1",
+        "brief",
+        "retrievals",
+        "tokens",
+        "unreadable",
+    ]
     assert made.rows[0].cells[3].ours.mean == 1 / 4
     assert runs.tests("wo-rag").set_index("measure").loc["brief", "difference"] == 0
-    answer(tmp_path / "dragin", 4, how=DRAGIN, **answering)  # the failed question alone is asked again
+    # the failed question alone is asked again
+    answer(tmp_path / "dragin", 4, how=DRAGIN, **answering)
     assert dl.Runs.load(tmp_path).questions["brief"].notna().all()
     folder = tmp_path / "wo-rag"
     change_line(folder, 0, metrics={"brief": "high"})
@@ -232,7 +278,9 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
         dl.Runs.load(folder)
 
 
-def test_runs_are_saved_as_one_file_and_tables_as_what_they_are(runs: dl.Runs, tmp_path: Path) -> None:
+def test_runs_are_saved_as_one_file_and_tables_as_what_they_are(
+    runs: dl.Runs, tmp_path: Path
+) -> None:
     assert r"\begin{tabular}" in runs.table(compare="flare").show("latex")
     assert runs.table().frame.attrs["notes"] == runs.table().about
     with pytest.raises(SettingError, match=r"runs are saved as \.zip"):
@@ -243,7 +291,8 @@ def test_runs_are_saved_as_one_file_and_tables_as_what_they_are(runs: dl.Runs, t
 
 def test_no_text_in_a_csv_is_a_formula_and_numbers_stay(tmp_path: Path) -> None:
     frame = pd.DataFrame(
-        {"=a": ["=1+1", "+x", "-1.5", "@b", "\tc", "-"], "n": [-1.0, 2, 3, 4, 5, 6]}, index=[*"-=cdef"]
+        {"=a": ["=1+1", "+x", "-1.5", "@b", "\tc", "-"], "n": [-1.0, 2, 3, 4, 5, 6]},
+        index=[*"-=cdef"],
     )
     read = pd.read_csv(StringIO(csv_text(frame, index=True)), index_col=0)
     assert read.columns.tolist() == ["'=a", "n"]

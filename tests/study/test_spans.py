@@ -1,4 +1,6 @@
-"""Labelled spans and facts in free text: the forms that others publish, how they are scored and judged."""
+"""Labelled spans and facts in free text: the forms that others publish, how they are scored and
+judged.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +32,43 @@ from dragin_lab.study.truth import find_facts
 
 OWN = {"prompt": "Who?", "text": "It is Bo Ek.", "start": 6, "end": 11, "label": "not supported"}
 LONGFACT = {
-    "subset": "biography", "model": "tiny",
-    "conversation": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "It is Bo Ek of Ur."}],
+    "subset": "biography",
+    "model": "tiny",
+    "conversation": [
+        {"role": "user", "content": "Who?"},
+        {"role": "assistant", "content": "It is Bo Ek of Ur."},
+    ],
     "annotations": [
         {"span": "Bo Ek", "label": "Not Supported", "index": 6},
         {"span": "Ur", "label": "Supported", "index": 15},
         {"span": "It", "label": "N/A", "index": 0},
         {"span": "of", "label": "Supported", "index": 3},
     ],
-}  # fmt: skip
+}
 RAGTRUTH = {
-    "id": "0", "source_id": "7", "model": "tiny", "response": "It is Bo Ek.", "split": "test",
+    "id": "0",
+    "source_id": "7",
+    "model": "tiny",
+    "response": "It is Bo Ek.",
+    "split": "test",
     "labels": [{"start": 6, "end": 11, "text": "Bo Ek", "label_type": "Evident Conflict"}],
-}  # fmt: skip
-PSILOQA = {"id": "x", "question": "Who?", "llm_answer": "It is Bo Ek.", "labels": [[6, 11]], "wiki_passage": "…"}
+}
+PSILOQA = {
+    "id": "x",
+    "question": "Who?",
+    "llm_answer": "It is Bo Ek.",
+    "labels": [[6, 11]],
+    "wiki_passage": "…",
+}
 WORDS = [("It", False), ("is", False), ("Bo", True), ("Ek.", True)]
 
 
 def listed(spans: dl.Spans) -> list[tuple[str, bool]]:
-    return [(one.text[span.start : span.end], span.missing) for one, own in spans.texts.items() for span in own]
+    return [
+        (one.text[span.start : span.end], span.missing)
+        for one, own in spans.texts.items()
+        for span in own
+    ]
 
 
 def write(path: Path, *rows: Any) -> Path:
@@ -57,7 +77,9 @@ def write(path: Path, *rows: Any) -> Path:
 
 
 def test_the_known_facts_of_smollm2_are_a_file_of_spans() -> None:
-    """Its answers to 420 questions (docs/results/real-model.md: 231 right), each sentence a span."""
+    """Its answers to 420 questions (docs/results/real-model.md: 231 right), each sentence a
+    span.
+    """
     spans = dl.Spans.load(Path(__file__).parents[2] / "corpora/smollm2_facts.jsonl.gz")
     assert repr(spans) == "Spans(420 in 420 texts, 189 not supported)"
 
@@ -72,11 +94,16 @@ def test_the_known_facts_of_smollm2_are_a_file_of_spans() -> None:
         (RAGTRUTH | {"labels": [{"start": 0, "end": 5, "text": "Bo Ek"}]}, WORDS, True),
         (RAGTRUTH | {"labels": [{"start": "a", "end": None, "text": "Bo Ek"}]}, WORDS, True),
         (PSILOQA, WORDS, True),
-        (PSILOQA | {"llm_answer": "北京，1902年。", "labels": [[3, 7]]},
-         [("北", False), ("京", False), ("1902", True), ("年", False)], True),
+        (
+            PSILOQA | {"llm_answer": "北京，1902年。", "labels": [[3, 7]]},
+            [("北", False), ("京", False), ("1902", True), ("年", False)],
+            True,
+        ),
     ],
-)  # fmt: skip
-def test_the_forms_that_are_published_are_read(tmp_path: Path, row: Any, spans: Any, chat: bool) -> None:
+)
+def test_the_forms_that_are_published_are_read(
+    tmp_path: Path, row: Any, spans: Any, chat: bool
+) -> None:
     write(tmp_path / "source_info.jsonl", {"source_id": "7", "prompt": "Who?"})
     read = dl.Spans.load(write(tmp_path / "response.jsonl", row))
     assert listed(read) == spans
@@ -84,7 +111,9 @@ def test_the_forms_that_are_published_are_read(tmp_path: Path, row: Any, spans: 
 
 
 def test_spans_of_one_text_come_together_and_their_frame_gives_them_back(tmp_path: Path) -> None:
-    spans = dl.Spans.load([OWN, OWN | {"start": 0, "end": 2, "label": "S"}, OWN | {"prompt": "What?"}])
+    spans = dl.Spans.load(
+        [OWN, OWN | {"start": 0, "end": 2, "label": "S"}, OWN | {"prompt": "What?"}]
+    )
     assert [len(own) for own in spans.texts.values()] == [2, 1]
     spans.add("Who?", "It is Bo Ek.", 3, 5, "supported")
     assert repr(spans) == "Spans(4 in 2 texts, 2 not supported)"
@@ -96,11 +125,20 @@ def test_spans_of_one_text_come_together_and_their_frame_gives_them_back(tmp_pat
     ("row", "says"),
     [
         ({"prompt": "Who?", "text": "Bo", "start": 0, "end": 2}, "row 1: has no label;"),
-        ({"prompt": "Who?", "text": "Bo"}, "row 1: has no start; a row has prompt, text, start, end, label; or"),
+        (
+            {"prompt": "Who?", "text": "Bo"},
+            "row 1: has no start; a row has prompt, text, start, end, label; or",
+        ),
         (OWN | {"end": 99}, "start=6, end=99: the text has characters 0 to 12"),
         (OWN | {"start": "x"}, "start='x'"),
-        (OWN | {"label": "perhaps"}, "label='perhaps' is not a label; give 'supported' or 'not supported'"),
-        (RAGTRUTH | {"source_id": "8"}, "has no prompt, and none is beside it in source_info.jsonl"),
+        (
+            OWN | {"label": "perhaps"},
+            "label='perhaps' is not a label; give 'supported' or 'not supported'",
+        ),
+        (
+            RAGTRUTH | {"source_id": "8"},
+            "has no prompt, and none is beside it in source_info.jsonl",
+        ),
         (PSILOQA | {"labels": "6-11"}, "labels '6-11': give a list of spans"),
         (PSILOQA | {"labels": [[9, 6]]}, "row 1: label start=9, end=6: the text has no such place"),
         (
@@ -120,12 +158,20 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, row: Any, says: str)
 
 def test_labels_that_stand_nowhere_and_spans_with_both_are_left_out_and_said() -> None:
     gone = {"span": "gone", "label": "Supported", "index": None}
-    with pytest.warns(UserWarning, match="1 labels are left out: list, row 1: 'gone' stands not once in its text"):
-        assert len(dl.Spans.load([LONGFACT | {"annotations": [gone, *LONGFACT["annotations"]]}])) == 3
-    with pytest.warns(UserWarning, match="1 spans are labelled as supported and as not supported: left out"):
+    with pytest.warns(
+        UserWarning, match="1 labels are left out: list, row 1: 'gone' stands not once in its text"
+    ):
+        assert (
+            len(dl.Spans.load([LONGFACT | {"annotations": [gone, *LONGFACT["annotations"]]}])) == 3
+        )
+    with pytest.warns(
+        UserWarning, match="1 spans are labelled as supported and as not supported: left out"
+    ):
         assert len(dl.Spans.load([OWN, OWN | {"label": "S"}, OWN | {"start": 0, "end": 2}])) == 1
     spans = dl.Spans.load([OWN])
-    with pytest.raises(SettingError, match="'Bo Ek' has the other label already; a span has one label"):
+    with pytest.raises(
+        SettingError, match="'Bo Ek' has the other label already; a span has one label"
+    ):
         spans.add("Who?", "It is Bo Ek.", 6, 11, "supported")
     with pytest.raises(SettingError, match="not all white space"):
         spans.add("Who?", "It is.", 2, 3, "supported")
@@ -152,7 +198,10 @@ def test_labels_of_almanac_are_judged_as_recorded(lab: dl.Lab) -> None:
     frame = judged.frame
     assert frame["missing"].sum() == sum(fact.missing for one in labels for fact in one.facts)
     assert list(frame["words"]) == [fact.value for one in labels for fact in one.facts]
-    assert {line.legendgroup for line in views.roc(frame, triggers=["rind", "entropy"]).data} >= {"rind", "entropy"}
+    assert {line.legendgroup for line in views.roc(frame, triggers=["rind", "entropy"]).data} >= {
+        "rind",
+        "entropy",
+    }
 
 
 def test_a_tokenizer_may_compose_a_text_and_one_text_does_not_refuse_the_others() -> None:
@@ -168,9 +217,14 @@ def test_a_tokenizer_may_compose_a_text_and_one_text_does_not_refuse_the_others(
     spans.add("Who?", "lost", 0, 4, True)
     spans.add("Who?", text, 1, 9, False)
     spans.add("Who?", text, text.index("1902"), text.index("1902") + 4, True)
-    with pytest.warns(UserWarning, match="1 left out: text 0, 'lost', which the tokenizer does not give back"):
+    with pytest.warns(
+        UserWarning, match="1 left out: text 0, 'lost', which the tokenizer does not give back"
+    ):
         ((number, _, own, draft),) = read_texts(Reads(), spans)
-    assert (number, ["".join(draft.text[i] for i in tokens) for _, tokens in own]) == (1, ["Beyonc\u00e9", "1902"])
+    assert (number, ["".join(draft.text[i] for i in tokens) for _, tokens in own]) == (
+        1,
+        ["Beyonc\u00e9", "1902"],
+    )
     spans.texts.popitem()
     with pytest.raises(SettingError, match="no text can be judged; 1 left out"):
         list(read_texts(Reads(), spans))
@@ -183,15 +237,23 @@ def test_a_model_that_reads_no_given_text_is_refused_by_name() -> None:
         def __repr__(self) -> str:
             return "Writes"
 
-    with pytest.raises(SettingError, match="Writes cannot be given a text to read; open the model by name"):
+    with pytest.raises(
+        SettingError, match="Writes cannot be given a text to read; open the model by name"
+    ):
         dl.Lab(Writes(), corpus="almanac").judge(dl.Spans.load([OWN]))
     with pytest.raises(SettingError, match=r"give dl\.Spans\.load"):
         embedded().judge([OWN])
 
 
-@pytest.mark.parametrize(("name", "theta", "trigger"), [("dragin", 1e6, "rind"), ("flare", 1.0, "probability")])
-def test_scores_are_those_of_the_methods(lab: dl.Lab, name: str, theta: float, trigger: str) -> None:
-    """What a real episode held against its θ is what is ranked here: a word's score is its tokens' largest."""
+@pytest.mark.parametrize(
+    ("name", "theta", "trigger"), [("dragin", 1e6, "rind"), ("flare", 1.0, "probability")]
+)
+def test_scores_are_those_of_the_methods(
+    lab: dl.Lab, name: str, theta: float, trigger: str
+) -> None:
+    """What a real episode held against its θ is what is ranked here: a word's score is its
+    tokens' largest.
+    """
     bare = lab.replace(retriever=ScriptedRetriever(), exemplars=PromptTemplate())
     trace = bare.ask("Who is the mother of the director of Elm Road?", name, threshold=theta)
     step = next(one for one in trace.steps if one.draft is not None)
@@ -206,9 +268,19 @@ def test_scores_of_the_other_triggers(lab: dl.Lab) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Ada"}])  # type: ignore[attr-defined]
-    made = lab.model.score(PromptTemplate().render("Who?"), " Ada was born in 1938. She lived at Elmouth. She left.")
+    made = lab.model.score(
+        PromptTemplate().render("Who?"), " Ada was born in 1938. She lived at Elmouth. She left."
+    )
     scores = score_tokens(made, load_pipeline(nlp))
-    assert set(scores) >= {"probability", "rind", "entropy-trend", "entropy", "margin", "random", "entity"}
+    assert set(scores) >= {
+        "probability",
+        "rind",
+        "entropy-trend",
+        "entropy",
+        "margin",
+        "random",
+        "entity",
+    }
     margins = made.alternative_probs[:, 1].astype(float) / made.alternative_probs[:, 0]
     np.testing.assert_allclose(scores["margin"], margins)
     np.testing.assert_allclose(scores["entropy"], made.entropy)
@@ -218,7 +290,7 @@ def test_scores_of_the_other_triggers(lab: dl.Lab) -> None:
     assert set(score_tokens(made, load_pipeline())) == set(scores) - {"entity"}
 
 
-# -- facts in a text ------------------------------------------------------------------------------------------
+# -- facts in a text -------------------------------------------------------------------------------
 
 FILM = DIRECTOR, YEAR = ELM_ROAD.facts
 TOWN = replace(YEAR, relation="birthplace", value="Elmouth")
@@ -229,12 +301,32 @@ MAYOR = replace(YEAR, subject="Elmouth", relation="mayor", value="Max Malthorn")
 @pytest.mark.parametrize(
     ("text", "facts", "values", "end"),
     [
-        ("Elm Road was directed by Ada Orleth. Ada Orleth was born in 1938.", FILM, "++", "all right"),
-        ("Elm Road is a film by Ada Orleth. Clearly, Ada Orleth was born in 1939.", FILM, "+-", "first wrong"),
-        ("Here, the film  Elm Road was directed by Max Orleth. Max Orleth was born in 1938.", FILM, "-", "first wrong"),
+        (
+            "Elm Road was directed by Ada Orleth. Ada Orleth was born in 1938.",
+            FILM,
+            "++",
+            "all right",
+        ),
+        (
+            "Elm Road is a film by Ada Orleth. Clearly, Ada Orleth was born in 1939.",
+            FILM,
+            "+-",
+            "first wrong",
+        ),
+        (
+            "Here, the film  Elm Road was directed by Max Orleth. Max Orleth was born in 1938.",
+            FILM,
+            "-",
+            "first wrong",
+        ),
         ("Elm Street is a film by Ada Orleth.", (DIRECTOR,), "", "lost"),
         ("Ada Orleth was born in the town of Elmouth.", (YEAR,), "", "lost"),
-        ("Ada Orleth was born in the year 1938. Ada Orleth was born at Elmouth.", (TOWN,), "+", "all right"),
+        (
+            "Ada Orleth was born in the year 1938. Ada Orleth was born at Elmouth.",
+            (TOWN,),
+            "+",
+            "all right",
+        ),
         ("The town of Elmouth lies in Dorvia.", (COUNTRY,), "+", "all right"),
         ("Elmouth has Max Malthorn as its mayor.", (MAYOR,), "+", "all right"),
         ("Elmouth is led by the mayor Max Dorn.", (MAYOR,), "-", "first wrong"),

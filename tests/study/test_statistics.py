@@ -1,4 +1,6 @@
-"""Paired tests, intervals and areas against closed forms, enumeration, and data that hold their answer."""
+"""Paired tests, intervals and areas against closed forms, enumeration, and data that hold their
+answer.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,10 @@ def test_right_and_wrong_answers_get_mcnemars_exact_test(pairs: list[tuple[int, 
 def test_few_differences_are_tested_by_all_their_signs(difference: list[float]) -> None:
     found = paired(difference, [0.0] * len(difference))
     total = abs(sum(difference)) - 1e-12
-    extreme = [abs(sum(s * d for s, d in zip(signs, difference, strict=True))) >= total
-               for signs in product((-1, 1), repeat=len(difference))]  # fmt: skip
+    extreme = [
+        abs(sum(s * d for s, d in zip(signs, difference, strict=True))) >= total
+        for signs in product((-1, 1), repeat=len(difference))
+    ]
     assert found.p_value == pytest.approx(np.mean(extreme))
 
 
@@ -53,7 +57,8 @@ def test_many_differences_are_tested_by_drawn_signs() -> None:
     least = paired(noise + 2, np.zeros(200), samples=1_000)
     assert least.p_value == 1 / 1_000  # the observed signs count
     assert least.p == "< 0.001"
-    assert paired([1.0, 2.0, 3.0], [0, 0, 0]).p == "= 0.25"  # all signs were tried: the smallest there is, and exact
+    # all signs were tried: the smallest there is, and exact
+    assert paired([1.0, 2.0, 3.0], [0, 0, 0]).p == "= 0.25"
     assert PairedTest(1, 1, 1, 0.0, 5_000, 0, 0).p.startswith("< ")
     assert paired(noise, np.zeros(200)) == paired(noise, np.zeros(200))
 
@@ -61,7 +66,11 @@ def test_many_differences_are_tested_by_drawn_signs() -> None:
 def test_pairs_show_what_separate_intervals_hide() -> None:
     hard = np.random.default_rng(3).normal(0, 5, 200)
     found = paired(hard + 1, hard)
-    assert (found.difference, found.low, found.high) == (pytest.approx(1), pytest.approx(1), pytest.approx(1))
+    assert (found.difference, found.low, found.high) == (
+        pytest.approx(1),
+        pytest.approx(1),
+        pytest.approx(1),
+    )
     assert found.p_value < 1e-12
     same = paired(hard, hard)
     assert (same.difference, same.p_value) == (0, 1)
@@ -72,14 +81,26 @@ def test_pairs_show_what_separate_intervals_hide() -> None:
     assert (swapped.difference, swapped.p_value) == (-found.difference, found.p_value)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 4)), min_size=1, max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 4)), min_size=1, max_size=30
+    )
+)
 @settings(max_examples=20, deadline=None)
-def test_the_interval_of_an_area_is_that_of_groups_drawn_again(case: list[tuple[int, bool, int]]) -> None:
+def test_the_interval_of_an_area_is_that_of_groups_drawn_again(
+    case: list[tuple[int, bool, int]],
+) -> None:
     scores, positive = np.array([s for s, _, _ in case], float), np.array([p for _, p, _ in case])
-    parts = [np.flatnonzero([g == own for _, _, own in case]) for g in dict.fromkeys(g for _, _, g in case)]
+    parts = [
+        np.flatnonzero([g == own for _, _, own in case])
+        for g in dict.fromkeys(g for _, _, g in case)
+    ]
     drawn = np.random.default_rng(0).integers(len(parts), size=(1000, len(parts)))
     areas = np.array(
-        [roc_area(scores[at], positive[at]) for at in (np.concatenate([parts[i] for i in d]) for d in drawn)]
+        [
+            roc_area(scores[at], positive[at])
+            for at in (np.concatenate([parts[i] for i in d]) for d in drawn)
+        ]
     )
     low, high = roc_interval(scores, positive, [g for _, _, g in case])
     if np.isnan(areas).all() or np.nanmin(areas) == pytest.approx(np.nanmax(areas)):
@@ -89,7 +110,8 @@ def test_the_interval_of_an_area_is_that_of_groups_drawn_again(case: list[tuple[
         assert (low, high) == pytest.approx(tuple(np.nanquantile(areas, [0.025, 0.975])))
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=25))  # few scores, so ties are common
+# few scores, so ties are common
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=25))
 def test_roc_area_is_the_share_of_pairs_in_order(case: list[tuple[int, bool]]) -> None:
     scores, positive = np.array([s for s, _ in case], float), np.array([p for _, p in case])
     pairs = [(a > b) + (a == b) / 2 for a in scores[positive] for b in scores[~positive]]

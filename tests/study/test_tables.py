@@ -1,4 +1,6 @@
-"""The paper's tables beside our own values: which run fills which cell, what is marked and missing, in every format."""
+"""The paper's tables beside our own values: which run fills which cell, what is marked and
+missing, in every format.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,16 @@ def filled(made: Table) -> set[tuple[str, ...]]:
     return {row.labels for row in made.rows if any(c.ours is not None for c in row.cells)}
 
 
-# -- which run fills which cell ---------------------------------------------------------------------------------------
+# -- which run fills which cell --------------------------------------------------------------------
 
 
 def test_a_cell_holds_the_papers_value_ours_and_its_interval(tmp_path: Path) -> None:
     write_run(tmp_path, "dragin", "almanac/hotpotqa", RIGHT)
     made = table(2, tmp_path)
-    em, f1 = (cell(made, "Vicuna-13b-v1.5", "DRAGIN (Ours)", column=("HotpotQA", name)) for name in ("EM", "F1"))
+    em, f1 = (
+        cell(made, "Vicuna-13b-v1.5", "DRAGIN (Ours)", column=("HotpotQA", name))
+        for name in ("EM", "F1")
+    )
     assert (em.printed, f1.printed, em.best) == ("0.296", "0.4185", True)
     assert em.ours == proportion(RIGHT)
     assert [f1.ours] == bootstrap([[(value + 1) / 2 for value in RIGHT]], [None])
@@ -58,16 +63,22 @@ def test_every_benchmark_and_measure_has_its_column(tmp_path: Path) -> None:
     means = [c.ours.mean for c in row.cells if c.ours is not None]
     exact = [sum(RIGHT[: 4 + at]) / (4 + at) for at in range(4)]
     both = [(value, (value + 1) / 2) for value in exact]
-    assert means == pytest.approx([*both[0], *both[1], exact[2], *both[3]])  # StrategyQA's accuracy is its EM
+    # StrategyQA's accuracy is its EM
+    assert means == pytest.approx([*both[0], *both[1], exact[2], *both[3]])
     assert filled(made) == {("Llama2-7b-chat", "SR-RAG")}
 
 
 def test_table_3_counts_retrievals_and_fl_rags_tokens(tmp_path: Path) -> None:
-    write_run(tmp_path, "fl-rag", "iirc", RIGHT[:4], retrievals=[1, 2, 3, 4], tokens=[16, 32, 48, 64])
+    write_run(
+        tmp_path, "fl-rag", "iirc", RIGHT[:4], retrievals=[1, 2, 3, 4], tokens=[16, 32, 48, 64]
+    )
     write_run(tmp_path, "flare", "iirc", RIGHT[:4], retrievals=[0, 0, 1, 0], tokens=[9, 9, 9, 9])
     made = table(3, tmp_path, as_model="vicuna-13b-v1.5")
     column = ("IIRC", "#Num")
-    found = {name: cell(made, "V13B", name, column=column).ours for name in ("Avg. Tokens", "FL-RAG", "FLARE")}
+    found = {
+        name: cell(made, "V13B", name, column=column).ours
+        for name in ("Avg. Tokens", "FL-RAG", "FLARE")
+    }
     assert {name: ours.mean for name, ours in found.items() if ours} == {
         "Avg. Tokens": 40.0,
         "FL-RAG": 2.5,
@@ -79,7 +90,11 @@ def test_table_3_counts_retrievals_and_fl_rags_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "settings", "rows"),
     [
-        (4, {"when": "probability", "what": "last-sentence"}, {("L13B", "FLARE"), ("V13B", "FLARE")}),
+        (
+            4,
+            {"when": "probability", "what": "last-sentence"},
+            {("L13B", "FLARE"), ("V13B", "FLARE")},
+        ),
         (4, {"what": "last-sentence"}, {("L13B", "DRAGIN"), ("V13B", "DRAGIN")}),
         (5, {"threshold": 0.7}, {("0.7",)}),
         (6, {"what": "confident-sentence"}, {("L13B", "FLARE"), ("V13B", "FLARE")}),
@@ -100,7 +115,9 @@ def test_table_7_has_a_row_for_a_dense_retriever(tmp_path: Path) -> None:
     write_run(tmp_path, "dragin", "iirc", RIGHT, retriever="dense")
     made = table(7, tmp_path)
     assert filled(made) == {("IIRC", "SGPT")}
-    assert "passages by dense, where the paper has BM25" in " ".join(table(2, tmp_path).marks.values())
+    assert "passages by dense, where the paper has BM25" in " ".join(
+        table(2, tmp_path).marks.values()
+    )
 
 
 def test_a_run_fills_the_columns_of_its_questions_kind(tmp_path: Path) -> None:
@@ -108,19 +125,26 @@ def test_a_run_fills_the_columns_of_its_questions_kind(tmp_path: Path) -> None:
     config = read_config(folder)
     write_config(folder, config | {"dataset": config["dataset"] | {"kind": "iirc"}})
     made = table(2, tmp_path)
-    filled = {column[0] for row in made.rows for column, c in zip(made.columns, row.cells, strict=True) if c.ours}
+    filled = {
+        column[0]
+        for row in made.rows
+        for column, c in zip(made.columns, row.cells, strict=True)
+        if c.ours
+    }
     assert filled == {"IIRC"}
 
 
 def test_data_sets_of_ones_own_are_said_to_be_in_no_table(tmp_path: Path) -> None:
     write_run(tmp_path, "dragin", "my_questions", RIGHT)
-    with pytest.raises(SettingError, match="no cell for the runs given, which are of rind × qfs on my_questions"):
+    with pytest.raises(
+        SettingError, match="no cell for the runs given, which are of rind × qfs on my_questions"
+    ):
         table(2, tmp_path)
     write_run(tmp_path, "dragin", "iirc", RIGHT)
     assert "data sets of no table: my_questions" in table(2, tmp_path).about
 
 
-# -- models -----------------------------------------------------------------------------------------------------------
+# -- models ----------------------------------------------------------------------------------------
 
 
 def test_a_model_the_paper_has_not_stands_beside_all_unless_named(tmp_path: Path) -> None:
@@ -137,8 +161,14 @@ def test_a_model_the_paper_has_not_stands_beside_all_unless_named(tmp_path: Path
 
 
 def test_the_papers_models_find_their_rows(tmp_path: Path) -> None:
-    for model in ("meta-llama/Llama-2-13b-chat-hf", "/models/llama-2-7b-chat-hf/", "lmsys/vicuna-13b-v1.5"):
-        write_run(tmp_path / model.strip("/").replace("/", "-"), "dragin", "iirc", RIGHT, model=model)
+    for model in (
+        "meta-llama/Llama-2-13b-chat-hf",
+        "/models/llama-2-7b-chat-hf/",
+        "lmsys/vicuna-13b-v1.5",
+    ):
+        write_run(
+            tmp_path / model.strip("/").replace("/", "-"), "dragin", "iirc", RIGHT, model=model
+        )
     made = table(2, tmp_path)
     assert {labels[0] for labels in filled(made)} == set(LLMS)
     assert table(7, tmp_path).about[0].startswith("ours: meta-llama/Llama-2-13b-chat-hf")
@@ -151,23 +181,33 @@ def test_models_that_cannot_stand_side_by_side_are_refused(tmp_path: Path) -> No
         table(2, tmp_path)
     with pytest.raises(SettingError, match=r"one beside vicuna-13b-v1\.5"):
         table(2, tmp_path, as_model="vicuna-13b-v1.5")
-    with pytest.raises(SettingError, match="model of the paper 'gpt' does not exist; one of llama2-13b-chat"):
+    with pytest.raises(
+        SettingError, match="model of the paper 'gpt' does not exist; one of llama2-13b-chat"
+    ):
         table(2, tmp_path, as_model="gpt")
 
 
-# -- what is marked ---------------------------------------------------------------------------------------------------
+# -- what is marked --------------------------------------------------------------------------------
 
 
-def test_almanacs_questions_and_a_run_that_is_not_complete_are_marked_at_every_cell(tmp_path: Path) -> None:
+def test_almanacs_questions_and_a_run_that_is_not_complete_are_marked_at_every_cell(
+    tmp_path: Path,
+) -> None:
     write_run(tmp_path, "dragin", "almanac/iirc", RIGHT[:3], asked=954, variant="reference")
     write_run(tmp_path, "flare", "iirc", [1.0, None, 0.0])
     made = table(2, tmp_path)
     marked = [c for row in made.rows for c in row.cells if c.ours]
     assert all(c.marks for c in marked)
     said = [*{made.marks[mark]: None for c in marked for mark in c.marks}]
-    for says in ("on Almanac's questions", "n = 3 of 954 questions", "n = 2 of 3 questions, 1 failed"):
+    for says in (
+        "on Almanac's questions",
+        "n = 3 of 954 questions",
+        "n = 2 of 3 questions, 1 failed",
+    ):
         assert any(all(part in text for part in says.split(", ")) for text in said)
-    assert cell(made, "Llama2-7b-chat", "FLARE", column=("IIRC", "EM")).ours == proportion([1.0, 0.0])
+    assert cell(made, "Llama2-7b-chat", "FLARE", column=("IIRC", "EM")).ours == proportion(
+        [1.0, 0.0]
+    )
 
 
 def test_oddities_of_the_paper_are_footnotes() -> None:
@@ -177,13 +217,16 @@ def test_oddities_of_the_paper_are_footnotes() -> None:
     assert made.show().count("names no data set") == 1
 
 
-# -- which of several runs --------------------------------------------------------------------------------------------
+# -- which of several runs -------------------------------------------------------------------------
 
 
 def test_two_runs_that_fit_one_cell_are_named_and_refused(tmp_path: Path) -> None:
     write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:2], variant="paper")
     write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:3], variant="reference", threshold=0.9)
-    with pytest.raises(SettingError, match=r"2 runs fit rind × qfs on HotpotQA: .*; give the folders .*, or variant="):
+    with pytest.raises(
+        SettingError,
+        match=r"2 runs fit rind × qfs on HotpotQA: .*; give the folders .*, or variant=",
+    ):
         table(2, tmp_path)
     made = table(2, tmp_path, variant="paper")
     assert cell(made, "Llama2-13b-chat", "DRAGIN (Ours)", column=("HotpotQA", "EM")).ours.n == 2
@@ -201,7 +244,7 @@ def test_table_5_has_a_row_for_each_threshold_of_ours(tmp_path: Path) -> None:
     assert filled(made) == {("0.25",), ("1.0",), ("1.4",)}
 
 
-# -- paired tests -----------------------------------------------------------------------------------------------------
+# -- paired tests ----------------------------------------------------------------------------------
 
 
 def test_rows_are_compared_on_the_same_questions(tmp_path: Path) -> None:
@@ -215,7 +258,9 @@ def test_rows_are_compared_on_the_same_questions(tmp_path: Path) -> None:
     assert cell(made, "Llama2-7b-chat", "SR-RAG", column=column).test is None  # other questions
     assert "− dragin" in made.show()
     assert "not corrected" in made.show()
-    assert made.frame.loc[("Llama2-7b-chat", "FLARE"), ("IIRC", "EM", "minus dragin")] == pytest.approx(-1 / 3)
+    assert made.frame.loc[
+        ("Llama2-7b-chat", "FLARE"), ("IIRC", "EM", "minus dragin")
+    ] == pytest.approx(-1 / 3)
 
 
 def test_thresholds_and_retrievers_can_be_compared(tmp_path: Path) -> None:
@@ -231,7 +276,11 @@ def test_thresholds_and_retrievers_can_be_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "given", "says"),
     [
-        (2, {"compare": "dragn"}, r"row of Table 2 'dragn' does not exist; did you mean 'dragin'\?"),
+        (
+            2,
+            {"compare": "dragn"},
+            r"row of Table 2 'dragn' does not exist; did you mean 'dragin'\?",
+        ),
         (5, {"compare": "2"}, r"row of Table 5 '2' does not exist; .*one of 1\.0, 1\.1"),
         (9, {"compare": "dragin"}, "about settings; it takes neither"),
         (11, {}, "no table 11; give a number from 1 to 9"),
@@ -242,7 +291,7 @@ def test_rows_that_do_not_exist_are_refused(number: int, given: dict[str, Any], 
         table(number, **given)
 
 
-# -- settings ---------------------------------------------------------------------------------------------------------
+# -- settings --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -253,19 +302,36 @@ def test_rows_that_do_not_exist_are_refused(number: int, given: dict[str, Any], 
         (9, ("Llama2-13b-chat", "θ"), ["0.9", "1.4", "1.25", "1.0"]),
     ],
 )
-def test_tables_about_settings_show_the_papers_alone(number: int, labels: tuple[str, ...], printed: list[str]) -> None:
+def test_tables_about_settings_show_the_papers_alone(
+    number: int, labels: tuple[str, ...], printed: list[str]
+) -> None:
     made = table(number)
     row = next(row for row in made.rows if row.labels == labels)
     assert ([cell.printed for cell in row.cells], made.filled) == (printed, 0)
 
 
-# -- formats ----------------------------------------------------------------------------------------------------------
+# -- formats ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> Table:
-    write_run(tmp_path, "dragin", "almanac/hotpotqa", RIGHT, model="some_model & more", variant="reference")
-    write_run(tmp_path, "flare", "almanac/hotpotqa", WORSE[:5], asked=8, model="some_model & more", variant="reference")
+    write_run(
+        tmp_path,
+        "dragin",
+        "almanac/hotpotqa",
+        RIGHT,
+        model="some_model & more",
+        variant="reference",
+    )
+    write_run(
+        tmp_path,
+        "flare",
+        "almanac/hotpotqa",
+        WORSE[:5],
+        asked=8,
+        model="some_model & more",
+        variant="reference",
+    )
     return table(2, tmp_path, compare="dragin")
 
 
@@ -307,7 +373,12 @@ def test_latex_is_booktabs_with_as_many_cells_as_columns(made: Table) -> None:
         cells = len(re.split(r"(?<!\\)&", line))
         assert cells - len(spans) + sum(spans) == len(spec), line
         assert not line.lstrip().startswith(("[", "*"))
-    assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\hline")] == [1, 1, 1, 0]
+    assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\hline")] == [
+        1,
+        1,
+        1,
+        0,
+    ]
     assert text.count("{") == text.count("}")
     for part in (r"some\_model \& more", r"\bfseries 0.337", r"\resizebox{", r"-{}-as"):
         assert part in text
@@ -362,6 +433,8 @@ def test_a_frame_has_numbers(made: Table) -> None:
     assert frame.index.names == ["LLM", "RAG Method"]
     assert frame.loc[("Llama2-13b-chat", "DRAGIN (Ours)"), ("HotpotQA", "EM", "ours")] == 0.6
     assert {str(kind) for at, kind in frame.dtypes.items() if at[2].split()[-1] == "n"} == {"Int64"}
-    assert {str(kind) for at, kind in frame.dtypes.items() if at[2].split()[-1] != "n"} == {"float64"}
+    assert {str(kind) for at, kind in frame.dtypes.items() if at[2].split()[-1] != "n"} == {
+        "float64"
+    }
     assert frame["HotpotQA", "EM", "ours"].notna().sum() == 6
     assert str(table(8).frame["HotpotQA", "", "paper"].iloc[0]) == "multihop QA"

@@ -22,7 +22,9 @@ def neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
 
 
-def ran(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: object) -> dict[str, Any]:
+def ran(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: object
+) -> dict[str, Any]:
     """What a benchmark writes, run with these options."""
     out = folder / f"{name}.json"
     monkeypatch.setattr(sys, "argv", [f"{name}.py", "--out", str(out), *map(str, options)])
@@ -66,11 +68,22 @@ def test_the_machine_is_described_without_its_name() -> None:
 
 @pytest.mark.deep
 def test_an_episode_reads_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = ran("episode", tmp_path, monkeypatch, "--questions", 1, "--settings", "tuned", "--max-new-tokens", 24)
+    found = ran(
+        "episode",
+        tmp_path,
+        monkeypatch,
+        "--questions",
+        1,
+        "--settings",
+        "tuned",
+        "--max-new-tokens",
+        24,
+    )
     for one in found["episodes"]:
         fed, forwards = one["fed"], one["forwards"]
         assert fed["ours"] < fed["first"] < fed["naive"]  # nothing is read twice
-        if one["retrievals"]:  # without one, nothing is written twice, and parts of a prompt are forwards of their own
+        # without one, nothing is written twice, and parts of a prompt are forwards of their own
+        if one["retrievals"]:
             assert forwards["ours"] <= forwards["first"] <= forwards["naive"]
         assert one["tokens_kept"] <= one["tokens_generated"] <= one["tokens_generated_naive"]
     assert any(one["retrievals"] for one in found["episodes"])
@@ -80,8 +93,13 @@ def test_an_episode_reads_nothing_twice(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.deep
 def test_a_batch_and_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = ran("batch", tmp_path, monkeypatch, "--questions", 2, "--batch-size", 2, "--rounds", 1)
-    assert [(one["variant"], one["differences"]) for one in found["batch"]] == [("paper", []), ("reference", [])]
-    found = ran("sweep", tmp_path, monkeypatch, "--questions", 1, "--rounds", 1, "--variants", "paper")
+    assert [(one["variant"], one["differences"]) for one in found["batch"]] == [
+        ("paper", []),
+        ("reference", []),
+    ]
+    found = ran(
+        "sweep", tmp_path, monkeypatch, "--questions", 1, "--rounds", 1, "--variants", "paper"
+    )
     assert all(one["stored"]["drafts_served"] for one in found["sweeps"])
     assert len(found["budgets"]) == 2
 
@@ -90,11 +108,13 @@ def test_a_batch_and_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_corpus_beside_bare_tantivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (made,) = ran("corpus", tmp_path, monkeypatch, "--passages", 3000, "--queries", 8)["corpora"]
     assert all(made[what]["peak_MiB"] > 0 for what in ("ours", "bare"))
-    found = ran("search", tmp_path, monkeypatch, "--passages", 500, 1000, "--queries", 4, "--rounds", 1)
+    found = ran(
+        "search", tmp_path, monkeypatch, "--passages", 500, 1000, "--queries", 4, "--rounds", 1
+    )
     assert "extrapolated from" in found["budgets"][1]["what"]
 
 
-# -- the page ---------------------------------------------------------------------------------------------------------
+# -- the page --------------------------------------------------------------------------------------
 
 
 def test_the_page_is_what_the_files_say() -> None:

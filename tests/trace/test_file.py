@@ -49,7 +49,9 @@ def assert_same(a: Any, b: Any, where: str = "trace") -> None:
 
 
 def rewrite(path: Path, change: Any) -> None:
-    """Apply ``change(tensors, metadata, stored)`` to a trace file; ``stored`` is its decoded JSON."""
+    """Apply ``change(tensors, metadata, stored)`` to a trace file; ``stored`` is its decoded
+    JSON.
+    """
     with safetensors.safe_open(path, framework="np") as file:
         metadata = dict(file.metadata())
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
@@ -60,7 +62,7 @@ def rewrite(path: Path, change: Any) -> None:
     path.write_bytes(safetensors.numpy.save(tensors, metadata))
 
 
-# -- what comes back --------------------------------------------------------------------------------------------------
+# -- what comes back -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("attention", [True, False])
@@ -97,7 +99,9 @@ def test_numpy_scalars_come_back_as_numbers(tmp_path: Path) -> None:
 
 
 texts = st.text(max_size=8)
-numbers = hnp.arrays(st.sampled_from(["bool", "int8", "int64", "uint16", "float16", "float32", "float64"]), (2, 1))
+numbers = hnp.arrays(
+    st.sampled_from(["bool", "int8", "int64", "uint16", "float16", "float32", "float64"]), (2, 1)
+)
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts | numbers,
     lambda inner: (
@@ -109,7 +113,9 @@ plain = st.recursive(
 )
 
 
-@given(settings=st.dictionaries(st.sampled_from(["name", "θ"]), plain), text=texts, number=st.floats())
+@given(
+    settings=st.dictionaries(st.sampled_from(["name", "θ"]), plain), text=texts, number=st.floats()
+)
 def test_any_settings_and_texts_come_back(
     settings: dict[str, Any], text: str, number: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -120,7 +126,7 @@ def test_any_settings_and_texts_come_back(
     assert_same(trace, Trace.load(trace.save(tmp_path_factory.mktemp("t") / "t")))
 
 
-# -- what cannot be saved ---------------------------------------------------------------------------------------------
+# -- what cannot be saved --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,10 +134,19 @@ def test_any_settings_and_texts_come_back(
     [
         (lambda t: t.method.update(nlp=object()), "trace.method.nlp: <object .* cannot be saved"),
         (lambda t: t.method.update(a={1: 2}), "trace.method.a: {1: 2} cannot be saved"),
-        (lambda t: t.method.update(a={"$array": 2}), "trace.method.a: .* cannot be saved; .* texts as keys"),
+        (
+            lambda t: t.method.update(a={"$array": 2}),
+            "trace.method.a: .* cannot be saved; .* texts as keys",
+        ),
         (lambda t: setattr(t, "text", None), "Expected `str`, got `null` - at `trace.text`"),
-        (lambda t: setattr(t.steps[0].draft, "entropy", [1.0]), r"Expected `ndarray`, got \[1.0\] - .*draft.entropy"),
-        (lambda t: setattr(t.steps[0].draft, "ids", np.array(["a"])), r"trace.steps.0.draft.ids: array\(\['a'\]"),
+        (
+            lambda t: setattr(t.steps[0].draft, "entropy", [1.0]),
+            r"Expected `ndarray`, got \[1.0\] - .*draft.entropy",
+        ),
+        (
+            lambda t: setattr(t.steps[0].draft, "ids", np.array(["a"])),
+            r"trace.steps.0.draft.ids: array\(\['a'\]",
+        ),
     ],
 )
 def test_refuses_to_save_what_is_not_data(tmp_path: Path, change: Any, where: str) -> None:
@@ -142,10 +157,12 @@ def test_refuses_to_save_what_is_not_data(tmp_path: Path, change: Any, where: st
     assert os.listdir(tmp_path) == []
 
 
-# -- when writing fails -----------------------------------------------------------------------------------------------
+# -- when writing fails ----------------------------------------------------------------------------
 
 
-def test_an_old_file_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_file_stays_when_writing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = make_trace()
     path = old.save(tmp_path / "t")
 
@@ -155,7 +172,9 @@ def test_an_old_file_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytes
     for name in ("fsync", "replace"):
         with monkeypatch.context() as patch:
             patch.setattr(os, name, full)
-            with pytest.raises(TraceFileError, match=r"t: not saved: No space left on device; free .* is unchanged"):
+            with pytest.raises(
+                TraceFileError, match=r"t: not saved: No space left on device; free .* is unchanged"
+            ):
                 Trace(Question("", "other"), {}).save(path)
         assert os.listdir(tmp_path) == ["t"]
         assert_same(old, Trace.load(path))
@@ -169,7 +188,7 @@ def test_saves_through_a_link(tmp_path: Path) -> None:
     assert_same(make_trace(), Trace.load(tmp_path / "folder" / "t"))
 
 
-# -- what is not a trace ----------------------------------------------------------------------------------------------
+# -- what is not a trace ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -201,7 +220,11 @@ def test_refuses_files_that_are_not_traces(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["1", "99", "1" * 5000, "one"])
 def test_refuses_another_format_version(saved: Path, version: str) -> None:
     rewrite(saved, lambda tensors, metadata, stored: metadata.update(version=version))
-    refusal(saved, f"is of another edition of dragin_lab (format {version[:20]}, this one has {tracefile.VERSION})")
+    refusal(
+        saved,
+        f"is of another edition of dragin_lab (format {version[:20]}, this one has"
+        f" {tracefile.VERSION})",
+    )
 
 
 def draft_of(stored: dict[str, Any]) -> dict[str, Any]:
@@ -218,7 +241,9 @@ def draft_of(stored: dict[str, Any]) -> dict[str, Any]:
         (lambda t, m, s: t.pop("trace.steps.0.draft.entropy"), "trace.steps.0.draft.entropy"),
     ],
 )
-def test_a_file_that_says_nonsense_is_refused_by_name(saved: Path, change: Any, message: str) -> None:
+def test_a_file_that_says_nonsense_is_refused_by_name(
+    saved: Path, change: Any, message: str
+) -> None:
     rewrite(saved, change)
     refusal(saved, message)
 
@@ -238,7 +263,10 @@ def test_a_large_file_is_not_read(saved: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_slim_trace_keeps_what_was_decided_in_a_fraction_of_the_size(tmp_path: Path) -> None:
     trace = make_trace(hidden=True)
-    whole, slim = trace.save(tmp_path / "whole", hidden=True), save_trace(trace, tmp_path / "slim", slim=True)
+    whole, slim = (
+        trace.save(tmp_path / "whole", hidden=True),
+        save_trace(trace, tmp_path / "slim", slim=True),
+    )
     assert slim.stat().st_size < whole.stat().st_size / 2
     loaded = Trace.load(slim)
     assert loaded.fingerprint == trace.fingerprint

@@ -14,7 +14,7 @@ from factories import DRAFT, make_passages, make_trace
 
 from dragin_lab.trace.trace import Question, Step, Trace
 
-# -- tokens -----------------------------------------------------------------------------------------------------------
+# -- tokens ----------------------------------------------------------------------------------------
 
 
 def test_token_table_has_a_row_for_every_token() -> None:
@@ -79,12 +79,15 @@ def test_tokens_that_share_a_character_show_the_same_text() -> None:
 
 def test_tables_of_an_empty_trace_have_their_columns() -> None:
     trace = Trace(Question("", ""), {}, steps=[Step(0)])
-    for empty, full in ((trace.tokens, make_trace().tokens), (trace.retrievals, make_trace().retrievals)):
+    for empty, full in (
+        (trace.tokens, make_trace().tokens),
+        (trace.retrievals, make_trace().retrievals),
+    ):
         assert len(empty) == 0
         pd.testing.assert_series_equal(empty.dtypes, full.dtypes)
 
 
-# -- retrievals -------------------------------------------------------------------------------------------------------
+# -- retrievals ------------------------------------------------------------------------------------
 
 
 def test_retrieval_table() -> None:
@@ -108,7 +111,7 @@ def test_a_retrieval_that_found_nothing_is_one_row() -> None:
     assert len(table.dropna(subset="id")) == 2
 
 
-# -- differences ------------------------------------------------------------------------------------------------------
+# -- differences -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -118,15 +121,27 @@ def test_a_retrieval_that_found_nothing_is_one_row() -> None:
         (lambda t: t.method.pop("top_n"), ["method.top_n: 25 → '(absent)'"]),
         (
             lambda t: setattr(t.steps[0].draft, "text", DRAFT.replace("Andrzej", "Xawery")),
-            ["step 1.draft.text: '…lish-Russian War is Andrzej Wajda.' → '…lish-Russian War is Xawery Wajda.'"],
+            [
+                "step 1.draft.text: '…lish-Russian War is Andrzej Wajda.' → '…lish-Russian War is"
+                " Xawery Wajda.'"
+            ],
         ),
-        (lambda t: t.steps[0].draft.entropy.__setitem__(3, 7), ["step 1.draft.entropy: 1 of 12 differ"]),
-        (lambda t: setattr(t.steps[0], "passages", t.steps[0].passages[:1]), ["step 1.passages: (Passage(id='17'"]),
+        (
+            lambda t: t.steps[0].draft.entropy.__setitem__(3, 7),
+            ["step 1.draft.entropy: 1 of 12 differ"],
+        ),
+        (
+            lambda t: setattr(t.steps[0], "passages", t.steps[0].passages[:1]),
+            ["step 1.passages: (Passage(id='17'"],
+        ),
         (
             lambda t: setattr(t.steps[0], "passages", t.steps[0].passages[::-1]),
             ["step 1.passages[0].id: '17' → '4'", "step 1.passages[1].id: '4' → '17'"],
         ),
-        (lambda t: setattr(t, "extraction", None), ["extraction: Draft", "counters.drafts: 4 → 3", "counters.g"]),
+        (
+            lambda t: setattr(t, "extraction", None),
+            ["extraction: Draft", "counters.drafts: 4 → 3", "counters.g"],
+        ),
         (lambda t: t.steps.append(Step(2)), ["steps: 2 → 3"]),
     ],
 )
@@ -155,7 +170,9 @@ def test_another_reason_for_the_same_decision_does_not_hide_later_steps() -> Non
     assert paths == ["step 1.decision.reason", "step 2.decision.reason", "step 2.kept"]
 
 
-WHOLE = sorted({f.name for f in fields(Trace)} - {"steps", "seconds", "parting", "extraction", "attributed"})
+WHOLE = sorted(
+    {f.name for f in fields(Trace)} - {"steps", "seconds", "parting", "extraction", "attributed"}
+)
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -185,8 +202,17 @@ def test_what_a_notebook_shows_for_a_bare_name_is_made_for_people():
     lab = embedded().replace(cache=True)
     trace = lab.ask("Who directed The Silent Fukain?", threshold=0.3)
     step = next((one for one in trace.steps if one.query is not None), trace.steps[0])
-    assert max(len(repr(one)) for one in (trace, step.draft, dl.Replay(trace).at(threshold=0.5))) < 400
-    objects = [lab, dl.Corpus.load(), dl.method("flare"), dl.Replay(trace), dl.Branches.of(trace), step]
+    assert (
+        max(len(repr(one)) for one in (trace, step.draft, dl.Replay(trace).at(threshold=0.5))) < 400
+    )
+    objects = [
+        lab,
+        dl.Corpus.load(),
+        dl.method("flare"),
+        dl.Replay(trace),
+        dl.Branches.of(trace),
+        step,
+    ]
     for one in [*objects, *([step.query] if step.query else [])]:
         html = one._repr_html_()
         assert html.count("<") == html.count(">")

@@ -1,4 +1,6 @@
-"""What stands where a question, a passage or gold answers belong is taken as meant, or refused by name."""
+"""What stands where a question, a passage or gold answers belong is taken as meant, or refused
+by name.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,14 @@ def test_a_text_is_one_gold_answer_and_a_number_an_id() -> None:
     assert Question(7, "Who?").id == Passage(7, "", "").id == "7"
 
 
-@pytest.mark.parametrize(("name", "parts"), [
-    ("id", ("1\ud800", "Who?")), ("text", ("1", "W\ud800?")), ("gold", ("1", "Who?", ("Bo", "B\ud800"))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("id", ("1\ud800", "Who?")),
+        ("text", ("1", "W\ud800?")),
+        ("gold", ("1", "Who?", ("Bo", "B\ud800"))),
+    ],
+)
 def test_half_a_character_is_refused_with_its_value(name: str, parts: Any) -> None:
     with pytest.raises(SettingError, match=rf"{name}='.\\ud800\??' holds half a character at 1"):
         Question(*parts)

@@ -15,7 +15,10 @@ from dragin_lab.triggers.call import Call
 
 SEARCH_CASE = f"Question: {QUESTION}\nAnswer (with step-by-step & Search):"
 ASK_CASE = f"Question: {QUESTION}\nAre follow up questions needed here:"
-FOUND = "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\nAnswer in the same format as before.\n"
+FOUND = (
+    "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\nAnswer in the same"
+    " format as before.\n"
+)
 NONE = float("-inf")
 MARKERS = pytest.mark.parametrize("marker", ["▁", "Ġ"])
 
@@ -35,7 +38,7 @@ def self_ask(**settings: Any) -> Method:
     return method("self-ask", **settings)
 
 
-# -- FLARE-instruct ---------------------------------------------------------------------------------------------------
+# -- FLARE-instruct --------------------------------------------------------------------------------
 
 
 @MARKERS
@@ -48,17 +51,22 @@ def test_a_call_is_taken_out_searched_and_the_text_resumes_in_its_place(marker: 
     ]
     assert driven.queries == ["maker of it", "home of Li Ek"]
     first, second, third = driven.trace.steps
-    assert first.draft.text.strip() == "The film is by [Search(maker of it)]"  # nothing is written after the call
+    # nothing is written after the call
+    assert first.draft.text.strip() == "The film is by [Search(maker of it)]"
     assert first.draft.stopped == "search-call"
     assert (first.decision.retrieve, first.decision.certain) == (True, True)
     assert first.decision.reason == "the model calls for a search of 'maker of it'"
     assert first.decision.cut == first.draft.text.index(" [")
     assert (first.kept, first.discarded) == (" The film is by", " [Search(maker of it)]")
     assert second.kept == " Li Ek. Li Ek is from"
-    assert (third.decision.retrieve, third.decision.reason) == (False, "the model asks for no search")
+    assert (third.decision.retrieve, third.decision.reason) == (
+        False,
+        "the model asks for no search",
+    )
     assert driven.trace.text == " The film is by Li Ek. Li Ek is from Oslo. So the answer is Oslo."
     assert (driven.trace.answer, driven.trace.ended) == ("Oslo", "answered")
-    assert [note for step in driven.trace.steps for note in step.notes] == []  # the kept ids are those generated
+    # the kept ids are those generated
+    assert [note for step in driven.trace.steps for note in step.notes] == []
     assert driven.trace.counters["retrievals"] == 2
     assert driven.trace.counters["discarded"] > 8
 
@@ -77,7 +85,7 @@ def test_a_call_gets_a_bonus_and_right_after_a_search_it_is_forbidden() -> None:
 
 def test_a_call_right_at_the_start_keeps_nothing_of_its_draft() -> None:
     driven = drive(instruct(), Say(" [Search(maker)] Bo"), CONCLUDES)
-    (first, _) = driven.trace.steps
+    first, _ = driven.trace.steps
     assert (first.kept, first.answer) == ("", "")
     assert driven.lm.prompts[1] == FOUND + SEARCH_CASE
     assert driven.trace.ended == "answered"
@@ -88,7 +96,10 @@ def test_asking_on_and_on_without_writing_ends_the_episode() -> None:
     assert driven.queries == ["maker of it"]
     assert driven.trace.ended == "stalled"
     assert (driven.trace.text, driven.trace.answer) == (" The film is by", "Li")
-    assert driven.trace.steps[1].decision.reason == "asks for 'maker of it' with nothing written since the last search"
+    assert (
+        driven.trace.steps[1].decision.reason
+        == "asks for 'maker of it' with nothing written since the last search"
+    )
 
 
 def test_a_call_that_names_no_term_asks_the_question() -> None:
@@ -99,14 +110,16 @@ def test_a_call_that_names_no_term_asks_the_question() -> None:
 
 @pytest.mark.parametrize(("limit", "ended"), [(96, "stalled"), (8, "length")])
 def test_a_call_that_is_never_closed_is_no_part_of_the_answer(limit: int, ended: str) -> None:
-    driven = drive(instruct(max_new_tokens=limit), Say(" It is by [Search(maker of it"), Say(" Li."))
+    driven = drive(
+        instruct(max_new_tokens=limit), Say(" It is by [Search(maker of it"), Say(" Li.")
+    )
     assert driven.trace.text == " It is by"
     assert driven.queries == []
     assert driven.trace.ended == ended
     assert driven.trace.steps[0].decision.reason == "the text ends in a call that is not closed"
 
 
-# -- self-ask ---------------------------------------------------------------------------------------------------------
+# -- self-ask --------------------------------------------------------------------------------------
 
 
 @MARKERS
@@ -118,7 +131,8 @@ def test_a_follow_up_is_searched_and_answered_with_the_passages_in_view(marker: 
     assert driven.queries == ["Who made it?", "Where is Li Ek from?"]
     first, _, third = driven.trace.steps
     assert first.decision.reason == "the model asks the follow-up question 'Who made it?'"
-    assert (first.decision.cut, first.discarded) == (None, "")  # a question is part of the answer's text
+    # a question is part of the answer's text
+    assert (first.decision.cut, first.discarded) == (None, "")
     assert first.kept == one
     assert third.decision.reason == "the model asks no further question"
     assert driven.trace.text == one + two + " Li Ek is from Oslo.\nSo the final answer is: Oslo."
@@ -127,8 +141,12 @@ def test_a_follow_up_is_searched_and_answered_with_the_passages_in_view(marker: 
 
 
 def test_a_self_ask_text_without_an_answer_is_asked_for_one() -> None:
-    driven = drive(self_ask(), ASKS, Say(" Li Ek made it. So the answer is Bo."), Say(" Li Ek.\nQuestion: Who"))
-    assert driven.lm.prompts[2].endswith("Li Ek made it. So the answer is Bo.\nSo the final answer is:")
+    driven = drive(
+        self_ask(), ASKS, Say(" Li Ek made it. So the answer is Bo."), Say(" Li Ek.\nQuestion: Who")
+    )
+    assert driven.lm.prompts[2].endswith(
+        "Li Ek made it. So the answer is Bo.\nSo the final answer is:"
+    )
     assert driven.trace.extraction is not None
     assert driven.trace.answer == "Li Ek"
 
@@ -137,11 +155,14 @@ def test_a_follow_up_that_uses_up_the_limit_is_not_searched() -> None:
     tokens = len(drive(self_ask(), ASKS, ENDS).trace.steps[0].draft or ())
     driven = drive(self_ask(max_new_tokens=tokens), ASKS, Say(" Li."))
     assert (driven.queries, driven.trace.ended) == ([], "length")
-    assert driven.trace.steps[0].decision.reason == "asks for 'Who made it?', and no token is left to answer it with"
+    assert (
+        driven.trace.steps[0].decision.reason
+        == "asks for 'Who made it?', and no token is left to answer it with"
+    )
     assert driven.trace.text.endswith("Intermediate answer:")
 
 
-# -- what a call is ---------------------------------------------------------------------------------------------------
+# -- what a call is --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

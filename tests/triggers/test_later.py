@@ -33,7 +33,11 @@ def draft(nlp: Any = None, **values: Any) -> Draft:
     """It / is / by / Bo / Ek / . / He / left: 8 tokens of one word each, but for the full stop."""
     spans = [(0, 3), (3, 6), (6, 9), (9, 12), (12, 15), (15, 16), (16, 19), (19, 24)]
     n = len(spans)
-    measured: dict[str, Any] = {"entropy": [1.0] * n, "logprob": [-0.1] * n, "received": np.full(n, 0.5)}
+    measured: dict[str, Any] = {
+        "entropy": [1.0] * n,
+        "logprob": [-0.1] * n,
+        "received": np.full(n, 0.5),
+    }
     made = Draft(np.arange(n), TEXT, np.array(spans), **measured | values)
     return made.read_by(load_pipeline(nlp), QUESTION)
 
@@ -78,7 +82,9 @@ def test_entities_by_hand() -> None:
 
 def test_trends_by_hand() -> None:
     # x = 3, -5; E = 3, -1; w_2 = 4 / (4 + 4)
-    np.testing.assert_allclose(compute_trends(np.array([0.0, 0.0, 3.0, 1.0])), [0, 0, 3, 0.5 * -5 + 0.5 * 3])
+    np.testing.assert_allclose(
+        compute_trends(np.array([0.0, 0.0, 3.0, 1.0])), [0, 0, 3, 0.5 * -5 + 0.5 * 3]
+    )
     np.testing.assert_array_equal(compute_trends(np.zeros(5)), np.zeros(5))
     assert len(compute_trends(np.zeros(1))) == 1
 
@@ -115,7 +121,10 @@ def test_targ_decides_once() -> None:
 
 def test_entity_rag_asks_with_what_is_not_in_doubt() -> None:
     method = dl.method("entity-rag", nlp=ruled(), threshold=0.4)
-    drafts = [Say(" It is by Bo Ek. He left", doubt={"Bo": 0.9, "Ek": 0.5}), Say(" It is by Li. He")]
+    drafts = [
+        Say(" It is by Bo Ek. He left", doubt={"Bo": 0.9, "Ek": 0.5}),
+        Say(" It is by Li. He"),
+    ]
     found = drive(method, *drafts, Say(" So the answer is Li."))
     assert [" ".join(query.split()) for query in found.queries] == ["It is by"]
     assert found.trace.answer == "Li"

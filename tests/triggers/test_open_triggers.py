@@ -45,7 +45,11 @@ def test_a_custom_trigger_and_formulator(tmp_path: Path) -> None:
     assert decision.reason == "'Bo' scores 4.5, above θ 3"
     assert driven.queries == ["is by"]
     assert trace.answer == "Li"
-    assert (trace.method["when"], trace.method["weight"], trace.method["threshold"]) == ("surprise", 0.5, 3.0)
+    assert (trace.method["when"], trace.method["weight"], trace.method["threshold"]) == (
+        "surprise",
+        0.5,
+        3.0,
+    )
     # A saved trace shows it, and is replayed where it is defined.
     loaded = dl.Trace.load(trace.save(tmp_path / "own.trace"))
     assert "surprise" in loaded._repr_html_()
@@ -53,14 +57,18 @@ def test_a_custom_trigger_and_formulator(tmp_path: Path) -> None:
     assert restore_method(loaded.method) == method
     TRIGGERS._parts.pop("surprise")
     assert "surprise" in loaded._repr_html_()
-    with pytest.raises(SettingError, match=r"'surprise' is not defined here; define it with @dl\.when"):
+    with pytest.raises(
+        SettingError, match=r"'surprise' is not defined here; define it with @dl\.when"
+    ):
         Replay(loaded)
 
 
 @pytest.mark.parametrize("unit", ["word", "sentence", "draft"])
 @pytest.mark.parametrize("pool", ["max", "mean", "min", "sum"])
 def test_units_and_pools_end_in_an_answer(unit: str, pool: str) -> None:
-    dl.when("own", threshold=1e9, unit=unit, pool=pool, skip_stop_words=True)(lambda draft: draft.entropy)
+    dl.when("own", threshold=1e9, unit=unit, pool=pool, skip_stop_words=True)(
+        lambda draft: draft.entropy
+    )
     script = [Say(" It is Bo. So the answer is Bo.\nHe")]
     if unit == "sentence":  # which looks one sentence ahead
         script = [Say(" It is Bo. So the"), Say(" So the answer is Bo.\nHe")]
@@ -108,12 +116,21 @@ def test_the_written_form_reads_back(written: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("score", "says"),
     [
-        (lambda d: d.entropy[:-1], r"gave an array of shape \(\d+,\).*give one number per token, shape \(\d+,\)"),
-        (lambda d: np.full(len(d), np.nan), r"gave nan for token 0 \('.*'\) of .*; give finite numbers"),
+        (
+            lambda d: d.entropy[:-1],
+            r"gave an array of shape \(\d+,\).*give one number per token, shape \(\d+,\)",
+        ),
+        (
+            lambda d: np.full(len(d), np.nan),
+            r"gave nan for token 0 \('.*'\) of .*; give finite numbers",
+        ),
         (lambda d: ["a"] * len(d), "type <U1"),
         (lambda d: 1 / 0, "ZeroDivisionError: division by zero"),
         (lambda d: d.attention[0], r"draft.attention was not captured; .* needs=\('attention',\)"),
-        (lambda d: d.entropy.__setitem__(0, 1.0), r"read-only; copy it first: draft\.entropy\.copy\(\)"),
+        (
+            lambda d: d.entropy.__setitem__(0, 1.0),
+            r"read-only; copy it first: draft\.entropy\.copy\(\)",
+        ),
     ],
 )
 def test_mistakes_name_the_function_and_the_remedy(score: Any, says: str) -> None:
@@ -144,7 +161,8 @@ def test_definitions_are_checked_where_they_are_made() -> None:
     with pytest.raises(SettingError, match="'first' of '<lambda>' has no default"):
         dl.when("own", threshold=1)(lambda draft, first: draft.entropy)
     with pytest.raises(
-        SettingError, match="trigger 'own': unit 'page' does not exist; one of word, sentence, step, draft"
+        SettingError,
+        match="trigger 'own': unit 'page' does not exist; one of word, sentence, step, draft",
     ):
         dl.when("own", unit="page")
     with pytest.raises(SettingError, match="judges a draft and so cannot cut before a word"):
@@ -153,9 +171,14 @@ def test_definitions_are_checked_where_they_are_made() -> None:
         dl.when("own", needs="attention")
     define()
     define()  # running a cell again replaces what it defines
-    with pytest.raises(SettingError, match=r"when 'suprise' does not exist; did you mean 'surprise'"):
+    with pytest.raises(
+        SettingError, match=r"when 'suprise' does not exist; did you mean 'surprise'"
+    ):
         dl.method(when="suprise")
-    with pytest.raises(SettingError, match="heavy has no meaning for trigger 'surprise': its settings are threshold"):
+    with pytest.raises(
+        SettingError,
+        match="heavy has no meaning for trigger 'surprise': its settings are threshold",
+    ):
         TRIGGERS.make("surprise(heavy=1)")
     with pytest.raises(SettingError, match="cannot be read"):
         TRIGGERS.make("surprise(weight=draft)")
@@ -184,13 +207,21 @@ def test_what_there_is_can_be_listed() -> None:
 
 
 def test_a_custom_call_puts_passages_into_the_text() -> None:
-    call = dl.Call(opens="<search>", closes="</search>", puts_in="\n<information>{passages}</information>\n")
+    call = dl.Call(
+        opens="<search>", closes="</search>", puts_in="\n<information>{passages}</information>\n"
+    )
     method = dl.method(when=call, what="term")
-    script = [Say(" Let me see. <search>the maker of Ma</search> Bo"), Say(" So the answer is Li.\nHe")]
+    script = [
+        Say(" Let me see. <search>the maker of Ma</search> Bo"),
+        Say(" So the answer is Li.\nHe"),
+    ]
     found = drive(method, *script, question=QUESTION)
     assert found.queries == ["the maker of Ma"]
     assert "<search>the maker of Ma</search>\n<information>Doc 1(Title: " in found.trace.text
     assert found.trace.answer == "Li"
-    for wrong in ({"opens": " ", "closes": "x"}, {"opens": "x", "closes": "y", "puts_in": "no place"}):
+    for wrong in (
+        {"opens": " ", "closes": "x"},
+        {"opens": "x", "closes": "y", "puts_in": "no place"},
+    ):
         with pytest.raises(SettingError):
             dl.method(when=dl.Call(**wrong), what="term")

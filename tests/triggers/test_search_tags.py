@@ -1,4 +1,6 @@
-"""Search-R1: calls between tags, passages put in after them, the answer between tags; thinking models' thoughts."""
+"""Search-R1: calls between tags, passages put in after them, the answer between tags; thinking
+models' thoughts.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ FOUND = "<information>Doc 1(Title: title) First.\nDoc 2(Title: title) Second.\n<
 
 
 def asked(*script: Say, **options: Any) -> Driven:
-    return drive(method("search-r1", top_k=2, **options), *script, passages=("First.", "Second."), golds=("Li",))
+    return drive(
+        method("search-r1", top_k=2, **options),
+        *script,
+        passages=("First.", "Second."),
+        golds=("Li",),
+    )
 
 
 def test_calls_results_and_answer() -> None:
@@ -30,7 +37,11 @@ def test_calls_results_and_answer() -> None:
     assert found.lm.prompts == [turn, f"{turn}\n\n{ASKS}{FOUND}"]
     assert found.queries == ["maker of Ma"]
     assert found.trace.text == f"\n\n{ASKS}{FOUND}{ANSWERS}"
-    assert (found.trace.answer, found.trace.ended, found.trace.scores["em"]) == ("Li", "answered", 1.0)
+    assert (found.trace.answer, found.trace.ended, found.trace.scores["em"]) == (
+        "Li",
+        "answered",
+        1.0,
+    )
     page, text = found.trace._repr_html_(), views.trace(found.trace).text
     for shown in ("maker of Ma", "First.", "Thoughts", "It is Bo or Li.", "search-r1"):
         assert shown in page, shown
@@ -52,7 +63,11 @@ def test_the_question_is_asked_as_one_and_plainly_without_a_chat_template() -> N
     template = PromptTemplate(form="search-r1").bound(Plain())
     prompt = template.render(" Who made it ", "\n\nSo")
     assert prompt.text == SEARCH_R1.format(question="Who made it?") + "\n\nSo"
-    assert (prompt.part("question"), prompt.part("answer"), prompt.special) == ("Who made it?", "\n\nSo", True)
+    assert (prompt.part("question"), prompt.part("answer"), prompt.special) == (
+        "Who made it?",
+        "\n\nSo",
+        True,
+    )
     with pytest.raises(SettingError, match="leaves out or repeats the question"):
         replace(template, chat=lambda turns: "hello").render("Who?")
 
@@ -66,8 +81,15 @@ def test_a_text_may_hold_several_thoughts_or_none() -> None:
 @pytest.mark.parametrize("in_thoughts", [True, False])
 def test_calls_in_thoughts_count_where_the_method_says_so(in_thoughts: bool) -> None:
     call = Call(opens="[Find(", closes=")]", in_thoughts=in_thoughts)
-    script = [Say("<think> Hm [Find(a)] so </think> It is [Find(b)] Bo"), Say(" Li. So the answer is Li.\nHe")]
-    script = [Say("<think> Hm [Find(a)]"), Say(" so </think> It is [Find(b)]"), script[1]] if in_thoughts else script
+    script = [
+        Say("<think> Hm [Find(a)] so </think> It is [Find(b)] Bo"),
+        Say(" Li. So the answer is Li.\nHe"),
+    ]
+    script = (
+        [Say("<think> Hm [Find(a)]"), Say(" so </think> It is [Find(b)]"), script[1]]
+        if in_thoughts
+        else script
+    )
     found = drive(method(when=call, what="term"), *script)
     assert found.queries == (["a", "b"] if in_thoughts else ["b"])
     assert found.trace.answer == "Li"
@@ -95,18 +117,32 @@ def test_custom_layouts_answer_rules_and_metrics() -> None:
     assert found.lm.prompts == [f"Q {QUESTION} A"]
     assert found.trace.answer == "Li"
     assert (found.trace.scores["em"], found.trace.scores["length"]) == (0.0, 2.0)
-    assert (template.described["layout"], template.described["answer_rule"]) == ("bare", "last_word")
+    assert (template.described["layout"], template.described["answer_rule"]) == (
+        "bare",
+        "last_word",
+    )
     assert template.described["metrics"] == ["length"]
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"layout": lambda question, passages, answer: 3}, "the layout <lambda> gave '3'"),
         ({"answer_rule": lambda text: None}, "the answer rule <lambda> gave None; give a text"),
         ({"metrics": (lambda answer, golds: "x",)}, "<lambda>='x' is not a number"),
-        ({"metrics": (length, length)}, "two scores are called 'length'; give the metric a function name"),
-        ({"layout": "page"}, "layout 'page' does not exist; one of dragin, flare, chat, or a function"),
+        (
+            {"metrics": (length, length)},
+            "two scores are called 'length'; give the metric a function name",
+        ),
+        (
+            {"layout": "page"},
+            "layout 'page' does not exist; one of dragin, flare, chat, or a function",
+        ),
     ]
     for options, says in wrong:
         with pytest.raises(SettingError, match=says):
-            drive(method("wo-rag"), Say(" the answer is Li."), template=PromptTemplate(**options), golds=("Bo",))
+            drive(
+                method("wo-rag"),
+                Say(" the answer is Li."),
+                template=PromptTemplate(**options),
+                golds=("Bo",),
+            )
 
 
 @pytest.mark.parametrize(

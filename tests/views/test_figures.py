@@ -1,4 +1,6 @@
-"""The figures: they show the data that they are given, say on hover all that is known, and read on any page."""
+"""The figures: they show the data that they are given, say on hover all that is known, and read
+on any page.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def texts_of(figure) -> str:
     return figure.to_json().encode().decode("unicode_escape", errors="replace")
 
 
-# -- all of them ------------------------------------------------------------------------------------------------------
+# -- all of them -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -71,18 +73,30 @@ def test_texts_are_texts_neither_markup_nor_formulas():
         assert "\x1b" not in shown
     assert "<i>" not in texts_of(views.frontier(samples.sweep_table(method=["a", "b", "<i> $x$"])))
     word = Word("<i>", 0, 1)
-    assert "<i>" not in texts_of(draw_map(WordMap(np.ones((1, 1, 1)), [("draft", word)], [("draft", word)], [0]), "$"))
+    assert "<i>" not in texts_of(
+        draw_map(WordMap(np.ones((1, 1, 1)), [("draft", word)], [("draft", word)], [0]), "$")
+    )
 
 
 def test_ink_and_colours_are_seen_on_their_white_paper():
-    assert pio.templates["dragin_lab"].layout.paper_bgcolor == theme.PAPER == "#ffffff", "on a dark page too"
+    assert pio.templates["dragin_lab"].layout.paper_bgcolor == theme.PAPER == "#ffffff", (
+        "on a dark page too"
+    )
     for colour in (theme.INK, *theme.COLOURS):
         assert 1.05 / (luminance(colour) + 0.05) >= 4.5
     looks = [theme.style(i) for i in range(12)]
-    assert len({(look["marker"]["symbol"], look["line"]["dash"], look["marker"]["color"]) for look in looks}) == 12
+    assert (
+        len(
+            {
+                (look["marker"]["symbol"], look["line"]["dash"], look["marker"]["color"])
+                for look in looks
+            }
+        )
+        == 12
+    )
 
 
-# -- a trace ----------------------------------------------------------------------------------------------------------
+# -- a trace ---------------------------------------------------------------------------------------
 
 
 def test_the_heatmap_draws_what_was_measured_and_says_it_on_hover():
@@ -99,21 +113,41 @@ def test_the_heatmap_draws_what_was_measured_and_says_it_on_hover():
     assert drawn == pytest.approx(known), "each token has one bar"
     assert len(diamonds.x) == words.hit.sum() > 0
     fires, _, hatched, *behind = bars
-    assert [bar.name for bar in bars[:3]] == ["◆ fires", "does not fire", "stop word, or may not fire"]
+    assert [bar.name for bar in bars[:3]] == [
+        "◆ fires",
+        "does not fire",
+        "stop word, or may not fire",
+    ]
     assert set(rows["word"][rows["spared"]]) == {i for i in range(3) if not words.stop[i]}
     passed = (rows["compared"] > 1.2) & ~(rows["fires"] | rows["stop_word"])
     assert [place - 1 for bar in behind for place in bar.x] == np.flatnonzero(passed).tolist()
     low, high = trace.heatmap(1, theta=9.0).layout.yaxis3.range
     assert low <= 0 < 9 < high, "θ and its name are in the picture"
-    assert [place - 1 for place in diamonds.x] == [int(start) for start, _ in words.spans[words.hit]]
+    assert [place - 1 for place in diamonds.x] == [
+        int(start) for start, _ in words.spans[words.hit]
+    ]
     assert hatched.marker.pattern.shape == "/"
-    assert [place - 1 for place in hatched.x] == np.flatnonzero(rows["stop_word"] | rows["spared"]).tolist()
+    assert [place - 1 for place in hatched.x] == np.flatnonzero(
+        rows["stop_word"] | rows["spared"]
+    ).tolist()
     assert "not judged" in hatched.customdata[0]
     assert rows["cut"].tolist() == (draft.offsets[:, 0] >= trace.steps[0].decision.cut).tolist()
-    for says in ("token", "entropy", "attention received", "probability", "◆ HIT", "> θ 1.2", "likeliest: "):
+    for says in (
+        "token",
+        "entropy",
+        "attention received",
+        "probability",
+        "◆ HIT",
+        "> θ 1.2",
+        "likeliest: ",
+    ):
         assert says in fires.customdata[0].replace("&gt;", ">")
     assert trace.heatmap(1).layout.xaxis.ticktext[0] == "The"
-    for step, source, says in ((9, None, "step"), (3, "continuation", "nothing is written"), (1, "x", "source")):
+    for step, source, says in (
+        (9, None, "step"),
+        (3, "continuation", "nothing is written"),
+        (1, "x", "source"),
+    ):
         with pytest.raises(SettingError, match=says):
             trace.heatmap(step, source)
     with pytest.raises(SettingError, match="no extraction"):
@@ -125,7 +159,12 @@ def test_a_threshold_judges_the_stored_draft_again():
     trace = samples.almanac_trace("paper")
     assert [len(trace.heatmap(1, theta=theta).data[-1].x) for theta in (0.5, 2.0)] == [1, 1]
     assert not trace.heatmap(1, theta=9.0).data[-1].x.size
-    assert "≤ θ 9" in token_rows(Replay(trace).at(threshold=9.0).judged, *find_text(trace, 1))["about"].str.cat()
+    assert (
+        "≤ θ 9"
+        in token_rows(Replay(trace).at(threshold=9.0).judged, *find_text(trace, 1))[
+            "about"
+        ].str.cat()
+    )
 
 
 @pytest.mark.parametrize(("unit", "peaks"), [("sentence", (1.7, 0.25)), ("draft", (1.7,))])
@@ -159,12 +198,14 @@ def test_selections_place_every_candidate_in_its_text():
     assert set(parts) == {"question", "draft"}
     assert figure.layout.xaxis.title.text == "10 of 17 candidates chosen"
     query.chosen[:] = True
-    assert "all 17 candidates fit, nothing was selected" in trace.selections(1).layout.xaxis.title.text
+    assert (
+        "all 17 candidates fit, nothing was selected" in trace.selections(1).layout.xaxis.title.text
+    )
     for name, says in (("fs-rag", "does not weigh words"), ("wo-rag", "retrieved nothing")):
         assert says in views.selections(samples.baseline_trace(name)).layout.annotations[0].text
 
 
-# -- attention --------------------------------------------------------------------------------------------------------
+# -- attention -------------------------------------------------------------------------------------
 
 
 def test_the_map_holds_the_attention_that_words_pay():
@@ -174,7 +215,9 @@ def test_the_map_holds_the_attention_that_words_pay():
     paid, p = step.draft.rows[:, 1:].astype(float), len(step.draft.prompt_ids)
     for i, (_, row) in enumerate(words.rows):
         for j, (_, column) in enumerate(words.columns):
-            expected = paid[:, row.start : row.stop, column.start : column.stop].sum(axis=2).mean(axis=1)
+            expected = (
+                paid[:, row.start : row.stop, column.start : column.stop].sum(axis=2).mean(axis=1)
+            )
             if column.start >= p + row.stop:
                 assert np.isnan(words.paid[:, i, j]).all()
             else:
@@ -205,12 +248,14 @@ def test_a_model_reads_question_and_answer_again():
     assert words.paid.shape == (2, len(words.rows), len(words.rows))
     figure = samples.almanac_trace().attention(lm=Reader())
     assert "read again" in figure.layout.title.text
-    long = dataclasses.replace(samples.almanac_trace(), question=dl.Question("q", "Who is she? " * 40))
+    long = dataclasses.replace(
+        samples.almanac_trace(), question=dl.Question("q", "Who is she? " * 40)
+    )
     assert "The last 80 of" in long.attention(lm=Reader()).layout.title.text
     assert "kept no attention" in samples.almanac_trace().attention().layout.annotations[0].text
 
 
-# -- results ----------------------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------
 
 
 def test_a_sweep_has_a_panel_per_measure_with_ticks_at_what_was_tried():
@@ -228,14 +273,20 @@ def test_a_sweep_has_a_panel_per_measure_with_ticks_at_what_was_tried():
 
 def test_values_that_lie_close_have_ticks_and_hover_but_no_names_over_one_another():
     close = [0.25, 0.26, 0.27, 1.0, 1.2, 1.21]
-    figure = views.sweep(pd.DataFrame({"value": close, "em": [0.1, 0.2, 0.3, 0.2, 0.1, 0.1]}), measures=["em"])
+    figure = views.sweep(
+        pd.DataFrame({"value": close, "em": [0.1, 0.2, 0.3, 0.2, 0.1, 0.1]}), measures=["em"]
+    )
     assert list(figure.layout.xaxis.tickvals) == close
     assert list(figure.layout.xaxis.ticktext) == ["0.25", "", "", "1", "", "1.21"]
     assert list(figure.data[0].text) == ["", "", "0.30", "", "", "0.10"]
     assert "θ 0.26" in figure.data[0].customdata[1]
     long = [f"near-tie(floor=0.10, cap=0.{at})@0.3" for at in (5, 7)]
-    figure = views.sweep(pd.DataFrame({"setting": "when", "value": long, "em": [0.2, 0.8]}), measures=["em"])
-    assert list(figure.data[-1].x) == list(figure.layout.xaxis.tickvals) == long, "apart behind a common beginning"
+    figure = views.sweep(
+        pd.DataFrame({"setting": "when", "value": long, "em": [0.2, 0.8]}), measures=["em"]
+    )
+    assert list(figure.data[-1].x) == list(figure.layout.xaxis.tickvals) == long, (
+        "apart behind a common beginning"
+    )
     assert figure.layout.xaxis.type == "category"
     assert "lines" not in figure.data[0].mode
 
@@ -254,7 +305,9 @@ def test_an_empty_sweep_is_drawn_and_what_is_no_sweep_is_refused():
 
 
 def test_the_dotted_line_goes_over_what_no_other_beats():
-    table = pd.DataFrame({"method": list("abcd"), "retrievals": [0, 1, 2, 2], "em": [0.2, 0.5, 0.4, 0.6], "n": 8})
+    table = pd.DataFrame(
+        {"method": list("abcd"), "retrievals": [0, 1, 2, 2], "em": [0.2, 0.5, 0.4, 0.6], "n": 8}
+    )
     figure = views.frontier(table)
     assert list(figure.data[-1].x) == [0, 1, 2]
     assert list(figure.data[-1].y) == [0.2, 0.5, 0.6]
@@ -265,21 +318,28 @@ def test_the_dotted_line_goes_over_what_no_other_beats():
 
 
 def test_a_method_keeps_its_look_whatever_stands_beside_it():
-    table = pd.DataFrame({"method": ["flare", "mine", "dragin"], "retrievals": [0, 1, 2], "em": [0.2, 0.5, 0.4]})
+    table = pd.DataFrame(
+        {"method": ["flare", "mine", "dragin"], "retrievals": [0, 1, 2], "em": [0.2, 0.5, 0.4]}
+    )
     rows = [table, table.iloc[::-1], table.iloc[1:]]
-    looks = [{one.name: one.marker.to_plotly_json() for one in views.frontier(part).data[:-1]} for part in rows]
+    looks = [
+        {one.name: one.marker.to_plotly_json() for one in views.frontier(part).data[:-1]}
+        for part in rows
+    ]
     assert looks[0] == looks[1]
     assert looks[2].items() < looks[0].items()
     assert len({tuple(sorted(map(str, look.items()))) for look in looks[0].values()}) == 3
 
 
-# -- needs ------------------------------------------------------------------------------------------------------------
+# -- needs -----------------------------------------------------------------------------------------
 
 
-def test_thresholds_are_marked_beside_curves_and_shares_and_columns_that_are_no_scores_are_refused():
+def test_thresholds_are_marked_and_columns_that_are_no_scores_are_refused() -> None:
     table, how = samples.facts(), {"thresholds": {"entropy": 3.0}}
     figure = views.roc(table, **how)
-    diamond = next(data for data in figure.data if data.marker.symbol == "diamond" and data.marker.size == 13)
+    diamond = next(
+        data for data in figure.data if data.marker.symbol == "diamond" and data.marker.size == 13
+    )
     fired = table["entropy"] > 3.0
     assert diamond.y[0] == pytest.approx(fired[table["missing"]].mean())
     assert diamond.x[0] == pytest.approx(fired[~table["missing"]].mean())
@@ -293,14 +353,19 @@ def test_thresholds_are_marked_beside_curves_and_shares_and_columns_that_are_no_
             draw(table, triggers=["x"])
         with pytest.raises(SettingError, match="no scores"):
             draw(table.assign(noise=math.nan))
-        assert "nothing to tell apart" in draw(table.assign(missing=True)).layout.annotations[0].text
+        assert (
+            "nothing to tell apart" in draw(table.assign(missing=True)).layout.annotations[0].text
+        )
 
 
 @pytest.mark.parametrize("wrong", ["False", None])
 def test_labels_that_are_no_truth_values_are_refused(wrong):
     table = samples.facts().astype({"missing": object})
     table.loc[0, "missing"] = wrong
-    with pytest.raises(SettingError, match=f"1 of {len(table)} values of column 'missing' are neither true nor false"):
+    with pytest.raises(
+        SettingError,
+        match=f"1 of {len(table)} values of column 'missing' are neither true nor false",
+    ):
         views.roc(table)
     names = {one.name for one in views.roc(samples.facts().astype({"missing": int})).data}
     assert names == {one.name for one in views.roc(samples.facts()).data}
@@ -324,7 +389,9 @@ def test_each_word_has_the_number_of_its_passage(attribution: dl.Attribution) ->
     for title, words in attribution.passages[["title", "words"]].to_numpy():
         assert title in html
         assert f"gave: {words}" in html or not words
-    assert f"{used.iloc[0]['word']}[{used.iloc[0]['passage']}]" in attribution_page(attribution).text
+    assert (
+        f"{used.iloc[0]['word']}[{used.iloc[0]['passage']}]" in attribution_page(attribution).text
+    )
 
 
 def test_the_page_of_the_trace_has_the_marks(attribution: dl.Attribution) -> None:
@@ -339,7 +406,9 @@ def test_the_page_of_the_trace_has_the_marks(attribution: dl.Attribution) -> Non
 
 def test_the_figure_has_what_the_table_has(attribution: dl.Attribution) -> None:
     bars = attribution.plot().data
-    assert [bar.name for bar in bars] == [name for name in attribution.tokens if name.startswith("passage ")]
+    assert [bar.name for bar in bars] == [
+        name for name in attribution.tokens if name.startswith("passage ")
+    ]
     for bar in bars:
         assert sum(bar.y) == pytest.approx(attribution.tokens[bar.name].sum(), abs=1e-4)
         assert len(set(bar.x)) == len(bar.x)

@@ -1,4 +1,6 @@
-"""The pages of a trace, its overview and comparisons: what they say, that they are safe and whole, in every state."""
+"""The pages of a trace, its overview and comparisons: what they say, that they are safe and
+whole, in every state.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def tips(html: str) -> list[str]:
     return re.findall(r'data-i="([^"]*)"', html)
 
 
-# -- every page, in every state ---------------------------------------------------------------------------------------
+# -- every page, in every state --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -52,7 +54,9 @@ def test_every_state_renders_whole_without_script_or_network(name, page):
     assert 'class="dl-out mathjax_ignore' in drawn.html
     shown = Reader(drawn.html)
     assert name != "hostile" or "<script>document.title = 'x'</script>" in shown.text
-    assert {tag for tag, _ in shown.tags}.isdisjoint({"script", "img", "link", "iframe", "object", "svg"})
+    assert {tag for tag, _ in shown.tags}.isdisjoint(
+        {"script", "img", "link", "iframe", "object", "svg"}
+    )
     for _, attrs in shown.tags:
         assert attrs.keys().isdisjoint({"src", "onerror", "onclick", "srcset", "background"})
         assert attrs.get("href", "#").startswith("#")
@@ -79,12 +83,14 @@ def test_the_style_sheet_fetches_nothing():
     assert css.count("{") == css.count("}")
 
 
-# -- one file of several parts ----------------------------------------------------------------------------------------
+# -- one file of several parts ---------------------------------------------------------------------
 
 
 def test_a_page_is_one_file_with_the_script_of_its_figures_beside_it(tmp_path: Path):
     trace = samples.almanac_trace()
-    path = views.page(tmp_path / "a.html", trace, trace.heatmap(), pd.DataFrame({"em": [0.5]}), inline=False)
+    path = views.page(
+        tmp_path / "a.html", trace, trace.heatmap(), pd.DataFrame({"em": [0.5]}), inline=False
+    )
     text = path.read_text()
     assert '<script src="plotly.min.js">' in text
     assert f"<title>{esc(trace.question.text)}</title>" in text
@@ -107,7 +113,7 @@ def test_what_is_no_part_and_what_cannot_be_written_is_refused(tmp_path: Path):
         views.page(tmp_path / "file" / "a.html", samples.almanac_trace())
 
 
-# -- the trace --------------------------------------------------------------------------------------------------------
+# -- the trace -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -118,7 +124,11 @@ def test_text_and_page_list_the_same_parts(name):
     assert [part for part in Reader(page.html).parts() if part in facts.PARTS] == expected
     lines = page.text.split("\nStep ", 1)
     titles = {title: part for part, title in facts.PARTS.items()}
-    listed = [titles[m[1]] for m in re.finditer(r"^(\w+)", lines[-1], re.M) if m[1] in titles] if trace.steps else []
+    listed = (
+        [titles[m[1]] for m in re.finditer(r"^(\w+)", lines[-1], re.M) if m[1] in titles]
+        if trace.steps
+        else []
+    )
     if trace.notes:
         assert listed.pop() == "notes"
     assert listed == expected
@@ -126,7 +136,16 @@ def test_text_and_page_list_the_same_parts(name):
 
 def test_the_story_is_told_in_order_with_its_numbers():
     text = read(views.trace(samples.almanac_trace()))
-    story = [samples.ASKED, "✓ right", "gold: 1466", "2 retrievals", "θ 1.2", "scripted", "RIND score", "Step 1"]
+    story = [
+        samples.ASKED,
+        "✓ right",
+        "gold: 1466",
+        "2 retrievals",
+        "θ 1.2",
+        "scripted",
+        "RIND score",
+        "Step 1",
+    ]
     story += ["cut here", "Retrieve:", "10 of 17 candidates", "score 21.4", "Step 2"]
     places = [text.index(said) for said in story]
     assert places == sorted(places)
@@ -139,7 +158,9 @@ def test_hits_and_what_was_thrown_away_are_marked_by_more_than_colour(variant):
     trace = samples.almanac_trace(variant)
     step, page = trace.steps[0], views.trace(trace)
     hits = [text for text, hit in zip(step.words.text, step.words.hit, strict=True) if hit]
-    draft = page.html[page.html.index('data-part="draft"') : page.html.index('data-part="decision"')]
+    draft = page.html[
+        page.html.index('data-part="draft"') : page.html.index('data-part="decision"')
+    ]
     marks = [Reader(m).text for m in re.findall(r'<mark class="hit".*?</mark>', draft, re.S)]
     assert [mark.removeprefix("◆hit: ") for mark in marks] == hits != []
     assert all(f"⟦{hit}⟧" in page.text for hit in hits)
@@ -156,7 +177,9 @@ def test_hits_and_what_was_thrown_away_are_marked_by_more_than_colour(variant):
     assert all(any(flag in tip for tip in tips(draft)) for flag in ("stop word", "HIT"))
 
 
-@pytest.mark.parametrize(("unit", "peaks"), [("sentence", (1.7, 0.25)), ("draft", (1.7,)), ("draft", (float("nan"),))])
+@pytest.mark.parametrize(
+    ("unit", "peaks"), [("sentence", (1.7, 0.25)), ("draft", (1.7,)), ("draft", (float("nan"),))]
+)
 def test_the_unit_is_in_brackets_with_its_score_and_no_word_is_a_hit(unit, peaks):
     trace = samples.judged_whole(unit, peaks)
     trace.steps = trace.steps[:1]
@@ -164,7 +187,8 @@ def test_the_unit_is_in_brackets_with_its_score_and_no_word_is_a_hit(unit, peaks
     assert "◆</span><bdi" not in page.html
     scored = [peak for peak in peaks if peak == peak]
     assert page.html.count('<bdi class="bracket tag') == len(scored)
-    assert page.text.count("⟦") == page.text.count("⟧") == len(scored) + 1  # and one that explains the marks
+    # and one that explains the marks
+    assert page.text.count("⟦") == page.text.count("⟧") == len(scored) + 1
     if scored:
         name = "sentence 1" if unit == "sentence" else "draft"
         assert f"{name}: 1.7 &gt; θ 1.2" in page.html
@@ -173,10 +197,24 @@ def test_the_unit_is_in_brackets_with_its_score_and_no_word_is_a_hit(unit, peaks
 def test_right_to_left_emoji_and_split_characters():
     text = "שלום 👩‍🚀 עולם مرحبا"
     star = text.index("👩")
-    spans = [(0, 0), (0, 4), (4, star), (star, star + 1), (star, star + 1), (star + 1, star + 3), (star + 3, len(text))]
+    spans = [
+        (0, 0),
+        (0, 4),
+        (4, star),
+        (star, star + 1),
+        (star, star + 1),
+        (star + 1, star + 3),
+        (star + 3, len(text)),
+    ]
     draft = samples.make(text, spans)
     draft.pieces = ("▁", *draft.pieces[1:])  # a marker alone shows nothing
-    trace = Trace(Question("q", text, (text,)), {"name": "wo-rag"}, [Step(0, draft=draft, kept=text)], text, text)
+    trace = Trace(
+        Question("q", text, (text,)),
+        {"name": "wo-rag"},
+        [Step(0, draft=draft, kept=text)],
+        text,
+        text,
+    )
     pieces = read_pieces(Texts(trace), trace.steps[0], "draft")
     assert [row["tokens"] for kind, _, row in pieces if kind == "token"] == [1, 1, 2, 1, 1]
     shown = Reader(views.trace(trace).html)
@@ -202,7 +240,9 @@ def test_long_texts_are_cut_visibly():
     step = trace.steps[0]
     step.passages = (Passage("big", "big", huge), *(Passage(str(i), "t", "x") for i in range(200)))
     step.prompt = Prompt(huge, {"question": (0, len(huge))})
-    step.query = Query(huge, huge[:-1], tuple("abcdefghij" * 100), np.ones(1000, np.float32), np.ones(1000, bool))
+    step.query = Query(
+        huge, huge[:-1], tuple("abcdefghij" * 100), np.ones(1000, np.float32), np.ones(1000, bool)
+    )
     html = views.trace(trace).html
     assert len(html) < 300_000
     for more in ("more characters", "more passages", "more words"):
@@ -212,7 +252,12 @@ def test_long_texts_are_cut_visibly():
 @pytest.mark.parametrize(
     ("theta", "known", "values", "levels"),
     [
-        (1.0, [0.0, 4.0], [np.nan, 0.0, -1.0, 0.01, 1.0, 1.001, 4.0], [0, 0, 0, 1, BELOW, BELOW + 1, LEVELS]),
+        (
+            1.0,
+            [0.0, 4.0],
+            [np.nan, 0.0, -1.0, 0.01, 1.0, 1.001, 4.0],
+            [0, 0, 0, 1, BELOW, BELOW + 1, LEVELS],
+        ),
         (np.nan, [0.0, 4.0], [0.1, 3.9], [1, LEVELS]),
         (1.0, [0.0, 0.5], [0.1, 0.5], [1, 3]),
         (-1.0, [-5.0, 2.0], [-5.0, -1.0, 2.0], [0, BELOW, LEVELS]),
@@ -226,7 +271,12 @@ def test_levels_show_the_threshold(theta, known, values, levels):
 
 def test_words_that_may_not_fire_are_drawn_as_not_judged():
     loud = {"entropy": {"Bo": 4.5, "Li": 3.0}, "received": {"Bo": 0.2, "Li": 0.2}}
-    scripts = [Say(" It is Bo Ek, a man", **loud), Say(" Bo Ek. He is Li, a man", **loud), Say(" Li."), Say("Li")]
+    scripts = [
+        Say(" It is Bo Ek, a man", **loud),
+        Say(" Bo Ek. He is Li, a man", **loud),
+        Say(" Li."),
+        Say("Li"),
+    ]
     trace = drive(method("dragin", what="question"), *scripts).trace
     drawn = views.trace(trace).html
     about = [tip for tip in tips(drawn) if "word “Bo”" in tip]
@@ -266,12 +316,14 @@ def test_text_is_wrapped_and_coloured_on_request_only():
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == plain.split()
 
 
-# -- numbers of steps -------------------------------------------------------------------------------------------------
+# -- numbers of steps ------------------------------------------------------------------------------
 
 
 def test_a_step_has_one_number_in_calls_tables_and_pictures():
     loud = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}}
-    model = ScriptedModel((Say(" He left. It is by Bo Ek, a man", **loud), Say(" Li. So the answer is Li.")))
+    model = ScriptedModel(
+        (Say(" He left. It is by Bo Ek, a man", **loud), Say(" Li. So the answer is Li."))
+    )
     lab = dl.Lab(model, retriever=ScriptedRetriever())
     trace = lab.ask(QUESTION, method("dragin", what="question"), gold="Li")
     (retrieved,) = trace.retrievals["step"].unique()
@@ -284,25 +336,50 @@ def test_a_step_has_one_number_in_calls_tables_and_pictures():
     assert f"parts at step {retrieved}" in read(views.trace(branch))
 
 
-# -- comparisons ------------------------------------------------------------------------------------------------------
+# -- comparisons -----------------------------------------------------------------------------------
 
 
 def test_sentences_that_say_the_same_stand_in_one_slot():
     texts = [
         ["The film was directed by Ann.", "Ann was born in 1901.", "So the answer is 1901."],
         ["The film was directed by Bob.", "So the answer is 1950."],
-        ["Once upon a time.", "The film was directed by Cem.", "Cem was born in 1920.", "So the answer is 1920."],
+        [
+            "Once upon a time.",
+            "The film was directed by Cem.",
+            "Cem was born in 1920.",
+            "So the answer is 1920.",
+        ],
         [],
     ]
-    assert align_sentences(texts) == [[None, None, 0, None], [0, 0, 1, None], [1, None, 2, None], [2, 1, 3, None]]
+    assert align_sentences(texts) == [
+        [None, None, 0, None],
+        [0, 0, 1, None],
+        [1, None, 2, None],
+        [2, 1, 3, None],
+    ]
     assert align_sentences([[], []]) == []
-    assert align_sentences([["他出生于里加。"], ["他出生在里加。"]]) == [[0, 0]]  # a language that sets no spaces
+    assert align_sentences([["他出生于里加。"], ["他出生在里加。"]]) == [
+        [0, 0]
+    ]  # a language that sets no spaces
 
 
 def test_methods_stand_under_each_other_with_their_differences():
-    traces = [samples.baseline_trace("wo-rag"), samples.almanac_trace(), samples.baseline_trace("fs-rag")]
+    traces = [
+        samples.baseline_trace("wo-rag"),
+        samples.almanac_trace(),
+        samples.baseline_trace("fs-rag"),
+    ]
     drawn = views.compare(traces)
-    for said in ("wo-rag", "dragin", "fs-rag", "◆ 1", "asked: When was", "instead of", "✓ right", "✗ wrong"):
+    for said in (
+        "wo-rag",
+        "dragin",
+        "fs-rag",
+        "◆ 1",
+        "asked: When was",
+        "instead of",
+        "✓ right",
+        "✗ wrong",
+    ):
         assert said in read(drawn)
     assert "<ins>" in drawn.html
     assert "\ndragin-reference-top_n=10  1466 (✓ right)" in drawn.text
@@ -312,9 +389,16 @@ def test_methods_stand_under_each_other_with_their_differences():
 def test_a_trace_is_called_by_its_methods_label_whatever_stands_beside_it():
     one = samples.almanac_trace()
     other = dataclasses.replace(one, method=one.method | {"threshold": 0.8})
-    own = dataclasses.replace(one, method=one.method | {"when": "not-defined-here", "label": "mine"})
+    own = dataclasses.replace(
+        one, method=one.method | {"when": "not-defined-here", "label": "mine"}
+    )
     page = views.compare([one, other, own, own])
-    for name in ("dragin-reference-top_n=10 ", "dragin-reference-threshold=0.8-top_n=10 ", "mine #1", "mine #2"):
+    for name in (
+        "dragin-reference-top_n=10 ",
+        "dragin-reference-threshold=0.8-top_n=10 ",
+        "mine #1",
+        "mine #2",
+    ):
         assert f"\n{name}" in page.text
 
 
@@ -367,7 +451,9 @@ def test_what_came_instead_stands_exactly_under_what_was_thrown_away(variant):
     assert len(before) <= CARRY
     assert "Gewair Lantern · Graizond Loththaimpan" in asks.found
     gone = "".join(word.text for word in cut.words if not word.kept)
-    assert gone.strip().startswith("Bealtha." if variant == "paper" else "Graizond Loththaimpan was born in")
+    assert gone.strip().startswith(
+        "Bealtha." if variant == "paper" else "Graizond Loththaimpan was born in"
+    )
 
 
 def test_words_are_whole_fire_and_carry_their_mark():
@@ -377,13 +463,19 @@ def test_words_are_whole_fire_and_carry_their_mark():
     assert page.html.count('<sup class="from">1</sup>') == 1 == page.html.count('class="from"')
     assert page.text.splitlines()[3].startswith("It is by ~[⟦Bo⟧")
     html = samples.almanac_trace().overview().html
-    assert ">Loththaimpan<" in html.replace("Loththaimpan.", "Loththaimpan"), "its tokens are one word"
+    assert ">Loththaimpan<" in html.replace("Loththaimpan.", "Loththaimpan"), (
+        "its tokens are one word"
+    )
 
 
 def test_a_long_trace_is_folded_and_says_what_it_leaves_out():
     trace, found = samples.long_trace(7000, 100), samples.almanac_trace().steps[0]
     for step in trace.steps:
-        step.decision, step.query, step.passages = Decision(True, "x", 30), found.query, found.passages
+        step.decision, step.query, step.passages = (
+            Decision(True, "x", 30),
+            found.query,
+            found.passages,
+        )
     html = trace.overview().html
     assert trace.counters["discarded"] > 6000
     assert html.count('<div class="ln') == LINES

@@ -1,4 +1,6 @@
-"""Traces for the views: a real DRAGIN episode, retold, and traces in every state; and a reader for what views make."""
+"""Traces for the views: a real DRAGIN episode, retold, and traces in every state; and a reader
+for what views make.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,40 @@ from scripted import Say, ScriptedModel, WordTokenizer
 import dragin_lab as dl
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Question, Step, Trace, Words
+from dragin_lab.trace.trace import (
+    Decision,
+    Draft,
+    Passage,
+    Prompt,
+    Query,
+    Question,
+    Step,
+    Trace,
+    Words,
+)
 
 BLUE = Exemplar("Is the sky blue?", "The sky is blue.", "yes")
 ASKED = "When was the city where the director of film Gewair Lantern was born founded?"
 FOUND = (
     Passage(
-        "a54", "Gewair Lantern", "Gewair Lantern is a drama film of 1976, directed by Graizond Loththaimpan.", 21.37
+        "a54",
+        "Gewair Lantern",
+        "Gewair Lantern is a drama film of 1976, directed by Graizond Loththaimpan.",
+        21.37,
     ),
-    Passage("a114", "Graizond Loththaimpan", "Graizond Loththaimpan was born in the city of Ceardeldrial.", 17.9),
-    Passage("a49", "Grondnimliath Lantern", "Grondnimliath Lantern is a thriller film of 1960.", 9.52),
+    Passage(
+        "a114",
+        "Graizond Loththaimpan",
+        "Graizond Loththaimpan was born in the city of Ceardeldrial.",
+        17.9,
+    ),
+    Passage(
+        "a49", "Grondnimliath Lantern", "Grondnimliath Lantern is a thriller film of 1960.", 9.52
+    ),
 )
 FIRST = (
-    "The film Gewair Lantern was directed by Graizond Loththaimpan. Graizond Loththaimpan was born in the city of "
-    "Bealtha. Bealtha was founded in the year 1466. So the answer is 1466."
+    "The film Gewair Lantern was directed by Graizond Loththaimpan. Graizond Loththaimpan was born"
+    " in the city of Bealtha. Bealtha was founded in the year 1466. So the answer is 1466."
 )
 SECOND = "Gewair Lantern was founded in the year 1466. So the answer is 1466."
 
@@ -36,7 +58,11 @@ class Pieces(WordTokenizer):
     """Words of several tokens, of up to four letters each."""
 
     def cut(self, text: str) -> list[tuple[int, int, int]]:
-        cuts = [(a, min(a + 5, end)) for _, start, end in super().cut(text) for a in range(start, end, 5)]
+        cuts = [
+            (a, min(a + 5, end))
+            for _, start, end in super().cut(text)
+            for a in range(start, end, 5)
+        ]
         return [(super(Pieces, self).cut(text[a:b])[0][0], a, b) for a, b in cuts]
 
 
@@ -44,15 +70,24 @@ def ask(name: str, *says: Say, gold: str = "1466", **settings: Any) -> Trace:
     """The trace of a model that says these texts in turn."""
     model = ScriptedModel(says, looks={"Gew": 3.0, "the": 0.1})
     model.tokenizer = Pieces()
-    lab = dl.Lab(model, retriever=lambda query, k: list(FOUND[:k]), exemplars=PromptTemplate((BLUE,)))
+    lab = dl.Lab(
+        model, retriever=lambda query, k: list(FOUND[:k]), exemplars=PromptTemplate((BLUE,))
+    )
     return lab.ask(Question("q0", ASKED, (gold,)), name, **settings)
 
 
 def split(text: str, size: int = 4) -> list[tuple[int, int]]:
-    """Character spans of made-up tokens: every word with the space before it, cut every ``size`` letters."""
+    """Character spans of made-up tokens: every word with the space before it, cut every ``size``
+    letters.
+    """
     spans, start = [], 0
     for i in range(1, len(text) + 1):
-        if i == len(text) or text[i] == " " or i - start >= size + (text[start] == " ") or text[i] in ".?":
+        if (
+            i == len(text)
+            or text[i] == " "
+            or i - start >= size + (text[start] == " ")
+            or text[i] in ".?"
+        ):
             spans.append((start, i))
             start = i
     return spans
@@ -74,7 +109,9 @@ def make(text: str, spans: list[tuple[int, int]] | None = None, *, seed: int = 0
 
 
 def almanac_trace(variant: str = "reference") -> Trace:
-    """Two retrievals and an end. The paper variant is the first retrieval alone, resumed in the next step."""
+    """Two retrievals and an end. The paper variant is the first retrieval alone, resumed in the
+    next step.
+    """
     says = [
         Say(f" {FIRST}", entropy={"Beal": 4.0}, received={"Beal": 0.6}),
         Say(" Graizond Loththaimpan was born in the city of Gewair. It stands on the river."),
@@ -83,15 +120,21 @@ def almanac_trace(variant: str = "reference") -> Trace:
         Say(" So the answer is 1466."),
     ]
     if variant == "paper":
-        said = " Graizond Loththaimpan. He was born in Gewair, founded in 1466. So the answer is 1466."
+        said = (
+            " Graizond Loththaimpan. He was born in Gewair, founded in 1466. So the answer is 1466."
+        )
         says[1:] = [Say(said)]
     trace = ask("dragin", *says, variant=variant, threshold=1.2, top_n=10)
-    trace.steps[0].notes.append("re-encoded text gives other ids than were generated, from token 17 on")
+    trace.steps[0].notes.append(
+        "re-encoded text gives other ids than were generated, from token 17 on"
+    )
     return trace
 
 
 def baseline_trace(name: str) -> Trace:
-    """A method that searches first and judges nothing (``fl-rag``, ``fs-rag``, ``sr-rag``), or never (``wo-rag``)."""
+    """A method that searches first and judges nothing (``fl-rag``, ``fs-rag``, ``sr-rag``), or
+    never (``wo-rag``).
+    """
     whole = name in ("wo-rag", "sr-rag")
     says = [f" {FIRST}"] if whole else [f" {part.rstrip('.')}." for part in FIRST.split(". ")]
     return ask(name, *map(Say, says), gold="1388", variant="reference")
@@ -106,10 +149,18 @@ def judged_whole(unit: str, peaks: tuple[float, ...]) -> Trace:
 
 
 def long_trace(tokens: int, per_draft: int = 60) -> Trace:
-    """A paper-variant trace that made about this many tokens, all judged, every fifth draft with a hit."""
+    """A paper-variant trace that made about this many tokens, all judged, every fifth draft with
+    a hit.
+    """
     trace = Trace(
         Question("q2", ASKED, ("1466",)),
-        {"name": "dragin", "variant": "paper", "when": "rind", "measure": "RIND score", "threshold": 1.2},
+        {
+            "name": "dragin",
+            "variant": "paper",
+            "when": "rind",
+            "measure": "RIND score",
+            "threshold": 1.2,
+        },
     )
     text = (FIRST + " ") * (per_draft // 25 + 2)
     spans = split(text)[:per_draft]
@@ -118,7 +169,13 @@ def long_trace(tokens: int, per_draft: int = 60) -> Trace:
         made = make(text, spans, seed=index)
         trigger = dl.method("dragin", threshold=1.2 if index % 5 == 0 else 99.0).trigger
         words = trigger.judge(made.read_by(load_pipeline(), ended=True)).words
-        step = Step(index, make_prompt(trace.text[-300:]), made, words, Decision(False, "no word scores above θ 1.2"))
+        step = Step(
+            index,
+            make_prompt(trace.text[-300:]),
+            made,
+            words,
+            Decision(False, "no word scores above θ 1.2"),
+        )
         step.kept = text
         trace.text = step.answer = f"{trace.text} {text.strip()}".strip()
         trace.steps.append(step)
@@ -129,7 +186,11 @@ def long_trace(tokens: int, per_draft: int = 60) -> Trace:
 def sweep_table(**more: object) -> pd.DataFrame:
     """A sweep over three thresholds, with intervals."""
     table = pd.DataFrame({"setting": "threshold", "value": [1.4, 1.0, 1.2], "n": 200})
-    for name, values in (("em", [0.30, 0.28, 0.32]), ("f1", [0.40, 0.38, 0.42]), ("retrievals", [1.0, 3.0, 2.0])):
+    for name, values in (
+        ("em", [0.30, 0.28, 0.32]),
+        ("f1", [0.40, 0.38, 0.42]),
+        ("retrievals", [1.0, 3.0, 2.0]),
+    ):
         table[name] = values
         table[f"{name}_low"], table[f"{name}_high"] = table[name] - 0.05, table[name] + 0.06
     return table.assign(**more)
@@ -139,18 +200,24 @@ def facts(n: int = 60) -> pd.DataFrame:
     """Facts, known and missing, with the scores of two triggers and a clock."""
     rng = np.random.default_rng(3)
     missing = np.arange(n) % 3 == 0
-    scores = {"entropy": rng.gamma(2, size=n) + 2 * missing, "noise": rng.random(n), "every-n": np.arange(n) % 2.0}
+    scores = {
+        "entropy": rng.gamma(2, size=n) + 2 * missing,
+        "noise": rng.random(n),
+        "every-n": np.arange(n) % 2.0,
+    }
     return pd.DataFrame({"missing": missing} | scores)
 
 
-# -- every state, and a reader -----------------------------------------------------------------------------------------
+# -- every state, and a reader ---------------------------------------------------------------------
 
 VOID = {"meta", "br", "link", "img"}
 BASELINES = ("wo-rag", "sr-rag", "fs-rag", "fl-rag")
 
 
 class Reader(HTMLParser):
-    """Checks that elements close in order, and collects tags, attributes and the text that a person can read."""
+    """Checks that elements close in order, and collects tags, attributes and the text that a
+    person can read.
+    """
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -183,7 +250,10 @@ class Reader(HTMLParser):
 
 def hostile_trace() -> Trace:
     run = "document.title = 'x'"
-    bad = f'<script>{run}</script> & <img src=https://evil.example/a.png onerror="{run}"> "quoted" \x1b[31m \ud800'
+    bad = (
+        f'<script>{run}</script> & <img src=https://evil.example/a.png onerror="{run}"> "quoted"'
+        " \x1b[31m \ud800"
+    )
     made = make(bad, seed=1)
     made.alternative_tokens = tuple((bad, "</span>") for _ in made.pieces)
     one, score = np.ones(1, np.float32), np.full(1, 3.0, np.float32)
@@ -197,14 +267,25 @@ def hostile_trace() -> Trace:
     asked = bad.rstrip("\ud800")  # a question holds whole characters only
     method = {"name": bad, bad: bad, "variant": "paper", "threshold": 1.2}
     trace = Trace(Question(asked, asked, (asked,)), method, [step], bad, bad)
-    trace.ended, trace.error, trace.provenance, trace.notes = "error", bad, {bad: {bad: bad}, "model": bad}, [bad]
+    trace.ended, trace.error, trace.provenance, trace.notes = (
+        "error",
+        bad,
+        {bad: {bad: bad}, "model": bad},
+        [bad],
+    )
     return trace
 
 
 def strange_traces() -> dict[str, Trace]:
     """A trace in every state that an episode, a method or a script can leave it in."""
     asked = Question("q", ASKED)
-    method = {"name": "dragin", "variant": "reference", "when": "rind", "what": "qfs", "threshold": 1.2}
+    method = {
+        "name": "dragin",
+        "variant": "reference",
+        "when": "rind",
+        "what": "qfs",
+        "threshold": 1.2,
+    }
     whole = almanac_trace()
     made = make(FIRST)
     none = make("", [])
@@ -224,20 +305,34 @@ def strange_traces() -> dict[str, Trace]:
         "cancelled": replace(whole, steps=whole.steps[:1], ended="cancelled", scores={}, answer=""),
         "error": replace(whole, ended="error", error="the search failed: no index"),
         "error without a message": Trace(asked, method, ended="error"),
-        "no attention, no alternatives": Trace(asked, method, [Step(0, draft=bare, kept=made.text)], made.text),
-        "nothing written": Trace(asked, method, [Step(0, draft=none, decision=Decision(False, "empty"))]),
+        "no attention, no alternatives": Trace(
+            asked, method, [Step(0, draft=bare, kept=made.text)], made.text
+        ),
+        "nothing written": Trace(
+            asked, method, [Step(0, draft=none, decision=Decision(False, "empty"))]
+        ),
         "nothing found": Trace(asked, method, [Step(0, query=Query("", ""), continuation=none)]),
-        "words not measured": replace(whole, steps=[replace(whole.steps[0], words=blank)], text=whole.steps[0].answer),
-        "cut nowhere": Trace(asked, method, [Step(0, draft=made, decision=Decision(True, "r"), query=Query("a", "a"))]),
+        "words not measured": replace(
+            whole, steps=[replace(whole.steps[0], words=blank)], text=whole.steps[0].answer
+        ),
+        "cut nowhere": Trace(
+            asked,
+            method,
+            [Step(0, draft=made, decision=Decision(True, "r"), query=Query("a", "a"))],
+        ),
         "scored without a threshold": replace(whole, method={"name": "mine"}),
-        "extraction": replace(whole, extraction=make(" 1466."), extraction_prompt=make_prompt(whole.text)),
+        "extraction": replace(
+            whole, extraction=make(" 1466."), extraction_prompt=make_prompt(whole.text)
+        ),
         "generated on behind the decision": Trace(
             asked, method, [Step(0, draft=made, decision=Decision(False, "r", certain=False))]
         ),
         "paper variant": almanac_trace("paper"),
         "hostile": hostile_trace(),
     }
-    return states | {"reference variant": whole} | {name: baseline_trace(name) for name in BASELINES}
+    return (
+        states | {"reference variant": whole} | {name: baseline_trace(name) for name in BASELINES}
+    )
 
 
 STATES = strange_traces()

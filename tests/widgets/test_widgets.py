@@ -1,4 +1,6 @@
-"""The controls without a browser: what they answer, what they keep, what they say when something goes wrong."""
+"""The controls without a browser: what they answer, what they keep, what they say when something
+goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 import view_samples as states
 
 DRAGIN = method("dragin", variant="paper", what="question", threshold=0.5)
-SCRIPT = Say("Ada was born in Elm. So the answer is Elm.", entropy={"Elm": 3.0}, received={"Elm": 0.9})
+SCRIPT = Say(
+    "Ada was born in Elm. So the answer is Elm.", entropy={"Elm": 3.0}, received={"Elm": 0.9}
+)
 AFTER = Say(" Elm. So the answer is Elm.")
 LOUD = Say(" It is by Bo Ek, a man", entropy={"Bo": 9.0}, received={"Bo": 0.5})
 LAST = Say(" Li. So the answer is Li.\nThen he")
@@ -87,19 +91,27 @@ def outputs(control: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return displayed
 
 
-# -- all --------------------------------------------------------------------------------------------------------------
+# -- all -------------------------------------------------------------------------------------------
 
 
 def test_ipywidgets_is_imported_by_controls_alone_which_say_how_to_install_it() -> None:
-    code = "import sys, dragin_lab as dl, dragin_lab.views; print('ipywidgets' in sys.modules, 'plotly' in sys.modules)"
+    code = (
+        "import sys, dragin_lab as dl, dragin_lab.views; print('ipywidgets' in sys.modules,"
+        " 'plotly' in sys.modules)"
+    )
     code += "\nimport importlib.util as u; old, sys.modules['ipywidgets'] = u.find_spec, None\n"
-    code += "u.find_spec = lambda name, *rest: None if name == 'ipywidgets' else old(name, *rest)\ndl.explore"
+    code += (
+        "u.find_spec = lambda name, *rest: None if name == 'ipywidgets' else old(name,"
+        " *rest)\ndl.explore"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.stdout.split() == ["False", "False"]
     assert "pip install 'dragin-lab[notebooks]'" in ran.stderr
 
 
-def test_a_still_picture_stands_first_so_that_it_remains_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_still_picture_stands_first_so_that_it_remains_without_a_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     trace = ran()
     for control in (dl.tune(trace), dl.explore(trace)):
         still, note, box = outputs(control, monkeypatch)
@@ -110,7 +122,7 @@ def test_a_still_picture_stands_first_so_that_it_remains_without_a_kernel(monkey
         assert control._name in control._dom_classes
 
 
-# -- explore ----------------------------------------------------------------------------------------------------------
+# -- explore ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", states.STATES)
@@ -127,7 +139,9 @@ def test_explore_says_all_that_is_known_of_the_chosen_token() -> None:
         assert said in control.about.value
     control.token.value = 1
     assert "◆ HIT" not in control.about.value
-    assert [shape["x0"] for shape in drawn(control.drawing)["layout"]["shapes"] if "name" in shape] == [0.5]
+    assert [
+        shape["x0"] for shape in drawn(control.drawing)["layout"]["shapes"] if "name" in shape
+    ] == [0.5]
 
 
 def test_an_alternative_a_query_passages_and_a_decision_make_branches() -> None:
@@ -142,7 +156,10 @@ def test_an_alternative_a_query_passages_and_a_decision_make_branches() -> None:
     assert_shown(control)
     assert "step 2, token 1" in control.which.options[1][0]
     assert "before" in control.comparison.value
-    for value, label, kind in (("a thing", "search for this", "query"), (None, "keep only these", "passages")):
+    for value, label, kind in (
+        ("a thing", "search for this", "query"),
+        (None, "keep only these", "passages"),
+    ):
         control.which.value = 0
         control.texts.value = (1, "draft")
         if value:
@@ -166,7 +183,9 @@ def assert_shown(control: Any) -> None:
     text = getattr(own, source)
     names = [theme.label(name) for name in control.rows["name"]]
     assert drawn(control.drawing)["layout"]["xaxis"]["ticktext"] == names
-    assert [piece.strip("▁ ") for piece in text.pieces] == control.rows["piece"].str.strip("▁ ").tolist()
+    assert [piece.strip("▁ ") for piece in text.pieces] == control.rows["piece"].str.strip(
+        "▁ "
+    ).tolist()
     assert f"token {control.token.value} of {len(text)}" in control.about.value
     assert own.decision is None or own.decision.reason.split("'")[0] in control.step_page.value
     assert control.query.value == ("" if own.query is None else own.query.text)
@@ -189,7 +208,7 @@ def test_a_busy_explorer_says_so_and_loses_nothing() -> None:
         control.branch(step=1, query="b")
 
 
-# -- tune -------------------------------------------------------------------------------------------------------------
+# -- tune ------------------------------------------------------------------------------------------
 
 
 def test_a_board_shows_what_theta_leads_to() -> None:
@@ -206,23 +225,34 @@ def test_a_board_shows_what_theta_leads_to() -> None:
     control.which.value = 1
     assert control.outcome.trace is control.replays[1].trace
     assert "From here the stored text cannot say" in control.page.value
-    assert f"θ {control.theta.value:g}" in drawn(control.tokens)["layout"]["shapes"][0]["label"]["text"]
-    assert len(drawn(control.tokens)["layout"]["xaxis"]["ticktext"]) == len(control.outcome.trace.steps[0].draft)
+    assert (
+        f"θ {control.theta.value:g}"
+        in drawn(control.tokens)["layout"]["shapes"][0]["label"]["text"]
+    )
+    assert len(drawn(control.tokens)["layout"]["xaxis"]["ticktext"]) == len(
+        control.outcome.trace.steps[0].draft
+    )
 
 
 def test_what_is_decided_alike_at_two_values_is_judged_once_between_them() -> None:
     several = {"Ada": 1.0, "Elm": 3.0, "Oak": 2.0}
-    lab = scripted(Say("Ada was born in Elm, by Oak.", entropy=several, received=several), *[AFTER] * 9)
+    lab = scripted(
+        Say("Ada was born in Elm, by Oak.", entropy=several, received=several), *[AFTER] * 9
+    )
     for known in (dl.tune(lab.ask("Where was Ada born?", DRAGIN)).known, dl.tune([ran()]).known):
         for theta, (outcome,) in known.items():
             again = Replay(outcome.trace).at(threshold=theta)
             assert (outcome.since, outcome.queries) == (again.since, again.queries)
             assert outcome.method == again.method
-            assert [t.words.hit.tolist() for t in outcome.turns] == [t.words.hit.tolist() for t in again.turns]
+            assert [t.words.hit.tolist() for t in outcome.turns] == [
+                t.words.hit.tolist() for t in again.turns
+            ]
 
 
 def test_a_target_moves_theta_and_a_sweep_stands_as_points() -> None:
-    sweep = pd.DataFrame({"setting": "threshold", "value": [0.5, 0.9], "em": [1.0, 0.0], "retrievals": [1.0, 0.0]})
+    sweep = pd.DataFrame(
+        {"setting": "threshold", "value": [0.5, 0.9], "em": [1.0, 0.0], "retrievals": [1.0, 0.0]}
+    )
     control = dl.tune([ran(), ran()], sweep=sweep)
     control.target.value = 0.0
     assert sum(one.retrievals for one in control.outcomes) == 0
@@ -241,7 +271,9 @@ def test_a_step_of_the_slider_replays_nothing(monkeypatch: pytest.MonkeyPatch) -
         assert f"θ {theta:.3g}: " in control.words.value
 
 
-def test_a_control_closes_what_it_made_and_what_an_earlier_run_of_its_cell_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_control_closes_what_it_made_and_what_an_earlier_run_of_its_cell_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import IPython
     from ipywidgets.widgets.widget import _instances as living
 
@@ -250,7 +282,11 @@ def test_a_control_closes_what_it_made_and_what_an_earlier_run_of_its_cell_did(m
     for make in (dl.tune, dl.explore, lambda one: scripted(SCRIPT).explore("Who?")):
         make(trace).close()
         assert len(living) == before
-    asked = {"header": {"msg_type": "execute_request", "msg_id": 0}, "metadata": {"cellId": "one"}, "content": {}}
+    asked = {
+        "header": {"msg_type": "execute_request", "msg_id": 0},
+        "metadata": {"cellId": "one"},
+        "content": {},
+    }
     shell = type("Shell", (), {"get_parent": lambda self: asked})()
     monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
     counts = set()
@@ -267,14 +303,19 @@ def test_a_control_closes_what_it_made_and_what_an_earlier_run_of_its_cell_did(m
 def test_the_model_answers_beside_the_replay_not_in_its_place() -> None:
     lab = scripted(SCRIPT, *[AFTER] * 9)
     trace = lab.ask("Where was Ada born?", DRAGIN)
-    lab.model.script[:] = [Say("Ada was born in Oak. So the answer is Oak."), RuntimeError("the model broke")]
+    lab.model.script[:] = [
+        Say("Ada was born in Oak. So the answer is Oak."),
+        RuntimeError("the model broke"),
+    ]
     control = lab.tune(trace)
     control.which.value = 0
     before = control.page.value
     press(control, "ask the model")
     assert [one.answer for one in control.ran] == ["Oak"]
     assert "Oak" in control.beside.value
-    assert "asked with dl.method(&#39;dragin&#39;, threshold=0.5" in control.beside.value, "its θ stands with it"
+    assert "asked with dl.method(&#39;dragin&#39;, threshold=0.5" in control.beside.value, (
+        "its θ stands with it"
+    )
     assert control.page.value == before
     press(control, "ask the model")
     assert "the model broke" in control.status.value
@@ -292,7 +333,7 @@ def test_a_tuner_of_what_cannot_be_tuned() -> None:
             dl.tune(traces)
 
 
-# -- lab.explore ------------------------------------------------------------------------------------------------------
+# -- lab.explore -----------------------------------------------------------------------------------
 
 
 def test_an_answer_is_watched_and_kept_and_what_fails_is_said_in_place() -> None:
@@ -340,7 +381,10 @@ def test_a_row_shows_its_answer_beside_another_methods(tmp_path: Path) -> None:
     control.table.index = 0
     row = control.rows.iloc[0]
     assert f"<b>{row['method']}</b>: {row['answer']}" in control.page.value
-    for label, method_shown in (("explore this answer", row["method"]), ("explore the one beside it", "wo-rag")):
+    for label, method_shown in (
+        ("explore this answer", row["method"]),
+        ("explore the one beside it", "wo-rag"),
+    ):
         press(control, label)
         (explorer,) = control.explored.children
         assert explorer.tree[0].method["name"] == method_shown
@@ -350,13 +394,17 @@ def test_a_row_shows_its_answer_beside_another_methods(tmp_path: Path) -> None:
     assert "no answer is shown beside it" in control.status.value
     control.search.value = "WO-RAG"
     assert {shown for _, (_, _, shown) in control.table.options} == {"wo-rag"}
-    assert control.found.value.startswith(f"{len(control.table.options)} of {len(control.rows)} answers")
+    assert control.found.value.startswith(
+        f"{len(control.table.options)} of {len(control.rows)} answers"
+    )
     control.search.value, control.order.value = "", "tokens"
     tokens = control.rows.set_index(["dataset", "id", "method"])["tokens"]
     assert [tokens[value] for _, value in control.table.options] == sorted(control.rows["tokens"])
 
 
-def test_a_list_of_runs_fills_while_others_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_runs_fills_while_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dragin_lab.widgets.browsing.EVERY", 0.01)
 
     def wait(reached: Callable[[], bool]) -> None:

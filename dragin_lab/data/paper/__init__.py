@@ -1,4 +1,6 @@
-"""The tables of the DRAGIN paper as data: one CSV file a table, every cell as printed (README.md says from where)."""
+"""The tables of the DRAGIN paper as data: one CSV file a table, every cell as printed (README.md
+says from where).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ LABELS = ("llm", "method", "threshold", "dataset", "retriever", "part", "setting
 #: The tables about results. The others are about settings.
 RESULTS = range(2, 8)
 SHORT = {"2wikimultihopqa": "2WMQA", "hotpotqa": "HQA", "strategyqa": "SQA", "iirc": "IIRC"}
-#: The data set of Tables 4 to 6, and the model of Tables 5 and 7. The paper names no data set for Table 6 (README.md).
+#: The data set of Tables 4 to 6, and the model of Tables 5 and 7. The paper names no data set for
+#: Table 6 (README.md).
 ON, ALONE = {4: "iirc", 5: "hotpotqa", 6: "hotpotqa"}, "llama2-13b-chat"
 
 
@@ -49,16 +52,20 @@ def rows(number: int) -> list[dict[str, str]]:
     Raises ``SettingError`` for a table that the paper does not have.
     """
     if number not in TITLES:
-        raise SettingError(f"the paper has no table {number!r}; give a number from 1 to {max(TITLES)}")
+        raise SettingError(
+            f"the paper has no table {number!r}; give a number from 1 to {max(TITLES)}"
+        )
     text = files(__name__).joinpath(f"table{number}.csv").read_text(encoding="utf-8")
     return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("# ")))
 
 
 def values(number: int | None = None) -> pd.DataFrame:
-    """Every value of a table, or of all (pandas.DataFrame), a row each, in the order of the paper. Errors as ``rows``.
+    """Every value of a table, or of all (pandas.DataFrame), a row each, in the order of the paper.
+    Errors as ``rows``.
 
-    table, row (its number in the table), ``LABELS`` as printed ("" where the table has none), model, on (data set),
-    metric (as the file names it), printed, value (float64, missing for a text), best, note, source.
+    table, row (its number in the table), ``LABELS`` as printed ("" where the table has none),
+    model, on (data set), metric (as the file names it), printed, value (float64, missing for a
+    text), best, note, source.
     """
     import pandas as pd
 

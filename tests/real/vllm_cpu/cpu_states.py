@@ -1,4 +1,6 @@
-"""vLLM's own connector of hidden states where there is no CUDA: its copies have nothing to wait for."""
+"""vLLM's own connector of hidden states where there is no CUDA: its copies have nothing to wait
+for.
+"""
 
 import contextlib
 
