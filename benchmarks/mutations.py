@@ -102,7 +102,8 @@ def list_ways() -> Iterator[Way]:
             if new is None:
                 continue
             line, last = node.lineno - 1, node.end_lineno - 1  # type: ignore[attr-defined]
-            a = starts[line] + line + node.col_offset  # type: ignore[attr-defined]  # a newline a line
+            # a newline a line
+            a = starts[line] + line + node.col_offset  # type: ignore[attr-defined]
             b = starts[last] + last + node.end_col_offset  # type: ignore[attr-defined]
             text = ast.unparse(new) if isinstance(new, ast.stmt) else f"({ast.unparse(new)})"
             yield Way(path.relative_to(ROOT), line + 1, a, b, raw[a:b].decode(), text)
