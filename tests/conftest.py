@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+# A guard against what hangs, and no measure: a busy machine takes many times as long. No option of
+# pyproject.toml, which serves those too who run the notebooks without pytest-timeout.
+os.environ.setdefault("PYTEST_TIMEOUT", "1200")
 # The models are tiny: threads only wait for one another. Set before torch is imported anywhere.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Where there are more all the same, those that wait sleep: on a busy machine, spinning would take

@@ -77,11 +77,14 @@ def test_constraints_are_written_as_the_script_writes_them() -> None:
     )
 
 
-def test_conda_environment_is_written_as_the_script_writes_it() -> None:
-    environment = make_constraints.ENVIRONMENT.read_text(encoding="utf-8")
-    assert environment == make_constraints.environment_text(PROJECT), (
-        "run python tools/make_constraints.py"
-    )
+def test_the_conda_environment_is_the_notebooks_at_the_tested_versions() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    python, pip, requirements = environment["dependencies"]
+    assert requirements["pip"] == ["-c constraints.txt", "-e .[notebooks]", "nbmake"]
+    tested = re.findall(r"Python :: 3\.(\d+)", "\n".join(PROJECT["classifiers"]))
+    newest = max(int(minor) for minor in tested)
+    assert python == f"python{PROJECT['requires-python']},<3.{newest + 1}"
+    assert pip == "pip"
 
 
 def test_makefile_installs_the_same_extras() -> None:

@@ -1,9 +1,7 @@
-"""Write constraints.txt and environment.yml from pyproject.toml.
+"""Write constraints.txt from pyproject.toml.
 
-constraints.txt has one version of every package that a full installation pulls in, as pip resolves
-it; environment.yml lists them for conda, less what has to be built, on a Python that the tests run
-on. Without options every version stays as it is and only what came or went with pyproject.toml
-changes:
+It has one version of every package that a full installation pulls in, as pip resolves it. Without
+options every version stays as it is and only what came or went with pyproject.toml changes:
 
     python tools/make_constraints.py
     python tools/make_constraints.py --newest pandas --newest ray    # resolve these two again
@@ -16,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -29,8 +26,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
-CONSTRAINTS, ENVIRONMENT = ROOT / "constraints.txt", ROOT / "environment.yml"
-#: The extras of a full installation, in the order of environment.yml.
+CONSTRAINTS = ROOT / "constraints.txt"
+#: The extras of a full installation, in the Makefile's order.
 EXTRAS = ("notebooks", "corpora", "dense", "cluster", "gguf", "large", "docs", "dev")
 BUILT = ("llama",)  # where it is installed, which takes minutes
 #: torch's CPU build, which the tests run on, often comes from an index of its own. With 4.25 or
@@ -108,34 +105,8 @@ def constraints_text(versions: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def environment_text(table: Mapping[str, Any]) -> str:
-    """The text of environment.yml."""
-    tested = [
-        int(minor) for minor in re.findall(r"Python :: 3\.(\d+)", "\n".join(table["classifiers"]))
-    ]
-    lines = [
-        (
-            "# For conda: conda env create -f environment.yml. The requirements of pyproject.toml,"
-            " at the tested versions."
-        ),
-        "# Written by tools/make_constraints.py.",
-        f"name: {table['name']}",
-        "channels:",
-        "  - conda-forge",
-        "dependencies:",
-        f"  - python{table['requires-python']},<3.{max(tested) + 1}",
-        "  - pip",
-        "  - pip:",
-        *(
-            f"      - {entry}"
-            for entry in ("-c constraints.txt", "-e .", *requirements(table, EXTRAS))
-        ),
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def main(args: Sequence[str] | None = None) -> None:
-    """Write both files."""
+    """Write the file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -152,7 +123,6 @@ def main(args: Sequence[str] | None = None) -> None:
         n: v for n, v in now.items() if n not in renewed and ("all" not in renewed or n in HELD)
     }
     CONSTRAINTS.write_text(constraints_text(resolve(keep)), encoding="utf-8")
-    ENVIRONMENT.write_text(environment_text(project()), encoding="utf-8")
 
 
 if __name__ == "__main__":
