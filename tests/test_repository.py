@@ -87,6 +87,15 @@ def test_the_conda_environment_is_the_notebooks_at_the_tested_versions() -> None
     assert pip == "pip"
 
 
+def test_every_base_dependency_says_what_it_is_for() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.split("## What it stands on")[1].split("\n## ")[0]
+    rows = [row.strip("|").split("|") for row in section.splitlines() if row.startswith("| ")][1:]
+    assert all(reason.strip() for _, reason in rows)
+    said = [name.strip() for names, _ in rows for name in names.split(",")]
+    assert sorted(said) == sorted(Requirement(text).name for text in PROJECT["dependencies"])
+
+
 def test_makefile_installs_the_same_extras() -> None:
     assert f"EXTRAS := {','.join(make_constraints.EXTRAS)}\n" in MAKEFILE
 
