@@ -424,7 +424,9 @@ def test_a_packed_function_is_seen() -> None:
 
 @pytest.mark.parametrize("folder", ["dragin_lab", "tests", "tools", "benchmarks"])
 def test_no_line_is_wider_than_100_columns(folder: str) -> None:
-    """Width and format are ruff's, by pyproject.toml; a source archive leaves folders out."""
+    """Width and format are ruff's, by pyproject.toml: it lets a line pass that only its pragma
+    makes wider, or that has no space to break at. A source archive leaves folders out.
+    """
     pytest.importorskip("ruff", reason="ruff, of the extra dev, measures the width of lines")
     if not (PACKAGE.parent / folder).is_dir():
         pytest.skip(f"{folder}/ is not here")
