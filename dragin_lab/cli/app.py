@@ -1,4 +1,4 @@
-"""The command line: ``dragin-lab ask``, ``run``, ``sweep``, ``table``, ``show`` and others.
+"""The command line: ``dragin-lab ask``, ``run``, ``table`` and others.
 
 Exit status: 0 done, 1 something failed on the way, 2 wrong usage or input, 130 interrupted.
 """
@@ -16,9 +16,9 @@ from typing import Any
 import rich_click as click
 
 from dragin_lab import __version__
-from dragin_lab.cli.ask import ask, show
+from dragin_lab.cli.ask import ask
 from dragin_lab.cli.outputs import RunFailedError, describe_failure, echo, typed
-from dragin_lab.cli.run import demo, run, sweep, table
+from dragin_lab.cli.run import demo, run, table
 from dragin_lab.cli.setup import corpus, data, doctor
 from dragin_lab.data.fetch import FetchError
 from dragin_lab.errors import BrokenOffError, DraginLabError, ViewError
@@ -64,7 +64,7 @@ add_debug = click.option(
     help="Show the traceback of an error, and libraries' warnings.",
 )
 add_debug(cli)
-for command in (ask, run, sweep, demo, show, table, data, corpus, doctor):
+for command in (ask, run, demo, table, data, corpus, doctor):
     cli.add_command(command)
     for one in getattr(command, "commands", {"": command}).values():
         add_debug(one)

@@ -1,6 +1,4 @@
-"""``dragin-lab ask`` and ``show``: one question by ``Lab.stream``, and the traces that were
-stored.
-"""
+"""``dragin-lab ask``: one question by ``Lab.stream``."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 @shared.option(
     "Output", "--gold", "A right answer, to score against; may be repeated.", multiple=True
 )
-@shared.option("Output", "--save", "Write the trace to this file; 'dragin-lab show' reads it.")
+@shared.option("Output", "--save", "Write the trace to this file; dl.Trace.load reads it.")
 @shared.option("Output", "--html", "Write the trace as a page to this file.")
 def ask(
     question: str, gold: tuple[str, ...], save: str | None, html: str | None, **options: Any
@@ -43,7 +41,7 @@ def ask(
     shown and saved.
     """
     shared.check_parts(options)
-    methods, _ = shared.build_methods(options["names"], options["given"])
+    methods = shared.build_methods(options["names"], shared.gather_settings(options))
     if len(methods) > 1:
         labels = ", ".join(method.label for method in methods)
         raise click.UsageError(
@@ -108,10 +106,8 @@ def follow_events(events: Stream) -> None:
 # -- where a trace goes ----------------------------------------------------------------------------
 
 
-def check_writable(*paths: str | None, shown: str | None = None) -> None:
-    """Refuse a file that cannot be written, or that is that of the trace, before any work is
-    done.
-    """
+def check_writable(*paths: str | None) -> None:
+    """Refuse files that cannot be written, or that are one, before any work is done."""
     targets = [as_path(path) for path in paths if path is not None]
     for target in targets:
         if target.is_dir():
@@ -122,8 +118,7 @@ def check_writable(*paths: str | None, shown: str | None = None) -> None:
             raise click.UsageError(
                 f"the folder {target.parent} cannot be written to; choose another"
             )
-    files = [path.resolve() for path in (*targets, *([] if shown is None else [as_path(shown)]))]
-    if len(set(files)) < len(files):
+    if len({path.resolve() for path in targets}) < len(targets):
         raise click.UsageError(
             f"{paths[-1]} cannot hold both the trace and its page; give --html a name of its own"
         )
@@ -157,17 +152,3 @@ def print_trace(trace: dl.Trace) -> None:
     width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
     # Not by ``echo``: what it says is printable, and its colours are escape sequences.
     click.echo(trace_text(trace, width=width, color=is_coloured(sys.stdout)))
-
-
-@click.command(short_help="Print a stored trace, or write it as a page.")
-@click.argument("trace")
-@click.option("--html", help="Write the trace as a page to this file instead of printing it.")
-def show(trace: str, html: str | None) -> None:
-    """Print a stored TRACE, such as runs/bench/…/traces/1.trace, or write it as a page that
-    opens offline.
-    """
-    if html is None:
-        print_trace(dl.Trace.load(trace))
-    else:
-        check_writable(html, shown=trace)
-        echo(f"page written to {dl.page(html, dl.Trace.load(trace))}", err=True)

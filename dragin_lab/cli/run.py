@@ -1,13 +1,10 @@
-"""``dragin-lab run``, ``sweep`` and ``demo``: methods over benchmarks, by ``Lab.run``;
-``table``: what was run.
-"""
+"""``dragin-lab run`` and ``demo``: methods over benchmarks; ``table``: what was run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ import rich_click as click
 import dragin_lab as dl
 from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.cli import options as shared
-from dragin_lab.cli.options import Budget, Given
+from dragin_lab.cli.options import Given
 from dragin_lab.cli.outputs import RunFailedError, echo, terminal_width
 from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.data.paper import TITLES
@@ -24,7 +21,6 @@ from dragin_lab.data.presets import find_preset
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import Benchmark, find_folders
-from dragin_lab.run.cluster import ClusterError, Recipe, prepare_ray
 from dragin_lab.run.rundir import RunError, RunStoppedError, read_run
 from dragin_lab.run.runwriter import NotWrittenError
 from dragin_lab.study.table import FORMATS
@@ -35,8 +31,6 @@ from dragin_lab.views.facts import count
 DEMO_BATCH = 20
 #: Tokens of its answers at least, and words of DRAGIN's queries: fewer than these short texts have.
 DEMO_TOKENS, DEMO_TOP_N = 96, 5
-#: What ``sweep`` multiplies a method's own threshold by.
-SWEPT = (0.4, 0.8, 1.0, 1.2, 2.0)
 
 
 @click.command(short_help="Run methods over benchmarks, and print the table.")
@@ -58,53 +52,35 @@ def run(preset: str | None, **options: Any) -> None:
     keeps all finished questions.
     """
 
-    def methods_for(asked: Benchmark, budget: Budget | None) -> list[Method]:
-        def published(name: str) -> dict[str, Any]:
-            if preset is None:
-                return {}
-            if asked.template is None:
-                raise click.UsageError(
-                    f"--preset {preset}: no settings were published for {asked.name}; leave it out"
-                )
-            model, _, source = preset.rpartition(":")
-            if not (model or options["model"]):
-                raise click.UsageError(
-                    f"--preset {preset}: say for which model, as in llama2-7b-chat:{preset}"
-                )
-            rule = asked.template.described["answer_rule"]
-            return find_preset(model or options["model"], rule, source=source, method=name).settings
+    shared.check_parts(options)
+    given = shared.gather_settings(options)
+    wanted: dict[Benchmark, Sequence[Method]] = {}
+    for asked in open_benchmarks(options):
 
-        return shared.build_methods(options["names"], options["given"], published, budget)[0]
+        def published(name: str, asked: Benchmark = asked) -> dict[str, Any]:
+            return {} if preset is None else read_preset(preset, asked, options["model"], name)
 
-    execute_runs(methods_for, options)
+        wanted[asked] = shared.build_methods(options["names"], given, published)
+    root = make_folder(options["output"])
+    several = any(len(methods) > 1 for methods in wanted.values())
+    with shared.open_lab(options, cache=several) as lab:
+        run_all(lab, wanted, root, batch_size=options["batch_size"])
 
 
-@click.command(short_help="Run a method over several values of a setting.")
-@shared.method_options
-@shared.benchmark_options
-@click.option("--output", default="runs/sweep", panel="Run", help="Folder of the run directories.")
-def sweep(**options: Any) -> None:
-    """Run methods over several values of one setting between commas, such as --set
-    threshold=1.0,1.2,1.4.
-
-    It is 'dragin-lab run', with a check that exactly one setting has several values. Where no value
-    is given, one method goes over thresholds from 0.4 to 2 times its own.
-    """
-
-    def methods_for(asked: Benchmark, budget: Budget | None) -> list[Method]:
-        names, given = options["names"], options["given"]
-        methods, swept = shared.build_methods(names, given, budget=budget)
-        theta = methods[0].threshold
-        if not (swept or "threshold" in given or theta is None) and len(methods) == 1:
-            values = tuple(round(factor * theta, 6) for factor in SWEPT)
-            methods, swept = shared.build_methods(names, {**given, "threshold": values})
-        if len(swept) != 1:
-            named = f"{', '.join(sorted(swept))} have" if swept else "none has"
-            several = f"a sweep goes over one setting, and {named} several values"
-            raise click.UsageError(f"{several}; give --set KEY=VALUE,VALUE")
-        return methods
-
-    execute_runs(methods_for, options)
+def read_preset(preset: str, asked: Benchmark, model: str | None, method: str) -> dict[str, Any]:
+    """The published settings of a method for a benchmark's own prompt."""
+    if asked.template is None:
+        raise click.UsageError(
+            f"--preset {preset}: no settings were published for {asked.name}; leave it out"
+        )
+    named, _, source = preset.rpartition(":")
+    chosen = named or model
+    if not chosen:
+        raise click.UsageError(
+            f"--preset {preset}: say for which model, as in llama2-7b-chat:{preset}"
+        )
+    rule = asked.template.described["answer_rule"]
+    return find_preset(chosen, rule, source=source, method=method).settings
 
 
 @click.command(short_help="Compare the papers' methods on embedded questions.")
@@ -118,7 +94,7 @@ def demo(limit: int, output: str, given: Given) -> None:
     page.
     """
     shared.use_one_thread()
-    methods, _ = shared.build_methods(PAPERS, given)
+    methods = shared.build_methods(PAPERS, given)
     if "max_new_tokens" not in given:
         methods = [
             exchange_settings(m, max_new_tokens=max(DEMO_TOKENS, m.max_new_tokens)) for m in methods
@@ -140,78 +116,9 @@ def demo(limit: int, output: str, given: Given) -> None:
         echo(f"\nOpen {dl.page(root / 'dragin.html', trace)}: {trace!r}")
 
 
-def execute_runs(
-    methods_for: Callable[[Benchmark, Budget | None], Sequence[Method]], options: dict[str, Any]
-) -> None:
-    """Run the methods for each data set of the options, and print the tables."""
-    given, address = options["given"], options["ray"]
-    pool, loading = (
-        shared.pick_settings(given, shared.POOL),
-        shared.pick_settings(given, shared.LOADING),
-    )
-    if address is None and pool:
-        raise click.UsageError(f"--set {min(pool)}: says how a cluster is used; give --ray too")
-    if address is not None:
-        if options["store"] is not None:
-            raise click.UsageError(
-                "--store and --ray: a cache serves one process; leave out one of the two"
-            )
-        for name in given.keys() & {"device_map", "quantization"}:
-            raise click.UsageError(
-                f"--set {name} and --ray: a worker loads its model whole; leave out one"
-            )
-        prepare_ray(address, **pool)
-    shared.check_parts(options)
-    store = None if options["store"] is None else as_path(options["store"])
-    # until a model is open
-    unknown: Budget | None = None if address else lambda method, retrievals: 0.0
-    wanted = {asked: methods_for(asked, unknown) for asked in open_benchmarks(options)}
-    root = make_folder(options["output"])
-    how = {"batch_size": options["batch_size"], "traces": options["traces"]}
-    if address is not None:
-        searches = any(method.retrieves for methods in wanted.values() for method in methods)
-        named = {name: options[name] for name in ("model", "retriever", "corpus")}
-        recipe = Recipe(**named, **loading, searches=searches, fields=options["corpus_fields"])
-        with dl.Cluster(address, recipe, **pool) as cluster:
-            run_all(
-                dl.Lab(cluster, seed=options["seed"], layout=options["layout"]), wanted, root, **how
-            )
-        return
-    several = any(len(methods) > 1 for methods in wanted.values())
-    with shared.open_lab(options, cache=store or several) as lab:
-        found = {
-            asked: methods_for(asked, partial(find_budget, lab, asked, options["batch_size"]))
-            for asked in wanted
-        }
-        run_all(lab, found, root, **how)
-        if store is not None and lab.cache is not None and lab.cache.counts.drafts:
-            echo(f"\n{lab.cache.counts}")
-
-
-def find_budget(
-    lab: dl.Lab, asked: Benchmark, batch_size: int, method: Method, retrievals: float
-) -> float:
-    """θ of a budget on the questions that are asked, printed with what it reached."""
-    if asked.part is not None:
-        raise click.UsageError(
-            f"threshold=budget:{retrievals:g} and --part: each part would find another θ; find it"
-            " once, and give it"
-        )
-    theta = lab.budget(asked, retrievals, method, batch_size=batch_size)
-    on = count(theta.questions, "question")
-    echo(
-        f"{asked.name} {method.name}: θ {theta:g}, by {theta.reached:.3g} retrievals a question,"
-        f" counted on {on}"
-    )
-    return theta
-
-
 def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
     """The data sets that the options name, each under a name of its own."""
-    chosen = {
-        key: options[key]
-        for key in ("limit", "sample", "part", "seed", "exemplars", "split", "fields")
-    }
+    fields = shared.read_fields(options["given"], "fields")
     benchmarks: dict[str, Benchmark] = {}
     sources = [
         source.strip()
@@ -219,7 +126,9 @@ def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
         for source in ([value] if as_path(value).exists() else value.split(","))
     ]
     for source in dict.fromkeys(sources):
-        asked = dl.benchmark(source, **chosen)
+        asked = dl.benchmark(
+            source, limit=options["limit"], exemplars=options["exemplars"], fields=fields
+        )
         if asked.name in benchmarks:
             raise click.UsageError(
                 f"--dataset {source}: another one is called {asked.name!r} too; run them one by one"
@@ -251,8 +160,7 @@ def run_all(
     """
     # Before any work is done, as it refuses folders that hold other runs.
     folders = {
-        asked: find_folders(lab.setup(*of), of, asked, root, how.get("traces"))
-        for asked, of in wanted.items()
+        asked: find_folders(lab.setup(*of), of, asked, root, None) for asked, of in wanted.items()
     }
     pairs = [(method, asked) for asked, methods in wanted.items() for method in methods]
     for part in [
@@ -271,7 +179,7 @@ def run_all(
             lab.run(asked, methods, output=root, **how)
     except RunStoppedError as error:
         raise RunFailedError(str(error)) from error
-    except (ClusterError, NotWrittenError, TraceFileError) as error:
+    except (NotWrittenError, TraceFileError) as error:
         raise RunFailedError(f"{error}\nThe same command continues from there") from error
     except KeyboardInterrupt:
         echo(
@@ -308,16 +216,10 @@ def _read_runs(folders: Sequence[Path]) -> dl.Runs | None:
 @click.command(short_help="Print runs as a table, alone or beside the paper's own.")
 @click.argument("runs", nargs=-1, metavar="[N] [RUN]...")
 @click.option(
-    "--as",
-    "as_model",
-    help="The paper's model to compare with, where it is not told by the runs' model.",
-)
-@click.option(
     "--compare",
     metavar="ROW",
     help="Test the other rows against this one, such as dragin, in pairs.",
 )
-@click.option("--variant", help="Take the runs of this variant, where both fit a cell.")
 @click.option(
     "--format",
     "form",
@@ -327,10 +229,7 @@ def _read_runs(folders: Sequence[Path]) -> dl.Runs | None:
         " in full."
     ),
 )
-@click.option("--columns", help="Measures and parts to show, by their headings: EM,F1,95 %.")
-def table(
-    runs: tuple[str, ...], form: str, compare: str | None, columns: str | None, **options: Any
-) -> None:
+def table(runs: tuple[str, ...], form: str, compare: str | None) -> None:
     """Print one row for each method of the RUNs, of any benchmark and of files of your own: exact
     match, F1, retrievals and tokens per question with 95 % intervals, and how many answers could
     not be read. The methods stand in the order of the RUNs.
@@ -341,15 +240,11 @@ def table(
     whose form they have, and are marked.
     """
     if runs and runs[0].lstrip("-").isdecimal():
-        made = dl.table(int(runs[0]), runs[1:], compare=compare, **options)
-    elif used := [name for name, value in options.items() if value is not None]:
-        named = "--as" if used[0] == "as_model" else "--variant"
-        raise click.UsageError(f"{named} goes with a table of the paper; give its number")
+        made = dl.table(int(runs[0]), runs[1:], compare=compare)
     elif not runs:
         raise click.UsageError(
             f"give run directories, or the number of a table of the paper, 1 to {max(TITLES)}"
         )
     else:
         made = dl.Runs.load(runs).table(compare=compare)
-    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-    echo(made.show(form, width=terminal_width(), columns=chosen))
+    echo(made.show(form, width=terminal_width()))

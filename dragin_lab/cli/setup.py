@@ -1,6 +1,4 @@
-"""``dragin-lab data``, ``corpus`` and ``doctor``: what there is before a question is asked, and
-whether it is whole.
-"""
+"""``dragin-lab data``, ``corpus`` and ``doctor``: what there is before a question is asked."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from dragin_lab.data.fetch import fetch as fetch_files
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.choose import build_index, read_spec
-from dragin_lab.retrieval.stored import build_corpus, check_corpus, is_stored
+from dragin_lab.retrieval.stored import build_corpus
 from dragin_lab.views.facts import count
 
 # None: it is missing, and nothing needs it that was not asked for
@@ -83,9 +81,9 @@ def fetch(name: str, output: str | None, url: str | None, again: bool) -> None:
         echo(f"its {passages:,} passages: {built}", err=True)
 
 
-@click.group(short_help="Build and check corpora of passages.")
+@click.group(short_help="Build corpora of passages.")
 def corpus() -> None:
-    """Corpora of passages, up to all of Wikipedia: build one from files, check that it is whole.
+    """Corpora of passages, up to all of Wikipedia, built from files.
 
     The paper's: 'dragin-lab data fetch wikipedia-dpr', then 'corpus build' on the file it brings.
     """
@@ -135,21 +133,6 @@ def build(
     if spec is not None:
         echo(f"{build_index(spec, out or source, device=device, force=force and out is None)!r}")
         echo(f"search it with --corpus {out or source} --retriever {spec}", err=True)
-
-
-@corpus.command(short_help="Check that a corpus is whole.")
-@click.argument("folder")
-def check(folder: str) -> None:
-    """Check that the corpus in FOLDER and its indexes are whole, by the length of every file.
-
-    Ends with status 1 where anything is wrong.
-    """
-    if not is_stored(as_path(folder)):
-        raise click.UsageError(
-            f"{folder}: holds no corpus; make one with 'dragin-lab corpus build SOURCE --output"
-            f" {folder}'"
-        )
-    report_findings(check_corpus(folder), folder)
 
 
 # -- is everything here? ---------------------------------------------------------------------------

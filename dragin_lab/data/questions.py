@@ -84,7 +84,7 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
             f"{told}, {marked[0].place} first, so they are asked and not scored", stacklevel=3
         )
     if len(unscored) == len(rows):
-        remedy = f"so none is scored; {tabular.list_fields(rows[-1])}, as in --fields answer=COLUMN"
+        remedy = f"so none is scored; {tabular.list_fields(rows[-1])}, as in fields='answer=COLUMN'"
         warnings.warn(f"no question has an answer, {remedy}", stacklevel=3)
     elif unscored:
         why = (
@@ -142,15 +142,15 @@ def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[
     }
     if values["question"] is None:
         has = tabular.list_fields(placed)
-        raise DataError(f"{placed.place}: has no question; {has}, as in --fields question=COLUMN")
+        raise DataError(f"{placed.place}: has no question; {has}, as in fields='question=COLUMN'")
     text = tabular.text_of(placed, "question", values["question"])
     id = str(placed.number) if values["id"] is None else tabular.text_of(placed, "id", values["id"])
     separator, golds = fields.get("separator"), tuple[str, ...]()
     found = {name: tabular.pick_value(placed, "answer", (name,), {}) for name in columns}
     if "answer" in fields and found[fields["answer"]] is None:
         raise DataError(
-            f"{placed.place}: has no answer; {tabular.list_fields(placed)}, as in --fields"
-            " answer=COLUMN"
+            f"{placed.place}: has no answer; {tabular.list_fields(placed)}, as in"
+            " fields='answer=COLUMN'"
         )
     held = (
         {}
@@ -163,7 +163,7 @@ def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[
             both = " and ".join(map(repr, of))
             raise DataError(
                 f"{placed.place}: has both {both}, which differ; say which has the golds with"
-                " --fields answer="
+                " fields='answer=COLUMN'"
             )
         if golds and values["aliases"] is not None:
             golds = tuple(

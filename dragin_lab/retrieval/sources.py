@@ -100,8 +100,8 @@ def _read_row(placed: Placed, fields: Mapping[str, str]) -> Sourced:
     )
     if text is None:
         raise CorpusError(
-            f"{placed.place}: has no text; {tabular.list_fields(placed)}, as in --fields"
-            " text=contents for 'corpus build', --corpus-fields elsewhere"
+            f"{placed.place}: has no text; {tabular.list_fields(placed)}, as in"
+            " fields='text=contents'"
         )
     if isinstance(text, str) and text is placed.record.get("contents", ""):
         first, _, rest = text.partition("\n")

@@ -267,7 +267,7 @@ class RunFolder:
             self._room = 0  # these traces are optional: go on with the answers
         if not self._traces and self._room <= 0:
             warnings.warn(
-                f"{folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3
+                f"{folder}: {why}; no more traces are kept (traces=True keeps all)", stacklevel=3
             )
 
     def finish(self) -> None:

@@ -374,7 +374,7 @@ class _Filling:
         beside = {source.paper_model for source in used}
         if None in beside and labels[0] == "LLM":
             lines.append(
-                "the model is none of the paper's and stands beside each of them; --as (as_model=)"
+                "the model is none of the paper's and stands beside each of them; as_model="
                 " names one"
             )
         answers = [

@@ -370,7 +370,7 @@ class Runs:
         if trace is None:
             raise RunError(
                 f"{record.folder}: no trace of {id!r} was kept; answer the question again, with"
-                " --traces"
+                " traces=True"
             )
         return trace
 

@@ -1,4 +1,4 @@
-"""``dragin-lab run`` and ``sweep``: which runs are made, what is printed, and what is left of
+"""``dragin-lab run``: which runs are made, what is printed, and what is left of
 one that is stopped.
 """
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from command import Command, interrupt_on_terminal
 import dragin_lab as dl
 from dragin_lab import lab as lab_module
 from dragin_lab.cli import app as cli
+from dragin_lab.cli import options
 from dragin_lab.cli import run as cli_run
 from dragin_lab.errors import ModelError
 from dragin_lab.run.benchmark import Benchmark
@@ -99,7 +101,7 @@ def test_every_folder_is_checked_before_any_work_is_done(
 ) -> None:
     assert command(*RUN, "--dataset", "two", "--output", tmp_path).code == cli.DONE
     asked = len(scripted.asked)
-    refused = command(*RUN, "--dataset", "one,two", "--output", tmp_path, "--seed", 1)
+    refused = command(*RUN, "--dataset", "one,two", "--output", tmp_path, "--set", "seed=1")
     assert refused.code == cli.USAGE
     assert "seed: 0 → 1" in refused.err
     assert len(refused.err.strip().splitlines()) <= 4
@@ -110,7 +112,7 @@ def test_every_folder_is_checked_before_any_work_is_done(
 #: Options, the benchmark of Almanac, and the labels of the methods that are run.
 COMBINED = [
     (
-        "--method wo-rag,dragin --set threshold=0.8,1.2",
+        "--method wo-rag,dragin --threshold 0.8,1.2",
         "iirc",
         "wo-rag dragin-threshold=0.8 dragin-threshold=1.2",
     ),
@@ -175,14 +177,24 @@ COMBINED = [
 
 @pytest.mark.parametrize(("given", "data", "labels"), COMBINED)
 def test_settings_are_combined_and_presets_give_way_to_them(
-    command: Command, monkeypatch: pytest.MonkeyPatch, given: str, data: str, labels: str
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str,
+    data: str,
+    labels: str,
 ) -> None:
     seen: list[str] = []
     one = dl.benchmark(f"almanac/{data}", limit=1)
+    monkeypatch.setattr(dl, "benchmark", lambda source, **_: one)
+    monkeypatch.setattr(options, "check_parts", lambda given: None)
+    monkeypatch.setattr(options, "open_lab", lambda given, **how: nullcontext())
     monkeypatch.setattr(
-        cli_run, "execute_runs", lambda of, _: seen.extend(method.label for method in of(one, None))
+        cli_run,
+        "run_all",
+        lambda lab, wanted, root, **how: seen.extend(method.label for method in wanted[one]),
     )
-    ran = command("run", *shlex.split(given))
+    ran = command("run", *shlex.split(given), "--output", tmp_path)
     assert ran.code == cli.DONE, ran.err
     assert seen == labels.split()
 
@@ -207,29 +219,6 @@ def test_a_failed_question_is_status_1_and_tried_again(
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.DONE
     assert scripted.asked == [2]  # by both methods
-
-
-def test_a_cache_that_is_kept_says_what_it_served(command: Command, tmp_path: Path) -> None:
-    asked = (
-        "run",
-        "--method",
-        "wo-rag",
-        "--dataset",
-        "almanac/hotpotqa",
-        "--limit",
-        "1",
-        "--set",
-        "max_new_tokens=8",
-    )
-    for store, says in (((), False), (("--store", tmp_path / "cache"), True)):
-        ran = command(*asked, *store, "--output", tmp_path / str(says))
-        assert ran.code == cli.DONE, ran.err
-        assert (
-            bool(
-                re.search(r"0 of \d drafts and 0 of \d+ tokens were served from the cache", ran.out)
-            )
-            == says
-        )
 
 
 def test_ctrl_c_keeps_what_was_finished_and_says_how_to_go_on(
@@ -258,43 +247,6 @@ def test_a_disk_that_is_full(
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.FAILED
     assert "No space left on device\nThe same command continues from there" in ran.err
-
-
-OWN = """
-import dragin_lab as dl
-
-@dl.when("bare")
-def bare(draft, doubled: bool = False):
-    return draft.entropy * (1 + doubled)
-"""
-
-
-def test_a_trigger_without_a_default_threshold(
-    command: Command, tmp_path: Path, scripted: AnsweringModel
-) -> None:
-    (tmp_path / "own.py").write_text(OWN)
-    asked = (
-        "--with",
-        tmp_path / "own.py",
-        "--set",
-        "when=bare",
-        "--set",
-        "variant=paper",
-        "--set",
-        "what=question",
-    )
-    asked += ("--dataset", "one", "--output", tmp_path / "runs")
-    ran = command("run", *asked, "--set", "threshold=5", "--set", "doubled=yes")
-    assert ran.code == cli.DONE, ran.err
-    ran = command("sweep", *asked, "--set", "threshold=5,6")
-    assert ran.code == cli.DONE, ran.err
-    assert {record.folder.name for record in find_runs(tmp_path / "runs")} == {
-        f"dragin-when=bare-what=question-threshold={rest}"
-        for rest in ("5.0-doubled=True", "5.0", "6.0")
-    }
-    refused = command("run", *asked)
-    assert refused.code == cli.USAGE
-    assert "trigger 'bare' needs a threshold, such as bare@0.6" in refused.err
 
 
 # -- one folder, from Python and from the command line ---------------------------------------------
@@ -351,44 +303,6 @@ def test_a_run_that_is_given_twice_counts_once(
         "1 of 3 questions are not in all methods and are left out: wo-rag (copy/one) lacks 1"
         in told_apart
     )
-
-
-def test_a_budget_is_found_on_the_questions_of_the_run(
-    command: Command, tmp_path: Path, scripted: AnsweringModel
-) -> None:
-    budgets = ("--set", "what=question", "--set", "when=rind@budget:2,entropy@budget:0")
-    ran = command("run", "--dataset", "one", "--output", tmp_path, *budgets)
-    assert ran.code == cli.DONE, ran.err
-    assert "one dragin: θ 0, by 2 retrievals a question, counted on 3 questions" in ran.out
-    thetas = {
-        run.config["method"]["when"]: run.config["method"]["threshold"]
-        for run in find_runs(tmp_path)
-    }
-    assert (thetas["rind"], thetas["entropy"] > 0) == (0, True)
-
-
-# -- sweep -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "thetas"),
-    [
-        (("--set", "variant=reference"), (0.48, 0.96, 1.2, 1.44, 2.4)),
-        (("--set", "variant=paper"), (0.1, 0.2, 0.25, 0.3, 0.5)),
-        (("--set", "variant=paper", "--set", "when=margin"), (0.38, 0.76, 0.95, 1.14, 1.9)),
-    ],
-)
-def test_sweep_goes_over_multiples_of_the_methods_own_theta(
-    given: tuple[str, ...],
-    thetas: tuple[float, ...],
-    command: Command,
-    tmp_path: Path,
-    scripted: AnsweringModel,
-) -> None:
-    asked = ("--set", "what=question", "--dataset", "one", "--limit", 1, "--output", tmp_path)
-    ran = command("sweep", *given, *asked)
-    assert len(rows(ran.out)) == len(thetas), ran.err
-    assert sorted(run.config["method"]["threshold"] for run in find_runs(tmp_path)) == list(thetas)
 
 
 # -- on a terminal ---------------------------------------------------------------------------------

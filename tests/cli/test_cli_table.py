@@ -35,9 +35,9 @@ def test_the_papers_tables_alone(command: Command) -> None:
 
 
 def test_the_table_is_printed_and_nothing_else(command: Command, runs: Path) -> None:
-    ran = command("table", 3, runs, "--compare", "dragin", "--as", "vicuna-13b-v1.5")
+    ran = command("table", 3, runs, "--compare", "dragin")
     assert ran.code == cli.DONE
-    made = table(3, runs, compare="dragin", as_model="vicuna-13b-v1.5")
+    made = table(3, runs, compare="dragin")
     assert ran.out == made.show(width=120) + "\n"
     assert ran.err == ""
 
@@ -45,17 +45,6 @@ def test_the_table_is_printed_and_nothing_else(command: Command, runs: Path) -> 
 def test_what_is_refused(command: Command, runs: Path) -> None:
     command.refused("table", "two", says=("two: no such folder",))
     command.refused("table", 2, runs / "nothing", says=(f"{runs / 'nothing'}: ",))
-    command.refused(
-        "table", 2, runs, "--as", "llama2-13b", says=("did you mean 'llama2-13b-chat'?",)
-    )
-    command.refused(
-        "table",
-        2,
-        runs,
-        "--variant",
-        "reference",
-        says=("none of the 2 runs is of the reference variant",),
-    )
 
 
 def test_runs_of_any_benchmark_have_a_table(command: Command, tmp_path: Path) -> None:
@@ -69,9 +58,6 @@ def test_runs_of_any_benchmark_have_a_table(command: Command, tmp_path: Path) ->
     assert r" & EM & F1 & retrievals & tokens \\" in ran.out
     rows = [line.split(" & ")[0] for line in ran.out.splitlines() if "0." in line and " & " in line]
     assert rows == ["sr-rag", "dragin"]  # the methods in the order of the folders
-    command.refused(
-        "table", tmp_path, "--as", "vicuna-13b-v1.5", says=("--as goes with a table of the paper",)
-    )
     command.refused(
         "table", says=("give run directories, or the number of a table of the paper, 1 to 9",)
     )

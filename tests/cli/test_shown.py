@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import random
 import re
 import sys
 from pathlib import Path
@@ -13,8 +12,7 @@ from command import ROOT, Command
 from run_folders import read_config, write_config, write_run
 
 import dragin_lab as dl
-from dragin_lab.cli import app
-from dragin_lab.cli.ask import follow_events
+from dragin_lab.cli.ask import follow_events, print_trace
 from dragin_lab.cli.outputs import echo
 from dragin_lab.run.episodes import Retrieved, TokenWritten
 from dragin_lab.trace.trace import Question, Trace
@@ -94,7 +92,7 @@ def test_a_run_cannot_write_to_the_terminal(command: Command, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "words", [("ask", "Who?", "--corpus"), ("ask", "Who?", "--exemplars"), ("show",), ("table",)]
+    "words", [("ask", "Who?", "--corpus"), ("ask", "Who?", "--exemplars"), ("table",)]
 )
 def test_the_name_of_a_file_cannot_write_to_the_terminal(
     command: Command, words: tuple[str, ...]
@@ -115,7 +113,7 @@ def test_a_model_cannot_write_to_the_terminal(
 
 
 def test_a_trace_has_its_own_colours_on_a_terminal_and_no_others(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = Trace(
         Question("1", f"Who {HOSTILE}"),
@@ -123,21 +121,12 @@ def test_a_trace_has_its_own_colours_on_a_terminal_and_no_others(
         text=HOSTILE,
         ended="answered",
     )
-    path = trace.save(tmp_path / "a.trace")
     for coloured in (False, True):
         monkeypatch.setattr(sys.stdout, "isatty", lambda on=coloured: on)
         monkeypatch.delenv("NO_COLOR", raising=False)
-        assert app.status(["show", str(path)]) == app.DONE
+        print_trace(trace)
         text = capsys.readouterr().out
         assert ("\x1b[1mQuestion\x1b[0m" in text) == coloured
         assert "gnp.exe" in text
         assert not UNSAFE.search(re.sub(r"\x1b\[[0-9;]*m", "", text))
         assert "\x1b[31m" not in text  # which stands in the trace
-
-
-def test_a_file_of_triggers_takes_no_name_of_another_module(
-    command: Command, tmp_path: Path
-) -> None:
-    (tmp_path / "random.py").write_text("GAUSS = 1")
-    assert command("run", "--with", tmp_path / "random.py", "--help").code == 0
-    assert sys.modules["random"] is random

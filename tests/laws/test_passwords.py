@@ -46,11 +46,7 @@ COMMANDS = [
     ("ask", "Who?", "--retriever"),
     ("ask", "Who?", "--retriever", "dense:"),
     ("run", "--dataset"),
-    ("run", "--ray"),
-    ("run", "--with"),
-    ("run", "--output"),
     ("corpus", "build", "--output"),
-    ("show",),
     ("table",),
 ]
 

@@ -479,7 +479,6 @@ def commands(offline: Path) -> list[list[str]]:
     Path("passages.jsonl").write_text(
         "".join(json.dumps({"id": p.id, "text": p.text}) + "\n" for p in PASSAGES)
     )
-    Path("own.py").write_text("import dragin_lab as dl\n")
     Path("questions.jsonl").write_text('{"question": "Who is Ann?", "answer": "Bo"}\n')
     lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
     lab = dl.Lab(lm, dl.Corpus.from_passages(PASSAGES))
@@ -507,7 +506,7 @@ def commands(offline: Path) -> list[list[str]]:
         "--set",
         "max_new_tokens=3",
     ]
-    asked = ["--dataset", "questions.jsonl", "--fields", "question=question", "--limit", "1"]
+    asked = ["--dataset", "questions.jsonl", "--set", "fields=question=question", "--limit", "1"]
     return [
         [
             "ask",
@@ -559,24 +558,9 @@ def commands(offline: Path) -> list[list[str]]:
             "--set",
             "threshold=1,2",
         ],
-        [
-            "sweep",
-            *method,
-            *model,
-            *corpus,
-            *asked,
-            "--output",
-            "swept",
-            "--set",
-            "threshold=1,2",
-            "--store",
-            "kept",
-        ],
         ["table", "good", "--compare", "wo-rag", "--format", "text"],
-        ["table", "2", "--variant", "reference", "--as", "llama2-13b-chat"],
-        ["show", "good.trace", "--html", "trace.html"],
+        ["table", "2", "good"],
         ["corpus", "build", "passages.jsonl", "--output", "built", "--fields", "id=id,text=text"],
-        ["corpus", "check", "built"],
         ["doctor", *model],
     ]
 

@@ -230,8 +230,6 @@ def test_a_file_that_is_cut_short_is_found_when_the_corpus_is_opened(
     cut_short(path, random.Random(0))
     with pytest.raises(CorpusError, match=r"build it again: dragin-lab corpus build SOURCE"):
         Corpus.load(folder)
-    ran = command("corpus", "check", folder)
-    assert (ran.code, "FAIL" in ran.out) == (FAILED, True)
     command.refused("ask", "Who?", "--corpus", folder, says=(path.name,))
 
 
@@ -302,7 +300,7 @@ def test_provenance_and_names(folder: Path) -> None:
 # -- the commands ----------------------------------------------------------------------------------
 
 
-def test_build_check_and_search_from_the_command_line(
+def test_build_and_search_from_the_command_line(
     tmp_path: Path, source: Path, command: Command
 ) -> None:
     out = tmp_path / "out"
@@ -310,10 +308,6 @@ def test_build_check_and_search_from_the_command_line(
     assert ran.code == DONE, ran.err
     assert f"200 passages in {out}" in ran.out
     assert "MiB on disk" in ran.err
-    ran = command("corpus", "check", out)
-    assert ran.code == DONE, ran.out
-    assert ran.out.count("ok ") == 1
-    command.refused("corpus", "check", tmp_path, says=("holds no corpus", "corpus build"))
     command.refused("corpus", "build", source, says=("--output",))
     command.refused(
         "corpus", "build", out, "--index", "tantivy", says=("needs no index of its own",)

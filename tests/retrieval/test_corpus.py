@@ -253,7 +253,7 @@ def test_refuses_broken_tables(tmp_path: Path) -> None:
         "row 1",
         "has no text",
         "its fields are 1, 2, 3",
-        "--fields text=contents",
+        "fields='text=contents'",
     )
     broken(HEADER + good + "2\ttwo\n", "row 2: has fewer fields than the first line")
     broken(HEADER + good + "2\ttwo\tT\tmore\n", "row 2: has more fields than the first line")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from answering import DRAGIN, answer, questions
 from clustered import ScriptedRecipe
-from command import Command
 
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import MissingPackageError
@@ -19,16 +18,13 @@ from dragin_lab.run.cluster import Cluster, ClusterError, Recipe, Worker
 
 
 def test_without_ray_the_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
         MissingPackageError, match=r"needs ray; pip install 'dragin_lab\[cluster\]'"
     ):
         Cluster("local")
-    command.refused(
-        "run", "--ray", "local", "--output", tmp_path / "o", says=("dragin_lab[cluster]",)
-    )
 
 
 def test_a_worker_gives_what_a_run_writes(tmp_path: Path) -> None:

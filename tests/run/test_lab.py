@@ -103,15 +103,15 @@ def test_questions_under_other_names(files: Path) -> None:
 
 def test_the_command_line_takes_both(command: Command, files: Path) -> None:
     shared = ("--set", "max_new_tokens=8", "--method", "sr-rag", "--corpus", "p.csv")
-    named = ("--dataset", "q.csv", "--fields", "id=nr,question=q,answer=gold")
+    named = ("--dataset", "q.csv", "--set", "fields=id=nr,question=q,answer=gold")
     command.refused(
-        "run", *shared, *named, "--output", "o", says=("has no text", "--corpus-fields")
+        "run", *shared, *named, "--output", "o", says=("has no text", "fields='text=contents'")
     )
-    ran = command("run", *shared, *named, "--corpus-fields", FIELDS, "--output", "o")
+    ran = command("run", *shared, *named, "--set", f"corpus_fields={FIELDS}", "--output", "o")
     assert ran.code == cli.DONE, ran.err
     (record,) = find_runs("o")
     assert (record.config["retriever"]["passages"], record.predictions[0]["id"]) == (1, "7")
-    ran = command("ask", "Where is Ulm?", *shared, "--corpus-fields", FIELDS)
+    ran = command("ask", "Where is Ulm?", *shared, "--set", f"corpus_fields={FIELDS}")
     assert "Ulm is a city." in ran.out
 
 
