@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -313,29 +313,20 @@ class Branches:
         return f"<pre>{escape(repr(self))}</pre>"
 
     def save(self, path: str | Path) -> Path:
-        """Write all to one safetensors file; steps that a branch shares with its parent are written
-        once.
+        """Write all to one safetensors file, without hidden states.
 
-        Hidden states are left out. Raises ``TraceFileError`` as ``Trace.save``.
+        Raises ``TraceFileError`` as ``Trace.save``.
         """
-        own = []
-        for number, trace in enumerate(self.traces):
-            parent = self.parent(number)
-            before = [] if parent is None else self.traces[parent].steps
-            shared = sum(a is b for a, b in zip(trace.steps, before, strict=False))
-            own.append(replace(trace, steps=trace.steps[min(shared, len(trace.steps) - 1) :]))
-        return save_trace(Branches(own), path, hidden=False)
+        return save_trace(self, path, hidden=False)
 
     @staticmethod
     def load(path: str | Path) -> Branches:
         """Read a tree back. Raises ``TraceFileError`` for a file that is not one, and says why."""
         tree = load_trace(Branches, path)
-        for number, trace in enumerate(tree):
+        for number in range(1, len(tree)):
             parent = tree.parent(number)
-            if number and (parent is None or parent >= number):
+            if parent is None or parent >= number:
                 raise TraceFileError(
                     f"{path}: trace {number} parts from none of those before it; it is damaged"
                 )
-            if parent is not None and trace.steps:
-                trace.steps[:0] = tree[parent].steps[: trace.steps[0].index]
         return tree
