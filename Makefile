@@ -9,6 +9,8 @@ LAB := .venv/.lab
 FULL := .venv/.full
 # llama.cpp, which is built here in some minutes, for this machine; its tests skip where it is not.
 LLAMA := .venv/.llama
+# Other makers' search libraries, which the slow tier hands to our doors.
+DOORS := .venv/.doors
 # Python compiles what it imports and keeps it, also where the shell forbids that, as images of Python often do:
 # compiling every module of torch beforehand takes longer than the demo.
 export PYTHONDONTWRITEBYTECODE :=
@@ -83,6 +85,10 @@ $(LLAMA): $(FULL)
 		--disable-pip-version-check --constraint constraints.txt llama-cpp-python
 	@touch $@
 
+$(DOORS): $(FULL)
+	@$(call INSTALL,'.[doors]')
+	@touch $@
+
 demo: $(CORE)
 	$(BIN)/dragin-lab demo
 
@@ -92,10 +98,10 @@ lab: $(LAB)
 test: $(FULL)
 	$(PYTEST) $(BOOKS) notebooks tests
 
-test-slow: $(FULL)
+test-slow: $(DOORS)
 	$(PYTEST) --tier slow --hypothesis-seed=$(SEED) tests
 
-test-all: $(FULL)
+test-all: $(DOORS)
 	$(PYTEST) --tier all $(BOOKS) notebooks tests
 
 $(NEWEST)/.made: pyproject.toml
@@ -122,7 +128,7 @@ real: $(FULL) $(LLAMA)
 # In one more worker than there are cores, as many tests wait for a process or a page. The notebooks run once, under
 # nbmake; `make test-browser` runs them in JupyterLab as well.
 # llama.cpp is built and tried, and the newest releases are installed and tried, beside them.
-ci: $(FULL)
+ci: $(DOORS)
 	$(BIN)/python -m tools.real
 	$(MAKE) --jobs 3 test-llama test-newest ci-tests
 

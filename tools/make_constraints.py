@@ -29,7 +29,8 @@ ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 #: The extras of a full installation, in the Makefile's order.
 EXTRAS = ("notebooks", "corpora", "dense", "cluster", "gguf", "large", "docs", "dev")
-BUILT = ("llama",)  # where it is installed, which takes minutes
+#: What only some tests need: other makers' search libraries, and what is built for minutes.
+BESIDE = ("doors", "llama")
 #: torch's CPU build, which the tests run on, often comes from an index of its own. With 4.25 or
 #: later of jsonschema Jupyter's servers and Ray's workers take two seconds longer to start: its new
 #: check of addresses builds a parser.
@@ -44,7 +45,7 @@ def project() -> dict[str, Any]:
     return table
 
 
-def requirements(table: Mapping[str, Any], extras: Sequence[str] = (*EXTRAS, *BUILT)) -> list[str]:
+def requirements(table: Mapping[str, Any], extras: Sequence[str] = (*EXTRAS, *BESIDE)) -> list[str]:
     """What an installation with these extras asks for, as written in pyproject.toml."""
     asked = table["optional-dependencies"]
     return list(
@@ -76,7 +77,7 @@ def resolve(keep: Mapping[str, str]) -> dict[str, str]:
             str(constraints),
             "--report",
             str(report),
-            f"{ROOT}[{','.join([*EXTRAS, *BUILT])}]",
+            f"{ROOT}[{','.join([*EXTRAS, *BESIDE])}]",
         ]
         subprocess.run([*pip, *options], check=True)
         found = [

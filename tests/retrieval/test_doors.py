@@ -41,6 +41,7 @@ def store() -> Any:
     return store
 
 
+@pytest.mark.slow
 def test_a_vector_store_of_langchain_and_its_retriever_give_k_passages(store: Any) -> None:
     for retriever in (store, store.as_retriever(search_kwargs={"k": 1})):
         for k in (1, 3):
@@ -49,6 +50,7 @@ def test_a_vector_store_of_langchain_and_its_retriever_give_k_passages(store: An
             assert all((title, text) == (id.upper(), TEXTS[id]) for id, title, text in passages)
 
 
+@pytest.mark.slow
 def test_a_run_records_the_library_the_class_and_the_store(store: Any) -> None:
     recorded = dl.Lab(ScriptedModel([]), retriever=store.as_retriever()).retriever.identity()
     assert recorded.pop("answers_sha256")
@@ -59,6 +61,7 @@ def test_a_run_records_the_library_the_class_and_the_store(store: Any) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_retriever_of_langchain_may_have_documents_without_ids_and_more_than_k() -> None:
     documents = pytest.importorskip("langchain_core.documents")
     retrievers = pytest.importorskip("langchain_core.retrievers")
@@ -74,6 +77,7 @@ def test_a_retriever_of_langchain_may_have_documents_without_ids_and_more_than_k
     assert own == [("7", "", "Di dives.")]
 
 
+@pytest.mark.slow
 def test_a_retriever_of_llama_index_gives_as_many_as_it_was_made_for() -> None:
     core = pytest.importorskip("llama_index.core")
     schema = pytest.importorskip("llama_index.core.schema")
@@ -88,6 +92,7 @@ def test_a_retriever_of_llama_index_gives_as_many_as_it_was_made_for() -> None:
     assert as_retriever(index.as_retriever()).provenance()["kind"] == "LlamaIndex"
 
 
+@pytest.mark.slow
 def test_a_retriever_of_haystack_is_asked_for_k_and_one_that_takes_vectors_is_refused() -> None:
     haystack = pytest.importorskip("haystack")
     stores = pytest.importorskip("haystack.document_stores.in_memory")
@@ -103,6 +108,7 @@ def test_a_retriever_of_haystack_is_asked_for_k_and_one_that_takes_vectors_is_re
         as_retriever(retrievers.InMemoryEmbeddingRetriever(store))
 
 
+@pytest.mark.slow
 def test_a_client_stands_with_the_name_of_its_index() -> None:
     client = pytest.importorskip("opensearchpy").OpenSearch("http://127.0.0.1:1")
     with pytest.raises(SettingError, match=r"give \(client, 'name of the index'\)"):
@@ -252,6 +258,7 @@ class SmallServer(BaseHTTPRequestHandler):
         self.do_GET()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "client"), [("elasticsearch", "Elasticsearch"), ("opensearchpy", "OpenSearch")]
 )
@@ -275,6 +282,7 @@ def test_the_clients_of_elasticsearch_and_opensearch_search(package: str, client
         own.close()
 
 
+@pytest.mark.slow
 def test_the_recipe_for_milvus_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     milvus = pytest.importorskip("pymilvus")
     pytest.importorskip("milvus_lite")
