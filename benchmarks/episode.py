@@ -43,7 +43,7 @@ from dragin_lab.core.scores import entropy
 from dragin_lab.data import datasets
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.writing import Writing
-from dragin_lab.run.cached import replay
+from dragin_lab.run.cache import replay
 from dragin_lab.trace.trace import Draft, Question, Trace
 
 BUDGETS = {"reference": {"naive": 0.6, "plain": 5.0}, "paper": {"naive": 0.25, "plain": 2.0}}

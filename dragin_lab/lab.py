@@ -79,9 +79,9 @@ class Lab(AbstractContextManager["Lab"]):
         retriever: "bm25", "tantivy" or "dense:MODEL" over ``corpus``; or an object with
             ``search(query, k)``, or a
             function of both, in place of a corpus.
-        seed: of sampled decoding, at least 0. cache: serves what was written before: a ``Cache``, a
-            folder, or True for one in memory. A sweep makes its own
-            where there is none; False forbids that too.
+        seed: of sampled decoding, at least 0. cache: serves what was written before in this
+            process: True, or a ``Cache`` that labs share. A sweep makes its own where there is
+            none; False forbids that too.
         layout: "dragin", "flare" or "chat" (the model's own chat template); None is that of the
             prompt. fields: columns of ``corpus``, where they are not id, title and text:
             "id=doc_id,text=contents" or a mapping. loading: as for ``load.open_model``: ``dtype``,
@@ -102,7 +102,7 @@ class Lab(AbstractContextManager["Lab"]):
         exemplars: PromptTemplate | Iterable[Exemplar] | str | Path | None = None,
         retriever: Any = None,
         seed: int = 0,
-        cache: Cache | str | Path | bool | None = None,
+        cache: Cache | bool | None = None,
         *,
         layout: str | None = None,
         fields: str | Mapping[str, str] | None = None,

@@ -21,7 +21,7 @@ from dragin_lab.checks import instance
 from dragin_lab.checks import text as as_text
 from dragin_lab.core.episode import Tokenizer, Write
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.trace.frames import probe_distance, probe_tolerance
+from dragin_lab.trace.frames import probe_distance
 from dragin_lab.trace.trace import Draft, Prompt
 
 IDS = 8  # tokens that are read
@@ -366,9 +366,9 @@ class Probed:
     a device that sums in no fixed order, what differs by less than ``NOISE`` times that.
     """
 
-    def __init__(self, first: np.ndarray, second: np.ndarray, dtype: str) -> None:
+    def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
         self.probe = first
-        self.within, self.across = NOISE * probe_distance(first, second), probe_tolerance(dtype)
+        self.within = NOISE * probe_distance(first, second)
 
     def changed(self, probe: np.ndarray) -> bool:
         """Whether it is another model now; the probe is then that of the new one."""

@@ -246,7 +246,7 @@ class LlamaModel(Engine):
     def provenance(self) -> dict[str, Any]:
         if self.probed is None:  # nothing in this process changes what llama.cpp has loaded
             probe = self.probe()
-            self.probed = Probed(probe, probe, "float16")
+            self.probed = Probed(probe, probe)
         return self.describe() | {"probe": write_probe(self.probed.probe)}
 
     def describe(self) -> dict[str, Any]:

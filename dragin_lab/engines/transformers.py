@@ -416,7 +416,7 @@ class LanguageModel(Engine):
         with self.in_use():
             probe, stamp = self.probe(), sources.stamp_model(self.model)
             if self.probed is None:
-                self.probed, self._stamp = Probed(probe, self.probe(), str(self.model.dtype)), stamp
+                self.probed, self._stamp = Probed(probe, self.probe()), stamp
             elif self.probed.changed(probe) or stamp != self._stamp:
                 self._stamp, self._files = stamp, []
                 self._hash = next(

@@ -1,63 +1,42 @@
-"""A cache of what models wrote, in memory or in a folder for several processes, and the models
-that it has met.
+"""A cache of what a model wrote, in memory for a process, and a model with a cache before it.
+
+A draft is cached as it was written, with what was measured on its tokens and the attention among
+them. To serve it, its ``Stop`` is asked about those tokens in order, so it ends where it would have
+ended. A draft that needs more tokens than are cached is written from its beginning and replaces
+them. A key holds all that can change what is written: what the model is and computes, the ids of
+the prompt, the bias on its tokens and the ids it begins with.
 """
 
 from __future__ import annotations
 
-import secrets
-import sqlite3
-import warnings
-import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, fields
-from functools import partial
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import diskcache
 import numpy as np
-import safetensors
-import safetensors.numpy
 
-from dragin_lab.checks import count, shown
-from dragin_lab.engines.engine import Probed
+from dragin_lab.checks import shown
+from dragin_lab.core.episode import Write
 from dragin_lab.errors import DraginLabError, SettingError
-from dragin_lab.files import as_path, remedy
 from dragin_lab.trace.frames import probe_distance
+from dragin_lab.trace.trace import Draft
 
-LIMIT, DISK_LIMIT = 2**30, 8 * 2**30  # bytes in memory, and in a folder
-_DAMAGED = (
-    sqlite3.Error,
-    diskcache.Timeout,
-    safetensors.SafetensorError,
-    OSError,
-    TypeError,
-    ValueError,
-    KeyError,
-    IndexError,
-)
-
-Arrays = Mapping[str, np.ndarray]
-_NO_NUMBERS = np.zeros((0, 16), np.uint8)
-
-
-class CacheError(DraginLabError):
-    """A cache's folder that cannot be used."""
+if TYPE_CHECKING:
+    from dragin_lab.engines.engine import Engine, OnToken, Probed
 
 
 @dataclass
 class Counts:
-    """What was served and what had to be generated; maps are answers to ``Attend``."""
+    """What was served and what had to be generated."""
 
     drafts_served: int = 0
     drafts_outgrown: int = 0  # generated again, because what was cached of them ends too early
     drafts_made: int = 0  # nothing of them was cached
     tokens_served: int = 0
     tokens_made: int = 0
-    maps_served: int = 0
-    maps_made: int = 0
 
     @property
     def drafts(self) -> int:
@@ -79,205 +58,212 @@ class Counts:
         )
 
 
-class Cache(AbstractContextManager["Cache"]):
-    """Arrays under keys, bounded in bytes; the least recently used are deleted first.
+class Cache(dict[str, Any]):
+    """Drafts and maps of attention by their keys, and the models that wrote them.
 
-    Threads may share a cache, and processes its folder. ``counts`` says what was served. A damaged
-    entry counts as missing. Where a folder takes no more (a full disk), a warning says so, and
-    nothing more is cached.
-
-    Args:
-        folder: keep the entries there (diskcache), for later processes too; None is in memory.
-        limit: bytes; by default ``LIMIT`` in memory and ``DISK_LIMIT`` in a folder.
-
-    Raises ``CacheError`` for a folder that cannot be written or holds a damaged cache.
+    It grows with what is written; ``clear`` empties it. Threads may share it. ``counts`` says what
+    was served.
     """
 
-    def __init__(self, folder: str | Path | None = None, *, limit: int | None = None) -> None:
-        self.folder = None if folder is None else as_path(folder, local=True)
-        self.limit = (
-            count("limit", limit, 0)
-            if limit is not None
-            else LIMIT
-            if folder is None
-            else DISK_LIMIT
-        )
+    def __init__(self) -> None:
+        super().__init__()
         self.counts = Counts()
-        self._store: Any = (
-            _Memory(self.limit) if self.folder is None else _open_folder(self.folder, self.limit)
-        )
-        self._failed = False  # whether it takes no more
-        # the models of this process, and their numbers
-        self._met: list[tuple[np.ndarray, str]] = []
+        self._probes: list[np.ndarray] = []  # of each model that it has met
 
-    def __len__(self) -> int:
-        return len(self._store)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all entries; in a folder, what they take on the disk."""
-        return int(self._store.volume())
-
-    def get(self, key: str, read: Callable[[Arrays], Any] = dict) -> Any:
-        """What ``read`` makes of a key's arrays; None where there are none or, with a warning,
-        damaged ones.
-        """
-        try:
-            if (data := self._store.get(key)) is None:
-                return None
-            if zlib.crc32(data[4:]) != int.from_bytes(data[:4]):
-                raise ValueError("another checksum")
-            return read(safetensors.numpy.load(data[4:]))
-        except _DAMAGED as error:
-            where = self.folder or "the cache"
-            warnings.warn(
-                f"{where}: an entry is damaged ({error}); it is generated again", stacklevel=3
-            )
-            return None
-
-    def put(self, key: str, arrays: Arrays) -> None:
-        """Cache arrays under a key, in place of what was there; nothing where they are larger
-        than the limit.
-        """
-        data = safetensors.numpy.save(
-            {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        )
-        if len(data) > self.limit or self._failed:
-            return
-        try:
-            # another process holds it for long: only this one is not cached
-            with suppress(diskcache.Timeout):
-                self._store.set(key, zlib.crc32(data).to_bytes(4) + data)
-        except (sqlite3.Error, OSError) as error:
-            self._failed = True
-            warnings.warn(
-                f"{self.folder}: {error}; nothing more is cached there, what is there stays, and"
-                " the run goes on. Free some space, or give another folder",
-                stacklevel=3,
-            )
-
-    def number_of(self, probed: Probed | None) -> str:
-        """The number of the model that computes a probe, hex; "" for one that cannot be probed.
-
-        A model that this process has met is known by its bits, any other by a probe in the cache
-        that fits.
-        """
+    def number_of(self, probed: Probed | None) -> int:
+        """The number of the model that computes a probe, from 1; 0 where it cannot be probed."""
         if probed is None:
-            return ""
-        for met, number in self._met:
+            return 0
+        for number, met in enumerate(self._probes, 1):
             if probe_distance(met, probed.probe) <= probed.within:
                 return number
-        there = self.get("probes") or {
-            "probes": np.zeros((0, len(probed.probe)), "f4"),
-            "numbers": _NO_NUMBERS,
-        }
-        numbers, taken = (
-            [row.tobytes().hex() for row in there["numbers"]],
-            {number for _, number in self._met},
-        )
-        fitting = [
-            number
-            for number, one in zip(numbers, there["probes"], strict=True)
-            if number not in taken and probe_distance(one, probed.probe) <= probed.across
-        ]
-        number = fitting[0] if fitting else secrets.token_hex(16)
-        if not fitting:
-            row = np.frombuffer(bytes.fromhex(number), np.uint8)[None]  # (1, 16)
-            probes = np.concatenate([there["probes"], probed.probe[None]])  # (m, 160)
-            self.put(
-                "probes", {"probes": probes, "numbers": np.concatenate([there["numbers"], row])}
-            )
-        self._met.append((probed.probe, number))
-        return number
-
-    def close(self) -> None:
-        """Close the folder; it is then an empty cache in memory."""
-        if self.folder is not None:
-            self._store.close()
-        self._store = _Memory(self.limit)
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._probes.append(probed.probe)
+        return len(self._probes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, and what is unpickled, shares the folder; one in memory begins empty."""
-        return partial(Cache, self.folder, limit=self.limit), ()
+        """A copy, and what is unpickled, begins empty."""
+        return Cache, ()
 
     def __repr__(self) -> str:
-        where = "in memory" if self.folder is None else str(self.folder)
-        return (
-            f"Cache({where}, {len(self):,} entries, {self.nbytes / 2**20:.1f} MiB; {self.counts})"
-        )
+        return f"Cache({len(self):,} entries; {self.counts})"
 
 
-class _Memory(OrderedDict[str, bytes]):
-    """As much of ``diskcache.Cache`` as is used, in memory. Without a lock, which an interrupt
-    could leave held.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-
-    def get(self, key: str, default: Any = None) -> Any:
-        with suppress(KeyError):
-            self.move_to_end(key)
-        return super().get(key, default)
-
-    def set(self, key: str, data: bytes) -> None:
-        self[key] = data
-        with suppress(KeyError):  # another thread may take the last one
-            while self.volume() > self.limit:
-                self.popitem(last=False)
-
-    def volume(self) -> int:
-        return sum(map(len, list(self.values())))
-
-
-class _Plain(diskcache.Disk):
-    """A folder that may be someone else's: nothing in it is unpickled, no key is read, no file
-    outside it touched.
-    """
-
-    def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
-        if mode not in (diskcache.core.MODE_RAW, diskcache.core.MODE_BINARY):
-            raise ValueError("a value that is not bytes")
-        if filename is not None and not self._is_inside(filename):
-            raise ValueError("an entry that names a file outside the folder")
-        return super().fetch(mode, filename, value, read)
-
-    def remove(self, file_path: str) -> None:
-        if self._is_inside(file_path):
-            super().remove(file_path)
-
-    def _is_inside(self, name: Any) -> bool:
-        folder = Path(self._directory).resolve()
-        return isinstance(name, str) and (folder / name).resolve().is_relative_to(folder)
-
-
-def _open_folder(folder: Path, limit: int) -> Any:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return diskcache.Cache(
-            folder, disk=_Plain, size_limit=limit, eviction_policy="least-recently-used"
-        )
-    except OSError as error:
-        why = error.strerror or error
-        raise CacheError(
-            f"{folder}: no cache can be written there ({why}); {remedy(error)}"
-        ) from None
-    except (sqlite3.Error, diskcache.Timeout) as error:
-        advice = f"delete {folder / diskcache.core.DBNAME}, or give another folder"
-        raise CacheError(f"{folder}: the cache cannot be used ({error}); {advice}") from None
-
-
-def as_cache(given: Cache | str | Path | bool | None) -> Cache | None:
-    """The cache that is asked for; True stands for a new one in memory, None or False for none."""
+def as_cache(given: Cache | bool | None) -> Cache | None:
+    """The cache that is asked for; True stands for a new one, None or False for none."""
     if given is None or isinstance(given, bool):
         return Cache() if given else None
-    if isinstance(given, str | Path):
-        return Cache(given)
     if isinstance(given, Cache):
         return given
-    raise SettingError(
-        f"cache={shown(given)}: give a Cache, a folder, True for one in memory, or None for none"
+    advice = "give a Cache, True for a new one, or None for none"
+    if isinstance(given, str | Path):
+        advice = "a cache is of one process, in memory: give cache=True; lab.run keeps a folder"
+    raise SettingError(f"cache={shown(given)}: {advice}")
+
+
+def cached(lm: Engine, cache: Cache | None) -> Any:
+    """The model, with its drafts served from ``cache`` and added to it.
+
+    It is the model itself without a cache, under sampling, and where it does not say what decides
+    its text.
+    """
+    return lm if cache is None or lm.sample or lm.identity() is None else CachedModel(lm, cache)
+
+
+class CachedModel:
+    """An ``Engine`` whose drafts are served where they are cached; all else is the model's own."""
+
+    def __init__(self, lm: Engine, cache: Cache) -> None:
+        self.lm, self.cache = lm, cache
+        self._seen: Any = self  # the probe that ``_identity`` is of
+        self._identity = ""
+
+    def _identify(self) -> str:
+        """What the model is now: it may have been changed since the answer before."""
+        probe = self.lm.probed and self.lm.probed.probe
+        if probe is not self._seen:
+            self._seen, known = probe, self.lm.identity()
+            self._identity = json.dumps(
+                [known, self.cache.number_of(self.lm.probed)], sort_keys=True
+            )
+        return self._identity
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lm, name)
+
+    def write(
+        self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
+    ) -> Draft:
+        if (served := self.find_draft(request, watch)) is not None:
+            return served
+        return self.keep(request, self.lm.write(replace(request, among=True), seed, watch=watch))
+
+    def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
+        key = self._key("attention", [int(i) for i in ids])
+        if key not in self.cache:
+            self.cache[key] = (attend or self.lm.attend)(ids)
+        return np.array(self.cache[key])  # the taker's own
+
+    def batch(self, size: int) -> CachedBatch:
+        return CachedBatch(self, self.lm.batch(size))
+
+    def find_draft(self, request: Write, watch: OnToken | None = None) -> Draft | None:
+        """A draft from what was cached; None: write it."""
+        counts, outgrown = self.cache.counts, False
+        for attention in (True,) if request.attention else (False, True):
+            stored = self.cache.get(self._draft_key(request, attention))
+            if stored is None:
+                continue
+            outgrown = True
+            if (served := replay(stored, request, self.lm.tokenizer, watch)) is not None:
+                counts.drafts_served += 1
+                counts.tokens_served += len(served)
+                return replace(served, prompt_offsets=self._encode(request)[1])
+        counts.drafts_outgrown += outgrown
+        counts.drafts_made += not outgrown
+        return None
+
+    def keep(self, request: Write, draft: Draft) -> Draft:
+        """Cache what was written with attention among its tokens; the draft with what the
+        request asks for.
+        """
+        self.cache.counts.tokens_made += len(draft)
+        self.cache[self._draft_key(request, request.attention)] = draft
+        return draft if request.among else replace(draft, among=None)
+
+    def _draft_key(self, request: Write, attention: bool) -> str:
+        bias = [[b.opening, repr(b.value), b.first, b.stop] for b in request.bias]
+        return self._key(
+            "draft", [self._encode(request)[0], bias, attention, request.hidden, request.prefix]
+        )
+
+    def _encode(self, request: Write) -> tuple[list[int], np.ndarray]:
+        """A prompt's ids (p,) and spans (p, 2): its text may stand for other ids, and other
+        texts for the same.
+        """
+        tokenizer: Any = self.lm.tokenizer
+        ids, offsets = tokenizer.encode_prompt(request.prompt, self.lm.name)
+        return ids, offsets
+
+    def _key(self, kind: str, request: Any) -> str:
+        return sha256(
+            json.dumps([self._identify(), kind, request], sort_keys=True).encode()
+        ).hexdigest()
+
+
+def replay(
+    stored: Draft, request: Write, tokenizer: Any, watch: OnToken | None = None
+) -> Draft | None:
+    """What a request's stop makes of a draft that was written after the same prompt; None where it
+    needs more of it.
+
+    It is asked after each token, as while the draft was written; ``watch`` hears of a draft that is
+    served alone.
+    """
+    earlier: list[Draft] = []
+    for n in range(1, min(len(stored), request.max_new_tokens) + 1):
+        early = stored[:n]
+        reason = request.stop.reached(early)
+        earlier.append(early)
+        if n == len(stored) and stored.stopped == "eos":
+            reason = "eos"
+        if reason := reason or "length" * (n == request.max_new_tokens):
+            break
+    else:
+        return None
+    draft = stored.ended_at(n, reason)
+    if n < len(stored) and stored.offsets[n, 0] < stored.offsets[n - 1, 1]:
+        # It ends inside a character, and its own bytes spell something else.
+        if not hasattr(tokenizer, "spans"):
+            return None
+        draft.text, spans = tokenizer.spans().all(draft.ids.tolist())
+        draft.offsets = np.array(spans, np.int32).reshape(-1, 2)
+    if watch is not None:
+        for early in earlier:
+            watch(early)
+    return replace(
+        draft,
+        raw_text=tokenizer.decode(draft.ids.tolist(), special=True),
+        stored=True,
+        reused=len(draft.prompt_ids),
+        among=draft.among if request.among else None,
+        rows=draft.rows if request.attention else None,
     )
+
+
+class CachedBatch:
+    """A ``Batch`` whose drafts are served where they are cached; all else is the batch's own."""
+
+    def __init__(self, model: CachedModel, batch: Any) -> None:
+        self._model, self._batch = model, batch
+        self._served: list[tuple[Any, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __len__(self) -> int:
+        return len(self._served) + len(self._batch)
+
+    def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
+        try:
+            served = self._model.find_draft(request)
+        except DraginLabError:  # the batch tells its episode
+            served = None
+        if served is None:
+            self._batch.ask((key, request), replace(request, among=True), seed)
+        else:
+            self._served.append((key, served))
+
+    def step(self) -> list[tuple[Any, Any]]:
+        served, self._served = self._served, []
+        if not served:
+            for (key, request), draft in self._batch.step():
+                served.append(
+                    (
+                        key,
+                        draft if isinstance(draft, Exception) else self._model.keep(request, draft),
+                    )
+                )
+        return served
+
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        return self._model.attend(ids, self._batch.attend)

@@ -24,8 +24,7 @@ from dragin_lab.core.prompts import LAYOUTS, PromptTemplate
 from dragin_lab.data.exemplars import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.run.cache import Cache
-from dragin_lab.run.cached import cached
+from dragin_lab.run.cache import Cache, cached
 from dragin_lab.text import hide_secrets
 
 

@@ -212,14 +212,3 @@ def _decode_record(kind: type[T], text: str, arrays: Mapping[str, np.ndarray]) -
         return value
 
     return msgspec.convert(json.loads(text, object_hook=revive), kind, dec_hook=check_array)
-
-
-def pack_record(record: Any) -> dict[str, np.ndarray]:
-    """A record as arrays alone: its own, and its JSON as the bytes of ``"json"``."""
-    arrays: dict[str, np.ndarray] = {}
-    text = json.dumps(_encode_value(record, "record", arrays, lambda draft: draft))
-    return arrays | {"json": np.frombuffer(text.encode(), np.uint8)}
-
-
-def unpack_record(kind: type[T], arrays: Mapping[str, np.ndarray]) -> T:
-    return _decode_record(kind, arrays["json"].tobytes().decode(), arrays)

@@ -16,8 +16,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError, TriggerError
 from dragin_lab.lab import Lab
-from dragin_lab.run.cache import Cache
-from dragin_lab.run.cached import cached
+from dragin_lab.run.cache import Cache, cached
 from dragin_lab.trace.trace import Prompt
 
 

@@ -34,7 +34,6 @@ from dragin_lab.retrieval.bm25 import Tantivy
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.doors import Elasticsearch, as_retriever
 from dragin_lab.run.benchmark import benchmark as open_benchmark
-from dragin_lab.run.cache import Cache
 from dragin_lab.run.cluster import Recipe
 from dragin_lab.trace.trace import Prompt
 
@@ -67,7 +66,6 @@ DOORS = {
     "dataset",
     "save",
     "html",
-    "store",
 }
 
 
@@ -271,7 +269,6 @@ def entries(offline: Path) -> list[Entry]:
         Entry("BM25.search", dl.BM25(corpus).search, {"query": "Ann", "k": 1}),
         Entry("Tantivy", Tantivy, {"corpus": corpus}),
         Entry("open_retriever", open_retriever, {"spec": "bm25", "corpus": corpus}),
-        Entry("Cache", Cache, {"folder": None, "limit": 10**6}),
         Entry("Trace.load", dl.Trace.load, {"path": "good.trace"}),
         Entry("Trace.save", trace.save, {"path": "again.trace"}),
         Entry("Trace.diff", trace.diff, {"other": trace}),

@@ -21,8 +21,7 @@ from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.lab import Lab
-from dragin_lab.run.cache import Cache
-from dragin_lab.run.cached import cached
+from dragin_lab.run.cache import Cache, cached
 from dragin_lab.trace.trace import Passage, Trace
 from tools import real
 

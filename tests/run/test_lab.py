@@ -218,14 +218,12 @@ def test_a_model_is_opened_once_whoever_asks_first(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda lab: pickle.loads(pickle.dumps(lab))])
-def test_a_lab_with_a_cache_is_copied_without_what_is_in_it(copied: Any, tmp_path: Path) -> None:
-    for cache, there in ((True, 0), (tmp_path / "cache", 1)):
-        lab = dl.Lab(cache=cache)
-        assert lab.cache is not None
-        lab.cache.put("a", {"x": np.zeros(2)})
-        other = copied(lab)
-        assert other.cache is not lab.cache
-        assert len(other.cache) == there
+def test_a_lab_with_a_cache_is_copied_without_what_is_in_it(copied: Any) -> None:
+    lab = dl.Lab(cache=True)
+    assert lab.cache is not None
+    lab.cache["a"] = np.zeros(2)
+    other = copied(lab)
+    assert (len(lab.cache), len(other.cache)) == (1, 0)
 
 
 def test_samples_of_one_question_differ_and_are_drawn_again() -> None:
