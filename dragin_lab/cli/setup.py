@@ -20,7 +20,6 @@ from dragin_lab.data.fetch import ORIGINS
 from dragin_lab.data.fetch import fetch as fetch_files
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
-from dragin_lab.retrieval.choose import build_index, read_spec
 from dragin_lab.retrieval.stored import build_corpus
 from dragin_lab.views.facts import count
 
@@ -91,48 +90,30 @@ def corpus() -> None:
 
 @corpus.command(short_help="Build a corpus from files of passages or texts.")
 @click.argument("source")
-@click.option("--output", "out", help="The folder of the corpus; --corpus takes it then.")
+@click.option(
+    "--output", "out", required=True, help="The folder of the corpus; --corpus takes it then."
+)
 @click.option(
     "--fields",
     metavar="NAMES",
     help="Which fields SOURCE has them in: id=doc_id,title=headline,text=contents.",
 )
-@click.option("--index", "spec", metavar="SPEC", help="Build an index of vectors too: dense:MODEL.")
-@click.option("--device", help="Of --index: cpu or cuda; default the first GPU, else the CPU.")
-@click.option(
-    "--force", is_flag=True, help="Replace the corpus that the folder holds, or its index."
-)
-def build(
-    source: str, out: str | None, spec: str | None, device: str | None, force: bool, **options: Any
-) -> None:
-    """Build a corpus in a folder from SOURCE, in bounded memory. Without --output, SOURCE is a
-    corpus that was built, and gets the index that --index names.
+@click.option("--force", is_flag=True, help="Replace the corpus that the folder holds.")
+def build(source: str, out: str, **options: Any) -> None:
+    """Build a corpus in a folder from SOURCE, in bounded memory.
 
     SOURCE is a .jsonl, .csv, .tsv (packed as .gz or not) or .parquet file with id, title and text,
     such as DPR's psgs_w100.tsv.gz; a BEIR folder; a folder saved by datasets, or hub:NAME; or a
     folder of .txt and .md files, which are cut into passages of 100 words. A missing id is made
     from the row.
 
-    A corpus that fails or is interrupted leaves nothing; an index continues where it stopped when
-    this is run again.
+    A corpus that fails or is interrupted leaves nothing.
     """
-    if out is None and spec is None:
-        raise click.UsageError(
-            "give --output, the folder of the corpus; or --index, for a corpus that was built"
-        )
-    if spec is not None:
-        read_spec(spec)
-    if out is not None:
-        built = build_corpus(source, out, force=force, **options)
-        stored = sum(path.stat().st_size for path in built.folder.rglob("*") if path.is_file())
-        echo(
-            f"{count(len(built), 'passage')} in {built.folder}\nfingerprint"
-            f" {built.about['fingerprint']}"
-        )
-        echo(f"{stored >> 20:,} MiB on disk", err=True)
-    if spec is not None:
-        echo(f"{build_index(spec, out or source, device=device, force=force and out is None)!r}")
-        echo(f"search it with --corpus {out or source} --retriever {spec}", err=True)
+    built = build_corpus(source, out, **options)
+    stored = sum(path.stat().st_size for path in built.folder.rglob("*") if path.is_file())
+    fingerprint = built.about["fingerprint"]
+    echo(f"{count(len(built), 'passage')} in {built.folder}\nfingerprint {fingerprint}")
+    echo(f"{stored >> 20:,} MiB on disk", err=True)
 
 
 # -- is everything here? ---------------------------------------------------------------------------

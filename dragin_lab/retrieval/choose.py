@@ -73,18 +73,3 @@ def open_retriever(
     opened = Tantivy(passages) if on_disk else BM25(passages)
     opened.chosen = None if kind else "by default: tantivy for a built corpus, else bm25"
     return opened
-
-
-def build_index(spec: str, corpus: Any, *, device: str | None = None, force: bool = False) -> Any:
-    """Build the index that ``dense:MODEL`` searches, or resume building it, and open it; ``force``
-    begins again.
-
-    Raises ``SettingError`` for a retriever without an index of its own, ``CorpusError`` as
-    ``Dense.build`` does.
-    """
-    kind, model = read_spec(spec)
-    if kind != "dense":
-        raise SettingError(f"{kind} needs no index of its own; give dense:MODEL")
-    from dragin_lab.retrieval.dense import Dense, open_encoder
-
-    return Dense.build(Corpus.load(corpus), open_encoder(model, device), force=force)

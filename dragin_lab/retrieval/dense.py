@@ -7,17 +7,15 @@ between [ and ], and a passage between { and }. So does the DRAGIN authors' ``sr
 vector has length 1, unless its model was made for the dot product. Texts are read in composed form
 (NFC).
 
-``Dense.build`` encodes a corpus in blocks and writes each at once, so that a killed encoding
-resumes where it stopped and ends with the same bytes. A search compares the query with every
-passage.
+All vectors are in memory, in a flat index that compares the query with every passage.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -28,95 +26,43 @@ from tqdm.auto import tqdm
 
 from dragin_lab.checks import EMBEDDED, count, shown
 from dragin_lab.checks import text as check_text
-from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, ModelError
-from dragin_lab.files import LOCK, as_path, locked, not_saved, user_cache, write_whole
+from dragin_lab.errors import CorpusError, MissingPackageError, ModelError
+from dragin_lab.files import not_saved, user_cache, write_whole
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.stored import ABOUT, INDEXES, read_manifest, write_manifest
 from dragin_lab.text import compose, printable
 from dragin_lab.trace.trace import Passage
 
-#: Version of a folder's layout; any other is refused.
-FORMAT = 4
-_AGAIN = "build it again: dragin-lab corpus build CORPUS --index dense:MODEL --force"
-VECTORS, PROGRESS = "vectors.f32", "encoding.partial.json"
-_BLOCK = 256  # passages that are sorted by length and encoded together
+_BLOCK = 256  # passages that are encoded together, sorted by length
 
 
 class Dense:
     """A ``Retriever``: the passages whose vectors are nearest to the query's, by the encoder's
     similarity.
 
-    Made by ``open`` or ``build``, or from a folder with a finished index, which must be of this
-    corpus and by this encoder: raises ``CorpusError`` for any other and for damaged files. Needs
-    ``faiss`` (the extra ``dense``).
+    ``file`` keeps the vectors: it is read where it is there, else written. None keeps nothing.
+    Raises ``CorpusError`` for a file that cannot be read or written. Needs ``faiss`` (the extra
+    ``dense``).
     """
 
     kind = "dense"
 
-    def __init__(self, corpus: Corpus, encoder: Encoder, folder: Path) -> None:
-        self.corpus = corpus
-        self.encoder = encoder
-        self._about = read_manifest(folder / ABOUT, _AGAIN, _describe_index(corpus, encoder))
-        shape = (len(corpus), encoder.dimension)
-        # (passages, dimension)
-        self._vectors = np.memmap(folder / VECTORS, "<f4", "r", shape=shape)
+    def __init__(self, corpus: Corpus, encoder: Encoder, file: Path | None = None) -> None:
+        self.corpus, self.encoder = corpus, encoder
+        self._faiss = _import("faiss").__version__
+        if file is not None and file.exists():
+            self._index = _read_index(file)
+            return
+        self._index = _encode_corpus(corpus, encoder)
+        if file is not None:
+            _write_index(self._index, file)
 
     @classmethod
     def open(cls, corpus: Corpus, model: str) -> Dense:
-        """The index of a corpus by a model (``open_encoder``).
-
-        A corpus in memory is encoded at once, and its index is cached for the user. Raises
-        ``CorpusError`` where a built corpus has no such index.
+        """The vectors of a corpus by a model (``open_encoder``), from the user's cache or encoded
+        now.
         """
         encoder = open_encoder(model)
-        folder = index_folder(corpus, encoder)
-        if (folder / ABOUT).exists():
-            return cls(corpus, encoder, folder)
-        if corpus.folder is not None:
-            raise CorpusError(
-                f"{corpus.folder}: has no index by {encoder.name}; "
-                f"dragin-lab corpus build {corpus.folder} --index dense:{model}"
-            )
-        return cls.build(corpus, encoder)
-
-    @classmethod
-    def build(
-        cls, corpus: Corpus, encoder: Encoder, folder: Path | None = None, *, force: bool = False
-    ) -> Dense:
-        """Encode a corpus into a folder, or resume where an earlier call was stopped; a finished
-        index is opened.
-
-        Args:
-            folder: by default ``index_folder``.
-            force: begin again, whatever the folder holds.
-
-        Raises ``CorpusError`` where the folder holds an encoding of something else or another
-        process writes to it, ``BrokenOffError`` where it cannot be finished; what was encoded is
-        kept.
-        """
-        _import("faiss")
-        target = index_folder(corpus, encoder) if folder is None else as_path(folder, CorpusError)
-        facts = _describe_index(corpus, encoder)
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-            with locked(target, "another encoding is writing here; wait for it, or end it"):
-                if force:
-                    for name in (ABOUT, PROGRESS, VECTORS):
-                        (target / name).unlink(missing_ok=True)
-                if not (target / ABOUT).exists():
-                    _encode_rest(corpus, encoder, target, facts)
-                    write_manifest(
-                        target / ABOUT,
-                        facts | {"faiss": _import("faiss").__version__},
-                        [target / VECTORS],
-                    )
-                    (target / PROGRESS).unlink(missing_ok=True)
-        except OSError as error:
-            raise BrokenOffError(
-                f"{not_saved(error.filename or target, error)}; then run it again, and it goes on"
-                " where it stopped"
-            ) from error
-        return cls(corpus, encoder, target)
+        return cls(corpus, encoder, index_file(corpus, encoder))
 
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, nearest first, with their similarity; equal ones in corpus order,
@@ -126,89 +72,65 @@ class Dense:
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, in one pass over the vectors."""
-        k, faiss = min(count("k", k), len(self.corpus)), _import("faiss")
+        k = min(count("k", k), len(self.corpus))
         results: list[list[Passage]] = [[] for _ in queries]
-        if asked := [
-            number for number, query in enumerate(queries) if check_text("query", query).strip()
-        ]:
-            # (asked, dimension)
-            vectors = self.encoder.encode_queries([queries[number] for number in asked])
-            # (asked, k) each
-            scores, rows = faiss.knn(vectors, self._vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
-            for number, similar, nearest in zip(asked, -scores, rows, strict=True):
-                hits = sorted(zip(similar.tolist(), nearest.tolist(), strict=True))
-                results[number] = [
-                    replace(self.corpus[row], score=-negative) for negative, row in hits if row >= 0
-                ]
+        asked = []
+        for number, query in enumerate(queries):
+            if check_text("query", query).strip():
+                asked.append(number)
+        if not asked:
+            return results
+        # (asked, dimension)
+        vectors = self.encoder.encode_queries([queries[number] for number in asked])
+        scores, rows = self._index.search(vectors, k)  # (asked, k) each
+        for number, similar, nearest in zip(asked, -scores, rows, strict=True):
+            hits = sorted(zip(similar.tolist(), nearest.tolist(), strict=True))
+            results[number] = [replace(self.corpus[row], score=-minus) for minus, row in hits]
         return results
 
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data."""
-        return (
-            {"kind": self.kind}
-            | self.encoder.facts
-            | {"faiss": self._about["faiss"]}
-            | self.corpus.facts()
-        )
+        facts = {"kind": self.kind, **self.encoder.facts, "faiss": self._faiss}
+        return facts | self.corpus.facts()
 
     def __repr__(self) -> str:
         return f"Dense({self.corpus!r}, {self.encoder.name})"
 
 
-def index_folder(corpus: Corpus, encoder: Encoder) -> Path:
-    """Where the index of a corpus by an encoder is: with the corpus, or in the user's cache."""
-    short = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder.name).strip("-.") or "model"
-    own = user_cache() / f"{INDEXES}-{FORMAT}" / corpus.fingerprint[:32]
-    above = own if corpus.folder is None else corpus.folder / INDEXES
-    return above / f"dense-{short[:80]}-{str(encoder.facts['weights_sha256'])[:8]}"
+def index_file(corpus: Corpus, encoder: Encoder) -> Path:
+    """Where the vectors of a corpus by an encoder are kept: their name says all they depend on."""
+    facts = json.dumps([corpus.fingerprint, encoder.facts], sort_keys=True)
+    return user_cache() / "vectors" / f"{sha256(facts.encode()).hexdigest()[:32]}.faiss"
 
 
-def _describe_index(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
-    """The facts that an index depends on; all of them must be the same when it is opened."""
-    corpus_facts = {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)}
-    return {"format": FORMAT, "kind": Dense.kind} | corpus_facts | encoder.facts
-
-
-def _encode_rest(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any]) -> None:
-    """Encode what ``VECTORS`` lacks, in blocks that begin at fixed rows, so that the bytes are
-    the same.
-    """
-    rows = _count_encoded(folder, facts)
+def _encode_corpus(corpus: Corpus, encoder: Encoder) -> Any:
+    """A flat FAISS index of the vectors of all passages."""
+    index = _import("faiss").IndexFlatIP(encoder.dimension)
     title = printable(f"encode by {encoder.name}")
-    bar = tqdm(
-        total=len(corpus), initial=rows, desc=title, unit=" passages", leave=False, disable=None
-    )
-    with (folder / VECTORS).open("ab") as file, bar:
-        file.truncate(rows * encoder.dimension * 4)
-        for start in range(rows, len(corpus), _BLOCK):
+    with tqdm(total=len(corpus), desc=title, unit=" passages", leave=False, disable=None) as bar:
+        for start in range(0, len(corpus), _BLOCK):
             vectors = encoder.encode_passages(corpus[start : start + _BLOCK])  # (block, dimension)
-            file.write(vectors.astype("<f4").tobytes())
-            file.flush()
+            index.add(vectors)
             bar.update(len(vectors))
+    return index
 
 
-def _count_encoded(folder: Path, facts: dict[str, Any]) -> int:
-    """The number of passages in the whole blocks that an earlier call wrote; records what is
-    encoded here.
-    """
-    path, vectors = folder / PROGRESS, folder / VECTORS
-    if not path.exists():
-        if any(entry.name not in (VECTORS, LOCK) for entry in folder.iterdir()):
-            raise CorpusError(
-                f"{folder}: is not empty and holds no index; give a folder of its own"
-            )
-        vectors.unlink(missing_ok=True)
-        write_whole(path, json.dumps(facts).encode())
-    if path.read_bytes() != json.dumps(facts).encode():
+def _read_index(file: Path) -> Any:
+    try:
+        return _import("faiss").read_index(str(file))
+    except RuntimeError as error:  # of FAISS
+        why = str(error)[:100]
         raise CorpusError(
-            f"{folder}: holds an unfinished encoding of another corpus or by another encoder;"
-            " delete it, or give another folder"
-        )
-    return (
-        vectors.stat().st_size // (facts["dimension"] * 4) // _BLOCK * _BLOCK
-        if vectors.exists()
-        else 0
-    )
+            f"{file}: cannot be read ({why}); delete it, and it is made again"
+        ) from None
+
+
+def _write_index(index: Any, file: Path) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, _import("faiss").serialize_index(index))
+    except OSError as error:
+        raise CorpusError(not_saved(file, error)) from error
 
 
 def _import(package: str) -> Any:

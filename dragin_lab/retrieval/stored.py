@@ -40,8 +40,6 @@ from dragin_lab.text import compose, printable
 from dragin_lab.trace.trace import Passage
 
 MANIFEST, INDEX = "corpus.json", "tantivy"
-#: In the folder of a built corpus: a folder for each of its vector indexes, with its own manifest.
-INDEXES, ABOUT = "indexes", "index.json"
 #: Version of the folder's layout; any other is refused.
 FORMAT = 3
 _AT_ONCE = 4096  # passages read together
@@ -289,8 +287,7 @@ def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced]) -> tuple[i
 
 
 def check_corpus(folder: str | Path) -> Iterator[tuple[str, bool]]:
-    """Check the manifests of a built corpus and of the indexes in its folder, and the length of
-    every file.
+    """Check the manifest of a built corpus and the length of every file.
 
     Yields what was checked, or what is wrong with it, and whether it is sound.
     """
@@ -307,18 +304,9 @@ def check_corpus(folder: str | Path) -> Iterator[tuple[str, bool]]:
         )
     except DraginLabError as error:
         yield str(error), False
-        return
-    for index in sorted((path / INDEXES).glob("*")):
-        again = f"build it again: dragin-lab corpus build {path} --index SPEC --force"
-        of_this = {"corpus_fingerprint": about["fingerprint"], "passages": len(corpus)}
-        try:
-            read_manifest(index / ABOUT, again, of_this)
-            yield f"index {index.name}, of this corpus", True
-        except DraginLabError as error:
-            yield str(error), False
 
 
-# -- the manifest of a corpus or an index ----------------------------------------------------------
+# -- the manifest of a corpus ------------------------------------------------------------------
 
 
 def write_manifest(path: Path, facts: Mapping[str, Any], files: Iterable[Path]) -> None:

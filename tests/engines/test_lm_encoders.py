@@ -185,9 +185,7 @@ def test_a_model_made_for_dot_products_ranks_as_it_ranks_itself(tmp_path: Path) 
     pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
     encoder = open_encoder(str(sentence_model(tmp_path, "dot")), "cpu")
     passages = [Passage(str(i), "", text) for i, text in enumerate(TEXTS)]
-    hits = Dense.build(Corpus.from_passages(passages), encoder, tmp_path / "index").search(
-        "Who?", len(passages)
-    )
+    hits = Dense(Corpus.from_passages(passages), encoder).search("Who?", len(passages))
     texts = [p.text for p in passages]
     own = encoder.model.similarity(
         encoder.model.encode_query(["Who?"]), encoder.model.encode_document(texts)
@@ -215,7 +213,7 @@ def test_without_the_library_it_says_what_to_install(
 # -- a real encoder --------------------------------------------------------------------------------
 
 
-def test_a_real_encoder_ranks_scifact(tmp_path: Path) -> None:
+def test_a_real_encoder_ranks_scifact() -> None:
     """nDCG@10 well above chance: an encoder that reads brackets or weights wrongly falls far
     below.
     """
@@ -229,7 +227,4 @@ def test_a_real_encoder_ranks_scifact(tmp_path: Path) -> None:
     if not data.exists():
         pytest.skip("no SciFact: set DRAGIN_LAB_DATA to the folder that holds scifact/")
     pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
-    assert (
-        mean_ndcg(data, lambda corpus: Dense.build(corpus, open_encoder(model), tmp_path / "index"))
-        > 0.4
-    )
+    assert mean_ndcg(data, lambda corpus: Dense(corpus, open_encoder(model))) > 0.4

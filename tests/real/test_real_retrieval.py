@@ -25,12 +25,12 @@ GOLD = [
 ]
 
 
-def test_minilm_finds_the_supporting_passages(minilm: Path, corpus: Corpus, tmp_path: Path) -> None:
+def test_minilm_finds_the_supporting_passages(minilm: Path, corpus: Corpus) -> None:
     pytest.importorskip("sentence_transformers")
     golden = set.union(*GOLD)
     chosen = [p for number, p in enumerate(corpus) if p.title in golden or number % 3 == 0]
     assert len(chosen) > 250
-    dense = Dense.build(Corpus.from_passages(chosen), open_encoder(str(minilm), "cpu"), tmp_path)
+    dense = Dense(Corpus.from_passages(chosen), open_encoder(str(minilm), "cpu"))
     titles_found = [{p.title for p in passages} for passages in dense.search_many(QUESTIONS, 10)]
     recalls = [
         len(titles & gold) / len(gold) for titles, gold in zip(titles_found, GOLD, strict=True)

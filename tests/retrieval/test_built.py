@@ -309,6 +309,3 @@ def test_build_and_search_from_the_command_line(
     assert f"200 passages in {out}" in ran.out
     assert "MiB on disk" in ran.err
     command.refused("corpus", "build", source, says=("--output",))
-    command.refused(
-        "corpus", "build", out, "--index", "tantivy", says=("needs no index of its own",)
-    )
