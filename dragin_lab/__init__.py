@@ -31,7 +31,6 @@ _NAMES = {
     "study.attribution": "Attribution",
     "study.paper_tables": "table",
     "study.runs": "Runs",
-    "study.spans": "Spans",
     "study.whatif": "Replay",
     "trace.trace": "Branches Draft Passage Question Trace",
     "triggers.call": "Call",
@@ -43,7 +42,7 @@ _NAMES = {
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-#: Rooms whose own names are public: ``dl.views.roc``, ``dl.almanac.labels``.
+#: Rooms whose own names are public: ``dl.views.heatmap``, ``dl.almanac.labels``.
 _ROOMS = ("almanac", "views")
 
 __all__ = sorted(_WHERE)

@@ -22,7 +22,6 @@ from dragin_lab.run.sweeps import Sweep as Sweep
 from dragin_lab.study.attribution import Attribution as Attribution
 from dragin_lab.study.paper_tables import table as table
 from dragin_lab.study.runs import Runs as Runs
-from dragin_lab.study.spans import Spans as Spans
 from dragin_lab.study.whatif import Replay as Replay
 from dragin_lab.trace.trace import Branches as Branches
 from dragin_lab.trace.trace import Draft as Draft

@@ -46,7 +46,6 @@ from dragin_lab.study.attribution import KNOWN, LEAST, Attribution
 from dragin_lab.study.funnel import attribute_run
 from dragin_lab.study.leaving_out import attribute as measure
 from dragin_lab.study.runs import Runs
-from dragin_lab.study.spans import Judged, Spans, judge
 from dragin_lab.text import facts_html, without_secrets
 from dragin_lab.trace.trace import Question, Trace
 
@@ -460,15 +459,6 @@ class Lab(AbstractContextManager["Lab"]):
         return find_threshold(
             retrievals, ask_many(setup, asked.questions, quiet, batch_size), quiet.trigger
         )
-
-    def judge(self, spans: Spans, *, nlp: Any = None) -> Judged:
-        """How well each trigger tells what is not supported in labelled texts, ``dl.Spans``, that
-        this model reads.
-
-        ``.table`` has ROC areas and average precision, ``.frame`` every score for ``views.roc``;
-        see ``spans.judge``.
-        """
-        return judge(self.setup(), spans, nlp=nlp)
 
     # -- what if -----------------------------------------------------------------------------------
 

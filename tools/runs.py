@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from runpy import run_path
 from typing import Any
 
 # the embedded model's threads would only wait for one another
@@ -27,6 +28,7 @@ from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from tools.base import CHOSEN, ROOT, RUNS
 
 CORPORA = ROOT / "corpora"
+JUDGING = run_path(str(ROOT / "docs/examples/judge_spans.py"))
 #: Tokens of an answer, as in docs/results/almanac.md; self-ask's holds its questions too, and keeps
 #: its own default.
 NEW_TOKENS = 96
@@ -69,12 +71,13 @@ def score_facts(lab: dl.Lab) -> Iterator[pd.DataFrame]:
         asking = lab.replace(exemplars=dl.benchmark(f"almanac/{name}", limit=1).template)
         for split in ("dev", "test"):
             labels = dl.almanac.labels(name, split, QUESTIONS)
-            judged = asking.judge(dl.Spans.of_labels(labels, asking.template(alone)))
+            spans = JUDGING["read_labels"](labels, asking.template(alone))
+            scores = JUDGING["judge_spans"](asking, spans)[JUDGING["TRIGGERS"]]
             facts = [
                 (split, one.id, fact.degree, fact.missing) for one in labels for fact in one.facts
             ]
             known = pd.DataFrame(facts, columns=["split", "id", "degree", "missing"])
-            yield known.join(judged.frame[judged.triggers].round(5))
+            yield known.join(scores.round(5))
 
 
 def main() -> None:

@@ -2,12 +2,14 @@
 has.
 
     lab = dl.Lab("HuggingFaceTB/SmolLM2-135M-Instruct", "wiki.jsonl")
-    fit_trigger(lab, dl.Spans.load("mine.jsonl"))
+    fit_trigger(lab, pd.read_json("mine.jsonl", lines=True))
     trace = lab.ask("Who directed The Ashen Rooftop?", when="fitted")
 
-None of the three features is on a scale of its model, so a trigger that was fitted on one model
-also serves on another one; find its threshold there by ``lab.budget`` (docs/results/triggers.md).
-Add columns to ``features`` for more, such as ``draft.entropy`` or ``draft.received``.
+The file has spans as ``judge_spans.py`` reads them, which lies beside this file; both need
+``pip install scikit-learn``. None of the three features is on a scale of its model, so a trigger
+that was fitted on one model also serves on another one; find its threshold there by ``lab.budget``
+(docs/results/triggers.md). Add columns to ``features`` for more, such as ``draft.entropy`` or
+``draft.received``.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from judge_spans import find_tokens
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import dragin_lab as dl
-from dragin_lab.study.spans import read_texts
+from dragin_lab.trace.trace import Prompt
 
 
 def features(draft: dl.Draft) -> np.ndarray:
@@ -34,7 +38,7 @@ def features(draft: dl.Draft) -> np.ndarray:
     return np.stack([doubt[word], draft.stop_word, opens[word]], axis=1)  # (n, 3)
 
 
-def fit_trigger(lab: dl.Lab, spans: dl.Spans, name: str = "fitted") -> Any:
+def fit_trigger(lab: dl.Lab, spans: pd.DataFrame, name: str = "fitted") -> Any:
     """Enter a trigger that was fitted on labelled texts, as the lab's model reads them.
 
     Positive are the tokens of what is not supported; negative all others up to the end of the last
@@ -42,12 +46,14 @@ def fit_trigger(lab: dl.Lab, spans: dl.Spans, name: str = "fitted") -> Any:
     """
     pipeline = dl.method("wo-rag").pipeline
     rows, missing = [], []
-    for _, _, own, draft in read_texts(lab.model, spans):
-        labelled = 1 + max(int(tokens[-1]) for _, tokens in own)
-        positive = np.zeros(len(draft), bool)  # (n,)
-        for span, tokens in own:
-            positive[tokens] |= span.missing
-        rows.append(features(draft.read_by(pipeline))[:labelled])
+    for (prompt, text), own in spans.groupby(["prompt", "text"], sort=False):
+        draft = lab.model.score(Prompt(prompt), text).read_by(pipeline)
+        labelled, positive = 0, np.zeros(len(draft), bool)  # (n,)
+        for span in own.itertuples():
+            tokens = find_tokens(draft, text, span.start, span.end)
+            positive[tokens] |= span.label == "not supported"
+            labelled = max(labelled, tokens[-1] + 1)
+        rows.append(features(draft)[:labelled])
         missing.append(positive[:labelled])
     x, y = np.concatenate(rows), np.concatenate(missing)  # (m, 3), (m,)
     scaler = StandardScaler().fit(x)

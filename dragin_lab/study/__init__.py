@@ -1,1 +1,1 @@
-"""Results over many episodes: tables, tests, causes, replays, truth, labelled spans, fitting."""
+"""Results over many episodes: tables, tests, causes, replays, truth."""

@@ -1,4 +1,4 @@
-"""Tests of a difference between two methods, intervals over groups, and the area of a score.
+"""Tests of a difference between two methods.
 
 Two methods on the same questions are compared by randomisation: if they were equal, the difference
 on each question could as well have had the other sign. The intervals are drawn as in
@@ -15,11 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.intervals import LEVEL, Numbers, bootstrap, check_numbers
+from dragin_lab.run.intervals import Numbers, bootstrap, check_numbers
 
 SAMPLES = 10_000  # random signs of a test
-DRAWS = 1_000  # of the groups, for an interval of a statistic
-DRAWS_AT_ONCE = 50
 
 
 @dataclass(frozen=True)
@@ -136,61 +134,3 @@ def _reach(plus: np.ndarray, differences: np.ndarray) -> np.ndarray:
     # (c,) and what rounding may take
     total, least = differences.sum(axis=0), 1e-12 * np.abs(differences).sum(axis=0)
     return np.abs(2 * (plus.astype(np.float64) @ differences) - total) >= np.abs(total) - least
-
-
-def roc_interval(
-    scores: np.ndarray, positive: np.ndarray, groups: Sequence[object]
-) -> tuple[float, float]:
-    """The percentile interval of ``roc_area`` with whole ``groups`` drawn again, one name an item:
-    (low, high).
-
-    Groups are such as questions: the facts of one are not independent. An item counts as often as
-    its group is drawn, so that scores are sorted once. Draws without either kind are left out; both
-    ends are NaN where none is left, and where every draw gives the same value.
-    """
-    from scipy.sparse import csr_array
-
-    names = {name: number for number, name in enumerate(dict.fromkeys(groups))}
-    if not names or np.isnan(scores).any():
-        return float("nan"), float("nan")
-    group = np.array([names[name] for name in groups])  # (m,)
-    # (v,) distinct scores of positives, (p,)
-    kinds, place = np.unique(scores[positive], return_inverse=True)
-    # (n,) each; a tie is half
-    above = [np.searchsorted(kinds, scores[~positive], side) for side in ("left", "right")]
-    shape = len(kinds) + 1, len(names)
-    # positives of each score and group
-    own = csr_array((np.ones(len(place)), (place, group[positive])), shape)
-    under = csr_array(
-        (np.full(2 * len(above[0]), 0.5), (np.concatenate(above), np.tile(group[~positive], 2))),
-        shape,
-    )
-    draws, areas = np.random.default_rng(0).integers(len(names), size=(DRAWS, len(names))), []
-    for some in np.split(draws, range(DRAWS_AT_ONCE, DRAWS, DRAWS_AT_ONCE)):
-        # (groups, draws)
-        times = np.stack([np.bincount(one, minlength=len(names)) for one in some], axis=1)
-        up, down = own @ times, under @ times  # (v + 1, draws) as often as their groups are drawn
-        pairs = up.sum(axis=0) * down.sum(axis=0)  # (draws,)
-        # (draws,) pairs whose positive scores higher
-        ordered = np.einsum("vd,vd->d", up, down.cumsum(axis=0))
-        areas += (ordered[pairs > 0] / pairs[pairs > 0]).tolist()
-    if not areas or min(areas) == max(areas):
-        return float("nan"), float("nan")
-    low, high = np.quantile(areas, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
-
-
-def roc_area(scores: np.ndarray, positive: np.ndarray) -> float:
-    """The chance that a positive scores above a negative, a tie counting one half; NaN without
-    either kind.
-
-    By the ranks of the positives (Mann and Whitney): scikit-learn's ``roc_auc_score`` gives the
-    same number and takes twenty times as long over a few hundred scores.
-    """
-    from scipy.stats import rankdata
-
-    n = int(positive.sum())
-    if n in (0, len(positive)):
-        return float("nan")
-    ranks = rankdata(scores)[positive].sum()
-    return float((ranks - n * (n + 1) / 2) / (n * (len(positive) - n)))

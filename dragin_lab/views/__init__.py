@@ -15,7 +15,7 @@ _NAMES = {
     "episodes": ("attention", "selections"),
     "overview_page": ("overview",),
     "pages": ("Page", "page"),
-    "results": ("frontier", "roc", "runs_plot", "scores", "sweep"),
+    "results": ("frontier", "runs_plot", "sweep"),
     "rows": ("heatmap",),
     "texts": ("trace_text",),
     "trace_page": ("replayed", "trace"),

@@ -1,29 +1,24 @@
-"""Results as figures: a sweep's measures, what quality costs, and whether a trigger fires where
-it is needed.
-"""
+"""Results as figures: a sweep's measures, and what quality costs."""
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from dragin_lab.checks import flag, instance, number, several, text
+from dragin_lab.checks import flag, several, text
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import summary
 from dragin_lab.run.sweeps import on_a_scale
-from dragin_lab.study.statistics import roc_area
 from dragin_lab.study.whatif import Outcome
 from dragin_lab.views import theme
-from dragin_lab.views.facts import count, num, short
+from dragin_lab.views.facts import count, num
 
 #: How measures are called.
 NAMES = {
@@ -32,10 +27,6 @@ NAMES = {
     "retrievals": "retrievals a question",
     "tokens": "tokens a question",
 }
-BINS = 32
-SHOWN = 0.98  # the share of the scores that a histogram shows; larger ones stand in the last bar
-POINTS = 120  # of a curve of many scores
-NOT_BOTH = "There are not both missing and known facts here, so there is nothing to tell apart."
 
 
 def sweep(
@@ -365,174 +356,3 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
     figure.update_yaxes(rangemode="tozero")
     title = f"{count(n, 'trace')} at every θ, as far as the stored texts tell"
     return theme.finish(figure, title, 100 + 150 * len(names), legend=theme.BELOW)
-
-
-# -- does a trigger fire where it is needed? -------------------------------------------------------
-
-
-def roc(
-    table: pd.DataFrame,
-    missing: str = "missing",
-    triggers: Sequence[str] | None = None,
-    thresholds: Mapping[str, float] | None = None,
-) -> go.Figure:
-    """ROC and precision-recall of triggers over labelled facts; a diamond stands at a trigger's own
-    θ.
-
-    ``table`` has a row for each fact: the column ``missing`` of truth values (or of 0 and 1) and a
-    column of scores for each trigger (those of ``triggers``; default every other column of
-    numbers). What only fires or not is a point. Raises ``SettingError`` for columns that are not
-    there, and for labels that are no truth values.
-    """
-    labels, scores, thetas = read_scores(table, missing, triggers, thresholds)
-    lacking, known = int(labels.sum()), int((~labels).sum())
-    if not (lacking and known):
-        return theme.message("ROC", NOT_BOTH)
-    from sklearn.metrics import roc_curve  # which takes a second to import
-
-    figure = theme.panels(["ROC", "precision and recall"], 2, vertical_spacing=0.16)
-    areas = {name: roc_area(values, labels) for name, values in scores.items()}
-    looks = theme.styles(scores)
-    for name in sorted(scores, key=lambda name: -areas[name]):
-        values, look, label = scores[name], looks[name], theme.label(name)
-        # (3, n) alarms, recall, at which score
-        curve = np.array(roc_curve(labels, values, drop_intermediate=False))
-        curve = curve[
-            :, np.linspace(0, curve.shape[1] - 1, min(curve.shape[1], POINTS)).round().astype(int)
-        ]
-        if set(np.unique(values)) <= {0.0, 1.0}:
-            curve = curve[:, curve[2] == 1.0]
-        mode = "lines" if curve.shape[1] > 1 else "markers"
-        curves = [(curve, f"{label}, area {areas[name]:.3f}<br>score ≥ ", look | {"mode": mode})]
-        if name in thetas:
-            fired = values > thetas[name]
-            point = np.array([[fired[~labels].mean()], [fired[labels].mean()], [thetas[name]]])
-            diamond = {
-                "mode": "markers",
-                "marker": look["marker"] | {"symbol": "diamond", "size": 13},
-            }
-            curves.append((point, f"{label}, its θ ", diamond | {"showlegend": False}))
-        for (alarms, recall, at), says, how in curves:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                precision = recall * lacking / (recall * lacking + alarms * known)
-            hover_texts = [
-                f"{says}{num(t)}<br>{r:.0%} of missing fire, {a:.0%} of known<br>precision"
-                f" {num(p, 2)}"
-                for t, r, a, p in zip(at, recall, alarms, precision, strict=True)
-            ]
-            shared = {
-                "name": f"{label} {areas[name]:.2f}",
-                "legendgroup": name,
-                "customdata": hover_texts,
-            } | how
-            figure.add_scatter(x=alarms, y=recall, **shared, row=1, col=1)
-            figure.add_scatter(
-                x=recall, y=precision, **shared | {"showlegend": False}, row=2, col=1
-            )
-    chance = {
-        "mode": "lines",
-        "line": {"dash": "dot", "color": theme.INK},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
-    figure.add_scatter(x=[0, 1], y=[0, 1], **chance, row=1, col=1)
-    figure.add_scatter(x=[0, 1], y=[labels.mean()] * 2, **chance, row=2, col=1)
-    for row, (x, y) in enumerate(
-        (("known facts that fire", "missing facts that fire"), ("recall", "precision")), 1
-    ):
-        figure.update_xaxes(title_text=x, range=[-0.02, 1.02], tickformat=".0%", row=row, col=1)
-        figure.update_yaxes(title_text=y, range=[-0.02, 1.05], tickformat=".0%", row=row, col=1)
-    title = f"Does a trigger fire where it is needed? {lacking:,} facts missing, {known:,} known"
-    return theme.finish(figure, title, 860, legend=theme.BELOW)
-
-
-def scores(
-    table: pd.DataFrame,
-    missing: str = "missing",
-    triggers: Sequence[str] | None = None,
-    thresholds: Mapping[str, float] | None = None,
-) -> go.Figure:
-    """How each trigger scores known and missing facts: two histograms a trigger, each a share of
-    its own kind.
-
-    The largest 2 % of all scores stand in the last bar; a dashed line is θ. Arguments and errors as
-    for ``roc``.
-    """
-    labels, columns, thetas = read_scores(table, missing, triggers, thresholds)
-    if not (len(columns) and labels.any() and not labels.all()):
-        return theme.message("Scores", NOT_BOTH)
-    figure = theme.panels(list(columns), len(columns), vertical_spacing=0.35 / len(columns))
-    for place, (name, values) in enumerate(columns.items()):
-        at = {"row": place + 1, "col": 1}
-        low, top = float(min(values.min(), 0.0)), float(np.quantile(values, SHOWN))
-        edges = np.linspace(low, top if top > low else low + 1.0, BINS + 1)
-        # the last bar goes on to the largest score
-        ends = [*edges[:-1], max(edges[-1], values.max())]
-        for kind, inside, colour, shape in (
-            ("known", ~labels, theme.GREY, ""),
-            ("missing", labels, theme.BLUE, "/"),
-        ):
-            shares = np.histogram(values[inside].clip(edges[0], edges[-1]), edges)[0] / inside.sum()
-            figure.add_bar(
-                x=(edges[:-1] + edges[1:]) / 2,
-                y=shares,
-                width=edges[1] - edges[0],
-                name=kind,
-                legendgroup=kind,
-                showlegend=not place,
-                customdata=[f"{num(a)} to {num(b)}" for a, b in pairwise(ends)],
-                marker={"color": colour, "opacity": 0.6, "pattern": theme.HATCH | {"shape": shape}},
-                hovertemplate=f"{kind}: %{{y:.1%}} score %{{customdata}}<extra></extra>",
-                **at,
-            )
-        if name in thetas:
-            figure.add_vline(
-                thetas[name], line=theme.THETA, annotation_text=f"θ {short(thetas[name])}", **at
-            )
-    figure.update_yaxes(tickformat=".0%", ticklabelstandoff=4)
-    figure.update_xaxes(ticklabelstandoff=6)
-    title = f"Scores of {int((~labels).sum()):,} known and {int(labels.sum()):,} missing facts"
-    return theme.finish(
-        figure, title, 130 + 150 * len(columns), barmode="overlay", legend=theme.BELOW
-    )
-
-
-def read_scores(
-    table: Any, missing: str, triggers: Any, thresholds: Any
-) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, float]]:
-    """Which facts are missing (m,) bool, the scores (m,) of each trigger, and the thresholds.
-    Errors as ``roc``.
-    """
-    rows = instance(
-        "table", table, pd.DataFrame, "give a DataFrame: a row for each fact, scores as columns"
-    )
-    missing = instance(
-        "missing", missing, str, "give the name of the column that says which facts are missing"
-    )
-    numeric = [str(name) for name in rows.select_dtypes("number") if name != missing]
-    names = (
-        numeric
-        if triggers is None
-        else several("triggers", triggers, str, "give names of columns", alone=True)
-    )
-    if absent := [name for name in (missing, *names) if name not in rows]:
-        raise SettingError(
-            f"the table has no column {absent[0]!r}; it has"
-            f" {', '.join(map(str, rows.columns)) or 'none'}"
-        )
-    remedy = "give a number for each trigger: {'rind': 0.25}"
-    given = instance("thresholds", {} if thresholds is None else thresholds, Mapping, remedy)
-    thetas = {
-        str(name): number(f"the threshold of {name}", at, -math.inf) for name, at in given.items()
-    }
-    if bad := [name for name in names if name not in numeric or rows[name].isna().any()]:
-        raise SettingError(
-            f"column {bad[0]!r} has values that are no scores; leave it out of triggers"
-        )
-    truth = rows[missing]
-    if wrong := [one for one in truth if pd.isna(one) or isinstance(one, str) or one not in (0, 1)]:
-        raise SettingError(
-            f"{len(wrong)} of {len(truth)} values of column {missing!r} are neither true nor false,"
-            f" such as {wrong[0]!r}; give truth values, and leave out the rows without one"
-        )
-    return truth.to_numpy(bool), {name: rows[name].to_numpy(float) for name in names}, thetas

@@ -63,7 +63,6 @@ def labelled_methods() -> list[Trace]:
     return [*others, samples.almanac_trace()]
 
 
-THETAS = {"entropy": 3.0}
 #: The pages.
 CARDS: dict[str, Callable[[], Any]] = {
     "trace": samples.almanac_trace,
@@ -80,8 +79,6 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "attention": lambda: views.attention(factories.make_trace()),
     "sweep": lambda: views.sweep(samples.sweep_table(), paper=True),
     "frontier": lambda: views.frontier(sweep_of_methods()),
-    "roc": lambda: views.roc(samples.facts(240), thresholds=THETAS),
-    "scores": lambda: views.scores(samples.facts(240), thresholds=THETAS),
 }
 #: Bad input, with words of what must stand in its place.
 BAD: dict[str, tuple[Callable[[], Any], str]] = {

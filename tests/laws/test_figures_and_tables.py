@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import pytest
 from given import some
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,21 +62,3 @@ def test_quality_against_cost(table: pd.DataFrame, cost: str, quality: str) -> N
         assert sorted(zip(drawn.x, drawn.y, strict=True)) == sorted(
             zip(own[cost], own[quality], strict=True)
         )
-
-
-@some(8)
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=2, max_size=20))
-def test_how_a_trigger_tells_facts(facts: list[tuple[bool, int]]) -> None:
-    table = pd.DataFrame(facts, columns=["missing", "score"])
-    missing, score = table["missing"].to_numpy(), table["score"].to_numpy()
-    if missing.all() or not missing.any():
-        return
-    possible = {
-        (float((score[~missing] >= at).mean()), float((score[missing] >= at).mean()))
-        for at in range(6)
-    }
-    curve = views.roc(table, triggers=["score"]).data[0]
-    assert {*zip(map(float, curve.x), map(float, curve.y), strict=True)} <= possible
-    bars = views.scores(table, triggers=["score"]).data
-    assert [sum(one.y) for one in bars] == pytest.approx([1, 1])
-    assert np.isfinite([y for one in bars for y in one.y]).all()

@@ -163,7 +163,6 @@ def entries(offline: Path) -> list[Entry]:
     runs = lab.run(["Who is Ann?"], "wo-rag", output="good", progress=False)
     swept = lab.sweep(["Who?"], method, threshold=[1.0], progress=False)
     labels = almanac.labels("2wikimultihopqa", limit=1)
-    facts = pd.DataFrame({"missing": [True, False], "a": [1.0, 2.0]})
 
     def sweep(**given: Any) -> Any:
         return lab.sweep(
@@ -334,14 +333,6 @@ def entries(offline: Path) -> list[Entry]:
             views.frontier,
             {"table": swept.table, "cost": "retrievals", "quality": "f1", "by": "value"},
         ),
-        Entry(
-            "roc",
-            views.roc,
-            {"table": facts, "missing": "missing", "triggers": None, "thresholds": None},
-        ),
-        Entry(
-            "scores", views.scores, {"table": facts, "triggers": ["a"], "thresholds": {"a": 1.0}}
-        ),
         Entry("Runs.save", runs.save, {"path": "runs.zip"}),
         Entry("Runs.trace", runs.trace, {"id": "1", "method": "wo-rag", "dataset": None}),
         Entry("budget", lab.budget, {"questions": ["Who?"], "retrievals": 0, "method": method}),
@@ -377,9 +368,6 @@ def entries(offline: Path) -> list[Entry]:
             dl.Call,
             {"opens": "[", "closes": "]", "puts_in": None, "stays": True, "puts_before": ""},
         ),
-        Entry("Spans.load", dl.Spans.load, {"source": [SPAN]}),
-        Entry("Spans.add", lambda **given: dl.Spans().add(**given), SPAN),
-        Entry("judge", lab.judge, {"spans": dl.Spans.load([SPAN])}),
         Entry("Prompt", Prompt, {"text": "a", "spans": {}, "notes": ()}),
         Entry("Trace.attention", trace.attention, {"step": 1, "head": None, "lm": lm}),
         Entry("lab.tune", lab.tune, {"traces": [trace], "labels": labels}),
@@ -390,15 +378,6 @@ def entries(offline: Path) -> list[Entry]:
         Entry("almanac.default_exemplars", almanac.default_exemplars, {"form": "reasoning"}),
         Entry("Elasticsearch", Elasticsearch, {"client": None}),
     ]
-
-
-SPAN: dict[str, Any] = {
-    "prompt": "Who?",
-    "text": " It is Bo.",
-    "start": 7,
-    "end": 9,
-    "label": "supported",
-}
 
 
 def tried(entries: list[Entry], count: int | None) -> Iterator[tuple[Entry, str, Any]]:

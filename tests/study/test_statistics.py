@@ -1,4 +1,4 @@
-"""Paired tests, intervals and areas against closed forms, enumeration, and data that hold their
+"""Paired tests and intervals against closed forms, enumeration, and data that hold their
 answer.
 """
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import proportion
-from dragin_lab.study.statistics import PairedTest, paired, roc_area, roc_interval
+from dragin_lab.study.statistics import PairedTest, paired
 
 
 def test_what_cannot_be_paired_is_refused() -> None:
@@ -79,44 +79,3 @@ def test_pairs_show_what_separate_intervals_hide() -> None:
     assert (scores.low, scores.high) == (-proportion([0] * 5).high, proportion([0] * 5).high)
     swapped = paired(hard, hard + 1)
     assert (swapped.difference, swapped.p_value) == (-found.difference, found.p_value)
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 4)), min_size=1, max_size=30
-    )
-)
-@settings(max_examples=20, deadline=None)
-def test_the_interval_of_an_area_is_that_of_groups_drawn_again(
-    case: list[tuple[int, bool, int]],
-) -> None:
-    scores, positive = np.array([s for s, _, _ in case], float), np.array([p for _, p, _ in case])
-    parts = [
-        np.flatnonzero([g == own for _, _, own in case])
-        for g in dict.fromkeys(g for _, _, g in case)
-    ]
-    drawn = np.random.default_rng(0).integers(len(parts), size=(1000, len(parts)))
-    areas = np.array(
-        [
-            roc_area(scores[at], positive[at])
-            for at in (np.concatenate([parts[i] for i in d]) for d in drawn)
-        ]
-    )
-    low, high = roc_interval(scores, positive, [g for _, _, g in case])
-    if np.isnan(areas).all() or np.nanmin(areas) == pytest.approx(np.nanmax(areas)):
-        assert math.isnan(low)
-        assert math.isnan(high)
-    else:
-        assert (low, high) == pytest.approx(tuple(np.nanquantile(areas, [0.025, 0.975])))
-
-
-# few scores, so ties are common
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=25))
-def test_roc_area_is_the_share_of_pairs_in_order(case: list[tuple[int, bool]]) -> None:
-    scores, positive = np.array([s for s, _ in case], float), np.array([p for _, p in case])
-    pairs = [(a > b) + (a == b) / 2 for a in scores[positive] for b in scores[~positive]]
-    area = roc_area(scores, positive)
-    if pairs:
-        assert area == pytest.approx(np.mean(pairs))
-    else:
-        assert math.isnan(area)

@@ -331,46 +331,6 @@ def test_a_method_keeps_its_look_whatever_stands_beside_it():
     assert len({tuple(sorted(map(str, look.items()))) for look in looks[0].values()}) == 3
 
 
-# -- needs -----------------------------------------------------------------------------------------
-
-
-def test_thresholds_are_marked_and_columns_that_are_no_scores_are_refused() -> None:
-    table, how = samples.facts(), {"thresholds": {"entropy": 3.0}}
-    figure = views.roc(table, **how)
-    diamond = next(
-        data for data in figure.data if data.marker.symbol == "diamond" and data.marker.size == 13
-    )
-    fired = table["entropy"] > 3.0
-    assert diamond.y[0] == pytest.approx(fired[table["missing"]].mean())
-    assert diamond.x[0] == pytest.approx(fired[~table["missing"]].mean())
-    clock = next(data for data in figure.data if str(data.name).startswith("every-n"))
-    assert (len(clock.x), clock.mode) == (1, "markers")
-    figure = views.scores(table, triggers=["entropy"], **how)
-    assert [bar.marker.pattern.shape for bar in figure.data] == ["", "/"]
-    assert "θ 3" in [note.text for note in figure.layout.annotations]
-    for draw in (views.roc, views.scores):
-        with pytest.raises(SettingError, match="no column 'x'"):
-            draw(table, triggers=["x"])
-        with pytest.raises(SettingError, match="no scores"):
-            draw(table.assign(noise=math.nan))
-        assert (
-            "nothing to tell apart" in draw(table.assign(missing=True)).layout.annotations[0].text
-        )
-
-
-@pytest.mark.parametrize("wrong", ["False", None])
-def test_labels_that_are_no_truth_values_are_refused(wrong):
-    table = samples.facts().astype({"missing": object})
-    table.loc[0, "missing"] = wrong
-    with pytest.raises(
-        SettingError,
-        match=f"1 of {len(table)} values of column 'missing' are neither true nor false",
-    ):
-        views.roc(table)
-    names = {one.name for one in views.roc(samples.facts().astype({"missing": int})).data}
-    assert names == {one.name for one in views.roc(samples.facts()).data}
-
-
 QUESTION = almanac.questions("2wikimultihopqa")[0]
 
 

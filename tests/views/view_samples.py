@@ -196,18 +196,6 @@ def sweep_table(**more: object) -> pd.DataFrame:
     return table.assign(**more)
 
 
-def facts(n: int = 60) -> pd.DataFrame:
-    """Facts, known and missing, with the scores of two triggers and a clock."""
-    rng = np.random.default_rng(3)
-    missing = np.arange(n) % 3 == 0
-    scores = {
-        "entropy": rng.gamma(2, size=n) + 2 * missing,
-        "noise": rng.random(n),
-        "every-n": np.arange(n) % 2.0,
-    }
-    return pd.DataFrame({"missing": missing} | scores)
-
-
 # -- every state, and a reader ---------------------------------------------------------------------
 
 VOID = {"meta", "br", "link", "img"}
