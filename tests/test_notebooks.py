@@ -41,6 +41,12 @@ def code(notebook: Any) -> list[Any]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def parse(source: str) -> ast.Module:
+    """A cell's Python, without the lines that are IPython's (``%run …``)."""
+    lines = [line for line in source.splitlines() if not line.startswith("%")]
+    return ast.parse("\n".join(lines))
+
+
 def parameters(notebook: Any) -> list[Any]:
     return [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
 
@@ -59,9 +65,7 @@ def test_what_stands_below_a_cell_was_made_by_the_code_above_it(path: Path) -> N
     numbers = [cell.execution_count for cell in code(notebook)]
     assert numbers == list(range(1, len(numbers) + 1))
     for cell in code(notebook):
-        assert cell.outputs or not isinstance(ast.parse(cell.source).body[-1], ast.Expr), (
-            cell.source
-        )
+        assert cell.outputs or not isinstance(parse(cell.source).body[-1], ast.Expr), cell.source
 
 
 @each
@@ -99,7 +103,7 @@ def test_it_is_what_a_person_would_type(path: Path) -> None:
     assert max(map(len, cells)) <= CELL_LINES
     assert sum(map(len, cells)) <= BOOK_LINES
     assert max(len(line) for cell in cells for line in cell) <= 120
-    nodes = [node for cell in cells for node in ast.walk(ast.parse("\n".join(cell)))]
+    nodes = [node for cell in cells for node in ast.walk(parse("\n".join(cell)))]
     imports = [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     assert "import dragin_lab as dl" in imports
     assert len(imports) <= IMPORTS
@@ -141,7 +145,7 @@ def test_it_prints_how_many_questions_it_asks(path: Path) -> None:
     calls = [
         node
         for cell in code(nbformat.read(path, as_version=4))
-        for node in ast.walk(ast.parse(cell.source))
+        for node in ast.walk(parse(cell.source))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "print"
@@ -154,17 +158,15 @@ def test_what_may_change_stands_in_one_cell_that_papermill_reads(path: Path) -> 
     notebook = nbformat.read(path, as_version=4)
     (cell,) = parameters(notebook)
     assert notebook.cells.index(cell) == 1
-    for statement in ast.parse(cell.source).body:
+    for statement in parse(cell.source).body:
         assert isinstance(statement, ast.Assign), "papermill replaces plain assignments only"
         ast.literal_eval(statement.value)
-    names = {
-        name for line in ast.parse(cell.source).body for t in line.targets for name in _names(t)
-    }  # type: ignore[attr-defined]
+    names = {name for line in parse(cell.source).body for t in line.targets for name in _names(t)}  # type: ignore[attr-defined]
     assert names == set(papermill.inspect_notebook(path))
     used = {
         node.id
         for other in code(notebook)
-        for node in ast.walk(ast.parse(other.source))
+        for node in ast.walk(parse(other.source))
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
     assert names <= used, "a parameter that nothing reads"
@@ -178,7 +180,7 @@ def _names(target: ast.expr) -> list[str]:
 def test_a_threshold_stands_beside_its_variant(path: Path) -> None:
     """A θ of one variant means nothing to the other, so no notebook leaves it to the default."""
     for cell in code(nbformat.read(path, as_version=4)):
-        for node in ast.walk(ast.parse(cell.source)):
+        for node in ast.walk(parse(cell.source)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 names = {word.arg for word in node.keywords}  # None: **settings
                 if node.func.attr in ("ask", "method", "explore") and "threshold" in names:
@@ -188,9 +190,7 @@ def test_a_threshold_stands_beside_its_variant(path: Path) -> None:
 def test_the_recorded_traces_are_of_todays_format_and_of_the_engine_that_the_text_names() -> None:
     real = next(path for path in BOOKS if path.stem == "08_a_real_model")
     (cell,) = parameters(nbformat.read(real, as_version=4))
-    given = {
-        line.targets[0].id: ast.literal_eval(line.value) for line in ast.parse(cell.source).body
-    }  # type: ignore[attr-defined]
+    given = {line.targets[0].id: ast.literal_eval(line.value) for line in parse(cell.source).body}  # type: ignore[attr-defined]
     paths = sorted((real.parent / given["recorded"]).iterdir())
     assert {path.stem for path in paths} == set(record.RECORDED)
     for path in paths:
