@@ -112,11 +112,8 @@ def demo_table() -> str:
         if (code := status(["demo", "--output", folder])) != 0:
             sys.exit(code)
         runs = {record.config["method"]["name"]: record for record in dl.Runs.load(folder).records}
-        means = (
-            dl.Runs([runs[name] for name in PAPERS])
-            .table()
-            .frame.xs("mean", axis="columns", level="part")
-        )
+        means = dl.Runs([runs[name] for name in PAPERS]).table().frame[""]
+    means = means.loc[:, means.columns.get_level_values("part").isin(["", "mean"])]
     means.columns = list(means.columns.get_level_values("measure"))
     return str(means.rename_axis(index=None).to_string(float_format="{:.3f}".format))
 

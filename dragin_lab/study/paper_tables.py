@@ -7,10 +7,9 @@ retriever) is marked at the cell and explained below the table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dragin_lab.checks import choice, count, several, text
 from dragin_lab.core.method import METHODS
@@ -22,7 +21,17 @@ from dragin_lab.run.finding import find_runs
 from dragin_lab.run.rundir import SCORES, RunRecord
 from dragin_lab.study.compared import Compared
 from dragin_lab.study.conditions import check_same_golds, list_differences, list_idle_thresholds
-from dragin_lab.study.table import INTERVALS, TESTED, Cell, Row, Table, comparing
+from dragin_lab.study.table import (
+    INTERVALS,
+    TESTED,
+    Columns,
+    Parts,
+    Table,
+    comparing,
+    numbers_of,
+    spread,
+    texts_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,52 +107,19 @@ def table(
 # -- a table before it is filled -------------------------------------------------------------------
 
 
-@dataclass
-class _Line:
-    """A row with the paper's values alone, and what fills its cells; in a table about settings
-    nothing does.
+def _add_thresholds(values: pd.DataFrame, sources: Sequence[Source]) -> pd.DataFrame:
+    """Table 5 with a row for each threshold of ours that it has not."""
+    import pandas as pd
 
-    ``run`` is what the runs are set to (``Source.fits``), ``wants`` the benchmark and the key of
-    prediction lines of each cell, ``model`` the paper's. ``group`` names the rows that it is
-    compared with, ``key`` itself among them.
-    """
-
-    row: Row
-    group: str = ""
-    key: str = ""
-    model: str = ""
-    run: dict[str, Any] = field(default_factory=dict)
-    wants: list[tuple[str, str]] = field(default_factory=list)
-
-
-def _read_rows(values: pd.DataFrame, number: int, sources: Sequence[Source]) -> list[_Line]:
-    """Table 5 gets a row for each threshold of ours that it has not."""
-    rows, lines = [own for _, own in values.groupby("row")], list[_Line]()
-    if number == 5:
-        ours = {
-            s.settings["threshold"] for s in sources if s.settings["when"] == METHODS["dragin"][0]
-        }
-        new = sorted(ours - {*values["threshold"].astype(float)})
-        rows += [
-            rows[0].assign(threshold=f"{theta:g}", printed="", best=False, note="") for theta in new
-        ]
-        rows.sort(key=lambda own: float(own["threshold"].iloc[0]))
-    for own in rows:
-        cells, labels = [*own.itertuples()], tuple(own[_labels(values)].iloc[0])
-        lines.append(
-            line := _Line(
-                Row(labels, tuple(Cell(cell.printed, cell.best) for cell in cells), cells[0].note)
-            )
-        )
-        if number in paper.RESULTS:
-            line.key, line.run = _run_of(number, cells[0])
-            line.group, line.model = labels[0] if len(labels) > 1 else "", cells[0].model
-            line.wants = [(cell.on, MEASURES[cell.metric][1]) for cell in cells]
-    return lines
-
-
-def _labels(values: pd.DataFrame) -> list[str]:
-    return [name for name in paper.LABELS if any(values[name])]
+    when = METHODS["dragin"][0]
+    ours = {s.settings["threshold"] for s in sources if s.settings["when"] == when}
+    new = sorted(ours - {*values["threshold"].astype(float)})
+    first = values[values["row"] == 0]
+    empty = first.assign(printed="", value=float("nan"), best=False, note="")
+    rows = [values, *(empty.assign(threshold=f"{theta:g}") for theta in new)]
+    every = pd.concat(rows, ignore_index=True)
+    order = every["threshold"].astype(float).sort_values(kind="stable").index
+    return every.loc[order]
 
 
 def _run_of(number: int, row: Any) -> tuple[str, dict[str, Any]]:
@@ -160,10 +136,11 @@ def _run_of(number: int, row: Any) -> tuple[str, dict[str, Any]]:
     key = row.method.removesuffix(" (Ours)").lower().replace(" ", "-")
     # "full-context" is a row of Table 6 and a formulator
     own_when, own_what = METHODS.get(key, (when, key))
-    return key, {
-        "when": when if number == 6 else own_when,
-        "what": "last-sentence" if number == 4 else own_what,
-    }
+    if number == 6:
+        own_when = when
+    if number == 4:
+        own_what = "last-sentence"
+    return key, {"when": own_when, "what": own_what}
 
 
 class Source:
@@ -220,15 +197,7 @@ class Source:
                 " their own"
             )
         if n < self.asked:
-            failed, whole = len(self.record.failed), len(self.record.predictions) == self.asked
-            why = (
-                f"{failed} failed"
-                if failed
-                else "others are not in all runs"
-                if whole
-                else "the run is not complete"
-            )
-            remarks.append(f"n = {n} of {self.asked} questions ({self.folder}: {why})")
+            remarks.append(f"n = {n} of {self.asked} questions ({self._why_fewer()})")
         if wanted is None and self.retriever not in (None, BM25):
             remarks.append(f"passages by {self.searched_with}, where the paper has BM25")
         if wanted == DENSE and "sgpt" not in self.searched_with.lower():
@@ -236,6 +205,12 @@ class Source:
         if self.settings["variant"] != "reference":
             remarks.append(f"{self.settings['variant']} variant")
         return remarks
+
+    def _why_fewer(self) -> str:
+        if failed := len(self.record.failed):
+            return f"{failed} failed"
+        whole = len(self.record.predictions) == self.asked
+        return "others are not in all runs" if whole else "the run is not complete"
 
 
 # -- filling ---------------------------------------------------------------------------------------
@@ -246,123 +221,128 @@ class _Filling:
 
     def __init__(self, number: int, sources: Sequence[Source], compare: str | None) -> None:
         self.number, self.sources, self.values = number, sources, paper.values(number)
-        self.lines = lines = _read_rows(self.values, number, sources)
+        if number == 5:
+            self.values = _add_thresholds(self.values, sources)
+        self.labels = [name for name in paper.LABELS if any(self.values[name])]
+        self.cells: list[Any] = [*self.values.itertuples()]
+        #: What the runs of each row are set to, by the row's key.
+        self.runs = {}
+        if number in paper.RESULTS:
+            self.runs = dict(_run_of(number, cell) for cell in self.cells)
         check_same_golds({s.at: s.record for s in sources})
-        self.by_model: dict[str | None, list[Source]] = {}
-        for source in sources:
-            if source.benchmark is not None:
-                self.by_model.setdefault(source.paper_model, []).append(source)
-        for beside, own in self.by_model.items():
-            if len(names := sorted({s.model for s in own})) > 1:
-                place = f"beside {beside or 'the paper’s'}"
-                raise SettingError(
-                    f"runs of {len(names)} models ({', '.join(names)}); give those of one {place}"
-                )
+        self.by_model = _group_by_model(sources)
         self.base = "" if compare is None else self._find_row(compare)
-        every = [self._find_source(line, on) for line in lines for on, _ in line.wants]
-        self.used = {source.at: source for source in every if source is not None}
+        self.filling = [self._find_source(*self._row_of(cell), cell) for cell in self.cells]
+        self.used = {source.at: source for source in self.filling if source is not None}
+        if sources and not self.used:
+            self._refuse()
         self.compared = Compared({source.at: source.record.by_id for source in self.used.values()})
         # of a folder, which is its name here
         self.tests = cache(lambda base: self.compared.tests(str(base.folder)))
         self.marks: dict[str, str] = {}  # remark -> its mark
 
+    def _row_of(self, cell: Any) -> tuple[str, dict[str, Any]]:
+        return _run_of(self.number, cell) if self.runs else ("", {})
+
+    def _refuse(self) -> NoReturn:
+        pairs = _list_some(f"{s.settings['when']} × {s.settings['what']}" for s in self.sources)
+        datasets = _list_some(s.dataset for s in self.sources)
+        models = _list_some(s.called for s in self.sources)
+        raise SettingError(
+            f"Table {self.number} has no cell for the runs given, which are of {pairs} on"
+            f" {datasets} by {models}"
+        )
+
     def table(self) -> Table:
-        number, sources, rows = (
-            self.number,
-            self.sources,
-            [self._fill_row(line) for line in self.lines],
-        )
-        if sources and not self.used:
-            kinds = (
-                {f"{s.settings['when']} × {s.settings['what']}" for s in sources},
-                {s.dataset for s in sources},
-                {s.called for s in sources},
-            )
-            pairs, datasets, models = (
-                ", ".join(sorted(of)[:4]) + (" …" if len(of) > 4 else "") for of in kinds
-            )
-            raise SettingError(
-                f"Table {number} has no cell for the runs given, which are of {pairs} on {datasets}"
-                f" by {models}"
-            )
-        headings = {"llm": "LLM", "method": "RAG Method" if number == 2 else "Method"}
-        labels = tuple(headings.get(name, name.capitalize()) for name in _labels(self.values))
-        names = {2: NAMES, 3: paper.SHORT}.get(number, {})
-        columns = tuple(
-            (
-                (names.get(cell.on, ""), MEASURES[cell.metric][0])
-                if number in paper.RESULTS
-                else (NAMES.get(cell.metric, cell.metric.capitalize()), "")
-            )
-            for cell in self.values[self.values["row"] == 0].itertuples()
-        )
-        marks = {mark: remark for remark, mark in self.marks.items()}
-        return Table(
-            number,
-            paper.TITLES[number],
-            labels,
-            columns,
-            rows,
-            self._about(labels),
-            marks,
-            self.base,
-        )
+        numbers: Columns = {}
+        texts: Columns = {}
+        for cell, source in zip(self.cells, self.filling, strict=True):
+            column = self._column_of(cell)
+            printed = cell.value if self.number in paper.RESULTS else cell.printed
+            own_numbers: Parts = {"paper": printed}
+            own_texts: Parts = {"paper": cell.printed + "*" * cell.best}
+            if source is not None:
+                self._fill(cell, source, own_numbers, own_texts)
+            numbers.setdefault(column, []).append(own_numbers)
+            texts.setdefault(column, []).append(own_texts)
+        rows = self.values.drop_duplicates(self.labels)
+        title = f"{paper.TITLES[self.number]} (Table {self.number} of DRAGIN, ACL 2024)"
+        about = self._about() + [f"({mark}) {remark}" for remark, mark in self.marks.items()]
+        if self.values["best"].any():
+            about.append("*: the best of the paper's values")
+        odd = [*filter(None, rows["note"].unique())]
+        about += [f"({at}) on the paper's values: {note}" for at, note in enumerate(odd, 1)]
+        frame = spread(numbers, self._index(rows))
+        marked = rows[self.labels].copy()
+        footnotes = {note: f" ({at})" for at, note in enumerate(odd, 1)}
+        marked[self.labels[-1]] += [footnotes.get(note, "") for note in rows["note"]]
+        sheet = spread(texts, self._index(marked)).fillna("")
+        return Table(title, frame, sheet, about, f"tab:dragin-{self.number}")
+
+    def _index(self, rows: pd.DataFrame) -> pd.Index:
+        import pandas as pd
+
+        names = {"llm": "LLM", "method": "RAG Method" if self.number == 2 else "Method"}
+        headings = [names.get(name, name.capitalize()) for name in self.labels]
+        if len(headings) == 1:
+            return pd.Index(rows[self.labels[0]], name=headings[0])
+        return pd.MultiIndex.from_frame(rows[self.labels], names=headings)
+
+    def _column_of(self, cell: Any) -> tuple[str, str]:
+        if self.number not in paper.RESULTS:
+            return NAMES.get(cell.metric, cell.metric.capitalize()), ""
+        names = {2: NAMES, 3: paper.SHORT}.get(self.number, {})
+        return names.get(cell.on, ""), MEASURES[cell.metric][0]
 
     def _find_row(self, name: str) -> str:
         """The key of a row; a threshold may be written in any way."""
-        keys = list(dict.fromkeys(line.key for line in self.lines if line.key != TOKENS))
+        keys = [key for key in self.runs if key != TOKENS]
         wanted = text("compare", name).strip().lower()
         if self.number == 5 and wanted.replace(".", "", 1).isdecimal():
             wanted = next((key for key in keys if float(key) == float(wanted)), wanted)
         return choice(f"row of Table {self.number}", wanted, keys)
 
-    def _fill_row(self, line: _Line) -> Row:
-        base = next(
-            (other for other in self.lines if (other.group, other.key) == (line.group, self.base)),
-            line,
-        )
-        cells = list(line.row.cells)
-        for place, (benchmark, measure) in enumerate(line.wants):
-            if (source := self._find_source(line, benchmark)) is None:
-                continue
-            other = None if base is line else self._find_source(base, base.wants[place][0])
-            if (mean := self.compared.intervals.get((source.at, measure))) is None:
-                continue
-            remarks = source.caveats(line.run.get("retriever"), mean.n)
-            marks = tuple(
-                self.marks.setdefault(remark, _letters(len(self.marks))) for remark in remarks
-            )
-            test = None if other is None else self.tests(other).get((source.at, measure))
-            cells[place] = replace(
-                cells[place],
-                ours=mean,
-                marks=marks,
-                test=test,
-                places=3 if measure in SCORES else 2,
-            )
-        return replace(line.row, cells=tuple(cells))
+    def _fill(self, cell: Any, source: Source, numbers: Parts, texts: Parts) -> None:
+        """Puts our value beside the paper's."""
+        key, run = self._row_of(cell)
+        measure = MEASURES[cell.metric][1]
+        mean = self.compared.intervals.get((source.at, measure))
+        if mean is None:
+            return
+        test = None
+        if self.base not in ("", key):
+            other = self._find_source(self.base, self.runs[self.base], cell)
+            test = other and self.tests(other).get((source.at, measure))
+        marks = []
+        for remark in source.caveats(run.get("retriever"), mean.n):
+            marks.append(self.marks.setdefault(remark, _letters(len(self.marks))))
+        places = 3 if measure in SCORES else 2
+        numbers |= numbers_of("ours", mean, self.base, test)
+        texts |= texts_of("ours", mean, self.base, test, places)
+        if marks:
+            texts["ours"] += f" ({', '.join(marks)})"
 
-    def _find_source(self, line: _Line, benchmark: str) -> Source | None:
+    def _find_source(self, key: str, run: dict[str, Any], cell: Any) -> Source | None:
         """The run for a cell. Raises ``SettingError`` where several fit.
 
         Beside a model of the paper stand its own runs, else those of a model that the paper does
         not have; in a table about one model those of any other too, when there is just one.
         """
-        beside = self.by_model.get(line.model) or self.by_model.get(None) or []
+        beside = self.by_model.get(cell.model) or self.by_model.get(None) or []
         if not beside and self.number in (5, 7) and len(self.by_model) == 1:
             beside = next(iter(self.by_model.values()))
-        fitting = [source for source in beside if source.fits(line.run, benchmark)]
+        fitting = [source for source in beside if source.fits(run, cell.on)]
         if len(fitting) > 1:
             folders = ", ".join(str(source.folder) for source in fitting)
             variants = len({source.settings["variant"] for source in fitting}) > 1
+            other = ", or variant=" if variants else ""
             raise SettingError(
-                f"{len(fitting)} runs fit {line.run['when']} × {line.run['what']} on"
-                f" {NAMES[benchmark]}: {folders}; give the folders of those you"
-                f" mean{', or variant=' if variants else ''}"
+                f"{len(fitting)} runs fit {run['when']} × {run['what']} on {NAMES[cell.on]}:"
+                f" {folders}; give the folders of those you mean{other}"
             )
         return fitting[0] if fitting else None
 
-    def _about(self, labels: Sequence[str]) -> list[str]:
+    def _about(self) -> list[str]:
         used, number = list(self.used.values()), self.number
         if not used:
             return []
@@ -372,10 +352,10 @@ class _Filling:
         n = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
         lines = [f"ours: {models}, {variants} variant; {n} questions a cell; {INTERVALS}"]
         beside = {source.paper_model for source in used}
-        if None in beside and labels[0] == "LLM":
+        if None in beside and self.labels[0] == "llm":
             lines.append(
-                "the model is none of the paper's and stands beside each of them; as_model="
-                " names one"
+                "the model is none of the paper's and stands beside each of them; as_model= names"
+                " one"
             )
         answers = [
             line
@@ -390,7 +370,8 @@ class _Filling:
             )
             lines.append(f"{unreadable:,} of {len(answers):,} answers could not be read{counts_as}")
         shown = {source.at: source.record for source in used}
-        lines += self.compared.about + list_differences(shown) + list_idle_thresholds(shown)
+        lines += [line for line in self.compared.about if "left out" in line]
+        lines += list_differences(shown) + list_idle_thresholds(shown)
         if number in (5, 7) and beside != {paper.ALONE}:
             lines.append(f"the paper's values are {paper.ALONE}'s")
         if number == 3:
@@ -404,6 +385,27 @@ class _Filling:
         ):
             lines.append(f"data sets of no table: {', '.join(unused)}")
         return lines
+
+
+def _group_by_model(sources: Sequence[Source]) -> dict[str | None, list[Source]]:
+    """Runs by the paper's model that they stand beside. Raises ``SettingError`` for two models."""
+    groups: dict[str | None, list[Source]] = {}
+    for source in sources:
+        if source.benchmark is not None:
+            groups.setdefault(source.paper_model, []).append(source)
+    for beside, own in groups.items():
+        names = sorted({source.model for source in own})
+        if len(names) > 1:
+            place = f"beside {beside or 'the paper’s'}"
+            raise SettingError(
+                f"runs of {len(names)} models ({', '.join(names)}); give those of one {place}"
+            )
+    return groups
+
+
+def _list_some(names: Iterable[str]) -> str:
+    every = sorted({*names})
+    return ", ".join(every[:4]) + (" …" if len(every) > 4 else "")
 
 
 def _letters(number: int) -> str:

@@ -442,4 +442,4 @@ class Runs:
         )
 
     def _repr_html_(self) -> str:
-        return self.table().show("html")
+        return self.table().to_html()

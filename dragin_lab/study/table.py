@@ -1,30 +1,28 @@
-"""One table type: cells with a mean and its interval, or a text, and the paper's value beside them,
-laid out by pandas.
+"""``Table``: a DataFrame of numbers, the same as texts, and the lines below them.
 
-A table is read as numbers (``Table.frame``) or written as text, HTML, Markdown, LaTeX or CSV
-(``Table.show``).
+pandas writes it as text, HTML, Markdown, LaTeX and CSV.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import choice
 from dragin_lab.data.exemplars import among_exemplars, say_among
-from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import Interval, bracket, describe_failures
-from dragin_lab.run.rundir import RunRecord, own_metrics
+from dragin_lab.run.rundir import Line, RunRecord, own_metrics
 from dragin_lab.study.compared import Compared
 from dragin_lab.study.conditions import At, list_differences, list_idle_thresholds
-from dragin_lab.study.latex import SHORT, choose_columns, to_latex
+from dragin_lab.study.latex import ROWS, escape_latex, write_environment
 from dragin_lab.study.statistics import PairedTest
 from dragin_lab.text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pandas.io.formats.style import Styler
 
 FORMATS = ("text", "html", "markdown", "latex", "csv")
 #: What the brackets of a table hold; a line below it.
@@ -36,250 +34,228 @@ TESTED = "test (EM: McNemar, exact; else by permutation)"
 #: What a table has of each data set: heading, entry of a prediction line, decimals.
 _SCORED = (("EM", "em", 3), ("F1", "f1", 3))
 _COUNTS = (("retrievals", "retrievals", 2), ("tokens", "tokens", 1))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell: a mean with its interval (``ours``) or a text (``setting``), and the paper's
-    value as printed.
-    """
-
-    printed: str = ""  # "" where the paper has none
-    # the best of the paper's values, or of ours in a table that has none of the paper's
-    best: bool = False
-    ours: Interval | None = None
-    setting: str | int = ""  # a text, or a count
-    marks: tuple[str, ...] = ()  # keys of ``Table.marks``
-    test: PairedTest | None = None  # ours against the row that all are compared with
-    places: int = 3  # decimals of ours
-
-    def texts(self, own: str, base: str) -> dict[str, str | None]:
-        """The parts of the cell as text; None for those that it does not have."""
-        marks = f" ({', '.join(self.marks)})" if self.marks else ""
-        star = "*" * (self.best and not self.printed)
-        setting = f"{self.setting:,}" if isinstance(self.setting, int) else self.setting
-        mean = f"{self.ours.mean:z.{self.places}f}{star}" if self.ours else setting
-        return {
-            "paper": f"{self.printed}{'*' * self.best}" if self.printed else None,
-            "": f"{mean}{marks}" if mean and not self.ours and own != "ours" else None,
-            own: f"{mean}{marks}" if mean and (self.ours or own == "ours") else None,
-            "95 %": (
-                bracket(self.ours.low, self.ours.high, places=self.places) if self.ours else None
-            ),
-            f"− {base}": (
-                f"{self.test.difference:+z.{self.places}f} (p {self.test.p})" if self.test else None
-            ),
-        }
-
-    def values(self, own: str, base: str) -> dict[str, Any]:
-        """The parts of the cell as values; None for those that it does not have."""
-        ours, test, base = self.ours, self.test, f"minus {base}"
-        return {
-            "paper": self.printed or None,
-            own: ours.mean if ours else None if self.setting == "" else self.setting,
-            **{name: getattr(ours, name, None) for name in ("low", "high", "n")},
-            base: getattr(test, "difference", None),
-            **{f"{base} {name}": getattr(test, name, None) for name in ("low", "high", "n")},
-            "p": getattr(test, "p_value", None),
-        }
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row; ``note`` says what is odd about the paper's values."""
-
-    labels: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    note: str = ""
+#: The parts of a cell, by their headings.
+Parts = dict[str, Any]
+#: Cells by column (heading, measure).
+Columns = dict[tuple[str, str], list[Parts]]
 
 
 @dataclass
 class Table:
-    """A table of the paper, filled as far as the runs allow; or, with ``number`` 0, one of your own
-    values alone.
+    """Rows of means with their intervals; printing it gives text, a notebook shows HTML.
 
-    Printing it gives text; a notebook shows HTML.
+    ``frame`` (pandas.DataFrame) has the numbers: labels as index, columns (heading, measure, part).
+    Parts: ``paper``, ``ours`` (``mean`` in a table of your own values), ``low``, ``high``, ``n``
+    and, where methods are compared, ``minus METHOD``, its ``low``, ``high`` and ``n``, and ``p``;
+    only those that some cell has. ``sheet`` has the same rows as texts, as they are shown; the best
+    values end in *. ``about`` are the lines below, ``label`` is LaTeX's.
     """
 
-    number: int
     title: str
-    labels: tuple[str, ...]  # headings of ``Row.labels``
-    columns: tuple[tuple[str, str], ...]  # (heading, measure) of ``Row.cells``
-    rows: list[Row]
-    about: list[str] = field(default_factory=list)  # what our values are
-    marks: dict[str, str] = field(default_factory=dict)  # mark -> what it says
-    compared_with: str = ""
+    frame: pd.DataFrame
+    sheet: pd.DataFrame
+    about: list[str]
+    label: str = "tab:means"
+
+    def __post_init__(self) -> None:
+        counts = [at for at in self.frame if "n" in at or at[2].endswith(" n")]
+        self.frame = self.frame.astype(dict.fromkeys(counts, "Int64"))
+        self.frame.attrs = {"title": self.title, "notes": self.about}
 
     @property
-    def filled(self) -> int:
-        """How many cells hold a value of ours."""
-        return sum(
-            cell.ours is not None or cell.setting != "" for row in self.rows for cell in row.cells
-        )
+    def style(self) -> Styler:
+        """pandas' Styler of what a notebook shows, the best in bold."""
+        styler = _style(self.sheet, _escape_html, "<b>{}</b>")
+        return styler.set_uuid(self.label.removeprefix("tab:"))
 
-    @property
-    def frame(self) -> pd.DataFrame:
-        """One frame row per row (pandas.DataFrame): labels as index; columns (heading, measure,
-        part).
-
-        Parts: ``paper``, ``ours`` (``mean`` in a table of your own values), ``low``, ``high``,
-        ``n`` and, where methods are compared, ``minus METHOD``, its ``low``, ``high`` and ``n``,
-        and ``p``; only those that some cell has. Settings are text, counts Int64, results float64.
-        ``frame.attrs["notes"]`` are the lines below the table.
+    def show(self, form: str = "text", *, width: int | None = None) -> str:
+        """The table in one of ``FORMATS``; text is folded between columns to ``width``
+        characters.
         """
+        if choice("format", form, FORMATS) == "text":
+            return self.to_string(width)
+        return str(getattr(self, f"to_{form}")())
+
+    def to_string(self, width: int | None = None) -> str:
+        """Plain text, folded between columns to at most ``width`` characters."""
         import pandas as pd
 
-        frame = self._spread(Cell.values)
-        for column in frame:
-            numbers = pd.to_numeric(frame[column], errors="coerce")
-            if numbers.notna().sum() == frame[column].notna().sum():
-                counts = all(isinstance(value, int) for value in frame[column].dropna())
-                frame[column] = numbers.astype("Int64" if counts else "float64")
-        frame.attrs = {"title": self.title, "notes": self._notes()}
-        return frame
-
-    def show(
-        self,
-        form: str = "text",
-        *,
-        width: int | None = None,
-        columns: Sequence[str] | None = None,
-        caption: str | None = None,
-        label: str | None = None,
-    ) -> str:
-        """The table in one of ``FORMATS``; as text it is folded between columns to at most
-        ``width`` characters.
-
-        ``columns`` chooses measures and parts by their headings: ("EM", "F1", "95 %"). LaTeX needs
-        the packages booktabs and graphicx, takes a ``caption`` and a ``label``, and leaves out n,
-        intervals and what could not be read where no columns are named. Raises ``SettingError`` for
-        a heading that is not there.
-        """
-        import pandas as pd
-
-        if choice("format", form, FORMATS) != "latex" and (caption, label) != (None, None):
-            raise SettingError(f"caption and label are LaTeX's; leave them out of format {form!r}")
-        if form == "csv":
-            frame = self._spread(Cell.values)
-            frame.columns = [" ".join(filter(None, column)) for column in frame.columns]
-            return csv_text(frame, index=True).rstrip("\n")
-        marked = (
-            replace(self, rows=_mark_best(self.columns, self.rows))
-            if form == "latex" and not self.number
-            else self
-        )
-        sheet, notes = (
-            marked._sheet(SHORT if form == "latex" and columns is None else columns),
-            marked._notes(),
-        )
-        heading = (
-            f"{self.title} (Table {self.number} of DRAGIN, ACL 2024)" if self.number else self.title
-        )
-        if form == "latex":
-            own = f"tab:dragin-{self.number}" if self.number else "tab:means"
-            notes = (
-                notes
-                if "95 %" in str(sheet.columns)
-                else [line.partition("; brackets:")[0] for line in notes]
-            )
-            return to_latex(sheet, caption or heading, label or own, notes)
-        if form == "html":
-            below = (f"<p>{escape(note, quote=False)}</p>" for note in notes)
-            return "\n".join([f"<p><b>{escape(heading)}</b></p>", sheet.to_html(border=0), *below])
-        if form == "markdown":
-            names = [" ".join(filter(None, column)) for column in sheet.columns]
-            rows = [
-                [*labels, *cells]
-                for labels, cells in zip(sheet.index, sheet.to_numpy(), strict=True)
-            ]
-            lines = [
-                [*self.labels, *names],
-                ["---"] * len(self.labels) + ["---:"] * len(names),
-                *rows,
-            ]
-            table = [
-                f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |"
-                for line in lines
-            ]
-            return "\n".join([f"**{heading}**", "", *table, "", "  \n".join(notes)]).rstrip()
         with pd.option_context("display.unicode.east_asian_width", True):
-            lines = sheet.to_string(line_width=width).splitlines()
-        return "\n".join([heading, "", *map(str.rstrip, lines), "", *notes]).rstrip()
+            lines = _drop_idle(self.sheet).to_string(line_width=width).splitlines()
+        return "\n".join([self.title, "", *map(str.rstrip, lines), "", *self.about]).rstrip()
 
-    def _spread(self, parts: Callable[[Cell, str, str], dict[str, Any]]) -> pd.DataFrame:
-        """A column for each part that some cell has."""
-        import pandas as pd
+    def to_html(self) -> str:
+        """What a notebook shows."""
+        title = f"<p><b>{_escape_html(self.title)}</b></p>"
+        below = (f"<p>{_escape_html(line)}</p>" for line in self._notes)
+        return "\n".join([title, self.style.to_html(), *below])
 
-        own = "ours" if self.number else "mean"
-        columns = [
-            pd.DataFrame(
-                [parts(row.cells[at], own, self.compared_with) for row in self.rows], dtype=object
-            )
-            for at in range(len(self.columns))
-        ]
-        frame = pd.concat(columns, axis="columns", keys=self.columns, names=["", "measure", "part"])
-        labels = [name or f"label {at}" for at, name in enumerate(self.labels, 1)]
-        frame.index = pd.MultiIndex.from_tuples([row.labels for row in self.rows], names=labels)
-        return frame.dropna(axis="columns", how="all")
+    def to_markdown(self) -> str:
+        """A pipe table with its title and notes."""
+        sheet = _style_texts(_drop_idle(self.sheet), _escape_markdown, "**{}**")
+        names = [" ".join(filter(None, column)) for column in sheet.columns]
+        rows = [[*sheet.index.names, *names]]
+        rows.append(["---"] * sheet.index.nlevels + ["---:"] * len(names))
+        rows += sheet.reset_index().to_numpy().tolist()
+        lines = [f"| {' | '.join(row)} |" for row in rows]
+        return "\n".join([f"**{self.title}**", "", *lines, "", "  \n".join(self._notes)]).rstrip()
 
-    def _sheet(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Every cell as text, of the chosen columns; without a row of headings where all are
-        empty.
+    def to_csv(self) -> str:
+        """``frame`` with its headings in one line."""
+        frame = self.frame.copy()
+        frame.columns = [" ".join(filter(None, column)) for column in frame.columns]
+        return csv_text(frame, index=True).rstrip("\n")
+
+    def to_latex(
+        self, caption: str | None = None, label: str | None = None, *, intervals: bool = False
+    ) -> str:
+        """A ``table`` for the packages booktabs and graphicx, at most as wide as the text.
+
+        Data sets stand one under another, each in a ``table`` where one would have above 40 rows. n
+        and what could not be read are left out, and intervals where they are not asked for.
         """
-        import pandas as pd
-
-        frame, odd = self._spread(Cell.texts).fillna(""), self._odd
-        if columns is not None:
-            frame = frame[choose_columns(frame.columns, columns)]
-        labels = [
-            (
-                *row.labels[:-1],
-                row.labels[-1] + (f" ({1 + odd.index(row.note)})" if row.note else ""),
-            )
-            for row in self.rows
-        ]
-        frame.index = pd.MultiIndex.from_tuples(labels, names=self.labels)
-        parts = set(frame.columns.get_level_values(2))
-        empty = [at for at in (0, 1) if set(frame.columns.get_level_values(at)) == {""}]
-        frame.columns = frame.columns.droplevel(
-            [*empty, 2] if parts <= {"mean", ""} and len(empty) < 2 else empty
-        )
-        if frame.columns.nlevels == 1:
-            frame.columns = pd.MultiIndex.from_arrays([frame.columns])
-        frame.columns.names = [None] * frame.columns.nlevels
-        return frame
+        notes = self._notes
+        if not intervals:
+            notes = [line.partition("; brackets:")[0] for line in notes]
+        title, label = caption or self.title, label or self.label
+        blocks = _stack(_choose(self.sheet, intervals))
+        tables = []
+        for number, (heading, block) in enumerate(blocks.items(), 1):
+            styler = _style(block, escape_latex, r"\bfseries {}")
+            of = f"{title}: {heading}" if heading else title
+            own = f"{label}-{number}" if heading else label
+            below = notes if number == len(blocks) else []
+            tables.append(write_environment(styler, of, own, below))
+        return "\n\n".join(tables)
 
     @property
-    def _odd(self) -> list[str]:
-        return list(dict.fromkeys(row.note for row in self.rows if row.note))
-
     def _notes(self) -> list[str]:
-        tested = any(cell.test for row in self.rows for cell in row.cells)
-        notes = [
-            line
-            for line in self.about
-            if tested or not line.startswith(f"− {self.compared_with}: ")
-        ]
-        if any(cell.best for row in self.rows for cell in row.cells):
-            notes.append("*: the best of the paper's values" if self.number else "*: the best")
-        notes += [f"({mark}) {text}" for mark, text in self.marks.items()]
-        return notes + [
-            f"({number}) on the paper's values: {text}" for number, text in enumerate(self._odd, 1)
-        ]
+        return [line.replace("*: the best", "bold: the best") for line in self.about]
 
     def __str__(self) -> str:
-        return self.show()
+        return self.to_string()
 
     def __repr__(self) -> str:
-        cells = sum(len(row.cells) for row in self.rows)
-        return f"Table({self.number}, {self.title}: {self.filled} of {cells} cells are ours)"
+        return f"Table({self.title}: {len(self.frame)} rows)"
 
     def _repr_html_(self) -> str:
-        return self.show("html")
+        return self.to_html()
 
     def _repr_latex_(self) -> str:
         # what nbconvert writes, and JupyterLab only where there is no HTML
-        return self.show("latex")
+        return self.to_latex()
+
+
+# -- cells -----------------------------------------------------------------------------------------
+
+
+def numbers_of(own: str, mean: Interval, base: str, test: PairedTest | None) -> Parts:
+    """The parts of a cell as ``Table.frame`` has them."""
+    parts: Parts = {own: mean.mean, "low": mean.low, "high": mean.high, "n": mean.n}
+    if test is not None:
+        minus = f"minus {base}"
+        parts[minus] = test.difference
+        parts |= {f"{minus} low": test.low, f"{minus} high": test.high, f"{minus} n": test.n}
+        parts["p"] = test.p_value
+    return parts
+
+
+def texts_of(own: str, mean: Interval, base: str, test: PairedTest | None, places: int) -> Parts:
+    """The parts of a cell as they are shown, with so many decimals."""
+    ends = bracket(mean.low, mean.high, places=places)
+    parts: Parts = {own: f"{mean.mean:z.{places}f}", "95 %": ends}
+    if test is not None:
+        parts[f"− {base}"] = f"{test.difference:+z.{places}f} (p {test.p})"
+    return parts
+
+
+def spread(columns: Columns, index: pd.Index) -> pd.DataFrame:
+    """A column (heading, measure, part) for each part that some cell of a column has."""
+    import pandas as pd
+
+    frames = {at: pd.DataFrame(cells, index=index) for at, cells in columns.items()}
+    frame = pd.concat(frames, axis="columns", names=["", "measure", "part"])
+    return frame.dropna(axis="columns", how="all")
+
+
+# -- what is shown ---------------------------------------------------------------------------------
+
+
+def _escape_html(text: str) -> str:
+    return escape(text, quote=False)
+
+
+def _escape_markdown(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def _style_texts(sheet: pd.DataFrame, escape: Callable[[str], str], bold: str) -> pd.DataFrame:
+    """Every text escaped, the best values in bold."""
+
+    def write(text: str) -> str:
+        return bold.format(escape(text[:-1])) if text.endswith("*") else escape(text)
+
+    styled = sheet.map(write).rename(index=escape, columns=escape)
+    styled.index.names = [escape(name) for name in sheet.index.names]
+    return styled
+
+
+def _style(sheet: pd.DataFrame, escape: Callable[[str], str], bold: str) -> Styler:
+    from pandas.io.formats.style import Styler
+
+    styled = _style_texts(_drop_idle(sheet), escape, bold)
+    if styled.columns.nlevels == 1:  # pandas writes headings of one level as tuples
+        styled.columns = styled.columns.get_level_values(0)
+    return Styler(styled, cell_ids=False)
+
+
+def _drop_idle(sheet: pd.DataFrame) -> pd.DataFrame:
+    """Without the rows of headings that say nothing."""
+    import pandas as pd
+
+    headings = sheet.columns
+    idle = [level for level in headings.names[:-1] if not any(headings.get_level_values(level))]
+    parts = {*headings.get_level_values("part")}
+    if len(idle) < headings.nlevels - 1 and (parts <= {"mean", ""} or parts == {"paper"}):
+        idle.append("part")
+    kept = headings.droplevel(idle)
+    if kept.nlevels == 1:
+        kept = pd.MultiIndex.from_arrays([kept])
+    return sheet.set_axis(kept.set_names([None] * kept.nlevels), axis="columns")
+
+
+def _choose(sheet: pd.DataFrame, intervals: bool) -> pd.DataFrame:
+    """Without n, what could not be read, tests of what is no score, and maybe intervals."""
+    shown = ["mean", "ours", "paper", ""]
+    if intervals:
+        shown.append("95 %")
+    chosen = []
+    for column in sheet.columns:
+        _, measure, part = column
+        tested = part.startswith("− ") and measure in ("EM", "F1")
+        if tested or (part in shown and measure not in ("n", "unreadable")):
+            chosen.append(column)
+    return sheet[chosen]
+
+
+def _stack(sheet: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Several data sets one under another: in one sheet under "", where that is not too long."""
+    import pandas as pd
+
+    headings = sheet.columns.unique(0)
+    if len(headings) == 1 or not any(sheet.columns.get_level_values("measure")):
+        return {"": sheet}
+    blocks = {}
+    for heading in headings:
+        block = sheet.loc[:, [column[0] == heading for column in sheet.columns]]
+        block = block.rename(columns={heading: ""}, level=0)
+        blocks[heading] = block[block.ne("").any(axis="columns")]
+    if sum(map(len, blocks.values())) > ROWS:
+        return blocks
+    return {"": pd.concat(blocks, names=["data set"]).fillna("")}
+
+
+# -- means of runs ---------------------------------------------------------------------------------
 
 
 def comparing(base: str, test: str) -> str:
@@ -290,26 +266,6 @@ def comparing(base: str, test: str) -> str:
     )
 
 
-def _mark_best(columns: Sequence[tuple[str, str]], rows: Sequence[Row]) -> list[Row]:
-    scores = [label for label, *_ in _SCORED]
-    best = {
-        at: max(means)
-        for at, (_, measure) in enumerate(columns)
-        if measure in scores
-        and len(means := {cell.ours.mean for row in rows if (cell := row.cells[at]).ours}) > 1
-    }
-    return [
-        replace(
-            row,
-            cells=tuple(
-                replace(cell, best=cell.ours is not None and cell.ours.mean == best.get(at))
-                for at, cell in enumerate(row.cells)
-            ),
-        )
-        for row in rows
-    ]
-
-
 def means_table(records: Mapping[At, RunRecord], compared: Compared, base: str = "") -> Table:
     """Exact match, F1, custom metrics, retrievals and tokens per question, and how many answers are
     unreadable.
@@ -317,48 +273,73 @@ def means_table(records: Mapping[At, RunRecord], compared: Compared, base: str =
     The methods are compared on the questions of ``compared``, and tested against ``base`` on those
     of both.
     """
-    columns: list[tuple[str, str]] = []
-    cells: dict[str, list[Cell]] = {name: [] for name in compared.names}
+    import pandas as pd
+
+    numbers: Columns = {}
+    texts: Columns = {}
     tests = compared.tests(base) if base else {}
     for dataset in compared.datasets:
         heading = "" if len(compared.datasets) == 1 else dataset  # the title names it
-        answers = {name: compared.lines((dataset, name)) for name in compared.names}
-        every = [line for of_method in answers.values() for line in of_method.values()]
-        scores = _SCORED if any(line["em"] is not None for line in every) else ()
-        measures = (*scores, *((name, name, 3) for name in own_metrics(every)), *_COUNTS)
-        columns += [
-            (heading, label) for label in ("n", *(label for label, *_ in measures), "unreadable")
-        ]
-        for name, own in answers.items():
-            at = dataset, name
-            means = [
-                Cell(
-                    ours=compared.intervals.get((at, key)), test=tests.get((at, key)), places=places
-                )
-                for _, key, places in measures
+        answers = {at: [*compared.lines(at).values()] for at in _runs_on(dataset, compared)}
+        counts = {at: len(lines) for at, lines in answers.items() if at in records}
+        numbers[heading, "n"] = [{"": counts.get(at)} for at in answers]
+        texts[heading, "n"] = [{"": f"{counts[at]:,}" if at in counts else ""} for at in answers]
+        for measure, key, places in _measures_of(answers):
+            column = heading, measure
+            means = {at: compared.intervals.get((at, key)) for at in answers}
+            tested = {at: tests.get((at, key)) for at in answers}
+            numbers[column] = [
+                {} if mean is None else numbers_of("mean", mean, base, tested[at])
+                for at, mean in means.items()
             ]
-            count = sum(not line["readable"] for line in own.values())
-            n = Cell(setting=len(own) if at in records else "")
-            unreadable = Cell(setting=f"{count:,} of {len(own):,}" if own else "")
-            cells[name] += [n, *means, unreadable]
-    rows = []
-    for name in compared.names:
-        runs = [record for (_, method), record in records.items() if method == name]
-        rows.append(Row((name + _incomplete(runs),), tuple(cells[name])))
+            texts[column] = [
+                {} if mean is None else texts_of("mean", mean, base, tested[at], places)
+                for at, mean in means.items()
+            ]
+            if key in ("em", "f1"):
+                _mark_best([*means.values()], texts[column])
+        unreadable = [{"": _count_unreadable(lines)} for lines in answers.values()]
+        numbers[heading, "unreadable"] = texts[heading, "unreadable"] = unreadable
+    labels = [name + _incomplete(_runs_of(name, records)) for name in compared.names]
+    index = pd.Index(labels, name="method")
     datasets = compared.datasets
     title = ", ".join(datasets) if len(datasets) < 4 else f"{len(datasets)} data sets"
+    sheet = spread(texts, index).fillna("")
     about = _about(records, compared)
-    about += [comparing(base, TESTED)] if base else []
+    about += [comparing(base, TESTED)] if tests else []
     about += list_differences(records) + list_idle_thresholds(records)
-    return Table(
-        0,
-        f"{title}: means per question",
-        ("method",),
-        tuple(columns),
-        rows,
-        about,
-        compared_with=base,
-    )
+    if sheet.map(lambda text: text.endswith("*")).any(axis=None):
+        about.append("*: the best")
+    return Table(f"{title}: means per question", spread(numbers, index), sheet, about)
+
+
+def _runs_on(dataset: str, compared: Compared) -> list[At]:
+    return [(dataset, name) for name in compared.names]
+
+
+def _runs_of(name: str, records: Mapping[At, RunRecord]) -> list[RunRecord]:
+    return [record for (_, method), record in records.items() if method == name]
+
+
+def _measures_of(answers: Mapping[At, list[Line]]) -> list[tuple[str, str, int]]:
+    """Heading, entry of a prediction line and decimals of what a data set's answers have."""
+    every = [line for lines in answers.values() for line in lines]
+    scored = any(line["em"] is not None for line in every)
+    custom = [(name, name, 3) for name in own_metrics(every)]
+    return [*(_SCORED if scored else ()), *custom, *_COUNTS]
+
+
+def _count_unreadable(lines: Sequence[Line]) -> str:
+    count = sum(not line["readable"] for line in lines)
+    return f"{count:,} of {len(lines):,}" if lines else ""
+
+
+def _mark_best(means: Sequence[Interval | None], texts: list[Parts]) -> None:
+    """A * after the highest mean, where they are not all one."""
+    known = {mean.mean for mean in means if mean is not None}
+    for mean, parts in zip(means, texts, strict=True):
+        if mean is not None and len(known) > 1 and mean.mean == max(known):
+            parts["mean"] += "*"
 
 
 def _incomplete(records: list[RunRecord]) -> str:

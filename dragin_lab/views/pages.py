@@ -130,7 +130,7 @@ def show_part(part: Any) -> Markup:
     frame = getattr(part, "frame", part)
     if hasattr(frame, "to_html"):
         options = {"float_format": "{:.3f}".format, "na_rep": "", "border": 0}
-        table = part.show("html") if isinstance(part, Table) else frame.to_html(**options)
+        table = part.to_html() if isinstance(part, Table) else frame.to_html(**options)
         return Markup(
             styled(f'<div class="dl"><div class="head wide" tabindex="0">{table}</div></div>')
         )

@@ -96,9 +96,9 @@ def test_a_trigger_of_ones_own_on_the_embedded_model(head: Nodes, tmp_path: Path
 
     run(Lab(device="cpu"), "alone")
     with Cluster(head.address, Recipe(device="cpu"), actors=2) as cluster:
+        run(Lab(cluster), "many")
         shown = f"Cluster({head.address}, 2 × 1 CPU and 0 GPU, LanguageModel(almanac"
         assert shown in repr(cluster)
-        run(Lab(cluster), "many")
     for name in ("predictions.jsonl", "run.json"):
         a, b = (next((tmp_path / folder).rglob(name)).read_bytes() for folder in ("alone", "many"))
         assert a == b
