@@ -1,20 +1,15 @@
 """Requests to an OpenAI-compatible server, each within a deadline, and the model's last block,
 computed here.
-
-asyncio runs in a thread of its own: a notebook's loop is busy, and Ctrl-C can end the wait for that
-thread.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +24,7 @@ from dragin_lab.engines.engine import Batch, DraftResult
 from dragin_lab.engines.sources import loading_errors
 from dragin_lab.errors import ModelError, ModelServerError
 from dragin_lab.text import printable, without_secrets
+from dragin_lab.trace.trace import Draft
 
 T = TypeVar("T")
 KEY = "DRAGIN_LAB_API_KEY"  # the environment variable with the bearer token
@@ -94,18 +90,16 @@ class ModelServer:
 
     Attributes:
         address: without credentials, for people.
-        failures: how many requests failed; after one, another server may answer.
     """
 
     def __init__(self, address: str, timeout: float) -> None:
-        self.address, self.timeout, self.failures = without_secrets(address), timeout, 0
+        self.address, self.timeout = without_secrets(address), timeout
         self._key = os.environ.get(KEY, "")
         try:
             host = httpx.URL(address).host
-            self._client = httpx.AsyncClient(
+            self._client = httpx.Client(
                 base_url=address,
                 headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-                timeout=httpx.Timeout(None, connect=_CONNECT),
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
                 # No proxy and no certificate of another network has a say in what runs on this
                 # machine.
@@ -116,17 +110,10 @@ class ModelServer:
                 f"{self.address} cannot be asked as the environment says ({printable(str(error))});"
                 " look at HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
             ) from error
-        self._waiting: set[Future[Any]] = set()
 
     def close(self) -> None:
-        """Cancel all requests and close the connections."""
-        self.cancel()
-        asyncio.run_coroutine_threadsafe(self._client.aclose(), _start_loop()).result(_CONNECT)
-
-    def cancel(self) -> None:
-        """Cancel all requests."""
-        for future in list(self._waiting):
-            future.cancel()
+        """Close the connections."""
+        self._client.close()
 
     def ask(self, path: str, kind: type[T], body: Any = None, within: float | None = None) -> T:
         """The answer to a GET, or with ``body`` to a POST, within some seconds (at most
@@ -136,47 +123,50 @@ class ModelServer:
         ``kind``.
         """
         seconds = min(self.timeout, within or self.timeout)
-        future = asyncio.run_coroutine_threadsafe(
-            self._send(path, kind, body, seconds), _start_loop()
-        )
-        self._waiting.add(future)
-        try:
-            return future.result()
-        except ModelServerError:
-            self.failures += 1
-            raise
-        finally:
-            future.cancel()
-            self._waiting.discard(future)
-
-    async def _send(self, path: str, kind: type[T], body: Any, seconds: float) -> T:
-        why = ""
-        try:
-            async with asyncio.timeout(seconds):
-                for tried in range(_TRIES):
-                    await asyncio.sleep(_PAUSE * 2 ** (tried - 1) if tried else 0)
-                    try:
-                        answer = await self._client.request(
-                            "GET" if body is None else "POST", path, json=body
-                        )
-                    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-                        self.failures += 1
-                        why = (
-                            "cannot be reached, or breaks off"
-                            f" ({printable(str(error)) or type(error).__name__})"
-                        )
-                        continue
-                    if answer.status_code == httpx.codes.OK:
-                        return self._decode(path, answer.content, kind)
-                    # some servers repeat the token
-                    said = answer.text.replace(self._key or "\0", "***")
-                    said = printable(" ".join(said.split()))[:300] or "nothing"
-                    why = f"answered {answer.status_code} to {path}: {said}"
-                    if answer.status_code not in _BUSY:
-                        break
-        except TimeoutError:
+        end = time.monotonic() + seconds
+        why, pause = "", 0.0
+        for _ in range(_TRIES):
+            if time.monotonic() + pause > end:
+                break
+            time.sleep(pause)
+            pause = 2 * pause or _PAUSE
+            try:
+                status, answer = self._send(path, body, end)
+            except httpx.ReadTimeout:
+                break
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+                said = printable(str(error)) or type(error).__name__
+                why = f"cannot be reached, or breaks off ({said})"
+                continue
+            if status == httpx.codes.OK:
+                return self._decode(path, answer, kind)
+            why = f"answered {status} to {path}: {self._read_refusal(answer)}"
+            if status not in _BUSY:
+                raise ModelServerError(f"{self.address} {why}")
+        if time.monotonic() + pause > end:
             why = f"gave no whole answer in {seconds:g} s" + (f"; it {why}" if why else "")
         raise ModelServerError(f"{self.address} {why}")
+
+    def _send(self, path: str, body: Any, end: float) -> tuple[int, bytes]:
+        """An answer's status and content. Raises ``httpx.ReadTimeout`` where it is not whole at
+        ``end`` (seconds of the monotonic clock).
+        """
+        left = max(end - time.monotonic(), 0.001)
+        timeout = httpx.Timeout(left, connect=min(left, _CONNECT))
+        method = "GET" if body is None else "POST"
+        content = []
+        with self._client.stream(method, path, json=body, timeout=timeout) as answer:
+            for part in answer.iter_bytes():
+                content.append(part)
+                if time.monotonic() > end:
+                    raise httpx.ReadTimeout("the answer is still being sent")
+        return answer.status_code, b"".join(content)
+
+    def _read_refusal(self, answer: bytes) -> str:
+        """What a server says in the body of an error, in one line."""
+        text = answer.decode(errors="replace")
+        text = text.replace(self._key or "\0", "***")  # some servers repeat the token
+        return printable(" ".join(text.split()))[:300] or "nothing"
 
     def _decode(self, path: str, data: bytes, kind: type[T]) -> T:
         try:
@@ -189,23 +179,30 @@ class ModelServer:
             ) from error
 
 
-@cache
-def _start_loop() -> asyncio.AbstractEventLoop:
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="dragin-lab-servers", daemon=True).start()
-    return loop
-
-
 class ServerBatch(Batch):
-    """Drafts written side by side, each requested by a thread of its own."""
+    """Drafts written side by side, each by a thread of its own. A thread that nobody waits for any
+    more does not keep the process from ending.
+    """
 
     def __init__(self, engine: Any, size: int) -> None:
         super().__init__(engine, size)
-        self.lm, self.size, self.notes = engine, size, []
-        self._threads = ThreadPoolExecutor(size)
+        self.size, self.notes = size, []
+        self._room = threading.Semaphore(size)
 
     def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
-        self._writing[self._threads.submit(self.lm.write, request, seed)] = key
+        draft = Future[Draft]()
+        self._writing[draft] = key
+        job = (draft, request, seed)
+        threading.Thread(target=self._write, args=job, daemon=True).start()
+
+    def _write(self, draft: Future[Draft], request: Write, seed: int | None) -> None:
+        with self._room:
+            if not draft.set_running_or_notify_cancel():
+                return
+            try:
+                draft.set_result(self.engine.write(request, seed))
+            except Exception as error:  # noqa: BLE001 - handed to the episode that asked
+                draft.set_exception(error)
 
     def step(self) -> list[DraftResult]:
         """Wait for the next drafts; they, or their errors."""
@@ -216,10 +213,10 @@ class ServerBatch(Batch):
         return ended
 
     def close(self) -> None:
-        """Cancel the drafts in progress."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._writing:
-            self.lm.server.cancel()
+        """Drop the drafts; those that are being written end unread."""
+        for draft in self._writing:
+            draft.cancel()
+        super().close()
 
 
 class LastBlock:

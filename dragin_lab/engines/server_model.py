@@ -35,8 +35,7 @@ from dragin_lab.trace.trace import Draft
 
 #: Prompts: the ids that a model writes after them tell whether it is the same model.
 _KNOWN_BY = ("The capital of France is", "1, 2, 3, 4,", "Once upon a time")
-# seconds: of a request at opening; of a pause after which the model is verified
-_OPENING, _IDLE = 20.0, 1.0
+_OPENING = 20.0  # seconds of a request at opening
 _PADDED = 1024  # ids that an output layer may have beyond the tokenizer's
 
 
@@ -87,11 +86,7 @@ class ServerModel(Engine):
             self.block, self.no_attention = LastBlock(folder), ""
             self.has_attention = self.has_entropy = True
             self._read_states(answer, self._known_by[0])
-        self._answers, self._asked, self._failures = (
-            self._write_known(),
-            time.monotonic(),
-            server.failures,
-        )
+        self._answers = self._write_known()
         if check:
             apply_checks(self, self.check())
 
@@ -192,21 +187,6 @@ class ServerModel(Engine):
             for ids in self._known_by
         ]
 
-    def verify(self) -> None:
-        """After a failure or a pause, raise ``ModelServerError`` where another model answers."""
-        failures = self.server.failures
-        if failures != self._failures or time.monotonic() - self._asked > _IDLE:
-            if (
-                self._describe_model() != self.about
-                or self._write_known() != self._answers != self._write_known()
-            ):
-                raise ModelServerError(
-                    f"another model than {self.name} answers at {self.server.address} now; start"
-                    " the first one again, or open a new Lab"
-                )
-            self._failures = failures
-        self._asked = time.monotonic()
-
     def write(
         self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
     ) -> Draft:
@@ -217,7 +197,6 @@ class ServerModel(Engine):
         writing = Writing(self, request, seed, watch)
         while not writing.stopped:
             self._continue_draft(writing, seed)
-        self._asked = time.monotonic()
         return writing.finish()
 
     def batch(self, size: int) -> ServerBatch:
@@ -227,7 +206,6 @@ class ServerModel(Engine):
         """Have the server write until a bias begins or ends, and add its tokens up to the
         ``Stop``.
         """
-        self.verify()
         request, t = writing.request, len(writing.ids)
         before = [*writing.prompt_ids, *writing.ids]
         forced = list(request.prefix[: request.max_new_tokens][t:])
@@ -334,9 +312,7 @@ class ServerModel(Engine):
         return there.strip() == self.tokenizer.decode(ids, special=True).strip()
 
     def provenance(self) -> dict[str, Any]:
-        """As ``Engine.provenance``; nothing is probed, as ``verify`` notices that another model
-        answers.
-        """
+        """As ``Engine.provenance``; in a probe's place stands what it wrote when it was opened."""
         return {  # no address, no token
             "model": self.name,
             "served": self.about,

@@ -26,7 +26,6 @@ import dragin_lab as dl
 from dragin_lab.almanac import questions
 from dragin_lab.core.episode import Bias, Write
 from dragin_lab.engines import requests as server
-from dragin_lab.engines import server_model
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError, ModelServerError, SettingError
 from dragin_lab.run.rundir import RunStoppedError
@@ -284,7 +283,6 @@ TROUBLES = [
     400,
     CUT,
     raw(OK + b"\r\n", b" "),
-    raw(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     # HTTP/2
     raw(b"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00"),
     raw(OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"),
@@ -350,10 +348,12 @@ def test_opening_a_server_in_trouble_ends_within_its_deadline(asking: Any, troub
         asking(trouble=[trouble] * 100, timeout=1.0)
 
 
+@pytest.mark.parametrize("batch_size", [1, 2])
 def test_an_interrupt_ends_the_wait_for_a_server_and_the_next_question_is_answered(
-    asking: Any,
+    asking: Any, batch_size: int
 ) -> None:
     lab, fake = asking()
+    method = dl.method("wo-rag", variant="paper", max_new_tokens=4)
     waits = threading.Event()
 
     def silent(wfile: Any) -> None:
@@ -363,20 +363,10 @@ def test_an_interrupt_ends_the_wait_for_a_server_and_the_next_question_is_answer
     fake.trouble = [silent]
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        lab.ask("Who?", "wo-rag", max_new_tokens=4)
+        list(lab.ask_many(["Who?", "Where?"], method, batch_size=batch_size))
     assert time.monotonic() - begun < 20
     waits.set()
-    assert lab.ask("Who?", "wo-rag", max_new_tokens=4).ended == "length"
-
-
-def test_another_model_behind_the_address_is_noticed_after_a_pause(
-    asking: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab, fake = asking()
-    monkeypatch.setattr(server_model, "_IDLE", 0.0)
-    fake.shift = 1
-    with pytest.raises(ModelServerError, match=r"another model than tiny answers at .* now"):
-        lab.model.write(Write(PROMPT, 4))
+    assert lab.ask("Who?", method).ended == "length"
 
 
 def test_a_run_stops_where_the_server_is_gone_and_goes_on_when_it_is_back(
