@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from dragin_lab.errors import DraginLabError, SettingError
-from dragin_lab.text import without_secrets
+from dragin_lab.text import hide_secrets, split_credentials
 
 T = TypeVar("T")
 #: The type of a text in a record that must not be blank, for ``convert_record``.
@@ -25,14 +25,23 @@ _SHORT.maxstring = _SHORT.maxother = 60
 
 
 def shown(value: Any) -> str:
-    """A value for a message: in one line and cut, however large or deeply nested it is; an
-    address without password.
-    """
-    value = without_secrets(value) if isinstance(value, str) else value
+    """A value for a message: in one line and cut, however large or deeply nested it is."""
     try:
         return " ".join(_SHORT.repr(value).split())
     except ValueError:  # a whole number of more digits than Python writes
         return f"a {type(value).__name__} too long to show"
+
+
+def refuse_password(name: str, given: Any, error: type[DraginLabError] = SettingError) -> None:
+    """Raise ``error`` for an address that holds a password or a key; the message holds neither."""
+    if not isinstance(given, str):
+        return
+    address = hide_secrets(split_credentials(given)[1])
+    if address != given:
+        raise error(
+            f"{name} {address[:60]!r} was given with a password or a key, and takes no password;"
+            " set DRAGIN_LAB_API_KEY for a model server, write ~/.netrc for a download"
+        )
 
 
 def is_embedded(source: Any) -> bool:

@@ -72,21 +72,9 @@ def explain(interrupt: KeyboardInterrupt, message: str) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Our own errors are sentences for people; others are named. Without passwords in addresses."""
-    return hide_secrets(
-        str(error) if isinstance(error, DraginLabError) else f"{type(error).__name__}: {error}"
-    )
-
-
-def hide_in_error(error: Exception) -> Exception:
-    """The error and what caused it, without passwords in the addresses that they name."""
-    one: BaseException | None = error
-    while one is not None:
-        one.args = tuple(hide_secrets(part) if isinstance(part, str) else part for part in one.args)
-        one = one.__cause__ or one.__context__
-    # Some write their message from elsewhere.
-    return (
-        error
-        if hide_secrets(str(error)) == str(error)
-        else SearchServerError(describe_error(error))
-    )
+    """Our own errors are sentences for people; others are named, and may hold an address with a
+    password, which is left out.
+    """
+    if isinstance(error, DraginLabError):
+        return str(error)
+    return hide_secrets(f"{type(error).__name__}: {error}")

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from dragin_lab.checks import refuse_password
 from dragin_lab.errors import CorpusError, DraginLabError, SettingError
-from dragin_lab.text import split_credentials
 
 LOCK = ".lock"  # in a folder that one process at a time may write to
 #: Bytes of a run's file: those of about a million predictions.
@@ -34,18 +34,14 @@ _REMEDIES = {
 def as_path(given: Any, error: type[DraginLabError] = SettingError, *, local: bool = False) -> Path:
     """The path that a caller gave, with ``~`` expanded.
 
-    Raises ``error`` for what no file can be called, and for an address with a password, which it
-    leaves out. Where a ``local`` path is asked for, as for runs, only a scheme makes an address:
+    Raises ``error`` for what no file can be called, and for an address with a password. Where a
+    ``local`` path is asked for, as for runs, only a scheme makes an address:
     "smollm:rind@0.5" is a name.
     """
-    credentials, text = (
-        split_credentials(str(given)) if not local or "://" in str(given) else ("", str(given))
-    )
-    if credentials and not os.path.lexists(str(given)):
-        raise error(
-            f"{text[:60]!r} was given with a user and a password; no file has those; give the name"
-            " of a file"
-        )
+    text = str(given)
+    is_address = "://" in text if local else not os.path.lexists(text)
+    if is_address:
+        refuse_password("the path", text, error)
     try:
         path = Path(given).expanduser()
         if not text.strip():

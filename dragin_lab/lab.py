@@ -46,7 +46,7 @@ from dragin_lab.study.attribution import KNOWN, LEAST, Attribution
 from dragin_lab.study.funnel import attribute_run
 from dragin_lab.study.leaving_out import attribute as measure
 from dragin_lab.study.runs import Runs
-from dragin_lab.text import facts_html, without_secrets
+from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Question, Trace
 
 if TYPE_CHECKING:
@@ -255,11 +255,7 @@ class Lab(AbstractContextManager["Lab"]):
         parts = {
             key: self._opened.get(key, self._given[key]) for key in ("model", "retriever", "corpus")
         }
-        bare = {
-            key: without_secrets(value) if isinstance(value, str) else value
-            for key, value in parts.items()
-        }
-        shown = [f"{key}={value!r}" for key, value in bare.items() if value is not None]
+        shown = [f"{key}={value!r}" for key, value in parts.items() if value is not None]
         shown += [] if self.prompt is None else [f"exemplars={len(self.prompt.exemplars)}"]
         shown += [f"layout={self.layout!r}"] * (self.layout is not None)
         shown += [f"seed={self.seed}"] * (self.seed != 0) + [f"cache={self.cache!r}"] * (
@@ -271,13 +267,9 @@ class Lab(AbstractContextManager["Lab"]):
         opened = {
             key: self._opened.get(key, self._given[key]) for key in ("model", "corpus", "retriever")
         }
-        named = {
-            key: without_secrets(one) if isinstance(one, str) else one
-            for key, one in opened.items()
-        }
         defaults = {"model": "Almanac's", "corpus": "Almanac's"}
         facts = {
-            key: repr(one) if one is not None else defaults.get(key) for key, one in named.items()
+            key: repr(one) if one is not None else defaults.get(key) for key, one in opened.items()
         }
         facts |= {
             "exemplars": "" if self.prompt is None else str(len(self.prompt.exemplars)),

@@ -1,6 +1,6 @@
 """Text from users, files, servers and models before it is shown or handed on.
 
-Without control characters, without passwords, with nothing that a page takes for markup or a
+Without control characters, with nothing that a page takes for markup or a
 spreadsheet for a formula.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,8 @@ _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "
 _BEFORE_CREDENTIALS = re.compile(
     r"(?:(?:elasticsearch|dense|hub):)?(?:(?:[a-z][a-z0-9+.-]*:)?//)?", re.IGNORECASE
 )
-#: A text between quotation marks, from every mark on, as an apostrophe is none.
-_QUOTED = re.compile(r"""(?=(['"])((?:(?!\1).)+)\1)""")
+
+_NUMBER = re.compile(r"\d*\.?\d+")
 
 
 def printable(text: object) -> str:
@@ -67,15 +67,18 @@ def fold_letters(text: str) -> str:
 def split_credentials(address: str) -> tuple[str, str]:
     """The credentials in an address ("user:password", or ""), and the address without them.
 
-    They end at the last "@", so a password may hold any character. Without a scheme, only
-    "user:password@host" has credentials: a path or a Hub id that holds "@" is left as it is.
+    They end at the last "@", so a password may hold any character but white space. Without a
+    scheme, only "user:password@host" has credentials: a path, a Hub id that holds "@" or
+    "smollm:rind@0.5" is left as it is.
     """
     before, at, after = address.rpartition("@")
     kept = _BEFORE_CREDENTIALS.match(before).group()  # type: ignore[union-attr]  # it matches an empty text too
     credentials = before[len(kept) :]
     user, colon, _ = credentials.partition(":")
-    is_name = not kept.endswith("//") and (not colon or "/" in user or user.startswith((".", "~")))
-    return ("", address) if not at or is_name else (credentials, kept + after)
+    is_path = not colon or "/" in user or user.startswith((".", "~"))
+    is_name = not kept.endswith("//") and (is_path or _NUMBER.fullmatch(after))
+    is_text = len(address.split()) > 1
+    return ("", address) if not at or is_name or is_text else (credentials, kept + after)
 
 
 def facts_html(title: str, facts: Mapping[str, object]) -> str:
@@ -92,11 +95,6 @@ def facts_html(title: str, facts: Mapping[str, object]) -> str:
     return f"<p><b>{escape(printable(title))}</b></p><table>{rows}</table>"
 
 
-def without_secrets(address: str) -> str:
-    """An address without the user and password in it, for messages, records and paths."""
-    return split_credentials(address)[1]
-
-
 #: In a message: the credentials of an address, and the value of a secret in its query.
 _CREDENTIALS = re.compile(r"(?<=//)[^\s/?#]+@")
 _QUERY = re.compile(
@@ -110,24 +108,6 @@ def hide_secrets(message: str) -> str:
     that it names.
     """
     return _QUERY.sub(r"\1***", _CREDENTIALS.sub("", message))
-
-
-def hide_typed_secrets(message: str, typed: Iterable[str]) -> str:
-    """A message without the credentials in words that were typed; what it quotes of a word that
-    holds some is "***".
-    """
-    written = (form for word in typed for form in (word, repr(word)[1:-1]))
-    for word in (re.sub(r"^--?[\w-]+=", "", form) for form in written):
-        if not (credentials := split_credentials(word)[0]):
-            continue
-        stop = word.rindex("@")
-        start = word.find("://") + 3 if "://" in word[:stop] else stop - len(credentials)
-        message = message.replace(word, word[:start] + word[stop + 1 :])
-        for mark, part in set(_QUOTED.findall(message)):
-            place = word.find(part)
-            if 0 <= place <= stop and place + len(part) > start:
-                message = message.replace(f"{mark}{part}{mark}", f"{mark}***{mark}")
-    return message
 
 
 def write_compared(value: float, limit: float) -> tuple[str, str]:

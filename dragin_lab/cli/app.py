@@ -10,19 +10,20 @@ import os
 import sys
 import traceback
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
 from dragin_lab import __version__
+from dragin_lab.checks import refuse_password
 from dragin_lab.cli.ask import ask
-from dragin_lab.cli.outputs import RunFailedError, describe_failure, echo, typed
+from dragin_lab.cli.outputs import RunFailedError, describe_failure, echo
 from dragin_lab.cli.run import demo, run, table
 from dragin_lab.cli.setup import corpus, data, doctor
 from dragin_lab.data.fetch import FetchError
 from dragin_lab.errors import BrokenOffError, DraginLabError, ViewError
-from dragin_lab.text import hide_typed_secrets
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 LONGEST = 1000  # characters of a line of an error, which may repeat what was given
@@ -87,10 +88,12 @@ def main(args: list[str] | None = None) -> None:
 
 def status(args: list[str]) -> int:
     """Run one command; errors become one or two lines, with ``--debug`` a traceback too."""
-    typed.set(args)
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = partial(_show_warning, "--debug" in args)
         try:
+            for word in args:
+                if not os.path.lexists(word):
+                    refuse_password("argument", word)
             code = cli.main(args=args, prog_name="dragin-lab", standalone_mode=False)
         except (click.Abort, KeyboardInterrupt) as error:
             return _print_error(error, args, INTERRUPTED)
@@ -119,7 +122,7 @@ def status(args: list[str]) -> int:
 def _print_error(error: BaseException, args: list[str], code: int, text: str | None = None) -> int:
     if "--debug" in args:
         echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    lines = hide_typed_secrets(text or str(error), args).split("\n")
+    lines = (text or str(error)).split("\n")
     cut = [
         line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
         for line in lines
@@ -129,12 +132,12 @@ def _print_error(error: BaseException, args: list[str], code: int, text: str | N
 
 
 def _show_warning(
-    message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any
+    debug: bool, message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any
 ) -> None:
     """Show our own warnings; those of libraries are for ``--debug``, which shows where each is
     from.
     """
-    if "--debug" in typed.get():
+    if debug:
         echo(f"warning: {message} ({category.__name__}, {filename})", err=True)
     elif Path(filename).is_relative_to(Path(__file__).parents[1]):
         echo(f"warning: {message}", err=True)

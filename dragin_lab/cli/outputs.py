@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from contextvars import ContextVar
+from collections.abc import Iterable
 from typing import TextIO
 
 import rich_click as click
 
-from dragin_lab.text import hide_typed_secrets, printable
+from dragin_lab.text import printable
 
 WIDE = 160  # columns, where the output is not a terminal
 
@@ -20,13 +19,9 @@ class RunFailedError(Exception):
     """Something failed after the work had begun; what was done is kept."""
 
 
-#: The words of the command, whose credentials no output repeats.
-typed: ContextVar[Sequence[str]] = ContextVar("typed", default=())
-
-
 def echo(text: object, *, err: bool = False, nl: bool = True, dim: bool = False) -> None:
     """Print text from anywhere (``printable``); all commands print with this."""
-    shown = printable(hide_typed_secrets(str(text), typed.get()))
+    shown = printable(text)
     click.echo(click.style(shown, dim=True) if dim else shown, err=err, nl=nl)
 
 

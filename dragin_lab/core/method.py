@@ -13,7 +13,7 @@ from dragin_lab.checks import shown, text
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
-from dragin_lab.text import facts_html, without_secrets
+from dragin_lab.text import facts_html
 
 VARIANTS = ("paper", "reference")
 #: The paper's methods (Table 1), and two of the FLARE paper's (Prompts D.2, D.3): name -> (trigger,
@@ -191,6 +191,6 @@ def run_label(method: Method, retriever: str | None = None) -> str:
     if retriever in (None, "bm25") or not method.retrieves:
         return method.label
     assert retriever is not None
-    kind, _, address = without_secrets(retriever).partition(":")
+    kind, _, address = retriever.partition(":")
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", address.rstrip("/").rpartition("/")[2]).strip("-")
     return "-".join([method.label, kind] + [short] * bool(short))

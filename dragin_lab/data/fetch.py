@@ -16,18 +16,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import msgspec
 import yaml
 
-from dragin_lab.checks import Filled, convert_record
+from dragin_lab.checks import Filled, convert_record, refuse_password
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.data.datasets import data_folder
 from dragin_lab.data.exemplars import SHOTS, published_file
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import not_saved
-from dragin_lab.text import split_credentials
 
 
 class FetchError(DraginLabError):
@@ -116,31 +114,28 @@ def _check_present(origin: PublishedFile, path: Path) -> str:
 
 
 def _download(url: str, target: Path, known: str | None, progress: bool) -> str:
-    """Download and compare the checksum; ``user:password`` goes into the header Authorization
-    alone.
-    """
+    """Download and compare the checksum. A user and a password are those of ``~/.netrc``."""
     import pooch
     import requests
 
-    credentials, address = split_credentials(url)
-    login: Any = tuple(credentials.partition(":")[::2]) if credentials else None
-    downloader = pooch.HTTPDownloader(progressbar=progress, auth=login)
+    refuse_password("url", url)
+    downloader = pooch.HTTPDownloader(progressbar=progress)
     pooch.get_logger().setLevel("ERROR")
     try:
-        pooch.retrieve(address, known, target.name, target.parent, downloader=downloader)
+        pooch.retrieve(url, known, target.name, target.parent, downloader=downloader)
     except requests.HTTPError as error:
         answer = " ".join(str(error).split()[:2])
         raise FetchError(
-            f"{address}: the server answers {answer}; give another address with --url"
+            f"{url}: the server answers {answer}; give another address with --url"
         ) from None
     except requests.RequestException as error:
         why = " ".join(str(error).split())[-200:]
         raise FetchError(
-            f"{address}: cannot be fetched ({why}); check address and connection, run it again"
+            f"{url}: cannot be fetched ({why}); check address and connection, run it again"
         ) from None
     except ValueError as error:  # from pooch: another checksum
         raise FetchError(
-            f"{address}: sent another file than the released one, or a damaged one"
+            f"{url}: sent another file than the released one, or a damaged one"
             f" ({str(error)[:300]}); run it again, or give another address with --url"
         ) from None
     return (

@@ -12,7 +12,7 @@ from typing import Any
 from transformers import AutoConfig, BitsAndBytesConfig
 
 from dragin_lab.almanac import embedded_model_path
-from dragin_lab.checks import choice, is_embedded, shown
+from dragin_lab.checks import choice, is_embedded, refuse_password, shown
 from dragin_lab.engines.llama import LlamaModel
 from dragin_lab.engines.llama_context import load_bindings
 from dragin_lab.engines.names import find_gguf
@@ -26,7 +26,7 @@ from dragin_lab.engines.sources import (
 )
 from dragin_lab.engines.transformers import LanguageModel
 from dragin_lab.errors import SettingError
-from dragin_lab.text import printable, without_secrets
+from dragin_lab.text import printable
 
 __all__ = ["LanguageModel", "choose_device", "load_tokenizer", "loading_arguments", "open_model"]
 
@@ -77,12 +77,10 @@ def open_model(
             is not the model's. MissingPackageError: llama.cpp is not installed.
     """
     served = str(source).startswith(("http://", "https://"))
+    refuse_password("model", source)
     kind = choice("engine", engine or "transformers", ("transformers", "llama.cpp"))
     if served and engine is not None:
-        raise SettingError(
-            f"engine={engine!r}: the server at {without_secrets(str(source))} is one; leave"
-            " engine out"
-        )
+        raise SettingError(f"engine={engine!r}: the server at {source} is one; leave engine out")
     kind = "a model behind a server" if served else kind
     if kind == "transformers":
         return LanguageModel.load(
@@ -119,8 +117,7 @@ def _open_llama(source: Any, loading: dict[str, Any]) -> LlamaModel:
 def _connect(address: str, loading: dict[str, Any]) -> ServerModel:
     if "tokenizer" not in loading:
         raise SettingError(
-            f"{without_secrets(address)}: give the model's tokenizer, as a folder or Hugging Face"
-            " id: tokenizer=…"
+            f"{address}: give the model's tokenizer, as a folder or Hugging Face id: tokenizer=…"
         )
     tokenizer = loading.pop("tokenizer")
     server = ModelServer(address.rstrip("/").removesuffix("/v1"), loading.pop("timeout", 120.0))

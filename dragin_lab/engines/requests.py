@@ -23,7 +23,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines.engine import Batch, DraftResult
 from dragin_lab.engines.sources import loading_errors
 from dragin_lab.errors import ModelError, ModelServerError
-from dragin_lab.text import printable, without_secrets
+from dragin_lab.text import printable
 from dragin_lab.trace.trace import Draft
 
 T = TypeVar("T")
@@ -85,15 +85,12 @@ class ModelServer:
     """A server's address, and requests to it.
 
     Args:
-        address: ``http://host:port``, with ``user:password@`` where the server asks for it.
+        address: ``http://host:port``; a token for it stands in the environment (``KEY``).
         timeout: seconds that a request may take in all, tries and waits included.
-
-    Attributes:
-        address: without credentials, for people.
     """
 
     def __init__(self, address: str, timeout: float) -> None:
-        self.address, self.timeout = without_secrets(address), timeout
+        self.address, self.timeout = address, timeout
         self._key = os.environ.get(KEY, "")
         try:
             host = httpx.URL(address).host

@@ -7,10 +7,9 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.checks import instance
+from dragin_lab.checks import instance, refuse_password
 from dragin_lab.errors import MissingPackageError, SettingError
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.text import without_secrets
 
 if TYPE_CHECKING:
     from dragin_lab.core.episode import Retriever
@@ -30,7 +29,8 @@ def read_spec(text: str) -> tuple[str, str]:
     kind, colon, model = (
         instance("retriever", text, str, f"give one of {', '.join(SPECS)}").strip().partition(":")
     )
-    shown = f"retriever {without_secrets(text)!r}"
+    refuse_password("retriever", text)
+    shown = f"retriever {text!r}"
     if kind == "dense":
         if not model:
             raise SettingError(f"{shown}: say which MODEL, as in dense:MODEL")

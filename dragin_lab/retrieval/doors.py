@@ -23,9 +23,9 @@ import numpy as np
 from dragin_lab.checks import Filled, convert_record, count
 from dragin_lab.checks import text as as_text
 from dragin_lab.data import tabular
-from dragin_lab.errors import DraginLabError, SearchServerError, SettingError
+from dragin_lab.errors import DraginLabError, SearchServerError, SettingError, describe_error
 from dragin_lab.retrieval.bm25 import TIE_BREAKER
-from dragin_lab.text import compose
+from dragin_lab.text import compose, hide_secrets
 from dragin_lab.trace.trace import Passage
 
 
@@ -162,8 +162,7 @@ class Opened:
             raise
         except Exception as error:  # a user's code may raise anything
             raise RetrieverError(
-                f"retriever {self.name} failed for {query[:80]!r}: {type(error).__name__}:"
-                f" {str(error)[:200]}"
+                f"retriever {self.name} failed for {query[:80]!r}: {describe_error(error)[:200]}"
             ) from error
         return as_passages(answer, k, self.name, query)
 
@@ -175,11 +174,14 @@ class Opened:
             return dict(self._facts)
         facts = told()
         try:
-            plain = json.loads(json.dumps(facts))
+            plain = json.loads(written := json.dumps(facts))
         except (TypeError, ValueError):
             plain = None
         if not isinstance(plain, dict) or not plain:
             why = f"gives {str(facts)[:60]!r}; it must be a dictionary of facts that are plain data"
+            raise RetrieverError(f"retriever {self.name}: provenance() {why}")
+        if hide_secrets(written) != written:
+            why = "names an address with a password or a key; leave them out"
             raise RetrieverError(f"retriever {self.name}: provenance() {why}")
         return plain
 
@@ -407,6 +409,4 @@ class Elasticsearch:
         try:
             yield
         except Exception as error:  # of two libraries, neither of which is imported here
-            raise SearchServerError(
-                f"{self!r}: {type(error).__name__}: {str(error)[:300]}"
-            ) from error
+            raise SearchServerError(f"{self!r}: {describe_error(error)[:300]}") from error

@@ -17,7 +17,6 @@ from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
 from dragin_lab.errors import CorpusError, SettingError
 from dragin_lab.files import as_path
-from dragin_lab.text import without_secrets
 from dragin_lab.trace.trace import Passage
 
 #: ``contents`` is the text of pyserini and FlashRAG.
@@ -43,7 +42,7 @@ def open_source(
     """
     chosen, name = tabular.parse_fields(fields, FIELDS), type(source).__name__
     if isinstance(source, str | Path):
-        name = without_secrets(str(source))
+        name = str(source)
         if not name.startswith(tabular.HUB):
             path = as_path(source, CorpusError)
             if not path.exists():
@@ -53,9 +52,7 @@ def open_source(
                 return path.resolve().name, _read_texts(path)
             name = path.resolve().name
     if not tabular.is_tabular(source):
-        raise CorpusError(
-            f"{name} {without_secrets(str(source))[:60]!r}: holds no passages; give {_ACCEPTED}"
-        )
+        raise CorpusError(f"{name} {str(source)[:60]!r}: holds no passages; give {_ACCEPTED}")
     return name, _read_passages(tabular.read_rows(source, chosen, FIELDS, BARE), chosen)
 
 

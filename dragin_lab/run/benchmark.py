@@ -30,7 +30,7 @@ from dragin_lab.progress import Progress
 from dragin_lab.run.batches import ask_many
 from dragin_lab.run.rundir import CONFIG, FORMAT, Line, RunStoppedError, read_config
 from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record_of
-from dragin_lab.run.setup import Setup, describe_model, describe_retriever, hide_in, render_chat
+from dragin_lab.run.setup import Setup, describe_model, describe_retriever, render_chat
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Passage, Question
 
@@ -330,7 +330,7 @@ def run_config(
         "model": model,
         # What identifies a custom retriever: its answers too.
         "retriever": (
-            hide_in(retriever.identity())
+            retriever.identity()
             if hasattr(retriever, "identity")
             else describe_retriever(retriever)
         ),

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from dragin_lab.checks import count, instance, number, shown, text
+from dragin_lab.checks import count, instance, number, refuse_password, shown, text
 from dragin_lab.core.method import Method
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError, describe_error
 from dragin_lab.files import as_path
@@ -39,7 +39,6 @@ from dragin_lab.run.setup import (
     describe_retriever,
     render_chat,
 )
-from dragin_lab.text import without_secrets
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question
 
@@ -76,12 +75,13 @@ class Recipe:
     engine: str | None = None
     tokenizer: str | None = None
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            refuse_password(name, value)
+
     def __repr__(self) -> str:
-        shown = {
-            key: without_secrets(of) if isinstance(of, str) else of
-            for key, of in asdict(self).items()
-        }
-        return f"{type(self).__name__}({', '.join(f'{key}={of!r}' for key, of in shown.items())})"
+        given = (f"{key}={value!r}" for key, value in asdict(self).items())
+        return f"{type(self).__name__}({', '.join(given)})"
 
     def open(self) -> Setup:
         """The model and, where ``searches``, the retriever. Raises as ``open_model`` and
@@ -419,7 +419,7 @@ def prepare_ray(
     """Check what a cluster is described by, and import ray; raises as ``Cluster``, before
     anything is started.
     """
-    text("address", address)
+    refuse_password("address", text("address", address))
     count("actors", 1 if actors is None else actors)
     for name, amount, least in (
         ("gpus_per_actor", gpus_per_actor or 0, 0),
@@ -438,11 +438,10 @@ def prepare_ray(
         ) from error
     if address not in ("local", "auto"):
         host, _, port = address.rpartition(":")
-        odd = "://" in address or "@" in address  # which may hold a password, so it is not repeated
-        if odd or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            named = shown(address.rpartition("@")[2])
+        if "://" in address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise SettingError(
-                f"address {named}: give the head's HOST:PORT, as 10.0.0.5:6379, 'auto' or 'local'"
+                f"address {shown(address)}: give the head's HOST:PORT, as 10.0.0.5:6379, 'auto' or"
+                " 'local'"
             )
         try:  # Ray itself tries for minutes
             socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()

@@ -19,7 +19,7 @@ from dragin_lab.checks import shown
 from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.engines.engine import stream_draft
-from dragin_lab.errors import SettingError, describe_error, explain, hide_in_error
+from dragin_lab.errors import SettingError, describe_error, explain
 from dragin_lab.run.setup import Setup, describe_retriever
 from dragin_lab.text import printable
 from dragin_lab.trace.trace import Decision, Draft, Passage, Question, Step, Trace
@@ -339,13 +339,14 @@ def search_all(retriever: Any, requests: Sequence[Search]) -> list[Results]:
             answers = retriever.search_many([search.query for search in requests], requests[0].k)
             return [list(passages) for _, passages in zip(requests, answers, strict=True)]
         except Exception as error:  # noqa: BLE001 - one query may be at fault; alone, each meets its own error
+            why = describe_error(error)
             warnings.warn(
-                f"search_many failed ({error}); the queries are sent one by one", stacklevel=2
+                f"search_many failed ({why}); the queries are sent one by one", stacklevel=2
             )
     found: list[Results] = []
     for request in requests:
         try:
             found.append(list(retriever.search(request.query, request.k)))
         except Exception as error:  # noqa: BLE001 - belongs to the episode that asked
-            found.append(hide_in_error(error))
+            found.append(error)
     return found

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 from dragin_lab import __version__
 from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.catalog.by_name import method as make_method
-from dragin_lab.checks import EMBEDDED, choice, is_embedded, shown
+from dragin_lab.checks import EMBEDDED, choice, is_embedded, refuse_password, shown
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import METHODS, Method
 from dragin_lab.core.prompts import LAYOUTS, PromptTemplate
@@ -25,7 +25,6 @@ from dragin_lab.data.exemplars import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.cache import Cache, cached
-from dragin_lab.text import hide_secrets
 
 
 @dataclass(frozen=True)
@@ -148,6 +147,8 @@ def check_arguments(
     model, corpus, retriever, fields = (
         given[key] for key in ("model", "corpus", "retriever", "fields")
     )
+    for name, value in {**given, **loading}.items():
+        refuse_password(name, value)
     if loading:
         from dragin_lab.engines.load import loading_arguments
 
@@ -208,16 +209,7 @@ def describe_library() -> dict[str, str]:
 
 
 def describe_retriever(retriever: Any) -> dict[str, Any] | None:
-    return None if retriever is None else hide_in(dict(retriever.provenance()))
-
-
-def hide_in(value: Any) -> Any:
-    """Plain data without passwords in its addresses."""
-    if isinstance(value, dict):
-        return {key: hide_in(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [hide_in(one) for one in value]
-    return hide_secrets(value) if isinstance(value, str) else value
+    return None if retriever is None else dict(retriever.provenance())
 
 
 def describe_model(lm: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from dragin_lab.data import datasets, fetch
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.data.exemplars import SHOTS, load_exemplars, published_file
 from dragin_lab.data.fetch import ORIGINS, FetchError
+from dragin_lab.errors import DraginLabError
 
 TWOWIKI = {
     "_id": "a1",
@@ -217,15 +218,17 @@ def test_a_wrong_file_a_cut_one_and_a_server_in_trouble_leave_nothing(
     assert not [path for path in datasets.data_folder().rglob("*") if path.is_file()]
 
 
-def test_another_address_and_the_password_in_it_which_goes_into_a_header_alone(
-    web: Web, command: Command
+def test_another_address_and_the_password_for_it_from_netrc(
+    web: Web, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login ann password s3cret\n")
+    monkeypatch.setenv("NETRC", str(netrc))
     web.files["mirror"] = served("iirc")
-    address = web.url("gone").replace("http://", "http://ann:s3cret@")
-    ran = command.refused(
-        "data", "fetch", "iirc", "--url", address, code=cli.FAILED, says=("answers 404", "--url")
+    gone = web.url("gone")
+    command.refused(
+        "data", "fetch", "iirc", "--url", gone, code=cli.FAILED, says=("answers 404", "--url")
     )
-    assert "s3cret" not in ran.err
     assert web.asked[-1]["Authorization"] == "Basic YW5uOnMzY3JldA=="
     command.refused(
         "data", "fetch", "iirc", "--url", "mirror", code=cli.FAILED, says=("cannot be fetched",)
@@ -235,6 +238,9 @@ def test_another_address_and_the_password_in_it_which_goes_into_a_header_alone(
     command.refused("data", "fetch", "hotpot", says=("did you mean 'hotpotqa'?",))
     with pytest.raises(FetchError, match="nothing is known of 'squad'"):
         fetch.fetch("squad")
+    with pytest.raises(DraginLabError, match=r"takes no password; .* ~/\.netrc") as caught:
+        fetch.fetch("iirc", url=gone.replace("http://", "http://ann:s3cret@"), again=True)
+    assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tgz"])

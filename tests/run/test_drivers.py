@@ -335,7 +335,7 @@ def test_searches_go_out_together() -> None:
 
 def test_one_query_that_fails_is_found_out() -> None:
     retriever = Sometimes()
-    with pytest.warns(UserWarning, match=r"search_many failed \(no answer\)"):
+    with pytest.warns(UserWarning, match=r"search_many failed \(TimeoutError: no answer\)"):
         answers = search_all(
             retriever, [Search("Who?", 2), Search("Who failed?", 2), Search("Who else?", 2)]
         )
