@@ -27,12 +27,6 @@ class CorpusError(DataError):
     """A corpus that cannot be read; names the file and the row."""
 
 
-class BrokenOffError(CorpusError):
-    """A build of a corpus that something outside it broke off, such as a full disk; what was
-    done is kept.
-    """
-
-
 class SearchServerError(DraginLabError):
     """A search server that cannot be reached or fails, or an index there that is not what it
     should be.

@@ -23,7 +23,7 @@ from dragin_lab.cli.outputs import RunFailedError, describe_failure, echo
 from dragin_lab.cli.run import demo, run, table
 from dragin_lab.cli.setup import corpus, data, doctor
 from dragin_lab.data.fetch import FetchError
-from dragin_lab.errors import BrokenOffError, DraginLabError, ViewError
+from dragin_lab.errors import DraginLabError, ViewError
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 LONGEST = 1000  # characters of a line of an error, which may repeat what was given
@@ -108,7 +108,7 @@ def status(args: list[str]) -> int:
             name = "dragin-lab" if context is None else context.command_path
             hint = f"('{name} --help' lists what can be given)"
             return _print_error(error, args, USAGE, f"{error.format_message()}\n{hint}")
-        except (RunFailedError, FetchError, BrokenOffError, ViewError) as error:
+        except (RunFailedError, FetchError, ViewError) as error:
             return _print_error(error, args, FAILED)
         except DraginLabError as error:
             return _print_error(error, args, USAGE)

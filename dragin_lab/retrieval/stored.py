@@ -5,11 +5,10 @@ bounded memory.
 indexed, and the passage itself as a line of JSON. Passages are read when they are needed, so a
 corpus may be larger than memory.
 
-It is built in a folder beside the target, its manifest is written last, and one rename puts it in
-place: the target is always complete, or what was there before. A build that was killed leaves the
-other folder, which the next one clears; one that failed or was interrupted leaves nothing. The
-manifest holds facts and the length of every file; lengths are compared whenever the folder is
-opened.
+It is built in a folder beside the target, its manifest is written last, and a rename puts it in
+place: the target is always complete, or what was there before. A build that failed or was
+interrupted leaves nothing; one that was killed leaves the other folder. Tantivy itself refuses a
+file that is cut short.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from tqdm.auto import tqdm
 
 from dragin_lab import __version__
 from dragin_lab.checks import shown
-from dragin_lab.errors import BrokenOffError, CorpusError, DraginLabError
-from dragin_lab.files import as_path, locked, not_saved, write_whole
+from dragin_lab.errors import CorpusError
+from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.sources import Sourced, open_source
 from dragin_lab.text import compose, printable
@@ -85,6 +84,33 @@ def hash_passages(passages: Iterable[Passage]) -> str:
     return digest.hexdigest()
 
 
+def _describe_layout() -> dict[str, Any]:
+    """The facts that must be those of this version."""
+    return {
+        "format": FORMAT,
+        "analysis": analysis.NAME,
+        "analysis_sha256": analysis.fingerprint(),
+    }
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        about = dict(json.loads(path.read_bytes()))
+        about["passages"], about["fingerprint"] = int(about["passages"]), str(about["fingerprint"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        why = str(error)[:200]
+        raise CorpusError(f"{path}: cannot be read ({why}); {remedy(folder)}") from None
+    for name, value in _describe_layout().items():
+        if about.get(name) != value:
+            was = shown(about.get(name))
+            raise CorpusError(
+                f"{folder}: was built with {name} {was}, and this is {shown(value)};"
+                f" {remedy(folder)}"
+            )
+    return about
+
+
 class Stored:
     """The passages of a built corpus, by row. ``about`` is the manifest.
 
@@ -93,20 +119,15 @@ class Stored:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        wanted = {
-            "format": FORMAT,
-            "analysis": analysis.NAME,
-            "analysis_sha256": analysis.fingerprint(),
-        }
-        self.about = read_manifest(self.folder / MANIFEST, remedy(self.folder), wanted)
+        self.about = _read_manifest(self.folder)
         try:
             index: Any = Index.open(str(self.folder / INDEX))
+            index.config_reader(reload_policy="manual")  # no thread that watches the files
+            self.searcher, self.schema = index.searcher(), index.schema
         except ValueError as error:  # from tantivy
             raise CorpusError(
                 f"{self.folder}: is damaged ({str(error)[:100]}); {remedy(self.folder)}"
             ) from None
-        index.config_reader(reload_policy="manual")  # no thread that watches the files
-        self.searcher, self.schema = index.searcher(), index.schema
         if self.searcher.num_docs != len(self):
             raise CorpusError(
                 f"{self.folder}: holds {self.searcher.num_docs:,} passages and not {len(self):,};"
@@ -117,7 +138,8 @@ class Stored:
         return Stored, (self.folder,)
 
     def __len__(self) -> int:
-        return int(self.about["passages"])
+        passages: int = self.about["passages"]
+        return passages
 
     def __getitem__(self, rows: slice) -> list[Passage]:
         """The passages of consecutive rows."""
@@ -166,7 +188,7 @@ class Stored:
         return list(self.searcher.fast_field_values("row", list(addresses)))
 
 
-# -- building and checking -------------------------------------------------------------------------
+# -- building -------------------------------------------------------------------------
 
 
 def build_corpus(
@@ -180,7 +202,7 @@ def build_corpus(
     replaces what is there.
 
     Raises ``DataError`` for what is wrong with the source, with file and row, or with the folder,
-    ``BrokenOffError`` where it could not be finished, for example because the disk is full.
+    and where it could not be finished, for example because the disk is full.
     """
     folder = as_path(out, CorpusError)
     name, sourced = open_source(source, fields)
@@ -198,7 +220,7 @@ def build_corpus(
         with _replace_folder(folder) as new:
             _write_corpus(name, sourced, new)
     except OSError as error:
-        raise BrokenOffError(
+        raise CorpusError(
             f"{not_saved(error.filename or folder, error)}; nothing was left of it"
         ) from error
     return Stored(folder)
@@ -209,31 +231,28 @@ def _replace_folder(folder: Path) -> Iterator[Path]:
     """An empty folder, which no other build uses; once it is filled, it takes the target's
     place.
     """
-    work = folder.absolute().with_name(f".{folder.absolute().name}.building")
-    work.mkdir(parents=True, exist_ok=True)
-    with locked(
-        work, "another build of this corpus is under way; wait for it, or give another --output"
-    ):
-        try:
-            new, old = work / "new", work / "old"
-            shutil.rmtree(new, ignore_errors=True)  # what a killed build left
-            new.mkdir()
-            yield new
-            if folder.exists():
-                shutil.rmtree(old, ignore_errors=True)
-                os.replace(folder, old)
-            os.replace(new, folder)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+    work = folder.absolute().with_name(f"{folder.absolute().name}.building")
+    try:
+        work.mkdir(parents=True)
+    except FileExistsError:
+        raise CorpusError(
+            f"{work}: another build of this corpus is under way, or was killed; wait for it, or"
+            " delete this folder"
+        ) from None
+    try:
+        new = work / "new"
+        new.mkdir()
+        yield new
+        if folder.exists():
+            os.replace(folder, work / "old")
+        os.replace(new, folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _write_corpus(name: str, sourced: Iterable[Sourced], folder: Path) -> None:
     """Write the index of the passages, then the manifest."""
-    facts: dict[str, Any] = {
-        "format": FORMAT,
-        "analysis": analysis.NAME,
-        "analysis_sha256": analysis.fingerprint(),
-    }
+    facts = _describe_layout()
     try:
         index = _create_index(folder / INDEX)
         index.register_tokenizer(analysis.NAME, analysis.ANALYZER)  # of ``analysis.prepare_text``
@@ -244,7 +263,7 @@ def _write_corpus(name: str, sourced: Iterable[Sourced], folder: Path) -> None:
         finally:
             writer.wait_merging_threads()
     except ValueError as error:  # of tantivy, such as for a full disk
-        raise BrokenOffError(
+        raise CorpusError(
             f"{name}: tantivy cannot write its index ({str(error)[:200]}); free some space and run"
             " it again"
         ) from error
@@ -252,11 +271,8 @@ def _write_corpus(name: str, sourced: Iterable[Sourced], folder: Path) -> None:
         "source": name,
         "versions": {"dragin_lab": __version__, "tantivy": version("tantivy")},
     }
-    write_manifest(
-        folder / MANIFEST,
-        facts,
-        sorted(path for path in (folder / INDEX).iterdir() if path.is_file()),
-    )
+    text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+    write_whole(folder / MANIFEST, text.encode())
 
 
 def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced]) -> tuple[int, str]:
@@ -284,65 +300,3 @@ def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced]) -> tuple[i
             f"{name}: the passages {first:,} and {second:,} have one id; give every passage its own"
         )
     return len(ids), fingerprint.hexdigest()
-
-
-def check_corpus(folder: str | Path) -> Iterator[tuple[str, bool]]:
-    """Check the manifest of a built corpus and the length of every file.
-
-    Yields what was checked, or what is wrong with it, and whether it is sound.
-    """
-    path = as_path(folder, CorpusError)
-    try:
-        corpus = Stored(path)
-        about = corpus.about
-        yield (
-            (
-                f"{len(corpus):,} passages of {about['source']}, by the manifest and the length of"
-                " every file"
-            ),
-            True,
-        )
-    except DraginLabError as error:
-        yield str(error), False
-
-
-# -- the manifest of a corpus ------------------------------------------------------------------
-
-
-def write_manifest(path: Path, facts: Mapping[str, Any], files: Iterable[Path]) -> None:
-    """Write ``facts`` and the length of each file, all of which must be written already."""
-    lengths = {
-        file.relative_to(path.parent).as_posix(): {"bytes": file.stat().st_size} for file in files
-    }
-    write_whole(
-        path,
-        (json.dumps({**facts, "files": lengths}, indent=1, ensure_ascii=False) + "\n").encode(),
-    )
-
-
-def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a manifest, which must include all that is ``wanted`` and describe the files
-    beside it.
-
-    Raises ``CorpusError``, ending in the ``remedy``: no manifest, one that describes something
-    else, a file that is missing or of another length.
-    """
-    try:
-        about = dict(json.loads(path.read_bytes()))
-        lengths = {name: facts["bytes"] for name, facts in about["files"].items()}
-        damaged = [
-            name
-            for name, length in lengths.items()
-            if (path.parent / name).stat().st_size != length
-        ]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CorpusError(f"{path}: cannot be read ({str(error)[:200]}); {remedy}") from None
-    for name, value in wanted.items():
-        if about.get(name) != value:
-            was = shown(about.get(name))
-            raise CorpusError(
-                f"{path.parent}: was built with {name} {was}, and this is {shown(value)}; {remedy}"
-            )
-    if damaged:
-        raise CorpusError(f"{path.parent / damaged[0]}: is damaged; {remedy}")
-    return about
