@@ -26,7 +26,7 @@ import dragin_lab as dl
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
-from dragin_lab.run.sweeps import Sweep
+from dragin_lab.study.sweeps import Sweep
 
 BUDGET = 1.6
 #: θ of the paper's Table 5, on the released code's scale of RIND scores.

@@ -4,6 +4,8 @@ use.
 
 from __future__ import annotations
 
+from dragin_lab import drawn
+
 # as in typing, which takes long to import: until the command line listens, Ctrl-C is Python's
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ _NAMES = {
     "run.benchmark": "benchmark",
     "run.cluster": "Cluster",
     "lab": "Lab",
-    "run.sweeps": "Sweep",
+    "study.sweeps": "Sweep",
     "study.attribution": "Attribution",
     "study.paper_tables": "table",
     "study.runs": "Runs",
@@ -58,6 +60,24 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(f"dragin_lab.{_WHERE[name]}"), name)
     globals()[name] = value
     return value
+
+
+def _open_views() -> None:
+    """Import the views that give methods to objects of the rooms below (``drawn``)."""
+    from dragin_lab.views import (  # noqa: F401
+        attribution,
+        attribution_figures,
+        comparing,
+        differing,
+        episodes,
+        overview_page,
+        results,
+        rows,
+        trace_page,
+    )
+
+
+drawn.open_views = _open_views
 
 
 def __dir__() -> list[str]:

@@ -18,10 +18,10 @@ from dragin_lab.retrieval.bm25 import BM25 as BM25
 from dragin_lab.retrieval.corpus import Corpus as Corpus
 from dragin_lab.run.benchmark import benchmark as benchmark
 from dragin_lab.run.cluster import Cluster as Cluster
-from dragin_lab.run.sweeps import Sweep as Sweep
 from dragin_lab.study.attribution import Attribution as Attribution
 from dragin_lab.study.paper_tables import table as table
 from dragin_lab.study.runs import Runs as Runs
+from dragin_lab.study.sweeps import Sweep as Sweep
 from dragin_lab.study.whatif import Replay as Replay
 from dragin_lab.trace.trace import Branches as Branches
 from dragin_lab.trace.trace import Draft as Draft

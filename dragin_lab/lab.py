@@ -41,11 +41,12 @@ from dragin_lab.run.setup import (
     is_loaded,
     warn_of_almanac,
 )
-from dragin_lab.run.sweeps import Sweep, read_sweep, run_methods, sweep
+from dragin_lab.run.sweeps import read_sweep, run_methods
 from dragin_lab.study.attribution import KNOWN, LEAST, Attribution
 from dragin_lab.study.funnel import attribute_run
 from dragin_lab.study.leaving_out import attribute as measure
 from dragin_lab.study.runs import Runs
+from dragin_lab.study.sweeps import Sweep, sweep
 from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Question, Trace
 

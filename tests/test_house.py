@@ -116,26 +116,12 @@ ROOMS = (
     "cli",
 )
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
-SHARED = ("text", "errors", "checks", "files", "progress")
+SHARED = ("text", "errors", "checks", "files", "progress", "drawn")
 DOORS = ("dragin_lab", "dragin_lab.__main__")
 LAZY = ("dragin_lab", "dragin_lab.views")  # whose public names load on first use
 #: The doors that go up: what a trace, a sweep and runs draw by methods of their own, imported when
 #: it is drawn.
-UPWARD = {
-    ("trace.trace", "views.rows"),
-    ("trace.trace", "views.episodes"),
-    ("trace.trace", "views.overview_page"),
-    ("trace.trace", "views.trace_page"),
-    ("run.sweeps", "views.results"),
-    ("run.sweeps", "study.differing"),
-    ("run.sweeps", "study.runs"),
-    ("study.differing", "views.comparing"),
-    ("study.differing", "views.differing"),
-    ("study.runs", "views.results"),
-    ("study.attribution", "views.attribution"),
-    ("study.attribution", "views.attribution_figures"),
-    ("study.runs", "views.attribution_figures"),
-}
+UPWARD: set[tuple[str, str]] = set()
 #: What may import torch or transformers at any depth.
 TORCH = ("engines/", "retrieval/dense")
 

@@ -30,21 +30,21 @@ from dragin_lab.cli.app import cli
 log = logging.getLogger("mkdocs.hooks.site")
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+VIEWS = "dragin_lab.views."
 HERE = "<!-- written from the code -->"
-#: What stands under which heading: rooms of the package.
+#: What stands under which heading, by what a user does.
 HEADINGS = {
-    "run": "Ask",
-    "catalog": "Methods",
-    "core": "Triggers, query formulators and prompts",
-    "triggers": "Models that ask by themselves",
-    "trace": "Traces",
-    "engines": "Models and capture",
-    "retrieval": "Passages",
-    "data": "Benchmarks and published settings",
-    "study": "Results",
-    "views": "Comparisons",
-    "widgets": "Live controls",
-    "root": "Errors",
+    "Ask": "Lab Question benchmark Cluster",
+    "Choose a method": "method methods",
+    "Look at an episode": "Trace Draft Passage Branches page compare",
+    "Ask what would have been": "Replay Sweep tune explore",
+    "See what was used": "Attribution",
+    "Compare runs": "Runs table browse",
+    "Define your own trigger, query, loop and prompt": (
+        "when what Trigger Formulator Gap Loop Call Exemplar PromptTemplate"
+    ),
+    "Bring your model and passages": "LanguageModel capture BM25 Corpus",
+    "Catch what goes wrong": "DraginLabError",
 }
 
 
@@ -120,20 +120,29 @@ class _Addresses(HTMLParser):
 
 
 def _names() -> Iterator[str]:
-    """Each public name under its room's heading, for mkdocstrings to describe."""
-    for room, heading in HEADINGS.items():
+    """Each public name under its heading, for mkdocstrings to describe; what the views draw of a
+    class stands after it.
+    """
+    for heading, names in HEADINGS.items():
         yield f"## {heading}\n"
-        for name in dragin_lab.__all__:
-            if _room(name) == room:
-                yield from _described(f"dragin_lab.{dragin_lab._WHERE[name]}.{name}", f"dl.{name}")
+        for name in names.split():
+            yield from _described(f"dragin_lab.{dragin_lab._WHERE[name]}.{name}", f"dl.{name}")
+            for drawn, function in _drawn(getattr(dragin_lab, name)):
+                path = f"{function.__module__}.{function.__name__}"
+                yield from _described(path, f"dl.{name}.{drawn}")
     yield "## Figures and pages\n"
     for name in views.__all__:
         yield from _described(f"{getattr(views, name).__module__}.{name}", f"views.{name}")
 
 
-def _room(name: str) -> str:
-    room, dot, _ = dragin_lab._WHERE[name].partition(".")
-    return room if dot or room in HEADINGS else "root"
+def _drawn(kind: Any) -> Iterator[tuple[str, Any]]:
+    """The public methods of a class that stand in the views."""
+    for name in sorted(vars(kind)) if isinstance(kind, type) else ():
+        function = getattr(kind, name)
+        if not name.startswith("_") and (getattr(function, "__module__", None) or "").startswith(
+            VIEWS
+        ):
+            yield name, function
 
 
 def _described(path: str, called: str) -> Iterator[str]:

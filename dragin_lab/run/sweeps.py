@@ -5,160 +5,22 @@ length of a query.
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from html import escape
 from itertools import product
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dragin_lab.checks import choice
 from dragin_lab.core.method import Method, run_label
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import Benchmark, find_folders, finds_nothing, open_run, run_config
-from dragin_lab.run.cache import Counts
-from dragin_lab.run.intervals import describe_failures, summary
 from dragin_lab.run.rundir import Line, RunRecord, read_run
 from dragin_lab.run.setup import Setup, as_method
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from dragin_lab.study.differing import Difference
-    from dragin_lab.study.runs import Runs
-
 # questions that all values are tried on before the next, so that a cache need not hold all of them
 BLOCK = 50
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """What came of each value: ``methods`` and ``records``, their runs, have one entry per value of
-    ``setting``.
-
-    ``counts`` says what the cache served; None where there was none. Runs without a folder have no
-    traces.
-    """
-
-    setting: str  # such as "threshold"
-    methods: tuple[Method, ...]
-    benchmark: str  # name of the questions
-    counts: Counts | None = field(default=None, compare=False)
-    records: tuple[RunRecord, ...] = field(default=(), repr=False)
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """The values, in the order they were given; triggers or formulators of one name in their
-        written form.
-        """
-        values = tuple(method.settings[self.setting] for method in self.methods)
-        if self.setting in ("when", "what") and len(set(values)) < len(values):
-            return tuple(
-                str(one.trigger if self.setting == "when" else one.formulator)
-                for one in self.methods
-            )
-        return values
-
-    @cached_property
-    def table(self) -> pd.DataFrame:
-        """One row per value (pandas.DataFrame): setting, value, n, scored, then means per question
-        with 95 % intervals.
-
-        em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see
-        ``intervals.summary``. The means are over the questions that failed at no value; ``failed``
-        counts those that did at this one, and ``attrs["notes"]`` says why.
-        """
-        import pandas as pd
-
-        failed = [{line["id"] for line in record.failed} for record in self.records]
-        some = (
-            ids
-            for ids, record in zip(failed, self.records, strict=True)
-            if len(ids) < len(record.predictions)
-        )
-        lost = set[str]().union(*some)
-        rows = [
-            {"setting": self.setting, "value": value}
-            | summary([line for line in record.predictions if line["id"] not in lost])
-            | {"failed": len(ids)}
-            for value, record, ids in zip(self.values, self.records, failed, strict=True)
-        ]
-        table = pd.DataFrame(rows).drop(columns=["tokens_low", "tokens_high"])
-        table = (
-            table
-            if on_a_scale(self.values)
-            else table.assign(value=pd.Series(self.values, dtype=object))
-        )
-        table.attrs["notes"] = self._list_failures()
-        return table
-
-    def _list_failures(self) -> list[str]:
-        return describe_failures(line for record in self.records for line in record.predictions)
-
-    @property
-    def runs(self) -> Runs:
-        """The runs of the sweep, a method for each value: their questions, traces and
-        comparisons.
-        """
-        from dragin_lab.study.runs import Runs  # a door that goes up
-
-        return Runs(self.records)
-
-    def flips(self, one: Any, other: Any) -> Difference:
-        """The questions that are right at one value and wrong at the other; see
-        ``Runs.difference``.
-        """
-        names = {
-            str(value): record.label
-            for value, record in zip(self.values, self.records, strict=True)
-        }
-        chosen = [
-            names[choice(f"value of {self.setting}", str(value), names)] for value in (one, other)
-        ]
-        return self.runs.difference(*chosen)
-
-    def plot(self, paper: bool = False) -> Any:
-        """Quality and retrievals against the values (plotly); ``paper=True``: the paper's Table
-        5 beside them.
-        """
-        from dragin_lab.views.results import sweep as draw_sweep  # a door that goes up
-
-        return draw_sweep(self.table, paper)
-
-    def __repr__(self) -> str:
-        failures = "".join(f"; {line}" for line in self._list_failures())
-        return (
-            f"Sweep({self.methods[0].name}, {self.setting} in {list(self.values)},"
-            f" {self.benchmark}{failures})"
-        )
-
-    def _repr_html_(self) -> str:
-        table = self.table if self.table["failed"].any() else self.table.drop(columns="failed")
-        notes = "".join(f"<p>{escape(line)}</p>" for line in self._list_failures())
-        return str(table.to_html(index=False, float_format="{:.3f}".format)) + notes
-
-
-def sweep(
-    setup: Setup,
-    asked: Benchmark,
-    setting: str,
-    methods: tuple[Method, ...],
-    output: Any,
-    batch_size: int,
-    progress: bool,
-) -> Sweep:
-    """``Lab.sweep`` over methods that differ in one setting."""
-    before = Counts() if setup.cache is None else replace(setup.cache.counts)
-    records = run_methods(setup, asked, methods, output, progress, batch_size=batch_size)
-    counts = None if setup.cache is None else setup.cache.counts.since(before)
-    if counts is not None and counts.drafts and progress:
-        print(counts, file=sys.stderr)
-    return Sweep(setting, methods, asked.name, counts, tuple(records))
 
 
 def run_methods(

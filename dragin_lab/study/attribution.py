@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dragin_lab.core.answers import normalize_answer
+from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError
 from dragin_lab.text import fold_letters
 from dragin_lab.trace.draft import Draft
@@ -281,11 +282,8 @@ class Attribution:
         ]
         return any(holds_value(hit.text, gold) for hit in hits for gold in golds) if golds else None
 
-    def plot(self) -> Any:
-        """What each passage gave to each word, in nats (plotly); see ``views.attribution``."""
-        from dragin_lab.views.attribution_figures import plot_attribution  # a door that goes up
-
-        return plot_attribution(self)
+    # What each passage gave to each word, in nats; the page.
+    plot, _repr_html_ = Drawn(), Drawn()
 
     def __repr__(self) -> str:
         marks, used = self.words["mark"].value_counts(), int(self.retrievals["used"].sum())
@@ -293,11 +291,6 @@ class Attribution:
             f"{marks.get(name, 0)} {name}" for name in ("known", "passage", "guess")
         )
         return f"Attribution({used} of {len(self.retrievals)} retrievals used; words: {counted})"
-
-    def _repr_html_(self) -> str:
-        from dragin_lab.views.attribution import attribution_page
-
-        return attribution_page(self).html
 
 
 def find_replaced(trace: Trace, step: Step) -> tuple[str, str]:

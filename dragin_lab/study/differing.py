@@ -9,7 +9,7 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.errors import SettingError
+from dragin_lab.drawn import Drawn
 from dragin_lab.run.rundir import Line
 from dragin_lab.study.statistics import paired
 
@@ -39,29 +39,8 @@ class Difference:
     about: list[str]
     runs: Any  # the ``Runs`` that it is of
 
-    def compare(self, id: str, dataset: str | None = None) -> Any:
-        """Both traces of a question side by side (``dl.compare``). Raises ``RunError`` where one
-        was not kept.
-        """
-        from dragin_lab.views.comparing import compare  # a door that goes up
-
-        rows = self.table[self.table["id"] == id]
-        sets = sorted({*rows["dataset"]}) if dataset is None else [dataset]
-        if len(sets) != 1:
-            what = f"is in the data sets {', '.join(sets)}; name one" if sets else "did not flip"
-            raise SettingError(f"question {id!r} {what}; ids are in .table")
-        ids = {self.one: id, self.other: self.runs.same(id, self.one, self.other, sets[0])}
-        return compare(
-            [self.runs.trace(str(own), name, sets[0]) for name, own in ids.items()], labels=[*ids]
-        )
-
-    def plot(self, cost: str = "retrievals") -> Any:
-        """What was won and lost, and what it cost, question by question (plotly); see
-        ``views.difference``.
-        """
-        from dragin_lab.views.differing import difference  # a door that goes up
-
-        return difference(self, cost)
+    # Both traces of a question side by side; what was won, lost and paid, question by question.
+    compare, plot = Drawn(), Drawn()
 
     def __str__(self) -> str:
         return "\n".join(

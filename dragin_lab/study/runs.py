@@ -19,6 +19,7 @@ from typing import Any
 import pandas as pd
 
 from dragin_lab.checks import choice, several, text
+from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.archive import save_archive
 from dragin_lab.run.finding import find_runs
@@ -170,13 +171,7 @@ class Runs:
         table.about += remark_selection(self._chosen_by, self._choosing, self.names if base else ())
         return table
 
-    def plot(self, cost: str = "retrievals", quality: str = "em", *, on: str = "common") -> Any:
-        """Quality against cost, a point for each method over all data sets (plotly); see
-        ``views.frontier``.
-        """
-        from dragin_lab.views.results import runs_plot  # a door that goes up
-
-        return runs_plot(self, cost, quality, on)
+    plot, funnel = Drawn(), Drawn()  # quality against cost; where retrievals go
 
     def tests(self, against: str, *, on: str = "common") -> pd.DataFrame:
         """Every other method against one, in pairs (pandas.DataFrame): a row per method and
@@ -290,14 +285,6 @@ class Runs:
         "dataset".
         """
         return count_funnel(self.retrievals, self.outcomes, choice("by", by, ("method", "dataset")))
-
-    def funnel(self, by: str = "method") -> Any:
-        """Asked, found, used, right: where retrievals go (plotly, a Sankey diagram); see
-        ``funnel_table``.
-        """
-        from dragin_lab.views.attribution_figures import draw_funnel  # a door that goes up
-
-        return draw_funnel(self.retrievals, choice("by", by, ("method", "dataset")))
 
     def where(self, expression: str) -> Runs:
         """The same runs on the questions of the rows for which a pandas expression over

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import instance
+from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.file import load_trace, save_trace
@@ -186,39 +187,9 @@ class Trace:
         """Read a trace back; ``TraceFileError`` names what is wrong with a file that is not one."""
         return load_trace(Trace, path)
 
-    # -- figures and page (plotly.graph_objects.Figure, HTML): imports that go up the rooms --------
-
-    def heatmap(
-        self, step: int | None = None, source: str | None = None, theta: float | None = None
-    ) -> Any:
-        """A text token by token: entropy, attention received and score against θ; see
-        ``views.heatmap``.
-        """
-        from dragin_lab.views.rows import heatmap
-
-        return heatmap(self, step, source, theta)
-
-    def selections(self, step: int | None = None) -> Any:
-        """What a step's query was made from, word by word; see ``views.selections``."""
-        from dragin_lab.views.episodes import selections
-
-        return selections(self, step)
-
-    def attention(self, step: int | None = None, head: int | None = None, *, lm: Any = None) -> Any:
-        """Which words looked at which, by the mean of the heads and by each; see
-        ``views.attention``.
-        """
-        from dragin_lab.views.episodes import attention
-
-        return attention(self, step, head, lm=lm)
-
-    def overview(self, marks: Any = None) -> Any:
-        """The episode in one picture: words, what was thrown away, what came instead; see
-        ``views.overview``.
-        """
-        from dragin_lab.views.overview_page import overview
-
-        return overview(self, marks)
+    # Figures of plotly and the page, which the views draw.
+    heatmap, selections, attention, overview = Drawn(), Drawn(), Drawn(), Drawn()
+    _repr_mimebundle_ = Drawn()
 
     def __repr__(self) -> str:
         count, name = self.counters, self.method.get("label") or self.method.get("name", "?")
@@ -229,14 +200,8 @@ class Trace:
         )
 
     def _repr_html_(self) -> str:
-        return self._repr_mimebundle_()["text/html"]
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """The page, and its text where nothing shows HTML, as in LaTeX."""
-        from dragin_lab.views.trace_page import trace
-
-        page = trace(self)
-        return {"text/html": page.html, "text/plain": page.text}
+        html: str = self._repr_mimebundle_()["text/html"]
+        return html
 
 
 @dataclass

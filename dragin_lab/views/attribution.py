@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from markupsafe import Markup
 
+from dragin_lab.drawn import draws
 from dragin_lab.study.attribution import Attribution, holds_value, is_attributed
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.facts import clip, count, esc, num, short
@@ -82,6 +83,12 @@ def attribution_page(source: Attribution) -> Page:
         retrievals=list(_list_retrievals(source)),
     )
     return Page(trace.question.text, inner, write_attribution(source))
+
+
+@draws(Attribution, "_repr_html_")
+def show_attribution(source: Attribution) -> str:
+    """The page, in a notebook."""
+    return attribution_page(source).html
 
 
 _COUNTED = {"known": "known", "passage": "from a passage", "guess": "guessed"}

@@ -11,6 +11,10 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb
 
+from dragin_lab.checks import choice
+from dragin_lab.drawn import draws
+from dragin_lab.study.attribution import Attribution
+from dragin_lab.study.runs import Runs
 from dragin_lab.views import theme
 from dragin_lab.views.facts import clip, num
 
@@ -21,6 +25,7 @@ WORDS = 250  # words that stand on the axis
 _SHAPES = ("", "/", "x", "-", "\\", "+")
 
 
+@draws(Attribution, "plot")
 def plot_attribution(source: Attribution) -> go.Figure:
     """What each passage gave to each word, in nats, one bar over the other; below 0 it made the
     word less likely.
@@ -62,10 +67,13 @@ def plot_attribution(source: Attribution) -> go.Figure:
     )
 
 
-def draw_funnel(retrievals: pd.DataFrame, by: str) -> go.Figure:
+@draws(Runs, "funnel")
+def draw_funnel(runs: Runs, by: str = "method") -> go.Figure:
     """Where retrievals go: asked by each method (or data set), found, used, and part of a right
-    answer (a Sankey).
+    answer (a Sankey). ``by`` is "method" or "dataset".
     """
+    choice("by", by, ("method", "dataset"))
+    retrievals = runs.retrievals
     states = {
         "found": ("found", "not found", "found? unknown"),
         "used": ("used", "not used", ""),

@@ -18,7 +18,9 @@ import pandas as pd
 from dragin_lab.catalog.by_name import label_of
 from dragin_lab.checks import several
 from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.drawn import draws
 from dragin_lab.errors import SettingError
+from dragin_lab.study.differing import Difference
 from dragin_lab.study.runs import Runs
 from dragin_lab.text import printable
 from dragin_lab.trace.kept import arrivals, cut_off, origins
@@ -107,6 +109,21 @@ def compare(
     columns = list(zip(names, opened, strict=True))
     inner = render("compare.html", columns=columns, slots=slots, left_out=left_out, cut_off=cut_off)
     return Page(questions[0], inner, _write_text(columns, slots))
+
+
+@draws(Difference, "compare")
+def compare_flipped(difference: Difference, id: str, dataset: str | None = None) -> Page:
+    """Both traces of a question side by side (``dl.compare``). Raises ``RunError`` where one was
+    not kept.
+    """
+    rows = difference.table[difference.table["id"] == id]
+    sets = sorted({*rows["dataset"]}) if dataset is None else [dataset]
+    if len(sets) != 1:
+        what = f"is in the data sets {', '.join(sets)}; name one" if sets else "did not flip"
+        raise SettingError(f"question {id!r} {what}; ids are in .table")
+    runs, one, other = difference.runs, difference.one, difference.other
+    ids = {one: id, other: str(runs.same(id, one, other, sets[0]))}
+    return compare([runs.trace(own, name, sets[0]) for name, own in ids.items()], labels=[*ids])
 
 
 def number_equal(names: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dragin_lab.checks import choice
+from dragin_lab.drawn import draws
 from dragin_lab.study.differing import Difference
 from dragin_lab.views import theme
 
@@ -16,6 +17,7 @@ ROWS = 40  # questions that are drawn; the table has all
 _LOOK = {"won": (theme.TEAL, "✓"), "lost": (theme.AMBER, "✗")}
 
 
+@draws(Difference, "plot")
 def difference(found: Difference, cost: str = "retrievals") -> go.Figure:
     """How many questions were won and lost, above; below, for each of them, ``cost`` and answer of
     both methods.

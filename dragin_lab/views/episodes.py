@@ -17,6 +17,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from dragin_lab.checks import position, shown
+from dragin_lab.drawn import draws
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import WORD, Word, character_words
 from dragin_lab.trace.kept import sentence_end
@@ -34,6 +35,7 @@ CANDIDATES = 250  # words that stand on an axis of selections
 ABOVE = {"orientation": "h", "y": 1, "yanchor": "bottom"}  # where a short legend stands
 
 
+@draws(Trace)
 def selections(trace: Trace, step: int | None = None) -> go.Figure:
     """What a step's query was made from: every candidate word with the attention that the hit paid
     to it (§3.2).
@@ -150,6 +152,7 @@ class WordMap:
     heads: list[int]
 
 
+@draws(Trace)
 def attention(
     trace: Trace,
     step: int | None = None,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 
+from dragin_lab.drawn import draws
 from dragin_lab.text import printable
 from dragin_lab.trace.draft import character_words
 from dragin_lab.trace.kept import with_passages
@@ -60,6 +61,7 @@ class Line:
     found: str = ""
 
 
+@draws(Trace)
 def overview(trace: Trace, marks: Marks | None = None) -> Page:
     """The episode in one picture: the answer's words, what was thrown away and what came instead,
     exactly under it.

@@ -13,9 +13,12 @@ import plotly.graph_objects as go
 from dragin_lab.checks import flag, several, text
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
+from dragin_lab.drawn import draws
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import summary
 from dragin_lab.run.sweeps import on_a_scale
+from dragin_lab.study.runs import Runs
+from dragin_lab.study.sweeps import Sweep
 from dragin_lab.study.whatif import Outcome
 from dragin_lab.views import theme
 from dragin_lab.views.facts import count, num
@@ -221,8 +224,15 @@ def frontier(
     return theme.finish(figure, title if len(rows) else "Nothing was run", 480, legend=theme.BELOW)
 
 
+@draws(Sweep, "plot")
+def plot_sweep(swept: Sweep, paper: bool = False) -> go.Figure:
+    """Quality and retrievals against the values; with ``paper`` the paper's Table 5 beside them."""
+    return sweep(swept.table, paper)
+
+
+@draws(Runs, "plot")
 def runs_plot(
-    runs: Any, cost: str = "retrievals", quality: str = "em", on: str = "common"
+    runs: Runs, cost: str = "retrievals", quality: str = "em", *, on: str = "common"
 ) -> go.Figure:
     """``frontier`` of the methods of some ``Runs``, each with its means over the same questions
     of all data sets.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.checks import choice, instance, position
+from dragin_lab.drawn import draws
 from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.text import printable, write_compared
@@ -222,6 +223,7 @@ def compare(score: float, theta: float) -> str:
     )
 
 
+@draws(Trace)
 def heatmap(
     trace: Trace, step: int | None = None, source: str | None = None, theta: float | None = None
 ) -> go.Figure:

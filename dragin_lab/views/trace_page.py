@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from dragin_lab.checks import instance
 from dragin_lab.core.settings import title_setting
+from dragin_lab.drawn import draws
 from dragin_lab.study.truth import Count
 from dragin_lab.study.whatif import Outcome
 from dragin_lab.trace.kept import with_passages
@@ -39,6 +40,13 @@ def trace(source: Trace | str | Path) -> Page:
     """
     texts = Texts(open_trace(source))
     return Page(texts.trace.question.text, trace_card(texts), write_trace(texts))
+
+
+@draws(Trace, "_repr_mimebundle_")
+def show_trace(source: Trace, **_: Any) -> dict[str, str]:
+    """The page, and its text where nothing shows HTML, as in LaTeX."""
+    page = trace(source)
+    return {"text/html": page.html, "text/plain": page.text}
 
 
 def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str:

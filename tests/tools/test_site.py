@@ -13,6 +13,7 @@ from pathlib import Path
 import dragin_lab
 from dragin_lab import views
 from dragin_lab.cli.app import cli
+from tools import site
 from tools.base import ROOT
 
 #: What `make docs-site` runs, less the path of Python.
@@ -45,6 +46,12 @@ def test_it_builds_names_all_that_is_public_and_asks_no_network(tmp_path: Path) 
         assert not re.search(r"url\([\"']?https?:|@import", sheet.read_text(encoding="utf-8")), (
             sheet
         )
+
+
+def test_every_public_name_stands_under_one_heading_and_the_lab_first() -> None:
+    under = [name for names in site.HEADINGS.values() for name in names.split()]
+    assert under[0] == "Lab"
+    assert sorted(under) == sorted(dragin_lab.__all__)
 
 
 BROKEN = {
