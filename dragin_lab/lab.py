@@ -553,10 +553,10 @@ class Lab(AbstractContextManager["Lab"]):
 
         return live(self, question, method, **settings)
 
-    def tune(self, traces: Any, labels: Any = None, *, sweep: Any = None, nlp: Any = None) -> Board:
+    def tune(self, traces: Any, *, sweep: Any = None, nlp: Any = None) -> Board:
         """``dl.tune`` with a button that answers the chosen question with this lab and the
         chosen values.
         """
         from dragin_lab.widgets.tuning import tune
 
-        return tune(traces, labels, sweep=sweep, lab=self, nlp=nlp)
+        return tune(traces, sweep=sweep, lab=self, nlp=nlp)

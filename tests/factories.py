@@ -252,3 +252,42 @@ def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:
         notes=["sentences found by rule: no spaCy model installed"],
         seconds=1.5,
     )
+
+
+def make_step(index: int, text: str, found: tuple[Passage, ...] | None = None) -> Step:
+    """A step that writes ``text``: with ``found`` passages in its prompt, or with none and no
+    search.
+    """
+    if found is None:
+        return Step(
+            index,
+            make_prompt(),
+            make_continuation(make_prompt(), text),
+            decision=Decision(False, ""),
+            kept=text,
+        )
+    prompt = make_prompt("", found)
+    made = make_continuation(prompt, text)
+    return Step(
+        index,
+        decision=Decision(True, "fires"),
+        query=Query("mother Otto", "mother Otto"),
+        passages=found,
+        passages_prompt=prompt,
+        continuation=made,
+        continuation_kept=len(text),
+        kept=text,
+    )
+
+
+def make_episode(
+    question: str,
+    *written: tuple[str, tuple[Passage, ...] | None],
+    golds: tuple[str, ...] = (),
+    answer: str = "",
+    ended: str = "answered",
+) -> Trace:
+    """An episode that wrote these texts in turn, each as ``make_step`` has it."""
+    steps = [make_step(index, text, found) for index, (text, found) in enumerate(written)]
+    text = "".join(text for text, _ in written)
+    return Trace(Question("q", question, golds), {"when": "rind"}, steps, text, answer, ended=ended)

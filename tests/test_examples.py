@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from answering import embedded
+from factories import ELM_ROAD, make_episode
 from scripted import Say, ScriptedModel
 from scripts import ROOT, loaded
 
 import dragin_lab as dl
+from dragin_lab.almanac.facts import Fact
 
 PASSAGES = [dl.Passage(str(i), "Bo Ek", f"Bo Ek made film {i}.") for i in range(20)] + [
     dl.Passage("21", "The Far Bell", "The Far Bell was directed by Li Al in 1902.")
@@ -97,3 +101,66 @@ def test_a_trigger_fitted_on_labelled_text_tells_missing_facts_on_other_question
     trace = lab.ask(labels[0].question, when=when, threshold=0.01, max_new_tokens=32)
     assert trace.steps[0].decision is not None
     assert trace.steps[0].decision.retrieve
+
+
+@pytest.fixture(scope="module")
+def needing() -> Any:
+    return loaded("docs/examples/when_was_it_needed.py")
+
+
+DIRECTOR, YEAR = ELM_ROAD.facts
+TOWN = replace(YEAR, relation="birthplace", value="Elmouth")
+COUNTRY = replace(YEAR, subject="Elmouth", relation="country", value="Dorvia")
+MAYOR = replace(YEAR, subject="Elmouth", relation="mayor", value="Max Malthorn")
+
+
+@pytest.mark.parametrize(
+    ("text", "fact", "value"),
+    [
+        ("Elm Road was directed by Ada Orleth.", DIRECTOR, "Ada Orleth"),
+        ("Here, the film  Elm Road was directed by Max Orleth. It", DIRECTOR, "Max Orleth"),
+        ("Elm Street is a film by Ada Orleth.", DIRECTOR, None),
+        ("Clearly, Ada Orleth was born in 1939.", YEAR, "1939"),
+        ("Ada Orleth was born in the town of Elmouth.", YEAR, None),
+        ("Ada Orleth was born in the year 1938. Ada Orleth was born at Elmouth.", TOWN, "Elmouth"),
+        ("The town of Elmouth lies in Dorvia.", COUNTRY, "Dorvia"),
+        ("Elmouth has Max Malthorn as its mayor.", MAYOR, "Max Malthorn"),
+        ("", YEAR, None),
+    ],
+)
+def test_the_value_of_a_fact_is_found_in_a_text(
+    needing: Any, text: str, fact: Fact, value: str | None
+) -> None:
+    span = needing.find_value(text, fact)
+    assert (None if span is None else text[slice(*span)]) == value
+
+
+def test_a_retrieval_was_needed_where_a_missing_fact_stood_in_no_passage(needing: Any) -> None:
+    """The director is known, the year is not: it has to be looked up after the director."""
+    year = dl.Passage(YEAR.passage, "Ada Orleth", "Ada Orleth was born in 1938.")
+    other = replace(year, id="other")
+    director, born = " Elm Road was directed by Ada Orleth.", " Ada Orleth was born in 1938."
+
+    def judge(*written: Any) -> list[str]:
+        """A word for each fact: its columns that are true."""
+        rows = needing.find_needs(make_episode(ELM_ROAD.question, *written), ELM_ROAD)
+        columns = ["needed", "retrieved", "found", "right"]
+        return [" ".join(rows.columns[2:][row]) for row in rows[columns].to_numpy(bool)]
+
+    assert judge((director, None), (born, None)) == ["right", "needed right"]
+    looked_up = judge((director, None), (born, (year,)))
+    assert looked_up == ["right", "needed retrieved found right"]
+    assert judge((director, None), (born, (other,))) == ["right", "needed retrieved right"]
+    assert judge((director, (year,)), (born, None)) == ["retrieved right", "right"]
+    wrong = born.replace("1938", "1939")
+    assert judge((director, None), (wrong, None)) == ["right", "needed"]
+    lost = director.replace("Ada", "Bo")
+    assert judge((lost, None), (born, None)) == [""]
+
+
+def test_retrievals_are_rated_by_what_was_needed(needing: Any) -> None:
+    rows = pd.DataFrame({"needed": [True] * 3 + [False], "retrieved": [True, False, False, True]})
+    assert needing.rate_retrievals(rows).to_dict() == pytest.approx(
+        {"needed": 3, "recall": 1 / 3, "precision": 1 / 2}
+    )
+    assert np.isnan(needing.rate_retrievals(rows[:0])[["recall", "precision"]]).all()

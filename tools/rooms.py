@@ -31,7 +31,7 @@ ROOMS = {
     ),
     "retrieval": "corpora and indexes; any object with `search`",
     "run": "setups, episodes, batches, run directories, the cache, sweeps, branches, the cluster",
-    "study": "results over many episodes: tables, tests, causes, truth, replays",
+    "study": "results over many episodes: tables, tests, causes, replays",
     "views": "figures and pages",
     "widgets": "live controls",
     "cli": "the command line",

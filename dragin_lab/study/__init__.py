@@ -1,1 +1,1 @@
-"""Results over many episodes: tables, tests, causes, replays, truth."""
+"""Results over many episodes: tables, tests, causes, replays."""

@@ -18,7 +18,7 @@ from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError
 from dragin_lab.text import fold_letters
 from dragin_lab.trace.draft import Draft
-from dragin_lab.trace.kept import cut_off, origins, sentence_end
+from dragin_lab.trace.kept import cut_off, sentence_end
 from dragin_lab.trace.records import AttributedText
 from dragin_lab.trace.trace import Passage, Step, Trace
 
@@ -315,28 +315,6 @@ def find_replaced(trace: Trace, step: Step) -> tuple[str, str]:
 def is_attributed(trace: Trace) -> bool:
     """Whether a trace is attributed, as it is now."""
     return trace.attributed is not None and trace.attributed.trace == trace.fingerprint
-
-
-def find_sources(trace: Trace, start: int, stop: int) -> list[Passage] | None:
-    """The passages that the answer's words between two characters come from; None where that was
-    not measured.
-    """
-    origin = next((one for one in origins(trace) if one.start <= start < one.stop), None)
-    if origin is None or not is_attributed(trace):
-        return None
-    words = Attribution(trace).words
-    source = "continuation" if origin.continuation is origin.step.continuation else "draft"
-    first, last = (place - origin.start + origin.at for place in (start, stop))
-    here = (
-        (words["step"] == origin.step.index + 1)
-        & (words["source"] == source)
-        & (words["mark"] == "passage")
-    )
-    mine = words[here & (words["start"] < last) & (words["stop"] > first)]
-    assert trace.attributed is not None
-    place = (origin.step.index, source)
-    text = next(text for text in trace.attributed.texts if (text.step, text.source) == place)
-    return [passage_at(trace, text.passages[number - 1]) for number in mine["passage"].unique()]
 
 
 def holds_value(text: str, value: str) -> bool:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.by_name import exchange_settings, find_loop, restore_method
 from dragin_lab.checks import instance, shown
 from dragin_lab.core.answer_text import open_prompt
@@ -30,7 +29,6 @@ from dragin_lab.errors import SettingError
 from dragin_lab.reference import measures
 from dragin_lab.reference.released import QUERY_TOKENS, ReferenceLoop, ReleasedDraft, ReleasedGap
 from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTokenizer, fits
-from dragin_lab.study.truth import Count, Truth, answer_before, read_truths
 from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Decision, Draft, Query, Step, Trace, Words
 
@@ -61,7 +59,6 @@ class Turn:
     certain: bool = True
     silent: bool = False  # it fires, and its query holds no word, so nothing is searched for
     why: str = ""  # what is not known, and why
-    count: Count = field(default_factory=lambda: Count())
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,11 +112,6 @@ class Outcome:
         return [t.query.text if t.query else None for t in asked]
 
     @property
-    def count(self) -> Count:
-        """The decisions that are certain, against the ground truth."""
-        return sum((t.count for t in self.reached), Count())
-
-    @property
     def table(self) -> pd.DataFrame:
         """One row per turn (pandas.DataFrame), with what changes there and why it is not known."""
         import pandas as pd
@@ -163,19 +155,17 @@ class _Verdict(NamedTuple):
 class Replay:
     """A trace, made ready to be asked what other settings would have done.
 
-    ``labels`` are the question's facts (``almanac.labels``), for precision and recall.
     ``tokenizer`` (such as ``lm.tokenizer``) lets it form queries that count tokens; without it,
     what the trace tells has to do. ``nlp`` is the spaCy pipeline the trace was made with (None: the
     default).
 
-    Raises ``SettingError`` for a trace that no method of dragin_lab made, labels of another
-    question, another pipeline or another tokenizer.
+    Raises ``SettingError`` for a trace that no method of dragin_lab made, another pipeline or
+    another tokenizer.
     """
 
     def __init__(
         self,
         trace: Trace,
-        labels: Labelled | None = None,
         *,
         tokenizer: Tokenizer | None = None,
         nlp: Any = None,
@@ -195,10 +185,6 @@ class Replay:
         self._tokenizer: Tokenizer = tokenizer or StoredTokenizer(trace)
         self._cut: dict[int, ReleasedDraft] = {}
         self._drafts: dict[int, StoredDraft] = {}
-        self._truths: list[Truth | None] = [None] * len(trace.steps)
-        if labels is not None:
-            remedy = "give one of almanac.labels(...)"
-            self._truths = read_truths(trace, instance("labels", labels, Labelled, remedy))
 
     def __repr__(self) -> str:
         return f"Replay({self.trace!r}; can change {', '.join(self.tunable) or 'nothing'})"
@@ -281,8 +267,7 @@ class Replay:
                 "the attention of this draft was not kept, so which word is first above θ is a"
                 " guess"
             )
-        truth, change = self._truths[place], _change(step, decision, query, silent=silent)
-        count = Count() if truth is None else truth.count(draft, words, decision)
+        change = _change(step, decision, query, silent=silent)
         return Turn(
             place,
             reached,
@@ -294,7 +279,6 @@ class Replay:
             verdict.certain,
             silent,
             why,
-            count,
         )
 
     def _judge(self, method: Method, place: int, step: Step, draft: Draft) -> _Verdict | Words:
@@ -302,7 +286,7 @@ class Replay:
         anything is decided.
         """
         earlier = self.trace.steps[place - 1] if place else None
-        before = answer_before(self.trace, place)
+        before = self.trace.steps[place - 1].answer if place else ""
         if method.variant == "reference":
             reference = ReferenceLoop(method, self.trace, self._template, self._tokenizer)
             if place not in self._cut:

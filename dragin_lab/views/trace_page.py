@@ -16,7 +16,6 @@ from markupsafe import Markup
 from dragin_lab.checks import instance
 from dragin_lab.core.settings import title_setting
 from dragin_lab.drawn import draws
-from dragin_lab.study.truth import Count
 from dragin_lab.study.whatif import Outcome
 from dragin_lab.trace.kept import with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace, Words
@@ -69,7 +68,6 @@ def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str
         drawn=drawn,
         prompts=partial(prompt_parts, {}),
         known=since is None,
-        judge_decision=judge_decision,
     )
 
 
@@ -114,18 +112,6 @@ def draw_text(texts: Texts, part: str, step: Step) -> Markup:
     )
     nothing = "" if whole else '<span class="soft">nothing was written</span>'
     return Markup(f'<div class="txt" dir="auto">{"".join(out)}{ends}{open_end}{nothing}</div>')
-
-
-def judge_decision(counted: Any) -> str:
-    """The ground truth on a decision, in a sentence; "" where there is none."""
-    remarks = ["a fact is missing here, so this retrieval was needed"] if counted.right else []
-    remarks += ["nothing that the model could not know is missing here"] if counted.wrong else []
-    remarks += (
-        [f"it passes over {count(counted.missed, 'sentence')} with a missing fact"]
-        if counted.missed
-        else []
-    )
-    return f"Ground truth: {'; '.join(remarks)}." if remarks else ""
 
 
 def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[tuple[str, str]]:
@@ -233,20 +219,5 @@ def summary_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
         now, then = (num(sum(of) / len(scored)) for of in zip(*scored, strict=True))
         rows.append(
             ("exact match", f"{now} (was {then}), of the {len(scored)} whose answer is known")
-        )
-    counted = sum((one.count for one in outcomes), Count())
-    if counted != Count():
-        fired, needed = counted.right + counted.wrong, counted.right + counted.missed
-        rows.append(
-            (
-                "precision",
-                f"{counted.right} of {fired} retrievals needed: {num(counted.precision, 2)}",
-            )
-        )
-        rows.append(
-            (
-                "recall",
-                f"{counted.right} of {needed} missing facts looked up: {num(counted.recall, 2)}",
-            )
         )
     return rows

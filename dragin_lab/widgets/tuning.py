@@ -11,7 +11,6 @@ from typing import Any
 import ipywidgets as ipw
 import numpy as np
 
-from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.checks import instance, several
 from dragin_lab.core.method import VARIANTS, Method
@@ -20,7 +19,6 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.episodes import stream
 from dragin_lab.run.setup import MakesSetups
 from dragin_lab.study.stored_drafts import fits
-from dragin_lab.study.truth import find_labels
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.facts import count, esc, short, shorten
@@ -204,7 +202,6 @@ class Board(Control):
 
 def tune(
     traces: Trace | str | Path | Iterable[Trace | str | Path],
-    labels: Iterable[Labelled] | None = None,
     *,
     sweep: Any = None,
     lab: MakesSetups | None = None,
@@ -214,22 +211,18 @@ def tune(
     that change.
 
     Lines and a band say what the stored texts tell; ``sweep`` (of ``lab.sweep`` over the same
-    questions, or its table) stands there as points. ``labels`` (``almanac.labels``) give precision
-    and recall against the ground truth. One trace can be looked into token by token, and with the
-    ``lab`` that made it a button has its model answer. Without a kernel:
+    questions, or its table) stands there as points. One trace can be looked into token by token,
+    and with the ``lab`` that made it a button has its model answer. Without a kernel:
     ``views.replayed(dl.Replay(trace).at(…))``. Raises ``SettingError`` for no trace, traces of
     several methods and a method without a threshold.
     """
     given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
-    known = (
-        None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
-    )
     instance("lab", lab, MakesSetups | None, "give the dl.Lab that made the traces")
     tokenizer = None if lab is None else lab.setup().model.tokenizer
     replays = []
     for trace in map(open_trace, given):
         own = None if tokenizer is None or not fits(tokenizer, trace) else tokenizer
-        replays.append(Replay(trace, find_labels(trace, known), tokenizer=own, nlp=nlp))
+        replays.append(Replay(trace, tokenizer=own, nlp=nlp))
     if not replays:
         raise SettingError("there is no trace to tune; give one or a list of them")
     settings = [replay.method.settings | {"threshold": None, "label": ""} for replay in replays]

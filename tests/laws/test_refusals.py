@@ -162,7 +162,6 @@ def entries(offline: Path) -> list[Entry]:
     trace.save("good.trace")
     runs = lab.run(["Who is Ann?"], "wo-rag", output="good", progress=False)
     swept = lab.sweep(["Who?"], method, threshold=[1.0], progress=False)
-    labels = almanac.labels("2wikimultihopqa", limit=1)
 
     def sweep(**given: Any) -> Any:
         return lab.sweep(
@@ -321,9 +320,8 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Runs.judge", runs.judge, {"dataset": "questions"}),
         Entry("Runs.record", runs.record, {"id": "1", "method": "wo-rag", "dataset": None}),
         Entry("Runs.cause", runs.cause, {"id": "1", "method": "wo-rag", "dataset": None}),
-        Entry("Replay", dl.Replay, {"trace": trace, "labels": None, "tokenizer": lm.tokenizer}),
+        Entry("Replay", dl.Replay, {"trace": trace, "tokenizer": lm.tokenizer}),
         Entry("explore", dl.explore, {"trace": trace}),
-        Entry("tune", dl.tune, {"traces": [trace], "labels": labels}),
         Entry("tune", dl.tune, {"traces": [trace], "lab": lab}),
         Entry("lab.explore", lab.explore, {"question": "Who?"}),
         Entry("browse", dl.browse, {"runs": "good"}),
@@ -370,7 +368,7 @@ def entries(offline: Path) -> list[Entry]:
         ),
         Entry("Prompt", Prompt, {"text": "a", "spans": {}, "notes": ()}),
         Entry("Trace.attention", trace.attention, {"step": 1, "head": None, "lm": lm}),
-        Entry("lab.tune", lab.tune, {"traces": [trace], "labels": labels}),
+        Entry("lab.tune", lab.tune, {"traces": [trace]}),
         Entry("lab.template", lab.template, {"method": method, "asked": None}),
         Entry("almanac.labels", almanac.labels, {"benchmark": "iirc", "split": "test", "limit": 1}),
         Entry("almanac.questions", almanac.questions, {"benchmark": "iirc", "split": "test"}),

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factories import make_continuation, make_prompt
+from factories import make_episode
 
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.study.causes import Cause, Judge
+from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.trace.records import Attributed, AttributedText
-from dragin_lab.trace.trace import Decision, Passage, Query, Question, Step, Trace
+from dragin_lab.trace.trace import Passage, Trace
 
 Passages = tuple[Passage, ...] | None
 ASKED = "Who is the mother of the director of film The Grey Mill?"
@@ -61,38 +61,8 @@ LABELS = Labelled(
 )
 
 
-def step(index: int, text: str, found: tuple[Passage, ...] | None = None) -> Step:
-    """A step that writes ``text``: with ``found`` passages in its prompt, or with none and no
-    search.
-    """
-    if found is None:
-        return Step(
-            index,
-            make_prompt(),
-            make_continuation(make_prompt(), text),
-            decision=Decision(False, ""),
-            kept=text,
-        )
-    prompt = make_prompt("", found)
-    made = make_continuation(prompt, text)
-    return Step(
-        index,
-        decision=Decision(True, "fires"),
-        query=Query("mother Otto", "mother Otto"),
-        passages=found,
-        passages_prompt=prompt,
-        continuation=made,
-        continuation_kept=len(text),
-        kept=text,
-    )
-
-
-def episode(
-    *written: tuple[str, tuple[Passage, ...] | None], answer: str, ended: str = "answered"
-) -> Trace:
-    steps = [step(index, text, found) for index, (text, found) in enumerate(written)]
-    text = "".join(text for text, _ in written)
-    return Trace(Question("q", ASKED, (GOLD,)), {"when": "rind"}, steps, text, answer, ended=ended)
+def episode(*written: tuple[str, Passages], answer: str, ended: str = "answered") -> Trace:
+    return make_episode(ASKED, *written, golds=(GOLD,), answer=answer, ended=ended)
 
 
 def line(trace: Trace, **changes: Any) -> dict[str, Any]:
@@ -105,98 +75,72 @@ def line(trace: Trace, **changes: Any) -> dict[str, Any]:
         "readable": True,
         "tokens": 64,
         "retrievals": trace.retrievals_count,
+        "passages": [[hit.id for hit in step.passages] for step in trace.steps if step.query],
         "ended": trace.ended,
         "em": 0.0,
     } | changes
 
 
 def judged(trace: Trace, judge: Judge | None = None, **changes: Any) -> Cause:
-    return (judge or Judge({"q": LABELS})).cause(line(trace, **changes), trace)
+    cause = (judge or Judge({"q": LABELS})).cause(line(trace, **changes), trace)
+    assert cause is not None
+    return cause
 
 
-def mother(value: str) -> str:
-    return f" The mother of Otto Fenn is {value}. So the answer is {value}."
-
-
-WRONG = mother("Maud Sorrel")
-ABOUT = f"mother of Otto Fenn: 'Maud Sorrel', not {GOLD!r}"
+WRONG = " The mother of Otto Fenn is Maud Sorrel. So the answer is Maud Sorrel."
 FIRST = (RIGHT, None)  # the fact before, written without a search
-THERE = Passage("9", "Ada Torwisk", "Ada Torwisk was born in 1902.")
-OF_ANOTHER = " The mother of Otto Fell is Maud Sorrel. So the answer is Maud Sorrel."
-CALLS = " The mother of Otto Fenn is [Search(mother of Otto Fenn)] Maud Sorrel."
-CONCLUDED = f" The mother of Otto Fenn is {GOLD}. So the answer is Otto Fenn."
+ABOUT = f"'Maud Sorrel', not {GOLD!r}"
 
 
 @pytest.mark.parametrize(
     ("written", "kind", "says"),
     [
-        ([(RIGHT, (FILM,)), (WRONG, None)], "not looked up", ABOUT),
         ([FIRST, (WRONG, None)], "never retrieved", ABOUT),
-        ([(RIGHT, (FILM,)), (WRONG, (OTHER,))], "not found", "asked 'mother Otto'"),
-        (
-            [FIRST, (WRONG, None), (" It is so.", (OTTO,))],
-            "retrieved too late",
-            "retrieval 1 found it afterwards",
-        ),
-        (
-            [FIRST, (WRONG, (OTTO, OTHER))],
-            "value not copied",
-            "stands in another passage ('Ida Sorrel')",
-        ),
-        (
-            [FIRST, (mother("Otto Fenn"), (OTTO,))],
-            "value not copied",
-            "stands in the same passage ('Otto Fenn')",
-        ),
-        ([FIRST, (WRONG, (OTTO,))], "value not copied", "stands in no passage in view"),
-        ([FIRST, (CALLS, (OTTO, OTHER))], "value not copied", "stands in another passage"),
-        ([FIRST, (mother("Ada Torwisk"), (OTTO,))], "misspelt", "Ada Torwisk"),
-        (
-            [FIRST, (mother("Ada Torwisk"), (OTTO, THERE))],
-            "value not copied",
-            "stands in another passage",
-        ),
-        # half a name is another
-        ([FIRST, (mother("Ada Torwell"), (OTTO,))], "value not copied", ""),
-        (
-            [FIRST, (OF_ANOTHER, (OTTO, OTHER))],
-            "value not copied",
-            "'Maud Sorrel' (written of Otto Fell), not",
-        ),
-        ([FIRST, (OF_ANOTHER, (OTHER,))], "not found", "'Maud Sorrel' (written of Otto Fell), not"),
-        ([(RIGHT + " Otto knew her well.", (OTTO,))], "unknown", "known wording"),
-        ([FIRST, (CONCLUDED, (OTTO,))], "wrong conclusion", "'Otto Fenn'"),
+        ([(RIGHT, (FILM,)), (WRONG, (OTHER,))], "not found", "states the mother of Otto Fenn"),
+        ([(RIGHT, (OTTO,)), (WRONG, (OTHER,))], "not found", "states the director of The Grey"),
+        ([(RIGHT, ()), (WRONG, ())], "not found", ABOUT),
+        ([(RIGHT, (FILM,)), (WRONG, (OTTO, OTHER))], "found", ABOUT),
+        ([(RIGHT, (FILM,)), (WRONG, None), (" It is so.", (OTTO,))], "found", ABOUT),
     ],
 )
-def test_where_the_first_wrong_value_of_a_labelled_question_comes_from(
+def test_what_labels_say_was_needed_is_looked_for_among_what_was_found(
     written: list[tuple[str, Passages]], kind: str, says: str
 ) -> None:
-    found = judged(episode(*written, answer="Otto Fenn"))
-    assert found.kind == kind
-    assert says in found.why
+    trace = episode(*written, answer="Maud Sorrel")
+    assert judged(trace).kind == kind
+    assert says in judged(trace).why
+    assert Judge({"q": LABELS}).cause(line(trace)) == judged(trace), "a line has the ids"
+
+
+def test_a_passage_of_what_the_model_was_taught_is_not_needed() -> None:
+    film, mother = LABELS.facts
+    known = replace(LABELS, facts=(replace(film, label="known"), mother))
+    trace = episode(FIRST, (WRONG, (OTTO,)), answer="Maud Sorrel")
+    assert judged(trace, Judge({"q": known})).kind == "found"
+    assert judged(trace).kind == "not found"
+    taught = replace(LABELS, facts=(replace(film, label="known"),))
+    assert judged(trace, Judge({"q": taught})).why == f"{ABOUT}; nothing was needed"
 
 
 def test_what_the_line_alone_tells() -> None:
-    trace = episode((RIGHT, (FILM,)), answer="")
+    trace = episode((RIGHT, (FILM, OTTO)), answer="")
     for changes, cause in (
         ({"ended": "error", "error": "no\nmemory"}, "failed: no"),
-        ({"readable": False}, "no readable answer: "),
-        ({"readable": False, "ended": "length"}, "cut by length: "),
-        ({"ended": "length"}, "cut by length: "),
-        ({}, "unknown: "),
-        ({"text": f"{trace.text} Or so."}, "unknown: the trace that was kept is of another answer"),
-        ({"retrievals": 0}, "unknown: the trace that was kept is of another answer"),
+        ({"readable": False}, "unreadable: the text ends with "),
+        ({"readable": False, "ended": "length"}, "unreadable: "),
+        ({"window": {"passages": 2}}, "window: 2 passages did not fit"),
+        ({"window": {"beyond": 1}}, "window: 0 passages did not fit, 1 prompts outgrew it"),
+        ({"window": {"exemplars": 1}}, "found: "),
+        ({"retrievals": 0}, "never retrieved: "),
+        ({}, "found: "),
     ):
         assert str(judged(trace, **changes)).startswith(cause)
-    assert Judge({"q": LABELS}).cause(line(trace)).kind == "unknown"
-
-
-def test_passages_that_did_not_fit_the_window() -> None:
-    trace = episode((RIGHT, None), (WRONG, (OTTO,)), answer="Maud Sorrel")
-    trace.steps[1].notes.append(
-        "prompt and text have 600 tokens, more than the model's window of 512"
-    )
-    assert judged(trace).kind == "window"
+        assert str(Judge({"q": LABELS}).cause(line(trace, **changes))).startswith(cause)
+    assert judged(trace, readable=False, ended="length").why.endswith("after 64 tokens")
+    titles = Judge(titles={"q": ("Otto Fenn",)})
+    assert titles.cause(line(trace)) is None, "a line has no titles"
+    another = line(trace, text=f"{trace.text} Or so.")
+    assert titles.cause(another, trace) is None, "the trace is of another answer"
 
 
 MILL = Passage("9", "A&W \u201cMill\u201d", "A mill.")
@@ -206,13 +150,12 @@ MILL = Passage("9", "A&W \u201cMill\u201d", "A mill.")
     ("titles", "text", "found", "kind"),
     [
         (("The Grey Mill", "Otto Fenn"), WRONG, (FILM,), "not found"),
-        (("The Grey Mill", "Otto Fenn"), WRONG, (FILM, OTTO), "value not copied"),
+        (("The Grey Mill", "Otto Fenn"), WRONG, (FILM, OTTO), "found"),
         (("The Grey Mill", "Otto Fenn"), WRONG, None, "never retrieved"),
-        (("A&amp;W &quot;Mill&quot;",), WRONG, (MILL,), "value not copied"),  # the same title
-        ((), WRONG, (OTTO,), "value not copied"),
+        (("A&amp;W &quot;Mill&quot;",), WRONG, (MILL,), "found"),  # the same title
+        ((), WRONG, (OTTO,), "found"),
         ((), WRONG, (OTHER,), "not found"),
         ((), WRONG, None, "never retrieved"),
-        ((), f" It is {GOLD}.", (OTHER,), "wrong conclusion"),
     ],
 )
 def test_gold_titles_or_the_gold_answer_alone_where_no_facts_are_labelled(
@@ -222,8 +165,8 @@ def test_gold_titles_or_the_gold_answer_alone_where_no_facts_are_labelled(
     trace = episode((text, found), answer="Maud Sorrel")
     for one in (trace, replace(trace, provenance={"retriever": None})):  # that of wo-rag
         assert judged(one, judge).kind == kind
-    closed = judged(trace, Judge(), gold=["yes"]).kind
-    assert closed == ("never retrieved" if found is None else "unknown")
+    closed = Judge().cause(line(trace, gold=["yes"]), trace)
+    assert closed is None if found else str(closed).startswith("never retrieved")
 
 
 def test_labels_of_another_edition_are_not_taken() -> None:
@@ -244,9 +187,8 @@ def test_no_cause_contradicts_the_count_of_retrievals(
 ) -> None:
     trace = episode((RIGHT, first), (WRONG, middle), (" It is so.", last), answer="Maud Sorrel")
     kind = judged(trace, judge).kind
-    assert kind != "never retrieved" or trace.retrievals_count == 0
-    if kind in ("not looked up", "retrieved too late", "not found", "value not copied"):
-        assert trace.retrievals_count > 0
+    assert (kind == "never retrieved") == (trace.retrievals_count == 0)
+    assert kind in CAUSES
 
 
 # -- of an attributed trace ------------------------------------------------------------------------
@@ -267,31 +209,14 @@ def attributed(trace: Trace, passage: int) -> Trace:
     return trace
 
 
-def cause(passage: int, found: tuple[Passage, ...] = (OTTO, OTHER), thrown: str = "") -> str:
-    written = " The mother of Otto Fenn is Maud Sorrel."
-    trace = episode((RIGHT, None), (written, found), answer="Maud Sorrel")
-    if thrown:
-        step = trace.steps[1]
-        draft = replace(trace.steps[0].draft, text=thrown, offsets=np.array([[0, len(thrown)]]))  # type: ignore[type-var]
-        step.draft, step.decision = draft, replace(step.decision, cut=0)  # type: ignore[type-var]
-    return Judge({"q": LABELS}).cause(line(trace), attributed(trace, passage)).kind
-
-
-def test_an_attributed_trace_says_where_a_wrong_value_comes_from() -> None:
-    assert cause(0) == "found and not used"
-    assert cause(1) == "value not copied"
-    assert cause(2) == "used, from another passage"
-    assert cause(1, (OTHER,)) == "not found"
-    assert (
-        cause(1, (OTHER,), thrown="The mother of Otto Fenn is Ada Torwick.") == "talked out of it"
-    )
-
-
-def test_without_labels_it_goes_by_the_gold_answer() -> None:
-    kinds = []
+@pytest.mark.parametrize(
+    "judge", [Judge({"q": LABELS}), Judge(titles={"q": ("Otto Fenn",)}), Judge()]
+)
+def test_an_attributed_trace_says_whether_what_was_needed_was_used(judge: Judge) -> None:
+    says = []
     for passage in (0, 1, 2):
-        trace = episode(
-            (RIGHT, None), (" She is Maud Sorrel.", (OTTO, OTHER)), answer="Maud Sorrel"
-        )
-        kinds.append(Judge({}).cause(line(trace), attributed(trace, passage)).kind)
-    assert kinds == ["found and not used", "value not copied", "used, from another passage"]
+        trace = episode((RIGHT, (FILM,)), (WRONG, (OTTO, OTHER)), answer="Maud Sorrel")
+        assert "used" not in judged(trace, judge).why
+        why = judged(attributed(trace, passage), judge).why
+        says.append(why.rpartition(", ")[2])
+    assert says == ["which was not used", "which was used", "which was not used"]

@@ -152,7 +152,7 @@ def test_the_questions_that_flipped_stand_in_table_and_figure(runs: dl.Runs) -> 
         ["q3", "lost"],
         ["q1", "won"],
     ]
-    assert found.table["cause"].tolist() == ["no readable answer"] * 3
+    assert found.table["cause"].tolist() == ["unreadable"] * 3
     assert found.p == paired(B[:5], A[:5], scores=True).p
     assert found.title.startswith("flare against dragin: 1 won, 2 lost of 5 (EM -0.200, p = 1)")
     assert "1 of 6 questions are not in all methods and are left out: dragin failed on 1" in str(

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from answering import embedded
-from factories import ELM_ROAD, make_continuation, make_prompt
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
@@ -24,10 +23,9 @@ from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
 from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
-from dragin_lab.study.truth import Count, Truth, read_truths
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.file import save_trace
-from dragin_lab.trace.trace import Decision, Question, Step, Trace, Words
+from dragin_lab.trace.trace import Question, Trace, Words
 
 QUESTIONS = [question.text for question in almanac.questions("2wikimultihopqa")[:2]]
 paper, reference = (
@@ -248,42 +246,6 @@ def test_a_query_without_a_word_is_not_sent_and_no_retrieval(
     assert any("holds no word" in note for step in trace.steps for note in step.notes)
     assert (outcome.why, outcome.retrievals) == ("", trace.retrievals_count)
     assert outcome.queries == trace.queries
-
-
-# -- ground truth ----------------------------------------------------------------------------------
-
-
-def test_counting_decisions() -> None:
-    words = Words(("a", "b"), np.array([[0, 1], [1, 2]], np.int32), np.array([0, 1], np.int32))
-    made = type("Made", (), {"offsets": np.array([[0, 10], [10, 20]]), "text": "x" * 20})()
-    truth = Truth(((4, 6, False), (14, 16, True)), None)
-    assert truth.count(made, words, Decision(True, "", sentence=0)) == Count(wrong=1)
-    assert truth.count(made, words, Decision(True, "", sentence=1)) == Count(right=1)
-    assert truth.count(made, words, Decision(False, "")) == Count(missed=1)
-    assert Truth((), True).count(made, words, Decision(True, "", sentence=1)) == Count(right=1)
-    assert Truth((), None).count(made, words, Decision(True, "", sentence=1)) == Count()
-    both = Count(right=1, wrong=1) + Count(missed=3)
-    assert (both.precision, both.recall) == (0.5, 0.25)
-    assert np.isnan(Count().precision)
-    assert np.isnan(Count().recall)
-
-
-def test_what_a_draft_states() -> None:
-    def trace(*texts: str) -> Trace:
-        made = [make_continuation(make_prompt(), text, attention=False) for text in texts]
-        steps = [Step(at, make_prompt(), one, answer=one.text) for at, one in enumerate(made)]
-        return Trace(Question("q", "When?"), {}, steps)
-
-    known = replace(ELM_ROAD, question="When?")
-    director, born = "The film Elm Road was directed by Ada Orleth.", "Ada Orleth was born in 1938."
-    [whole] = read_truths(trace(f"{director} {born}"), known)
-    assert [missing for *_, missing in whole.stated] == [False, True]
-    [cut] = read_truths(trace(f"{director} Ada Orleth was"), known)
-    assert cut == Truth(((34, 44, False),), True)
-    _, after = read_truths(trace(director.replace("Ada Orleth", "Bo Lind"), born), known)
-    assert after is None, "behind a wrong value nobody knows what would be right"
-    with pytest.raises(SettingError, match="take those of that question"):
-        read_truths(trace(director), ELM_ROAD)
 
 
 def test_figures_controls_and_replay_know_it(tmp_path: Path) -> None:

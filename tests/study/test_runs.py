@@ -92,7 +92,7 @@ def test_the_table_counts_texts_that_are_empty_and_what_could_not_be_read(tmp_pa
     assert 'an instruct model may need layout="chat"' in str(runs.table())
     assert runs.table().frame["", "unreadable", ""].tolist() == ["1 of 4"]
     assert runs.where("method == 'dragin' and not readable").outcomes["id"].tolist() == ["q1"]
-    assert runs.questions.loc[1, "cause"] == "no readable answer"
+    assert runs.questions.loc[1, "cause"] == "unreadable"
     config = read_config(folder)
     write_config(folder, config | {"template": config["template"] | {"layout": "chat"}})
     assert "asked for" in (table := str(dl.Runs.load(tmp_path).table()))
@@ -161,7 +161,7 @@ def test_questions_chosen_by_something_else_are_tested(runs: dl.Runs, tmp_path: 
 def test_where_takes_an_expression_over_the_questions_and_refuses_nonsense(runs: dl.Runs) -> None:
     for said, ids in (
         ("retrievals > 1 and method == 'flare'", {"q2"}),
-        ("method == 'dragin' and cause == 'no readable answer'", {"q1"}),
+        ("method == 'dragin' and cause == 'unreadable'", {"q1"}),
         ("tokens > 42", {"q3"}),
     ):
         assert set(runs.where(said).outcomes["id"]) == ids
