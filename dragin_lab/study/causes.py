@@ -124,8 +124,8 @@ class Judge:
         for need in needs:
             if not any(map(need.is_met, passages)):
                 return Cause("not found", f"{difference}; no passage found {need.what}")
-        found = " and ".join(f"a passage {need.what}" for need in needs) or "nothing was needed"
-        return Cause("found", f"{difference}; {found}{_say_used(trace, needs)}")
+        found = f"{len(needs)} passage{'s' * (len(needs) != 1)}"
+        return Cause("found", f"{difference}; needed and found: {found}{_say_used(trace, needs)}")
 
     def _list_needs(self, line: Mapping[str, Any], golds: Sequence[str]) -> list[_Need] | None:
         """What an answer needs; None where nobody knows."""
@@ -133,7 +133,7 @@ class Judge:
         if labelled is not None:
             missing = [fact for fact in labelled.facts if fact.missing]
             return [
-                _Need(f"states the {fact.relation} of {fact.subject}", id=fact.passage)
+                _Need(f"states {fact.value!r}, {fact.relation} of {fact.subject}", id=fact.passage)
                 for fact in missing
             ]
         if titles := self.titles.get(line["id"]):
@@ -171,5 +171,5 @@ def _say_used(trace: Trace | None, needs: Sequence[_Need]) -> str:
     for row in Attribution(trace).passages.itertuples():
         passage = Passage(row.id, row.title, row.text)
         if row.words and any(need.is_met(passage) for need in needs):
-            return ", which was used"
-    return ", which was not used"
+            return ", used"
+    return ", not used"

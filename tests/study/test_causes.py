@@ -96,8 +96,8 @@ ABOUT = f"'Maud Sorrel', not {GOLD!r}"
     ("written", "kind", "says"),
     [
         ([FIRST, (WRONG, None)], "never retrieved", ABOUT),
-        ([(RIGHT, (FILM,)), (WRONG, (OTHER,))], "not found", "states the mother of Otto Fenn"),
-        ([(RIGHT, (OTTO,)), (WRONG, (OTHER,))], "not found", "states the director of The Grey"),
+        ([(RIGHT, (FILM,)), (WRONG, (OTHER,))], "not found", "'Ada Torwick', mother of Otto Fenn"),
+        ([(RIGHT, (OTTO,)), (WRONG, (OTHER,))], "not found", "director of The Grey"),
         ([(RIGHT, ()), (WRONG, ())], "not found", ABOUT),
         ([(RIGHT, (FILM,)), (WRONG, (OTTO, OTHER))], "found", ABOUT),
         ([(RIGHT, (FILM,)), (WRONG, None), (" It is so.", (OTTO,))], "found", ABOUT),
@@ -119,7 +119,7 @@ def test_a_passage_of_what_the_model_was_taught_is_not_needed() -> None:
     assert judged(trace, Judge({"q": known})).kind == "found"
     assert judged(trace).kind == "not found"
     taught = replace(LABELS, facts=(replace(film, label="known"),))
-    assert judged(trace, Judge({"q": taught})).why == f"{ABOUT}; nothing was needed"
+    assert judged(trace, Judge({"q": taught})).why == f"{ABOUT}; needed and found: 0 passages"
 
 
 def test_what_the_line_alone_tells() -> None:
@@ -219,4 +219,4 @@ def test_an_attributed_trace_says_whether_what_was_needed_was_used(judge: Judge)
         assert "used" not in judged(trace, judge).why
         why = judged(attributed(trace, passage), judge).why
         says.append(why.rpartition(", ")[2])
-    assert says == ["which was not used", "which was used", "which was not used"]
+    assert says == ["not used", "used", "not used"]
