@@ -9,11 +9,14 @@ first of the test split, which alternate between the two halves of the world.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from runpy import run_path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 # the embedded model's threads would only wait for one another
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,6 +28,8 @@ from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
+from dragin_lab.run.rundir import CONFIG, PREDICTIONS, TIMINGS, encode
+from dragin_lab.study.funnel import attributed_rows
 from tools.base import CHOSEN, ROOT, RUNS
 
 CORPORA = ROOT / "corpora"
@@ -80,6 +85,32 @@ def score_facts(lab: dl.Lab) -> Iterator[pd.DataFrame]:
             yield known.join(scores.round(5))
 
 
+def pack(runs: dl.Runs, path: Path) -> Path:
+    """The runs as one zip without their traces: each answer with its cause, and what its retrievals
+    gave. The same runs give the same bytes.
+    """
+    with ZipFile(path, "w") as archive:
+        for dataset, name in runs.compared("all").every:
+            record, lines = None, []
+            for id, line in runs.lines(dataset, name).items():
+                record, _ = runs.record(id, name, dataset)
+                cause = runs.cause(id, name, dataset)
+                more = {} if cause is None else {"cause": [cause.kind, cause.why]}
+                rows = attributed_rows(runs, record, id)
+                lines.append(line | more | ({} if rows is None else {"attributed": rows}))
+            if record is None:
+                continue
+            files = {
+                CONFIG: (json.dumps(record.config, indent=1) + "\n").encode(),
+                PREDICTIONS: encode(lines),
+                TIMINGS: encode(record.timings.values()),
+            }
+            for file, data in files.items():
+                member = ZipInfo(f"{dataset}/{name.replace('/', '-')}/{file}")  # dated 1980
+                archive.writestr(member, data, ZIP_DEFLATED)
+    return path
+
+
 def main() -> None:
     lab = dl.Lab(cache=True)
     scores = pd.concat(score_facts(lab), ignore_index=True)
@@ -91,7 +122,7 @@ def main() -> None:
             used = table == "used"  # attributing an answer takes as long as giving it
             options = {"limit": USED if used else QUESTIONS, "batch_size": BATCH, "attribute": used}
             lab.run(f"almanac/{name}", methods, output=RUNS / table, **options)
-        print(dl.Runs.load(RUNS / table).save(CORPORA / f"almanac_{table}.zip"))
+        print(pack(dl.Runs.load(RUNS / table), CORPORA / f"almanac_{table}.zip"))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from dragin_lab import __version__, almanac
 from dragin_lab.checks import EMBEDDED, count, several, shown
@@ -42,23 +42,13 @@ _SPLITS = ("train", "dev", "test")
 EQUAL_FAILURES = 5
 
 
-class Part(NamedTuple):
-    """Which of how many parts, from 1, of how many questions with which fingerprint."""
-
-    number: int
-    of: int
-    questions: int
-    fingerprint: str
-
-
 @dataclass(frozen=True)
 class Benchmark:
     """Questions with a name and the prompt they are asked with.
 
     The name is part of the path of a run, so it may hold "/" and may not lead out of a folder.
     ``template`` None is the model's own default. ``kind`` is which benchmark's format they have
-    (``datasets.BENCHMARKS``, or "plain"); ``part`` says which share of them it holds, for one of
-    several processes.
+    (``datasets.BENCHMARKS``, or "plain").
     """
 
     name: str
@@ -68,7 +58,6 @@ class Benchmark:
     limit: int | None = None
     sample: int | None = None
     kind: str = PLAIN
-    part: Part | None = None
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.name)
@@ -108,18 +97,14 @@ def benchmark(
     seed: int = 0,
     split: str | None = None,
     fields: str | Mapping[str, str] | None = None,
-    part: str | None = None,
 ) -> Benchmark:
     """A benchmark with the paper's prompt for it; arguments and errors as for ``datasets.load`` and
     ``.template``.
 
     A file is called by its name, with its folder's where that says nothing ("dev"); rows that are
     in no file, and lists of texts, are called "questions". Your own questions are asked with the
-    model's own default prompt, where no ``exemplars`` are given. ``part`` "2/8" is every eighth
-    question from the second on, for one of eight processes: each has a folder of its own, and
-    ``Runs.load`` joins them.
+    model's own default prompt, where no ``exemplars`` are given.
     """
-    share = _read_part(part)
     questions = datasets.load(source, limit, split=split, sample=sample, seed=seed, fields=fields)
     kind = datasets.benchmark(source, split)
     name, in_split = (
@@ -130,26 +115,7 @@ def benchmark(
         template = datasets.template(
             str(source) if name.startswith("almanac/") else kind, exemplars
         )
-    own, whole = questions, None
-    if share is not None:
-        number, of = share
-        if len(questions) < of:
-            raise SettingError(
-                f"part={part!r}: {len(questions)} questions have no {of} parts; give fewer"
-            )
-        own, whole = (
-            questions[number - 1 :: of],
-            Part(number, of, len(questions), fingerprint(questions)),
-        )
-    return Benchmark(name, tuple(own), template, in_split, limit, sample, kind, whole)
-
-
-def _read_part(part: str | None) -> tuple[int, int] | None:
-    """ "2/8" as (2, 8). Raises ``SettingError`` for another text."""
-    match = None if part is None else re.fullmatch(r"(\d{1,6})/(\d{1,6})", str(part).strip())
-    if part is not None and (match is None or not 1 <= int(match[1]) <= int(match[2])):
-        raise SettingError(f"part={shown(part)}: write I/N, such as 2/8 for the second of eight")
-    return None if match is None else (int(match[1]), int(match[2]))
+    return Benchmark(name, tuple(questions), template, in_split, limit, sample, kind)
 
 
 def as_benchmark(
@@ -176,11 +142,6 @@ def as_benchmark(
         remedy = "leave it out, or give rows or a file"
         raise SettingError(f"fields={shown(fields)}: these questions have no columns; {remedy}")
     if isinstance(questions, Benchmark):
-        if limit is not None and questions.part is not None:
-            raise SettingError(
-                f"limit={limit}: of a part; give the limit where the part is made, dl.benchmark(…,"
-                " limit=)"
-            )
         return (
             questions
             if limit is None
@@ -282,11 +243,8 @@ def find_folders(
 
     Raises ``RunError`` where a folder holds a run of other settings; nothing is written.
     """
-    own = () if asked.part is None else (f"part-{asked.part.number}-of-{asked.part.of}",)
     labels = [run_label(method, setup.retriever_spec) for method in methods]
-    folders = [
-        (as_path(output, local=True) / asked.name / label).joinpath(*own) for label in labels
-    ]
+    folders = [as_path(output, local=True) / asked.name / label for label in labels]
     for method, folder in zip(methods, folders, strict=True):
         if (folder / CONFIG).exists():
             config = run_config(take_day(setup, folder), method, asked, traces=traces)
@@ -347,9 +305,7 @@ def run_config(
             "kind": asked.kind,
             "questions": len(asked.questions),
             "fingerprint": asked.fingerprint(),
-        }
-        | ({} if asked.part is None else {"part": asked.part._asdict()}),
-        **({} if asked.part is None else {"ids": [q.id for q in asked.questions]}),
+        },
         "among_exemplars": asked.among(template.exemplars),
         "seed": setup.seed,
         "limit": asked.limit,

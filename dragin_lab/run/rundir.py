@@ -14,24 +14,28 @@ question again.
 from __future__ import annotations
 
 import json
+import os
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta
 
+from dragin_lab.checks import several
 from dragin_lab.errors import DraginLabError, TraceFileError
-from dragin_lab.files import as_path, read_bounded
+from dragin_lab.files import LARGEST, as_path, read_bounded
+from dragin_lab.trace.file import read_trace
 from dragin_lab.trace.trace import Trace
 
 FORMAT = 2
-ARCHIVE = ".zip"  # the ending of runs as one file
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
 SCORES = ("em", "f1", "precision", "recall")  # from 0 to 1
 # entries of a timings line: the highest score, and the lowest that a draft reached
@@ -54,6 +58,7 @@ class RunStoppedError(RunError):
 # -- what a file may hold --------------------------------------------------------------------------
 
 Line = dict[str, Any]
+Root = Path | zipfile.Path  # a folder, on a disk or in a zip
 Counted = Annotated[int, Meta(ge=0, lt=2**31)]  # tokens, drafts and the like are fewer
 Score = Annotated[float, Meta(ge=0, le=1)] | None
 Seconds = Annotated[float, Meta(ge=0, lt=2**31)]
@@ -81,9 +86,9 @@ class Prediction(TypedDict):
     metrics: NotRequired[dict[str, int | float]]
     window: NotRequired[dict[Literal["beyond", "passages", "exemplars"], Counted]]
     error: NotRequired[str]
-    # of ``study.causes``, kind and why; only in a zip, which has no traces
+    # of ``study.causes``, kind and why; only in a run that was packed without its traces
     cause: NotRequired[tuple[str, str]]
-    # of ``study.attribution``, what each retrieval gave; only in a zip
+    # of ``study.attribution``, what each retrieval gave; only there
     attributed: NotRequired[list[dict[str, Any]]]
 
 
@@ -148,9 +153,10 @@ class RunRecord:
 
     ``config`` is ``run.json``, ``predictions`` the lines of ``predictions.jsonl``. A line that
     failed (``ended`` is "error") or has no gold answer has None for em, f1, precision and recall.
-    ``timings`` are by question id. A run of a zip has ``causes`` and ``attributed`` retrievals by
-    question id, where it had any, and its ``folder`` is below the zip's path. A copy is equal: it
-    has the same settings and the same answers.
+    ``timings`` are by question id. A run that was packed without its traces has ``causes`` and
+    ``attributed`` retrievals by question id. ``folder`` is what it is called, below a zip's path
+    where it is in one, and ``root`` where its files are. A copy is equal: it has the same settings
+    and the same answers.
     """
 
     folder: Path = field(compare=False)
@@ -159,13 +165,12 @@ class RunRecord:
     timings: dict[str, Line] = field(default_factory=dict, compare=False)
     causes: dict[str, tuple[str, str]] = field(default_factory=dict, compare=False)
     attributed: dict[str, list[dict[str, Any]]] = field(default_factory=dict, compare=False)
-    # the folders of the parts of a run that was shared out
-    parts: tuple[Path, ...] = field(default=(), compare=False)
+    root: Root | None = field(default=None, compare=False, repr=False)
 
     @property
     def label(self) -> str:
-        """What the method is called: its folder, or the one above where that is a part of a run."""
-        return self.folder.parent.name if "part" in self.config["dataset"] else self.folder.name
+        """What the method is called: its folder."""
+        return self.folder.name
 
     @property
     def by_id(self) -> dict[str, Line]:
@@ -186,16 +191,16 @@ class RunRecord:
         """Whether there is a file for the trace of a question."""
         return self.trace_file(id).is_file()
 
-    def trace_file(self, id: str) -> Path:
+    def trace_file(self, id: str) -> Root:
         """Where the trace of a question is, or would be."""
-        places = [folder / TRACES / trace_name(id) for folder in (*self.parts, self.folder)]
-        return next((path for path in places if path.is_file()), places[-1])
+        return (self.root or self.folder) / TRACES / trace_name(id)
 
     def trace(self, id: str) -> Trace:
         """The trace of a question; ``TraceFileError`` where the run saved none, and for one that
         is damaged.
         """
-        trace = Trace.load(path := self.trace_file(id))
+        path = self.trace_file(id)
+        trace = Trace.load(path) if isinstance(path, Path) else read_trace(Trace, path)
         if trace.question.id != id:
             raise TraceFileError(
                 f"{path}: is the trace of question {trace.question.id!r}; it was renamed or"
@@ -228,22 +233,20 @@ def read_run(folder: str | Path) -> RunRecord:
     Raises ``RunError`` where ``run.json`` cannot be read.
     """
     path = as_path(folder, RunError, local=True)
-    return read_files(path, path)
+    return _read_files(path, path)
 
 
-def read_files(folder: Path, files: Path | zipfile.Path) -> RunRecord:
-    """The run whose three files lie in ``files``."""
-    config = read_config(files)
-    lines, timings = (
-        read_lines(files / PREDICTIONS, Prediction),
-        read_lines(files / TIMINGS, Timing),
-    )
+def _read_files(folder: Path, root: Root) -> RunRecord:
+    """The run whose files lie in ``root``."""
+    config = read_config(root)
+    lines = read_lines(root / PREDICTIONS, Prediction)
+    timings = read_lines(root / TIMINGS, Timing)
     causes = {id: line.pop("cause") for id, line in lines.items() if "cause" in line}
     attributed = {id: line.pop("attributed") for id, line in lines.items() if "attributed" in line}
-    return RunRecord(folder, config, list(lines.values()), timings, causes, attributed)
+    return RunRecord(folder, config, list(lines.values()), timings, causes, attributed, root)
 
 
-def read_config(folder: Path | zipfile.Path) -> dict[str, Any]:
+def read_config(folder: Root) -> dict[str, Any]:
     """``run.json`` of a folder. Raises ``RunError`` for a file that is damaged or of an unknown
     format.
     """
@@ -261,7 +264,7 @@ def read_config(folder: Path | zipfile.Path) -> dict[str, Any]:
     return dict(config)
 
 
-def _check_config(path: Path | zipfile.Path, config: Any) -> None:
+def _check_config(path: Root, config: Any) -> None:
     there = config.get("format") if isinstance(config, dict) else None
     if there != FORMAT:
         raise RunError(
@@ -283,7 +286,7 @@ def _judge_readable(line: Line) -> Line:
     return line if "readable" in line else line | {"readable": bool(line["answer"].strip())}
 
 
-def read_lines(path: Path | zipfile.Path, kind: Any) -> dict[str, Line]:
+def read_lines(path: Root, kind: Any) -> dict[str, Line]:
     """The lines of a file by question id, those that cannot be read left out with a warning that
     names the first.
 
@@ -312,3 +315,86 @@ def read_lines(path: Path | zipfile.Path, kind: Any) -> dict[str, Line]:
             f"{bad[0]}{more}: left out; a run that goes on asks these questions again", stacklevel=3
         )
     return lines
+
+
+# -- runs below folders, and in zips ---------------------------------------------------------------
+
+Paths = str | Path | Iterable[str | Path]
+
+
+def find_runs(paths: Paths) -> list[RunRecord]:
+    """Every run at or below some folders, and in zips of them, each once, in order of their paths.
+
+    Raises ``RunError`` for a path below which there is no run, and for a run or a zip that is
+    damaged.
+    """
+    places: dict[Path, tuple[Path, Root]] = {}
+    for path, root in _find_roots(paths):
+        packed = root.suffix == ".zip" and root.is_file()
+        below = _read_zip(root) if packed else _find_folders(root)
+        if not below:
+            what = "holds no run" if root.exists() else "no such folder"
+            where = f" (looked for below {Path.cwd()}; papermill takes --cwd)"
+            raise RunError(f"{path}: {what}; {GIVE}{'' if root.is_absolute() else where}")
+        for folder, files in below:
+            places.setdefault(folder.resolve(), (folder, files))
+    return [_read_files(folder, files) for folder, files in places.values()]
+
+
+def stamp_runs(paths: Paths) -> dict[Path, tuple[int, int]]:
+    """When the answers of each run at or below some folders were last written, and their bytes;
+    {} for no run yet.
+    """
+    stamps = {}
+    for _, root in _find_roots(paths):
+        files = [folder / PREDICTIONS for folder, _ in _find_folders(root)]
+        for file in files or [root]:
+            with suppress(OSError):  # nothing is there yet
+                stat = file.stat()
+                stamps[file] = stat.st_mtime_ns, stat.st_size
+    return stamps
+
+
+def _find_roots(paths: Paths) -> list[tuple[str | Path, Path]]:
+    """Paths as they were given, with the folder or zip that each is, or is a run's file of."""
+    roots = []
+    for path in several("runs", paths, str | Path, f"{GIVE}, or a list of them", alone=True):
+        root = as_path(path, RunError, local=True)
+        roots.append((path, root.parent if root.name in (CONFIG, PREDICTIONS) else root))
+    return roots
+
+
+def _find_folders(root: Path) -> list[tuple[Path, Root]]:
+    """The run directories at or below a folder, links followed, in order of their paths."""
+    found = []
+    seen = set[str]()
+    for place, folders, files in os.walk(root, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:  # a link to a folder above it has no end
+            folders.clear()
+        elif CONFIG in files:
+            found.append(Path(place))
+        seen.add(real)
+    return [(folder, folder) for folder in sorted(found)]
+
+
+def _read_zip(path: Path) -> list[tuple[Path, Root]]:
+    """The run directories in a zip of them, such as ``shutil.make_archive`` writes."""
+    try:
+        archive = zipfile.ZipFile(path)
+        size = sum(member.file_size for member in archive.infolist())
+        if size > LARGEST:
+            remedy = "unpack it, and give the folder"
+            raise RunError(
+                f"{path}: unpacks to {size:,} bytes, and at most {LARGEST:,} are read; {remedy}"
+            )
+        if damaged := archive.testzip():
+            raise zipfile.BadZipFile(f"{damaged} is not what was written")
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, zlib.error) as error:
+        raise RunError(f"{path}: cannot be read ({error}); get the file again") from None
+    found: list[tuple[Path, Root]] = []
+    for name in archive.namelist():
+        if PurePosixPath(name).name == CONFIG:
+            files = zipfile.Path(archive, name.removesuffix(CONFIG))
+            found.append(((path / name).parent, files))
+    return found

@@ -17,8 +17,7 @@ from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
-from dragin_lab.run.finding import find_runs
-from dragin_lab.run.rundir import SCORES, RunRecord
+from dragin_lab.run.rundir import SCORES, RunRecord, find_runs
 from dragin_lab.study.compared import Compared
 from dragin_lab.study.conditions import check_same_golds, list_differences, list_idle_thresholds
 from dragin_lab.study.table import (

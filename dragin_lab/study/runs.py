@@ -2,8 +2,7 @@
 by outcome.
 
 ``Runs.load("runs/bench")`` takes every run directory below a folder, of any benchmark and of your
-own files; ``runs.save("bench.zip")`` writes them as one file, without their traces, that
-``Runs.load`` reads too.
+own files; it reads a zip of such a folder too (``shutil.make_archive``).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,8 @@ import pandas as pd
 from dragin_lab.checks import choice, several, text
 from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.run.archive import save_archive
-from dragin_lab.run.finding import find_runs
 from dragin_lab.run.intervals import describe_failures
-from dragin_lab.run.rundir import Line, RunError, RunRecord, own_metrics, value_of
+from dragin_lab.run.rundir import Line, RunError, RunRecord, find_runs, own_metrics, value_of
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.compared import Compared, Key, compare_pairs, key_questions, name_runs
 from dragin_lab.study.conditions import (
@@ -36,7 +32,7 @@ from dragin_lab.study.conditions import (
     remark_selection,
 )
 from dragin_lab.study.differing import Difference, read_difference
-from dragin_lab.study.funnel import attributed_rows, count_funnel, list_retrievals
+from dragin_lab.study.funnel import count_funnel, list_retrievals
 from dragin_lab.study.table import Table, means_table
 from dragin_lab.trace.trace import Trace
 
@@ -80,8 +76,7 @@ class Runs:
 
     @classmethod
     def load(cls, paths: str | Path | Iterable[str | Path]) -> Runs:
-        """Every run at or below some folders, and in zips that ``save`` wrote; parts of a run are
-        joined.
+        """Every run at or below some folders, and in zips of them.
 
         Raises ``RunError`` for a path without one, and for a damaged run or zip.
         """
@@ -395,30 +390,6 @@ class Runs:
             )
             self._causes[at] = judged
         return self._causes[at]
-
-    def save(self, path: str | Path) -> Path:
-        """Write the runs as one .zip that ``Runs.load`` reads; returns its path.
-
-        Each has its folder with run.json, predictions.jsonl (each wrong answer with its cause) and
-        timings.jsonl; the traces stay behind. Raises ``SettingError`` for another ending,
-        ``RunError`` where it cannot be written.
-        """
-        return save_archive(path, {at: self._chosen_part(*at) for at in self._by})
-
-    def _chosen_part(self, dataset: str, name: str) -> RunRecord:
-        """The run of a method with the chosen questions alone, and their causes."""
-        record, lines = self._by[dataset, name], self.lines(dataset, name)
-        timings = {qid: line for qid, line in record.timings.items() if qid in lines}
-        causes = {
-            qid: (own.kind, own.why)
-            for qid in lines
-            if (own := self.cause(qid, name, dataset)) is not None
-        }
-        given = {
-            qid: rows for qid in lines if (rows := attributed_rows(self, record, qid)) is not None
-        }
-        parts: dict[str, Any] = {"timings": timings, "causes": causes, "attributed": given}
-        return replace(record, predictions=list(lines.values()), **parts)
 
     def __repr__(self) -> str:
         asked = sum(map(len, self.compared("all").asked.values()))

@@ -10,6 +10,7 @@ zlib.
 from __future__ import annotations
 
 import json
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
@@ -92,8 +93,13 @@ def load_trace(kind: type[T], path: str | Path) -> T:
     that was damaged.
     """
     path = check_regular(as_path(path, TraceFileError, local=True))
+    return read_trace(kind, path)
+
+
+def read_trace(kind: type[T], path: Path | zipfile.Path) -> T:
+    """``load_trace`` of a file on a disk, or in a zip whose size is known."""
     try:
-        if (size := path.stat().st_size) > LARGEST:
+        if isinstance(path, Path) and (size := path.stat().st_size) > LARGEST:
             raise TraceFileError(
                 f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read"
             )

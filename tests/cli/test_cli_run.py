@@ -23,7 +23,7 @@ from dragin_lab.cli import run as cli_run
 from dragin_lab.errors import ModelError
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
-from dragin_lab.run.finding import find_runs
+from dragin_lab.run.rundir import find_runs
 
 RUN = ("run", "--method", "dragin,wo-rag", "--set", "variant=paper", "--set", "what=question")
 

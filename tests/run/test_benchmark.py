@@ -15,11 +15,10 @@ import dragin_lab as dl
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.lab import Lab
-from dragin_lab.run.benchmark import Benchmark, as_benchmark, benchmark
+from dragin_lab.run.benchmark import Benchmark, as_benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
-from dragin_lab.run.finding import find_runs
 from dragin_lab.run.intervals import summary
-from dragin_lab.run.rundir import RunError, RunRecord, read_run
+from dragin_lab.run.rundir import RunError, RunRecord, find_runs, read_run
 from dragin_lab.trace.trace import Question
 
 
@@ -202,39 +201,6 @@ def test_a_question_among_the_worked_examples_is_said_recorded_and_below_the_tab
         runs = lab.run(rows, ["wo-rag"], output=tmp_path)
     assert json.loads(next(tmp_path.glob("*/*/run.json")).read_text())["among_exemplars"] == ["a"]
     assert "1 question is among the worked examples" in str(runs.table())
-
-
-def test_parts_of_a_run_are_joined_and_missing_ones_named(tmp_path: Path) -> None:
-    rows = [{"id": q.id, "question": q.text, "answer": q.golds[0]} for q in questions(7)]
-    lab = Lab(AnsweringModel(), retriever=ScriptedRetriever("Bo."))
-    (whole,) = lab.run(rows, DRAGIN, output=tmp_path / "whole", progress=False).records
-    for number in (3, 1):
-        part = benchmark(rows, part=f"{number}/3")
-        runs = lab.run(part, DRAGIN, output=tmp_path / "parts", traces=True, progress=False)
-        assert runs.names == (whole.folder.name,)
-    with pytest.warns(UserWarning, match="1 of 3 parts are missing: 2/3"):
-        runs = dl.Runs.load(tmp_path / "parts")
-    assert "(5 of 7)" in str(runs.table())
-    lab.run(
-        benchmark(rows, part="2/3"), DRAGIN, output=tmp_path / "parts", traces=True, progress=False
-    )
-    runs = dl.Runs.load(tmp_path / "parts")
-    (joined,) = runs.records
-    assert joined.predictions == whole.predictions
-    assert joined.config["dataset"] == whole.config["dataset"]
-    assert [runs.trace(row["id"], runs.names[0]).question.text for row in rows] == [
-        row["question"] for row in rows
-    ]
-    assert dl.Runs.load(tmp_path).datasets == ("questions",)
-    cut = tmp_path / "parts" / "questions" / whole.folder.name / "part-2-of-3" / "predictions.jsonl"
-    cut.write_bytes(b"".join(cut.read_bytes().splitlines(keepends=True)[1:]))
-    (joined,) = dl.Runs.load(tmp_path / "parts").records
-    assert joined.predictions == [line for at, line in enumerate(whole.predictions) if at != 1]
-    for wrong in ("0/3", "4/3", "x", "3"):
-        with pytest.raises(SettingError, match="write I/N"):
-            benchmark(rows, part=wrong)
-    with pytest.raises(SettingError, match="7 questions have no 8 parts"):
-        benchmark(rows, part="1/8")
 
 
 def test_an_interrupt_names_every_folder_that_was_written(tmp_path: Path) -> None:

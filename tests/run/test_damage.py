@@ -20,8 +20,7 @@ from run_folders import change_line
 
 import dragin_lab as dl
 from dragin_lab.errors import TraceFileError
-from dragin_lab.run.finding import find_runs
-from dragin_lab.run.rundir import FORMAT, RunError, read_run
+from dragin_lab.run.rundir import FORMAT, RunError, find_runs, read_run
 from dragin_lab.run.runwriter import NotWrittenError, RunFolder
 
 COUNT = 4

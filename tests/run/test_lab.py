@@ -28,7 +28,7 @@ from dragin_lab.data.datasets import template
 from dragin_lab.errors import CorpusError, SettingError
 from dragin_lab.run.benchmark import Benchmark, finds_nothing
 from dragin_lab.run.benchmark import benchmark as open_benchmark
-from dragin_lab.run.finding import find_runs
+from dragin_lab.run.rundir import find_runs
 
 PASSAGES = "nr,headline,body\n7,Ulm,Ulm is a city.\n"
 ASKED = "nr,q,gold\n7,Who made thing 1?,Li 1\n"

@@ -23,6 +23,7 @@ from dragin_lab.study.leaving_out import find_in_view, leave_out
 from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.records import AttributedText
 from dragin_lab.trace.trace import Draft
+from tools.runs import pack
 
 QUESTION = "Who made the thing?"
 WRONG, RIGHT, OTHER = "Ida Moe made it.", "Bo Ek made the thing.", "Nobody made it."
@@ -320,7 +321,7 @@ def test_the_methods_of_a_funnel_keep_their_order(runs: dl.Runs) -> None:
 
 
 def test_runs_without_their_traces_keep_it(runs: dl.Runs, tmp_path: Path) -> None:
-    read = dl.Runs.load(runs.save(tmp_path / "runs.zip"))
+    read = dl.Runs.load(pack(runs, tmp_path / "runs.zip"))
     pd.testing.assert_frame_equal(read.retrievals, runs.retrievals)
 
 

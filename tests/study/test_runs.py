@@ -14,7 +14,6 @@ from run_folders import change_line, read_config, write_config, write_run
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.run.rundir import RunError
 from dragin_lab.study.statistics import paired
 from dragin_lab.study.table import FORMATS
 from dragin_lab.text import csv_text
@@ -213,9 +212,6 @@ def test_one_label_of_two_runs_or_models_is_told_apart(
     assert set(runs.names) == {name.format(tmp_path) for name in told} | {"flare"}
     with pytest.raises(SettingError, match="method 'dragin' does not exist"):
         runs.tests("dragin")
-    assert set(dl.Runs.load(runs.save(tmp_path / "all.zip")).names) == {
-        name.replace("/", "-") for name in runs.names
-    }
 
 
 def test_a_data_set_is_known_by_its_questions(tmp_path: Path) -> None:
@@ -278,14 +274,8 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
         dl.Runs.load(folder)
 
 
-def test_runs_are_saved_as_one_file_and_tables_as_what_they_are(
-    runs: dl.Runs, tmp_path: Path
-) -> None:
+def test_the_notes_of_a_table_go_with_its_numbers(runs: dl.Runs) -> None:
     assert runs.table().frame.attrs["notes"] == runs.table().about
-    with pytest.raises(SettingError, match=r"runs are saved as \.zip"):
-        runs.save(tmp_path / "t.doc")
-    with pytest.raises(RunError, match="create the folder first"):
-        runs.save(tmp_path / "none" / "t.zip")
 
 
 def test_no_text_in_a_csv_is_a_formula_and_numbers_stay(tmp_path: Path) -> None:
