@@ -52,7 +52,7 @@ def escape_latex(text: Any) -> str:
 
 def write_environment(styler: Styler, caption: str, label: str, notes: Sequence[str]) -> str:
     """A ``table`` at most as wide as the text, with its notes below."""
-    frame = styler.data  # type: ignore[attr-defined]
+    frame = styler.data
     text = styler.to_latex(
         hrules=True,
         caption=escape_latex(caption),

@@ -265,16 +265,18 @@ class _Filling:
             numbers.setdefault(column, []).append(own_numbers)
             texts.setdefault(column, []).append(own_texts)
         rows = self.values.drop_duplicates(self.labels)
+        footnotes = {}  # of what is odd in the paper's rows
+        for note in filter(None, rows["note"].unique()):
+            footnotes[note] = f"({len(footnotes) + 1})"
+        marked = rows[self.labels].copy()
+        marked[self.labels[-1]] += [f" {footnotes[note]}" if note else "" for note in rows["note"]]
         title = f"{paper.TITLES[self.number]} (Table {self.number} of DRAGIN, ACL 2024)"
-        about = self._about() + [f"({mark}) {remark}" for remark, mark in self.marks.items()]
+        about = self._about()
+        about += [f"({mark}) {remark}" for remark, mark in self.marks.items()]
         if self.values["best"].any():
             about.append("*: the best of the paper's values")
-        odd = [*filter(None, rows["note"].unique())]
-        about += [f"({at}) on the paper's values: {note}" for at, note in enumerate(odd, 1)]
+        about += [f"{mark} on the paper's values: {note}" for note, mark in footnotes.items()]
         frame = spread(numbers, self._index(rows))
-        marked = rows[self.labels].copy()
-        footnotes = {note: f" ({at})" for at, note in enumerate(odd, 1)}
-        marked[self.labels[-1]] += [footnotes.get(note, "") for note in rows["note"]]
         sheet = spread(texts, self._index(marked)).fillna("")
         return Table(title, frame, sheet, about, f"tab:dragin-{self.number}")
 

@@ -93,17 +93,19 @@ class Table:
     def to_markdown(self) -> str:
         """A pipe table with its title and notes."""
         sheet = _style_texts(_drop_idle(self.sheet), _escape_markdown, "**{}**")
-        names = [" ".join(filter(None, column)) for column in sheet.columns]
+        names = _join_headings(sheet)
         rows = [[*sheet.index.names, *names]]
         rows.append(["---"] * sheet.index.nlevels + ["---:"] * len(names))
         rows += sheet.reset_index().to_numpy().tolist()
-        lines = [f"| {' | '.join(row)} |" for row in rows]
-        return "\n".join([f"**{self.title}**", "", *lines, "", "  \n".join(self._notes)]).rstrip()
+        lines = [f"**{self.title}**", ""]
+        for row in rows:
+            lines.append(f"| {' | '.join(row)} |")
+        below = "  \n".join(self._notes)
+        return "\n".join([*lines, "", below]).rstrip()
 
     def to_csv(self) -> str:
         """``frame`` with its headings in one line."""
-        frame = self.frame.copy()
-        frame.columns = [" ".join(filter(None, column)) for column in frame.columns]
+        frame = self.frame.set_axis(_join_headings(self.frame), axis="columns")
         return csv_text(frame, index=True).rstrip("\n")
 
     def to_latex(
@@ -179,6 +181,10 @@ def spread(columns: Columns, index: pd.Index) -> pd.DataFrame:
 
 
 # -- what is shown ---------------------------------------------------------------------------------
+
+
+def _join_headings(frame: pd.DataFrame) -> list[str]:
+    return [" ".join(filter(None, column)) for column in frame.columns]
 
 
 def _escape_html(text: str) -> str:

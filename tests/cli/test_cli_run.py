@@ -51,7 +51,7 @@ def rows(text: str) -> list[list[str]]:
         for line in text.splitlines()
         if re.search(r"(\]|–) +\d+ of \d+$", line)
     ]
-    return [[cell for cell in line if not cell.startswith(("[", "–"))] for line in cut]
+    return [[c.rstrip("*") for c in line if not c.startswith(("[", "–"))] for line in cut]
 
 
 # -- what is run -----------------------------------------------------------------------------------
