@@ -1,7 +1,7 @@
 """Text from users, files, servers and models before it is shown or handed on.
 
-Without control characters, with nothing that a page takes for markup or a
-spreadsheet for a formula.
+Without control characters, with nothing that a page takes for markup or a spreadsheet for a
+formula.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from dragin_lab.checks import count, instance, number, refuse_password, shown, text
+from dragin_lab.checks import count, instance, number, refuse_password, text
 from dragin_lab.core.method import Method
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError, describe_error
 from dragin_lab.files import as_path
@@ -213,19 +213,13 @@ class Cluster(AbstractContextManager["Cluster"]):
         self._tasks: dict[Any, tuple[Any, dict[str, Question] | None]] = {}
         self._first: WorkerReport | None = None
         self._lost_loading = 0  # workers in a row
-        self._connected_here = not self._ray.is_initialized()
-        if not self._connected_here and address != "auto":
-            raise ClusterError(
-                "this process is connected to Ray already; give 'auto', or call ray.shutdown()"
-                " first"
-            )
+        self._connected_here = address != "auto" or not self._ray.is_initialized()
         if self._connected_here:
             cpus = max(os.cpu_count() or 1, math.ceil((actors or 1) * cpus_per_actor))
             local = {"num_cpus": cpus, "include_dashboard": False} if address == "local" else {}
             try:
                 self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
             except Exception as error:  # whatever Ray raises here, it has no class of its own
-                self.close()
                 raise ClusterError(
                     f"no connection to Ray at {address!r}: {' '.join(str(error).split())}"
                 ) from error
@@ -421,12 +415,8 @@ def prepare_ray(
     """
     refuse_password("address", text("address", address))
     count("actors", 1 if actors is None else actors)
-    for name, amount, least in (
-        ("gpus_per_actor", gpus_per_actor or 0, 0),
-        ("cpus_per_actor", cpus_per_actor, 0.01),
-    ):
-        if number(name, amount, least) > 1 and amount % 1:
-            raise SettingError(f"{name}={amount:g}: give a whole number, or a fraction below 1")
+    number("gpus_per_actor", gpus_per_actor or 0)
+    number("cpus_per_actor", cpus_per_actor, 0.01)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
     if address == "local":  # Ray then listens on 127.0.0.1 alone; it reads this when it is imported
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -437,21 +427,22 @@ def prepare_ray(
             "a cluster needs ray; pip install 'dragin_lab[cluster]'"
         ) from error
     if address not in ("local", "auto"):
-        host, _, port = address.rpartition(":")
-        if "://" in address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise SettingError(
-                f"address {shown(address)}: give the head's HOST:PORT, as 10.0.0.5:6379, 'auto' or"
-                " 'local'"
-            )
-        try:  # Ray itself tries for minutes
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
-        except OSError as error:
-            start = (
-                f"start a cluster there ('ray start --head --port={port}'), or give the address"
-                " that it printed"
-            )
-            raise ClusterError(f"no answer from {address}; {start}") from error
+        refuse_silent(address)
     return ray
+
+
+def refuse_silent(address: str) -> None:
+    """Raise ``ClusterError`` where nothing answers at HOST:PORT. Ray itself tries for five minutes,
+    and then ends the process.
+    """
+    host, _, port = address.rpartition(":")  # a number in a text is a port
+    try:
+        socket.create_connection((host.strip("[]"), port), timeout=5.0).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no answer from {address} ({error}); give the HOST:PORT that 'ray start --head'"
+            " printed, such as 10.0.0.5:6379, 'auto' or 'local'"
+        ) from error
 
 
 def _write_parts(resources: dict[str, float]) -> str:
