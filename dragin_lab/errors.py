@@ -6,55 +6,44 @@ from dragin_lab.text import hide_secrets
 
 
 class DraginLabError(Exception):
-    """Base of every error that the command line prints without a traceback."""
+    """Base of every error that the command line prints without a traceback.
 
-
-class ModelError(DraginLabError):
-    """A model or tokenizer that cannot be loaded or cannot be captured."""
-
-
-class ModelServerError(ModelError):
-    """A model server that cannot be reached or fails, or that is not what it should be."""
-
-
-class DataError(DraginLabError):
-    """A source of questions or passages that is missing, is not what it should be, or lacks a
-    field.
+    ``begun``: whether the work had begun; what was done before is kept.
     """
 
-
-class CorpusError(DataError):
-    """A corpus that cannot be read; names the file and the row."""
-
-
-class SearchServerError(DraginLabError):
-    """A search server that cannot be reached or fails, or an index there that is not what it
-    should be.
-    """
-
-
-class TraceFileError(DraginLabError):
-    """A file that is not a readable trace."""
+    def __init__(self, *said: object, begun: bool = False) -> None:
+        super().__init__(*said)
+        self.begun = begun
 
 
 class SettingError(DraginLabError, ValueError):
-    """A setting outside its range, a method or part that does not exist, a senseless
-    combination.
+    """A setting outside its range, a method or part that does not exist, a senseless combination;
+    a trigger, formulator or loop of one's own that fails, or returns what cannot be used.
     """
 
 
-class TriggerError(DraginLabError, ValueError):
-    """A custom trigger or formulator failed, or returned something that cannot be used; names it
-    and the token.
+class ModelError(DraginLabError):
+    """A model or tokenizer that cannot be loaded or captured; a model server that cannot be
+    reached or fails, or that is not what it should be.
     """
+
+
+class DataError(DraginLabError):
+    """Questions, passages or a retriever that are missing, fail, lack a field or are not what they
+    should be; a file that cannot be fetched or written.
+    """
+
+
+class RunError(DraginLabError):
+    """A run, or the cluster that answers it, that cannot be read, written or gone on with."""
+
+
+class TraceFileError(DraginLabError):
+    """A file that is not a readable trace, or a trace that does not hold what is asked of it."""
 
 
 class MissingPackageError(DraginLabError, ImportError):
     """An optional package that is not installed; names it and how to get it."""
-
-
-class ViewError(DraginLabError):
-    """A view that cannot be drawn, or a page or picture that cannot be written."""
 
 
 def explain(interrupt: KeyboardInterrupt, message: str) -> None:

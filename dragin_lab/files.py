@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.checks import refuse_password
-from dragin_lab.errors import CorpusError, DraginLabError, SettingError
+from dragin_lab.errors import DataError, DraginLabError, SettingError
 
 LOCK = ".lock"  # in a folder that one process at a time may write to
 #: Bytes of a run's file: those of about a million predictions.
@@ -135,7 +135,7 @@ def locked(folder: Path, busy: str) -> Iterator[None]:
     """Keep other writers out of a folder; the system releases the lock when this process ends,
     however it ends.
 
-    While it is held, the file ``LOCK`` is in the folder. Raises ``CorpusError`` saying ``busy``
+    While it is held, the file ``LOCK`` is in the folder. Raises ``DataError`` saying ``busy``
     where another process holds it.
     """
     from filelock import FileLock, Timeout
@@ -144,7 +144,7 @@ def locked(folder: Path, busy: str) -> Iterator[None]:
     try:
         lock = FileLock(path).acquire(blocking=False)
     except Timeout:
-        raise CorpusError(f"{folder}: {busy}") from None
+        raise DataError(f"{folder}: {busy}") from None
     with lock:
         try:
             clear_drafts(folder)

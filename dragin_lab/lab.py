@@ -488,7 +488,7 @@ class Lab(AbstractContextManager["Lab"]):
             nlp: the trace's pipeline, where it is not the default.
 
         Raises ``SettingError`` for a place that is not there, several changes at once and a trace
-        of another lab; ``BranchError`` where the episode strays from its record. Otherwise as
+        of another lab; ``SettingError`` where the episode strays from its record. Otherwise as
         ``ask``.
         """
         method = restore_method(

@@ -20,17 +20,13 @@ import msgspec
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import choice, count, shown
 from dragin_lab.core.prompts import Exemplar
-from dragin_lab.errors import DataError
+from dragin_lab.errors import DataError, SettingError
 from dragin_lab.trace.trace import Passage, Question
 
 WORLD = Path(__file__).parent / "world"
 #: Worked examples in the embedded model's default prompt. The paper uses 6 to 8; this model was
 #: trained on 0 to 2.
 DEFAULT_EXEMPLARS = 2
-
-
-class AlmanacError(DataError, ValueError):
-    """Something that Almanac does not have, or a file of it that cannot be used."""
 
 
 def embedded_model_path() -> Path:
@@ -46,7 +42,7 @@ def passages() -> list[Passage]:
 def questions(benchmark: str, split: str = "test") -> list[Question]:
     """The questions of a benchmark that have an answer, in the order of the original's format.
 
-    Raises ``AlmanacError`` for a benchmark or split that does not exist.
+    Raises ``SettingError`` for a benchmark or split that does not exist.
     """
     rows = _select_rows(benchmark, split, "questions")
     return [Question(row["id"], row["question"], tuple(row["golds"])) for row in rows]
@@ -65,11 +61,11 @@ def labels(benchmark: str, split: str = "test", limit: int | None = None) -> lis
 def exemplars(name: str) -> tuple[Exemplar, ...]:
     """The worked examples of a benchmark, or those of "self-ask" or "flare-instruct".
 
-    Raises ``AlmanacError`` for a name that does not exist.
+    Raises ``SettingError`` for a name that does not exist.
     """
     sets = _read_exemplars()
     if not isinstance(name, str) or name not in sets:
-        raise AlmanacError(f"Almanac has no exemplars {shown(name)}; it has {', '.join(sets)}")
+        raise SettingError(f"Almanac has no exemplars {shown(name)}; it has {', '.join(sets)}")
     return sets[name]
 
 
@@ -93,7 +89,7 @@ def _select_rows(benchmark: str, split: str, file: str) -> list[dict[str, Any]]:
     for column, name in (("benchmark", benchmark), ("split", split)):
         names = dict.fromkeys(row[column] for row in rows)
         if not isinstance(name, str) or name not in names:
-            raise AlmanacError(f"Almanac has no {column} {shown(name)}; it has {', '.join(names)}")
+            raise SettingError(f"Almanac has no {column} {shown(name)}; it has {', '.join(names)}")
     return [row for row in rows if (row["benchmark"], row["split"]) == (benchmark, split)]
 
 
@@ -112,10 +108,10 @@ def _read_rows(name: str) -> list[dict[str, Any]]:
         manifest = json.loads((WORLD / "manifest.json").read_text(encoding="utf-8"))
         data = lzma.decompress(path.read_bytes())
     except (OSError, ValueError, lzma.LZMAError) as error:
-        raise AlmanacError(f"{path} cannot be read ({error}); install dragin_lab again") from None
+        raise DataError(f"{path} cannot be read ({error}); install dragin_lab again") from None
     checksum, wanted = sha256(data).hexdigest(), manifest["files"][path.name]["sha256"]
     if checksum != wanted:
-        raise AlmanacError(
+        raise DataError(
             f"{path} is damaged: its lines have the SHA-256 {checksum[:12]}…, the manifest has"
             f" {wanted[:12]}…; install dragin_lab again"
         )

@@ -19,11 +19,10 @@ import rich_click as click
 from dragin_lab import __version__
 from dragin_lab.checks import refuse_password
 from dragin_lab.cli.ask import ask
-from dragin_lab.cli.outputs import RunFailedError, describe_failure, echo
+from dragin_lab.cli.outputs import describe_failure, echo
 from dragin_lab.cli.run import demo, run, table
 from dragin_lab.cli.setup import corpus, data, doctor
-from dragin_lab.data.fetch import FetchError
-from dragin_lab.errors import DraginLabError, ViewError
+from dragin_lab.errors import DraginLabError
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 LONGEST = 1000  # characters of a line of an error, which may repeat what was given
@@ -108,10 +107,8 @@ def status(args: list[str]) -> int:
             name = "dragin-lab" if context is None else context.command_path
             hint = f"('{name} --help' lists what can be given)"
             return _print_error(error, args, USAGE, f"{error.format_message()}\n{hint}")
-        except (RunFailedError, FetchError, ViewError) as error:
-            return _print_error(error, args, FAILED)
         except DraginLabError as error:
-            return _print_error(error, args, USAGE)
+            return _print_error(error, args, FAILED if error.begun else USAGE)
         except BrokenPipeError:  # as in '… | head': the reader has all that it wanted
             return DONE
         except Exception as error:  # noqa: BLE001 - the last line of defence names the error instead of a traceback

@@ -12,8 +12,8 @@ from click.exceptions import Exit
 
 import dragin_lab as dl
 from dragin_lab.cli import options as shared
-from dragin_lab.cli.outputs import RunFailedError, echo, is_coloured
-from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.cli.outputs import echo, is_coloured
+from dragin_lab.errors import DraginLabError, RunError, SettingError
 from dragin_lab.files import as_path
 from dragin_lab.run.episodes import check_question
 from dragin_lab.run.sweeps import describe_losses
@@ -57,7 +57,7 @@ def ask(
     except DraginLabError as error:
         if isinstance(error, SettingError) and not trace.continuations:
             raise
-        raise RunFailedError(str(error)) from error
+        raise RunError(str(error), begun=True) from error
     finally:
         events.close()
         if trace.continuations or trace.ended != "error":

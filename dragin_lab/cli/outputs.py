@@ -10,13 +10,10 @@ from typing import TextIO
 
 import rich_click as click
 
+from dragin_lab.errors import RunError
 from dragin_lab.text import printable
 
 WIDE = 160  # columns, where the output is not a terminal
-
-
-class RunFailedError(Exception):
-    """Something failed after the work had begun; what was done is kept."""
 
 
 def echo(text: object, *, err: bool = False, nl: bool = True, dim: bool = False) -> None:
@@ -39,7 +36,7 @@ def terminal_width() -> int:
 
 
 def report_findings(findings: Iterable[tuple[str, bool | None]], what: str) -> None:
-    """Print what was checked; None is what is missing and may be. ``RunFailedError`` where
+    """Print what was checked; None is what is missing and may be. ``RunError`` where
     anything is wrong.
     """
     bad = 0
@@ -48,8 +45,9 @@ def report_findings(findings: Iterable[tuple[str, bool | None]], what: str) -> N
         echo(f"{mark:<5} {line}")
         bad += good is False
     if bad:
-        raise RunFailedError(
-            f"{what}: {bad} of the lines above {'is' if bad == 1 else 'are'} marked FAIL"
+        raise RunError(
+            f"{what}: {bad} of the lines above {'is' if bad == 1 else 'are'} marked FAIL",
+            begun=True,
         )
 
 

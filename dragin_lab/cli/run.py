@@ -14,15 +14,14 @@ import dragin_lab as dl
 from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.cli import options as shared
 from dragin_lab.cli.options import Given
-from dragin_lab.cli.outputs import RunFailedError, echo, terminal_width
+from dragin_lab.cli.outputs import echo, terminal_width
 from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.data.paper import TITLES
 from dragin_lab.data.presets import find_preset
-from dragin_lab.errors import TraceFileError
+from dragin_lab.errors import RunError, TraceFileError
 from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import Benchmark, find_folders
-from dragin_lab.run.rundir import RunError, RunStoppedError, read_run
-from dragin_lab.run.runwriter import NotWrittenError
+from dragin_lab.run.rundir import read_run
 from dragin_lab.study.table import FORMATS
 from dragin_lab.views.facts import count
 
@@ -155,7 +154,7 @@ def make_folder(path: str) -> Path:
 def run_all(
     lab: dl.Lab, wanted: Mapping[Benchmark, Sequence[Method]], root: Path, **how: Any
 ) -> list[dl.Runs]:
-    """``Lab.run`` for each data set, and a table of each; ``RunFailedError`` where answers
+    """``Lab.run`` for each data set, and a table of each; ``RunError`` where answers
     failed.
     """
     # Before any work is done, as it refuses folders that hold other runs.
@@ -177,10 +176,10 @@ def run_all(
     try:
         for asked, methods in wanted.items():
             lab.run(asked, methods, output=root, **how)
-    except RunStoppedError as error:
-        raise RunFailedError(str(error)) from error
-    except (NotWrittenError, TraceFileError) as error:
-        raise RunFailedError(f"{error}\nThe same command continues from there") from error
+    except (RunError, TraceFileError) as error:
+        if isinstance(error, RunError) and not error.begun:
+            raise
+        raise RunError(f"{error}\nThe same command continues from there", begun=True) from error
     except KeyboardInterrupt:
         echo(
             f"\nwhat was finished is kept below {root}; the same command continues from there",
@@ -194,9 +193,10 @@ def run_all(
     failed = [line for runs in tables for record in runs.records for line in record.failed]
     if failed:
         first = (failed[0]["error"].splitlines() or ["?"])[0][:300]
-        raise RunFailedError(
+        raise RunError(
             f"{count(len(failed), 'answer')} failed; the first ({failed[0]['id']}) with: {first}\n"
-            "The same command tries them again"
+            "The same command tries them again",
+            begun=True,
         )
     return tables
 

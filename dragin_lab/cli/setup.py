@@ -18,7 +18,7 @@ from dragin_lab.cli.outputs import echo, report_findings
 from dragin_lab.data import datasets
 from dragin_lab.data.fetch import ORIGINS
 from dragin_lab.data.fetch import fetch as fetch_files
-from dragin_lab.errors import DraginLabError
+from dragin_lab.errors import DataError, DraginLabError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.stored import build_corpus
 from dragin_lab.views.facts import count
@@ -68,7 +68,11 @@ def fetch(name: str, output: str | None, url: str | None, again: bool) -> None:
     """
     choice("name", name, ORIGINS)
     folder = None if output is None else as_path(output)
-    paths, note = fetch_files(name, folder, url=url, again=again, progress=sys.stderr.isatty())
+    try:
+        paths, note = fetch_files(name, folder, url=url, again=again, progress=sys.stderr.isatty())
+    except DataError as error:
+        error.begun = True
+        raise
     for path in paths:
         echo(path)
     echo(note, err=True)

@@ -17,7 +17,7 @@ from dragin_lab.core.registry import Registry
 from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import MethodPart, setting
-from dragin_lab.errors import TriggerError
+from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import Word, character_words
 from dragin_lab.trace.trace import Draft, Prompt, Query
 
@@ -133,7 +133,7 @@ class Formulator(MethodPart):
 def formulate(formulator: Formulator, gap: Gap) -> Query:
     """The query of a formulator for a gap; what your own gives is checked.
 
-    Raises ``TriggerError`` where it fails, or gives no text, an empty one or one longer than
+    Raises ``SettingError`` where it fails, or gives no text, an empty one or one longer than
     ``LONGEST_QUERY``.
     """
     if formulator.built_in:
@@ -144,16 +144,16 @@ def formulate(formulator: Formulator, gap: Gap) -> Query:
     except MemoryError:
         raise
     except Exception as error:
-        raise TriggerError(
+        raise SettingError(
             f"{who} failed at {gap.sentence[:60]!r}: {type(error).__name__}: {error}"
         ) from error
     text = getattr(query, "text", query)
     if not isinstance(query, Query) or not isinstance(text, str) or not text.strip():
-        raise TriggerError(
+        raise SettingError(
             f"{who} returned {shown(text)} at {gap.sentence[:60]!r}; return a text to search for"
         )
     if len(text) > LONGEST_QUERY:
-        raise TriggerError(
+        raise SettingError(
             f"{who} returned {len(text):,} characters; cut its query to {LONGEST_QUERY:,}"
         )
     return query

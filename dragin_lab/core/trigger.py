@@ -20,7 +20,7 @@ from dragin_lab.core.answers import thoughts
 from dragin_lab.core.registry import Registry
 from dragin_lab.core.scores import find_highest, pool_values, pool_words
 from dragin_lab.core.settings import MethodPart, setting
-from dragin_lab.errors import SettingError, TriggerError
+from dragin_lab.errors import SettingError
 from dragin_lab.text import write_compared
 from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.trace import Words
@@ -170,12 +170,12 @@ class Trigger(MethodPart):
         return np.asarray(self._call(draft))
 
     def check_score(self, draft: Draft) -> np.ndarray:
-        """``score`` as (n,) float64. Raises ``TriggerError`` where it fails or is not one finite
+        """``score`` as (n,) float64. Raises ``SettingError`` where it fails or is not one finite
         number per token.
         """
         try:
             values = np.asarray(self.score(draft))
-        except (MemoryError, TriggerError):
+        except (MemoryError, SettingError):
             raise
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
@@ -188,9 +188,9 @@ class Trigger(MethodPart):
                 f"trigger {self.name!r} failed on a draft of {len(draft)} tokens"
                 f" ({draft.text[:60]!r})"
             )
-            raise TriggerError(f"{where}: {said}") from error
+            raise SettingError(f"{where}: {said}") from error
         if values.dtype.kind not in "biuf" or values.shape != (len(draft),):
-            raise TriggerError(
+            raise SettingError(
                 f"trigger {self.name!r} gave an array of shape {values.shape} and type"
                 f" {values.dtype} for a draft of {len(draft)} tokens; give one number per token,"
                 f" shape ({len(draft)},)"
@@ -198,7 +198,7 @@ class Trigger(MethodPart):
         values = values.astype(np.float64)  # (n,)
         bad = next(iter(np.flatnonzero(~np.isfinite(values))), None)
         if bad is not None:
-            raise TriggerError(
+            raise SettingError(
                 f"trigger {self.name!r} gave {values[bad]} for token {bad} ({draft.tokens[bad]!r})"
                 f" of {draft.text[:60]!r}; give finite numbers"
             )

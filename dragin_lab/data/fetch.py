@@ -24,14 +24,8 @@ from dragin_lab.checks import Filled, convert_record, refuse_password
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.data.datasets import data_folder
 from dragin_lab.data.exemplars import SHOTS, published_file
-from dragin_lab.errors import DraginLabError
+from dragin_lab.errors import DataError
 from dragin_lab.files import not_saved
-
-
-class FetchError(DraginLabError):
-    """A file that could not be fetched, or that is not the one it should be: the address, why,
-    what to do next.
-    """
 
 
 @dataclass(frozen=True)
@@ -66,11 +60,11 @@ def fetch(
     ``url`` is a mirror.
 
     Returns the files, and a line on how they were checked. Files that are there stay as they are
-    unless ``again``. Raises ``FetchError`` with what went wrong and what to do; nothing is left
+    unless ``again``. Raises ``DataError`` with what went wrong and what to do; nothing is left
     behind, and what was there is unchanged.
     """
     if name not in ORIGINS:
-        raise FetchError(
+        raise DataError(
             f"nothing is known of {name!r}; what can be fetched is {', '.join(ORIGINS)}"
         )
     origin = ORIGINS[name]
@@ -96,7 +90,7 @@ def fetch(
             for target in wanted:
                 os.replace(Path(drafts, target.name), target)
     except OSError as error:
-        raise FetchError(not_saved(error.filename or folder, error)) from None
+        raise DataError(not_saved(error.filename or folder, error)) from None
     return targets, note
 
 
@@ -107,7 +101,7 @@ def _check_present(origin: PublishedFile, path: Path) -> str:
         return "already there; --again fetches and replaces it"
     algorithm, _, wanted = origin.checksum.partition(":")
     if (actual := pooch.file_hash(path, algorithm)) != wanted:
-        raise FetchError(
+        raise DataError(
             f"{path}: has the {algorithm} {actual} and not {wanted}; --again fetches it again"
         )
     return "already there, with the right checksum"
@@ -125,16 +119,16 @@ def _download(url: str, target: Path, known: str | None, progress: bool) -> str:
         pooch.retrieve(url, known, target.name, target.parent, downloader=downloader)
     except requests.HTTPError as error:
         answer = " ".join(str(error).split()[:2])
-        raise FetchError(
+        raise DataError(
             f"{url}: the server answers {answer}; give another address with --url"
         ) from None
     except requests.RequestException as error:
         why = " ".join(str(error).split())[-200:]
-        raise FetchError(
+        raise DataError(
             f"{url}: cannot be fetched ({why}); check address and connection, run it again"
         ) from None
     except ValueError as error:  # from pooch: another checksum
-        raise FetchError(
+        raise DataError(
             f"{url}: sent another file than the released one, or a damaged one"
             f" ({str(error)[:300]}); run it again, or give another address with --url"
         ) from None
@@ -158,14 +152,14 @@ def _unpack_members(archive: Path, names: Sequence[str]) -> None:
         EOFError,
         ValueError,
     ) as error:
-        raise FetchError(
+        raise DataError(
             f"{archive.name}: is not a sound archive ({str(error)[:200]}); run it again"
         ) from None
     for name in names:
         matches = [path for path in inside.rglob(name) if path.is_file()]
         if len(matches) != 1:
             count = "no file" if not matches else f"{len(matches)} files"
-            raise FetchError(
+            raise DataError(
                 f"{archive.name}: holds {count} named {name}; give the address of the released one"
             )
         os.replace(matches[0], archive.with_name(name))
@@ -186,13 +180,13 @@ LIST = "examplars"
 
 
 def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
-    """The exemplars of each benchmark, as many as its prompt takes; ``FetchError`` for what is
+    """The exemplars of each benchmark, as many as its prompt takes; ``DataError`` for what is
     not as described.
     """
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise FetchError(
+        raise DataError(
             f"{path}: is not the source file that holds the prompts ({error}); give it with --url"
         ) from None
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
@@ -204,7 +198,7 @@ def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
 
 def _read_class(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exemplar, ...]:
     if node is None:
-        raise FetchError(
+        raise DataError(
             f"{where}: is not there; give the address of the source file that holds it with --url"
         )
     assigned = [
@@ -217,14 +211,14 @@ def _read_class(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exem
     try:
         rows = ast.literal_eval(value) if (value := named.get(LIST)) else None
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise FetchError(f"{where}: {LIST} is not written out as plain values ({error})") from None
+        raise DataError(f"{where}: {LIST} is not written out as plain values ({error})") from None
     if not isinstance(rows, list) or len(rows) < count:
         held = f"{len(rows)} of them" if isinstance(rows, list) else "no list"
-        raise FetchError(
+        raise DataError(
             f"{where}: {LIST} holds {held}, and {count} are needed; give another address with --url"
         )
     places = ((f"{where}, {LIST} {number}", row) for number, row in enumerate(rows[:count], 1))
-    entries = [convert_record(place, row, _Entry, FetchError) for place, row in places]
+    entries = [convert_record(place, row, _Entry, DataError) for place, row in places]
     return tuple(Exemplar(entry.question, "".join(entry.cot), entry.answer) for entry in entries)
 
 

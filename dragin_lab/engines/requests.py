@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.engine import Batch, DraftResult
 from dragin_lab.engines.sources import loading_errors
-from dragin_lab.errors import ModelError, ModelServerError
+from dragin_lab.errors import ModelError
 from dragin_lab.text import printable
 from dragin_lab.trace.trace import Draft
 
@@ -103,7 +103,7 @@ class ModelServer:
                 trust_env=not (host in ("localhost", "::1") or host.startswith("127.")),
             )
         except (httpx.InvalidURL, ImportError, ValueError, OSError) as error:
-            raise ModelServerError(
+            raise ModelError(
                 f"{self.address} cannot be asked as the environment says ({printable(str(error))});"
                 " look at HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
             ) from error
@@ -116,7 +116,7 @@ class ModelServer:
         """The answer to a GET, or with ``body`` to a POST, within some seconds (at most
         ``timeout``).
 
-        Raises ``ModelServerError`` for no answer, an error status, or an answer that is no
+        Raises ``ModelError`` for no answer, an error status, or an answer that is no
         ``kind``.
         """
         seconds = min(self.timeout, within or self.timeout)
@@ -139,10 +139,10 @@ class ModelServer:
                 return self._decode(path, answer, kind)
             why = f"answered {status} to {path}: {self._read_refusal(answer)}"
             if status not in _BUSY:
-                raise ModelServerError(f"{self.address} {why}")
+                raise ModelError(f"{self.address} {why}")
         if time.monotonic() + pause > end:
             why = f"gave no whole answer in {seconds:g} s" + (f"; it {why}" if why else "")
-        raise ModelServerError(f"{self.address} {why}")
+        raise ModelError(f"{self.address} {why}")
 
     def _send(self, path: str, body: Any, end: float) -> tuple[int, bytes]:
         """An answer's status and content. Raises ``httpx.ReadTimeout`` where it is not whole at
@@ -169,7 +169,7 @@ class ModelServer:
         try:
             return msgspec.json.decode(data, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise ModelServerError(
+            raise ModelError(
                 f"{self.address}{path} answers otherwise than OpenAI's interface with token ids"
                 f" does ({error}); give the address of vllm serve, or a GGUF file with"
                 " engine='llama.cpp'"
@@ -266,7 +266,7 @@ def read_states(path: str, ids: Sequence[int], width: int, seconds: float) -> to
     """Read what enters the last block for n ids, (n, d) float32, from the server's file, and remove
     that.
 
-    Raises ``ModelServerError`` for a file that does not appear in time, or that has other ids or
+    Raises ``ModelError`` for a file that does not appear in time, or that has other ids or
     another shape.
     """
     lock, n = f"{path}.lock", len(ids)
@@ -276,11 +276,11 @@ def read_states(path: str, ids: Sequence[int], width: int, seconds: float) -> to
             states = tensors.get_tensor("hidden_states").float()  # (n, layers, d)
             known = tensors.get_tensor("token_ids").tolist() == list(ids)
     except (OSError, SafetensorError) as error:
-        raise ModelServerError(
+        raise ModelError(
             f"hidden states of the server cannot be read here from {path}: {error}"
         ) from error
     if not known or states.dim() not in (2, 3) or states.shape[0] != n or states.shape[-1] != width:
-        raise ModelServerError(
+        raise ModelError(
             f"{path} has hidden states {tuple(states.shape)}, not of these {n} ids and {width} wide"
         )
     for file in (path, lock):  # the ids are those asked for, so no other request needs it

@@ -30,7 +30,7 @@ from dragin_lab.engines.requests import (
 )
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.writing import Writing, measure_logits
-from dragin_lab.errors import ModelError, ModelServerError
+from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft
 
 #: Prompts: the ids that a model writes after them tell whether it is the same model.
@@ -48,7 +48,7 @@ class ServerModel(Engine):
         draw tokens at temperature 1, instead of taking the likeliest. served_name: which of the
         server's models; needed where it serves several, such as adapters.
 
-    Raises ``ModelServerError`` for a server that fails, gives no ids, or fewer than k tokens, and
+    Raises ``ModelError`` for a server that fails, gives no ids, or fewer than k tokens, and
     ``ModelError`` for a tokenizer or a last block that are not the model's.
     """
 
@@ -97,7 +97,7 @@ class ServerModel(Engine):
         # names of one model are one
         if not chosen or len({(one.root, one.parent) for one in chosen}) > 1:
             names = ", ".join(one.id for one in models) or "no model"
-            raise ModelServerError(
+            raise ModelError(
                 f"{self.server.address} serves {names}; say which by its name:"
                 f" served_name={models[0].id!r}"
                 if models
@@ -128,7 +128,7 @@ class ServerModel(Engine):
         }
         answer = self.server.ask("/v1/completions", Completion, body | more, within)
         if not answer.choices:
-            raise ModelServerError(f"{self.server.address} wrote nothing")
+            raise ModelError(f"{self.server.address} wrote nothing")
         if self.block is not None and not states:
             self._read_states(answer, ids)
         return answer
@@ -142,14 +142,12 @@ class ServerModel(Engine):
         parts, tokens = choice.logprobs, []
         sizes = len(parts.tokens), len(parts.token_logprobs), len(parts.top_logprobs)
         if min(sizes) < max(sizes) or max(sizes) > skip + most:
-            raise ModelServerError(
-                f"{self.server.address} sent {sizes} tokens and log-probabilities"
-            )
+            raise ModelError(f"{self.server.address} sent {sizes} tokens and log-probabilities")
         columns = zip(parts.tokens, parts.token_logprobs, parts.top_logprobs, strict=True)
         for name, logprob, top in list(columns)[skip:]:
             best = sorted((top or {}).items(), key=lambda one: -one[1])[: self.alternatives]
             if len(best) < self.alternatives:
-                raise ModelServerError(
+                raise ModelError(
                     f"{self.server.address} gives the {len(best)} likeliest tokens of"
                     f" {self.alternatives}; give likeliest={len(best)}, or lift the server's limit"
                     " (vllm serve --max-logprobs)"
@@ -174,7 +172,7 @@ class ServerModel(Engine):
             or len(number) > 9
             or int(number) >= self.vocabulary
         ):
-            raise ModelServerError(
+            raise ModelError(
                 f"{self.server.address} names a token {name[:40]!r} where its id was asked for, as"
                 " vllm serve says it; a GGUF file runs with engine='llama.cpp'"
             )
@@ -192,7 +190,7 @@ class ServerModel(Engine):
     ) -> Draft:
         """As ``Engine.write``; the tokens come together, when the server has written them.
 
-        Raises ``ModelServerError`` where the server fails.
+        Raises ``ModelError`` where the server fails.
         """
         writing = Writing(self, request, seed, watch)
         while not writing.stopped:
@@ -232,7 +230,7 @@ class ServerModel(Engine):
         tokens = self._read(choice, len(before) if echo else 0, len(forced) + left)
         tokens = tokens if echo else [(i, np.nan, [], []) for i in forced] + tokens
         if not tokens:
-            raise ModelServerError(f"{self.server.address} wrote no token")
+            raise ModelError(f"{self.server.address} wrote no token")
         measured, rows = self._measure(before, tokens)
         for i, values in enumerate(measured):
             self._add_row(writing, rows, i)
@@ -270,7 +268,7 @@ class ServerModel(Engine):
         """
         states = answer.kv_transfer_params
         if self.block is None or states is None or states.hidden_states_path is None:
-            raise ModelServerError(f"{self.server.address} gave no hidden states, as it did before")
+            raise ModelError(f"{self.server.address} gave no hidden states, as it did before")
         return read_states(states.hidden_states_path, ids, self.block.width, self.server.timeout)
 
     def _add_row(self, writing: Writing, rows: Any, i: int) -> None:
@@ -307,7 +305,7 @@ class ServerModel(Engine):
         body = {"model": self.about["model"], "tokens": ids}
         try:
             there = self.server.ask("/detokenize", Detokenized, body, _OPENING).prompt
-        except ModelServerError:
+        except ModelError:
             return True  # it does not say
         return there.strip() == self.tokenizer.decode(ids, special=True).strip()
 

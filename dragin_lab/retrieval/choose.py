@@ -52,7 +52,7 @@ def open_retriever(
     ``fields`` names the corpus's columns, as for ``Corpus.load``. Without a ``spec``: ``tantivy``
     for a built corpus, otherwise ``bm25``; its provenance says so.
 
-    Raises ``SettingError`` for a spec that names none, ``CorpusError`` for a corpus or an index
+    Raises ``SettingError`` for a spec that names none, ``DataError`` for a corpus or an index
     that cannot be used.
     """
     kind, model = read_spec(spec) if spec is not None else ("", "")

@@ -10,7 +10,7 @@ from typing import Any, overload
 from tqdm.auto import tqdm
 
 from dragin_lab.checks import EMBEDDED, is_embedded, several, shown
-from dragin_lab.errors import CorpusError
+from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.sources import Sourced, open_source, place_passage
 from dragin_lab.retrieval.stored import Stored, build_corpus, hash_passages, is_stored
@@ -39,14 +39,14 @@ class Corpus(Sequence[Passage]):
         places: list[str] = []  # only messages need them
         for place, passage in sourced:
             if (first := rows.setdefault(compose(passage.id), len(places))) != len(places):
-                raise CorpusError(
+                raise DataError(
                     f"{place}: the id {passage.id!r} was used before, at {places[first]}; give"
                     " every passage its own"
                 )
             places.append(place)
             self.passages.append(passage)
         if not places:
-            raise CorpusError(f"{source}: holds no passages")
+            raise DataError(f"{source}: holds no passages")
 
     @classmethod
     def load(cls, source: Any = None, *, fields: str | Mapping[str, str] | None = None) -> Corpus:
@@ -66,12 +66,12 @@ class Corpus(Sequence[Passage]):
         Raises:
             DataError: what is wrong, with file, row and field, and what would be accepted; nothing
                 is repaired or left
-                out. ``CorpusError``, one of them, for a built corpus that is damaged or of another
+                out. ``DataError``, one of them, for a built corpus that is damaged or of another
                 version.
         """
-        stored = isinstance(source, str | Path) and is_stored(as_path(source, CorpusError))
+        stored = isinstance(source, str | Path) and is_stored(as_path(source, DataError))
         if fields is not None and (stored or is_embedded(source)):
-            raise CorpusError(
+            raise DataError(
                 f"fields={shown(fields)}: {source or EMBEDDED} has fields of its own; leave it out"
             )
         if is_embedded(source):
@@ -79,10 +79,10 @@ class Corpus(Sequence[Passage]):
 
             return cls.from_passages(almanac.passages(), name=EMBEDDED)
         if stored:
-            path = as_path(source, CorpusError)
+            path = as_path(source, DataError)
             return cls(Stored(path), name=path.resolve().name, source=str(path))
         name, sourced = open_source(source, fields)
-        where = str(as_path(source, CorpusError)) if isinstance(source, str | Path) else name
+        where = str(as_path(source, DataError)) if isinstance(source, str | Path) else name
         with tqdm(
             sourced, desc=printable(name), unit=" passages", disable=None, leave=False
         ) as bar:

@@ -26,7 +26,7 @@ from tqdm.auto import tqdm
 
 from dragin_lab.checks import EMBEDDED, count, shown
 from dragin_lab.checks import text as check_text
-from dragin_lab.errors import CorpusError, MissingPackageError, ModelError
+from dragin_lab.errors import DataError, MissingPackageError, ModelError
 from dragin_lab.files import not_saved, user_cache, write_whole
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.text import compose, printable
@@ -40,7 +40,7 @@ class Dense:
     similarity.
 
     ``file`` keeps the vectors: it is read where it is there, else written. None keeps nothing.
-    Raises ``CorpusError`` for a file that cannot be read or written. Needs ``faiss`` (the extra
+    Raises ``DataError`` for a file that cannot be read or written. Needs ``faiss`` (the extra
     ``dense``).
     """
 
@@ -120,7 +120,7 @@ def _read_index(file: Path) -> Any:
         return _import("faiss").read_index(str(file))
     except RuntimeError as error:  # of FAISS
         why = str(error)[:100]
-        raise CorpusError(
+        raise DataError(
             f"{file}: cannot be read ({why}); delete it, and it is made again"
         ) from None
 
@@ -130,7 +130,7 @@ def _write_index(index: Any, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, _import("faiss").serialize_index(index))
     except OSError as error:
-        raise CorpusError(not_saved(file, error)) from error
+        raise DataError(not_saved(file, error)) from error
 
 
 def _import(package: str) -> Any:

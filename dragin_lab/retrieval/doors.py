@@ -23,7 +23,7 @@ import numpy as np
 from dragin_lab.checks import Filled, convert_record, count
 from dragin_lab.checks import text as as_text
 from dragin_lab.data import tabular
-from dragin_lab.errors import DraginLabError, SearchServerError, SettingError, describe_error
+from dragin_lab.errors import DataError, DraginLabError, SettingError, describe_error
 from dragin_lab.retrieval.bm25 import TIE_BREAKER
 from dragin_lab.text import compose, hide_secrets
 from dragin_lab.trace.trace import Passage
@@ -128,10 +128,6 @@ _ACCEPTED = (
 )
 
 
-class RetrieverError(DraginLabError):
-    """A user's retriever that failed, or whose answer cannot be read as passages."""
-
-
 class Opened:
     """A ``Retriever`` around a user's own: its answers as passages, its identity as
     ``provenance``.
@@ -154,14 +150,14 @@ class Opened:
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, best first.
 
-        Raises ``RetrieverError`` naming the retriever, the query and what it answered.
+        Raises ``DataError`` naming the retriever, the query and what it answered.
         """
         try:
             answer = self._search(query, k)
         except DraginLabError:
             raise
         except Exception as error:  # a user's code may raise anything
-            raise RetrieverError(
+            raise DataError(
                 f"retriever {self.name} failed for {query[:80]!r}: {describe_error(error)[:200]}"
             ) from error
         return as_passages(answer, k, self.name, query)
@@ -179,10 +175,10 @@ class Opened:
             plain = None
         if not isinstance(plain, dict) or not plain:
             why = f"gives {str(facts)[:60]!r}; it must be a dictionary of facts that are plain data"
-            raise RetrieverError(f"retriever {self.name}: provenance() {why}")
+            raise DataError(f"retriever {self.name}: provenance() {why}")
         if hide_secrets(written) != written:
             why = "names an address with a password or a key; leave them out"
-            raise RetrieverError(f"retriever {self.name}: provenance() {why}")
+            raise DataError(f"retriever {self.name}: provenance() {why}")
         return plain
 
     def identity(self) -> dict[str, Any]:
@@ -223,7 +219,7 @@ class _Result(msgspec.Struct):
 
 
 def as_passages(answer: Any, k: int, name: str, query: str) -> list[Passage]:
-    """The first k passages of a user's retriever's answer; ``RetrieverError`` for an answer of
+    """The first k passages of a user's retriever's answer; ``DataError`` for an answer of
     another kind.
 
     A set has no order, and a Series with a text in its index is a row, not a list of passages.
@@ -235,7 +231,7 @@ def as_passages(answer: Any, k: int, name: str, query: str) -> list[Passage]:
         or isinstance(answer, str | bytes | Mapping | Passage | set | frozenset)
         or not isinstance(answer, Iterable)
     ):
-        raise RetrieverError(
+        raise DataError(
             f"{where} with {type(answer).__name__} {str(answer)[:60]!r}; it must be {_ACCEPTED}"
         )
     results = islice(tabular.list_records(answer) if hasattr(answer, "itertuples") else answer, k)
@@ -244,7 +240,7 @@ def as_passages(answer: Any, k: int, name: str, query: str) -> list[Passage]:
     ]
     ids = [compose(passage.id) for passage in passages]
     if twice := next((id for id in ids if ids.count(id) > 1), None):
-        raise RetrieverError(f"{where} with the id {twice!r} twice; give every passage its own")
+        raise DataError(f"{where} with the id {twice!r} twice; give every passage its own")
     return passages
 
 
@@ -287,19 +283,19 @@ def _as_passage(result: Any, where: str) -> Passage:
         case object(content=text, meta=about, id=id, score=score):  # Haystack's Document
             record = {"id": id, "title": about.get("title"), "text": text, "score": score}
         case _:
-            raise RetrieverError(
+            raise DataError(
                 f"{where} is {type(result).__name__} {str(result)[:60]!r}; it must be in"
                 f" {_ACCEPTED}"
             )
     row = convert_record(
-        f"{where}, {str(result)[:60]!r}", record, _Result, RetrieverError, f"; give {_ACCEPTED}"
+        f"{where}, {str(result)[:60]!r}", record, _Result, DataError, f"; give {_ACCEPTED}"
     )
     title, score = row.title or "", math.nan if row.score is None else row.score
     try:
         for name, value in (("id", str(row.id)), ("title", title), ("text", row.text)):
             as_text(name, value)
     except SettingError as error:
-        raise RetrieverError(f"{where}: {error}") from None
+        raise DataError(f"{where}: {error}") from None
     made = (
         hashlib.sha256(f"{title}\n{row.text}".encode()).hexdigest()[:12]
         if row.id is None
@@ -322,7 +318,7 @@ class Elasticsearch:
 
     ``client`` is yours, ``elasticsearch.Elasticsearch(...)`` or ``opensearchpy.OpenSearch(...)``,
     with its own address, credentials, time limit and repetitions. Raises ``SettingError`` for what
-    is no client, ``SearchServerError`` for a server that does not answer and for an index that is
+    is no client, ``DataError`` for a server that does not answer and for an index that is
     missing, empty or lacks the fields.
     """
 
@@ -358,7 +354,7 @@ class Elasticsearch:
                 for hit in answer["hits"]["hits"]
             ]
         if partial:
-            raise SearchServerError(
+            raise DataError(
                 f"{self!r} answers for a part of the index only; check the cluster's health"
             )
         names = {"id": "_id", "title": self.title, "text": self.text, "score": "_score"}
@@ -387,11 +383,11 @@ class Elasticsearch:
             )
             server = f"{version.get('distribution', 'elasticsearch')} {version.get('number', '?')}"
         if missing := [name for name in (self.title, self.text) if name not in fields]:
-            raise SearchServerError(
+            raise DataError(
                 f"{self!r} has no field {missing[0]!r}, only {', '.join(fields)}; name the fields"
             )
         if not passages:
-            raise SearchServerError(f"{self!r} is empty; fill it, or give another index")
+            raise DataError(f"{self!r} is empty; fill it, or give another index")
         return {
             "analysis": {name: analysis[name] for name in (self.title, self.text)},
             "similarity": settings.get("similarity") or "default (BM25, k1 1.2, b 0.75)",
@@ -409,4 +405,4 @@ class Elasticsearch:
         try:
             yield
         except Exception as error:  # of two libraries, neither of which is imported here
-            raise SearchServerError(f"{self!r}: {describe_error(error)[:300]}") from error
+            raise DataError(f"{self!r}: {describe_error(error)[:300]}") from error

@@ -15,7 +15,7 @@ from typing import Any
 from dragin_lab.checks import text as check_text
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
-from dragin_lab.errors import CorpusError, SettingError
+from dragin_lab.errors import DataError, SettingError
 from dragin_lab.files import as_path
 from dragin_lab.trace.trace import Passage
 
@@ -44,15 +44,15 @@ def open_source(
     if isinstance(source, str | Path):
         name = str(source)
         if not name.startswith(tabular.HUB):
-            path = as_path(source, CorpusError)
+            path = as_path(source, DataError)
             if not path.exists():
-                raise CorpusError(f"{name}: no such file or folder")
+                raise DataError(f"{name}: no such file or folder")
             source = next((path / file for file in _BEIR if (path / file).is_file()), path)
             if source.is_dir() and not tabular.is_tabular(source):
                 return path.resolve().name, _read_texts(path)
             name = path.resolve().name
     if not tabular.is_tabular(source):
-        raise CorpusError(f"{name} {str(source)[:60]!r}: holds no passages; give {_ACCEPTED}")
+        raise DataError(f"{name} {str(source)[:60]!r}: holds no passages; give {_ACCEPTED}")
     return name, _read_passages(tabular.read_rows(source, chosen, FIELDS, BARE), chosen)
 
 
@@ -96,7 +96,7 @@ def _read_row(placed: Placed, fields: Mapping[str, str]) -> Sourced:
         tabular.pick_value(placed, name, usual, fields) for name, usual in FIELDS.items()
     )
     if text is None:
-        raise CorpusError(
+        raise DataError(
             f"{placed.place}: has no text; {tabular.list_fields(placed)}, as in"
             " fields='text=contents'"
         )
@@ -116,11 +116,11 @@ def _read_row(placed: Placed, fields: Mapping[str, str]) -> Sourced:
 
 
 def place_passage(place: str, id: str, title: str, text: str) -> Sourced:
-    """A passage with its place; ``CorpusError`` for one that no retriever can use."""
+    """A passage with its place; ``DataError`` for one that no retriever can use."""
     if not id.strip():
-        raise CorpusError(f"{place}: the id is empty; give it one, or leave the field out")
+        raise DataError(f"{place}: the id is empty; give it one, or leave the field out")
     if not text.strip():
-        raise CorpusError(
+        raise DataError(
             f"{place}: the text of passage {id!r} is empty; give it one, or remove the row"
         )
     if (longest := max(len(title), len(text))) > LONGEST:
@@ -128,13 +128,13 @@ def place_passage(place: str, id: str, title: str, text: str) -> Sourced:
             f"a passage has at most {LONGEST:,}; cut it, or give it in a folder as .txt, which"
             " is cut"
         )
-        raise CorpusError(f"{place}: passage {id!r} has {longest:,} characters, and {most}")
+        raise DataError(f"{place}: passage {id!r} has {longest:,} characters, and {most}")
     try:
         return place, Passage(
             check_text("id", id), check_text("title", title), check_text("text", text)
         )
     except SettingError as error:
-        raise CorpusError(f"{place}: {error}") from None
+        raise DataError(f"{place}: {error}") from None
 
 
 def _read_texts(folder: Path) -> Iterator[Sourced]:
@@ -150,12 +150,12 @@ def _read_texts(folder: Path) -> Iterator[Sourced]:
         if not any(part.startswith((".", "__MACOSX")) for part in p.relative_to(folder).parts)
     )
     if not paths:
-        raise CorpusError(f"{folder}: holds no passages; give {_ACCEPTED}")
+        raise DataError(f"{folder}: holds no passages; give {_ACCEPTED}")
     for path in paths:
         try:
             words = path.read_text(encoding="utf-8-sig").split()
         except (OSError, UnicodeDecodeError) as error:
-            raise CorpusError(f"{path}: cannot be read ({error}); save it as UTF-8") from None
+            raise DataError(f"{path}: cannot be read ({error}); save it as UTF-8") from None
         name = path.relative_to(folder).as_posix()
         for number, start in enumerate(range(0, max(len(words) - OVERLAP, 1), WORDS - OVERLAP), 1):
             if part := " ".join(words[start : start + WORDS]):

@@ -31,7 +31,7 @@ from tqdm.auto import tqdm
 
 from dragin_lab import __version__
 from dragin_lab.checks import shown
-from dragin_lab.errors import CorpusError
+from dragin_lab.errors import DataError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.sources import Sourced, open_source
@@ -100,11 +100,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         about["passages"], about["fingerprint"] = int(about["passages"]), str(about["fingerprint"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         why = str(error)[:200]
-        raise CorpusError(f"{path}: cannot be read ({why}); {remedy(folder)}") from None
+        raise DataError(f"{path}: cannot be read ({why}); {remedy(folder)}") from None
     for name, value in _describe_layout().items():
         if about.get(name) != value:
             was = shown(about.get(name))
-            raise CorpusError(
+            raise DataError(
                 f"{folder}: was built with {name} {was}, and this is {shown(value)};"
                 f" {remedy(folder)}"
             )
@@ -114,7 +114,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 class Stored:
     """The passages of a built corpus, by row. ``about`` is the manifest.
 
-    Raises ``CorpusError`` where the folder is unfinished, cut short or of another version.
+    Raises ``DataError`` where the folder is unfinished, cut short or of another version.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -125,11 +125,11 @@ class Stored:
             index.config_reader(reload_policy="manual")  # no thread that watches the files
             self.searcher, self.schema = index.searcher(), index.schema
         except ValueError as error:  # from tantivy
-            raise CorpusError(
+            raise DataError(
                 f"{self.folder}: is damaged ({str(error)[:100]}); {remedy(self.folder)}"
             ) from None
         if self.searcher.num_docs != len(self):
-            raise CorpusError(
+            raise DataError(
                 f"{self.folder}: holds {self.searcher.num_docs:,} passages and not {len(self):,};"
                 f" {remedy(self.folder)}"
             )
@@ -159,7 +159,7 @@ class Stored:
             query, stop - start, count=False, order_by_field="row", order=Order.Asc
         ).hits
         if [row for row, _ in hits] != [*range(start, stop)]:
-            raise CorpusError(
+            raise DataError(
                 f"{self.folder}: lacks some of the rows {start} to {stop - 1};"
                 f" {remedy(self.folder)}"
             )
@@ -204,23 +204,23 @@ def build_corpus(
     Raises ``DataError`` for what is wrong with the source, with file and row, or with the folder,
     and where it could not be finished, for example because the disk is full.
     """
-    folder = as_path(out, CorpusError)
+    folder = as_path(out, DataError)
     name, sourced = open_source(source, fields)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not is_stored(folder):
-            raise CorpusError(
+            raise DataError(
                 f"{folder}: is not empty and holds no corpus; give a folder of its own with"
                 " --output"
             )
         if not force:
-            raise CorpusError(
+            raise DataError(
                 f"{folder}: holds a corpus already; give another --output, or --force to replace it"
             )
     try:
         with _replace_folder(folder) as new:
             _write_corpus(name, sourced, new)
     except OSError as error:
-        raise CorpusError(
+        raise DataError(
             f"{not_saved(error.filename or folder, error)}; nothing was left of it"
         ) from error
     return Stored(folder)
@@ -235,7 +235,7 @@ def _replace_folder(folder: Path) -> Iterator[Path]:
     try:
         work.mkdir(parents=True)
     except FileExistsError:
-        raise CorpusError(
+        raise DataError(
             f"{work}: another build of this corpus is under way, or was killed; wait for it, or"
             " delete this folder"
         ) from None
@@ -263,9 +263,10 @@ def _write_corpus(name: str, sourced: Iterable[Sourced], folder: Path) -> None:
         finally:
             writer.wait_merging_threads()
     except ValueError as error:  # of tantivy, such as for a full disk
-        raise CorpusError(
+        raise DataError(
             f"{name}: tantivy cannot write its index ({str(error)[:200]}); free some space and run"
-            " it again"
+            " it again",
+            begun=True,
         ) from error
     facts |= {
         "source": name,
@@ -291,12 +292,12 @@ def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced]) -> tuple[i
             writer.add_document(document)
             ids.append(hash(id))
     if not ids:
-        raise CorpusError(f"{name}: holds no passages")
+        raise DataError(f"{name}: holds no passages")
     hashes = np.frombuffer(ids, np.int64)
     order = np.argsort(hashes, kind="stable")  # (passages,) rows, those of one id side by side
     if len(twice := np.flatnonzero(np.diff(hashes[order]) == 0)):
         first, second = order[twice[0]] + 1, order[twice[0] + 1] + 1
-        raise CorpusError(
+        raise DataError(
             f"{name}: the passages {first:,} and {second:,} have one id; give every passage its own"
         )
     return len(ids), fingerprint.hexdigest()

@@ -24,11 +24,11 @@ from dragin_lab.data.benchmarks import is_own
 from dragin_lab.data.exemplars import among_exemplars, say_among
 from dragin_lab.data.questions import PLAIN
 from dragin_lab.data.tabular import HUB
-from dragin_lab.errors import SettingError, describe_error, explain
+from dragin_lab.errors import RunError, SettingError, describe_error, explain
 from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
 from dragin_lab.run.batches import ask_many
-from dragin_lab.run.rundir import CONFIG, FORMAT, Line, RunStoppedError, read_config
+from dragin_lab.run.rundir import CONFIG, FORMAT, Line, read_config
 from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record_of
 from dragin_lab.run.setup import Setup, describe_model, describe_retriever, render_chat
 from dragin_lab.trace.records import fingerprint
@@ -171,7 +171,7 @@ def open_run(
     all.
 
     It returns the predictions so far, in the order of the questions. ``folder`` None records them
-    in memory alone. Progress is shown under ``title``, and not without one. ``RunStoppedError``
+    in memory alone. Progress is shown under ``title``, and not without one. ``RunError``
     where every search fails.
     """
     setup = take_day(setup, folder)
@@ -213,7 +213,7 @@ def open_run(
 def _while_servers_answer(
     ended: Iterable[Finished], count: int, server: str | None
 ) -> Iterator[Finished]:
-    """The ``count`` episodes; ``RunStoppedError`` once ``EQUAL_FAILURES`` in a row failed alike.
+    """The ``count`` episodes; ``RunError`` once ``EQUAL_FAILURES`` in a row failed alike.
 
     That is in a search, or by an error that names the address of the model ``server``.
     """
@@ -225,9 +225,10 @@ def _while_servers_answer(
             error = None  # the question's own, not a server's
         last.append(error)
         if error is not None and last.count(error) == EQUAL_FAILURES and number < count:
-            raise RunStoppedError(
+            raise RunError(
                 f"stopped, as the last {EQUAL_FAILURES} questions failed with the same error:"
-                f" {error}\nWhat was answered is kept; run it again when the server answers"
+                f" {error}; what was answered is kept; run it again when the server answers",
+                begun=True,
             )
 
 

@@ -17,7 +17,7 @@ from dragin_lab.checks import flag, position, shown, text
 from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger, Verdict
-from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.doors import as_passages
 from dragin_lab.run.episodes import Stream, finish_stream, kind_of, open_episode
 from dragin_lab.run.setup import Setup
@@ -31,10 +31,6 @@ from dragin_lab.triggers.call import Call
 _FREE = frozenset({"dragin_lab", "torch", "transformers", "python", "device", "batch", "seed"})
 _RETRIEVE, _GO_ON = "retrieve", "go on"
 _SOURCES = ("draft", "continuation", "extraction")
-
-
-class BranchError(DraginLabError):
-    """A trace that its own method does not write again, as far as it is recorded."""
 
 
 @dataclass(frozen=True)
@@ -185,9 +181,9 @@ class _Branching:
         self.parted = True
         self.trace.steps[: self.step] = self.parent.steps[: self.step]
 
-    def _strayed(self, how: str, step: int | None = None) -> BranchError:
+    def _strayed(self, how: str, step: int | None = None) -> SettingError:
         where = "" if step is None else f" at step {step + 1}"
-        return BranchError(
+        return SettingError(
             f"the episode of {self.parent.question.text[:60]!r} {how}{where}, which the trace does"
             " not say; ask the question again with this lab, and branch that trace"
         )

@@ -26,7 +26,12 @@ from typing import Any, NamedTuple
 
 from dragin_lab.checks import count, instance, number, refuse_password, text
 from dragin_lab.core.method import Method
-from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError, describe_error
+from dragin_lab.errors import (
+    MissingPackageError,
+    RunError,
+    SettingError,
+    describe_error,
+)
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.benchmark import record_episodes
@@ -47,10 +52,6 @@ from dragin_lab.trace.trace import Question
 TRIES = 2
 #: Batches that a worker is given at once, so that the next question is there when an episode ends.
 AHEAD = 4
-
-
-class ClusterError(DraginLabError):
-    """A cluster that cannot be reached, or whose workers are not what they should be."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,13 +147,13 @@ class Worker:
         self.recipe = recipe
 
     def load(self) -> WorkerReport:
-        """Load the model and the retriever. Raises ``ClusterError``, which names this worker."""
+        """Load the model and the retriever. Raises ``RunError``, which names this worker."""
         worker = f"the worker on {socket.gethostname()}, process {os.getpid()}"
         try:
             self.setup = self.recipe.open()
             lm, retriever = self.setup.model, self.setup.retriever
         except Exception as error:
-            raise ClusterError(f"{worker}: {describe_error(error)}") from error
+            raise RunError(f"{worker}: {describe_error(error)}", begun=True) from error
         model = describe_model(lm) | {package: version(package) for package in ("numpy", "spacy")}
         recorded = {
             "library": describe_library(),
@@ -190,7 +191,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         cpus_per_actor: also how many threads torch computes with on a CPU.
 
     Raises ``SettingError`` for what cannot be and a cluster without room for one worker,
-    ``MissingPackageError`` without ray, ``ClusterError`` where nothing answers, workers differ from
+    ``MissingPackageError`` without ray, ``RunError`` where nothing answers, workers differ from
     one another, or fail to load.
     """
 
@@ -220,7 +221,7 @@ class Cluster(AbstractContextManager["Cluster"]):
             try:
                 self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
             except Exception as error:  # whatever Ray raises here, it has no class of its own
-                raise ClusterError(
+                raise RunError(
                     f"no connection to Ray at {address!r}: {' '.join(str(error).split())}"
                 ) from error
         total = self._ray.cluster_resources()
@@ -307,7 +308,7 @@ class Cluster(AbstractContextManager["Cluster"]):
                     if losses[question.id] < TRIES:
                         waiting.appendleft(question)
                     else:
-                        error = ClusterError(
+                        error = RunError(
                             f"the worker that answered it was lost {TRIES} times: {why}"
                         )
                         yield record_of(refuse_question(question, method, error))
@@ -346,12 +347,10 @@ class Cluster(AbstractContextManager["Cluster"]):
             reference = task if share is None else next(task, None)  # None: it has sent all of them
             result: Any = None if reference is None else self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            own = isinstance(error.cause, ClusterError)
-            raise (
-                error.cause
-                if own
-                else ClusterError(f"a worker failed: {describe_error(error.cause)}")
-            ) from error
+            if isinstance(error.cause, RunError):
+                raise error.cause from error
+            why = describe_error(error.cause)
+            raise RunError(f"a worker failed: {why}", begun=True) from error
         except self._ray.exceptions.RayError as error:
             self._ray.kill(self._tasks.pop(task)[0])
             return (
@@ -373,10 +372,11 @@ class Cluster(AbstractContextManager["Cluster"]):
         """
         expected = (self._first or report).recorded | {"library": describe_library()}
         if unlike := differences(expected, report.recorded):
-            raise ClusterError(
+            raise RunError(
                 f"{report.worker} differs from the others (expected → its own):"
                 f" {'; '.join(unlike[:5])}. All machines need the same model, passages and"
-                " libraries"
+                " libraries",
+                begun=True,
             )
         self._first, self._lost_loading = self._first or report, 0
 
@@ -392,8 +392,9 @@ class Cluster(AbstractContextManager["Cluster"]):
         )
         self._lost_loading += loading
         if self._lost_loading == TRIES:
-            raise ClusterError(
-                f"{TRIES} workers in a row were lost before they were ready: {why}"
+            raise RunError(
+                f"{TRIES} workers in a row were lost before they were ready: {why}",
+                begun=True,
             ) from error
         then = (
             "before it was ready"
@@ -432,14 +433,14 @@ def prepare_ray(
 
 
 def refuse_silent(address: str) -> None:
-    """Raise ``ClusterError`` where nothing answers at HOST:PORT. Ray itself tries for five minutes,
+    """Raise ``RunError`` where nothing answers at HOST:PORT. Ray itself tries for five minutes,
     and then ends the process.
     """
     host, _, port = address.rpartition(":")  # a number in a text is a port
     try:
         socket.create_connection((host.strip("[]"), port), timeout=5.0).close()
     except OSError as error:
-        raise ClusterError(
+        raise RunError(
             f"no answer from {address} ({error}); give the HOST:PORT that 'ray start --head'"
             " printed, such as 10.0.0.5:6379, 'auto' or 'local'"
         ) from error

@@ -30,7 +30,7 @@ import msgspec
 from msgspec import Meta
 
 from dragin_lab.checks import several
-from dragin_lab.errors import DraginLabError, TraceFileError
+from dragin_lab.errors import RunError, TraceFileError
 from dragin_lab.files import LARGEST, as_path, read_bounded
 from dragin_lab.trace.file import read_trace
 from dragin_lab.trace.trace import Trace
@@ -41,18 +41,6 @@ SCORES = ("em", "f1", "precision", "recall")  # from 0 to 1
 # entries of a timings line: the highest score, and the lowest that a draft reached
 PEAK, LEAST = "peak", "least"
 GIVE = "give a folder that 'dragin-lab run --output' wrote"
-
-
-class RunError(DraginLabError):
-    """A folder that is not a run directory, is damaged, is in use, or holds a run of other
-    settings.
-    """
-
-
-class RunStoppedError(RunError):
-    """A run that stopped, as its search failed for one question after another; what was answered
-    is kept.
-    """
 
 
 # -- what a file may hold --------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Self
 from filelock import FileLock, Timeout
 
 from dragin_lab.core.budget import peaks
-from dragin_lab.errors import TraceFileError
+from dragin_lab.errors import RunError, TraceFileError
 from dragin_lab.files import LOCK, as_path, clear_drafts, not_saved, remedy, write_whole
 from dragin_lab.run import rundir
-from dragin_lab.run.rundir import Line, RunError
+from dragin_lab.run.rundir import Line
 from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Trace
@@ -32,10 +32,6 @@ _DECIDES = ("method", "model", "retriever", "template", "dataset", "seed")
 #: May change between two commands of one run: it is announced and recorded, as it can change what
 #: rounding decides.
 _CIRCUMSTANCES = ("versions", "device")
-
-
-class NotWrittenError(RunError):
-    """A run directory that could not be written to; what was finished before is in it."""
 
 
 class Finished(NamedTuple):
@@ -117,7 +113,7 @@ class RunFolder:
     question id. ``folder`` None keeps the lines there alone. ``traces`` as for ``Lab.run``;
     ``grown`` gives the fingerprint of the first n questions, by which a run of fewer is known and
     goes on. Raises ``RunError`` where two questions have one id, the folder holds another run or
-    another process writes it, ``NotWrittenError`` where it cannot be written.
+    another process writes it, ``RunError`` where it cannot be written.
     """
 
     def __init__(
@@ -158,8 +154,8 @@ class RunFolder:
                 " another folder"
             ) from None
         except OSError as error:
-            raise NotWrittenError(
-                f"{self.folder}: cannot be written: {error.strerror}; {remedy(error)}"
+            raise RunError(
+                f"{self.folder}: cannot be written: {error.strerror}; {remedy(error)}", begun=True
             ) from None
         try:
             self._open(self.folder)
@@ -263,7 +259,7 @@ class RunFolder:
         except (OSError, TraceFileError) as error:
             why = not_saved(path.parent, error) if isinstance(error, OSError) else str(error)
             if self._traces:
-                raise NotWrittenError(why) from error
+                raise RunError(why, begun=True) from error
             self._room = 0  # these traces are optional: go on with the answers
         if not self._traces and self._room <= 0:
             warnings.warn(
@@ -284,7 +280,7 @@ class RunFolder:
             try:
                 write_whole(path, data)
             except OSError as error:
-                raise NotWrittenError(not_saved(path, error)) from error
+                raise RunError(not_saved(path, error), begun=True) from error
 
 
 def check_settings(
@@ -337,7 +333,8 @@ def _append_line(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise NotWrittenError(
+        raise RunError(
             f"{path}: a line was not written: {error.strerror or error}; {remedy(error)}; the lines"
-            " before it are sound"
+            " before it are sound",
+            begun=True,
         ) from error

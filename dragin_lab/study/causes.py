@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dragin_lab.almanac import AlmanacError, labels
+from dragin_lab.almanac import labels
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.answers import normalize_answer
 from dragin_lab.data.datasets import gold_titles
-from dragin_lab.errors import DataError
+from dragin_lab.errors import DataError, SettingError
 from dragin_lab.study.attribution import Attribution, holds_value, is_attributed, plain_title
 from dragin_lab.trace.trace import Passage, Trace
 
@@ -75,7 +75,7 @@ class Judge:
         """
         if dataset.startswith("almanac/"):
             name, split = dataset.removeprefix("almanac/"), config["dataset"].get("split") or "test"
-            with suppress(AlmanacError):  # a benchmark of an earlier edition of the world
+            with suppress(SettingError):  # a benchmark of an earlier edition of the world
                 known = labels(name.removesuffix(f"-{split}"), split)
                 return cls({labelled.id: labelled for labelled in known})
         else:

@@ -265,7 +265,7 @@ class _Filling:
             numbers.setdefault(column, []).append(own_numbers)
             texts.setdefault(column, []).append(own_texts)
         rows = self.values.drop_duplicates(self.labels)
-        footnotes = {}  # of what is odd in the paper's rows
+        footnotes: dict[str, str] = {}  # of what is odd in the paper's rows
         for note in filter(None, rows["note"].unique()):
             footnotes[note] = f"({len(footnotes) + 1})"
         marked = rows[self.labels].copy()
@@ -313,7 +313,8 @@ class _Filling:
         test = None
         if self.base not in ("", key):
             other = self._find_source(self.base, self.runs[self.base], cell)
-            test = other and self.tests(other).get((source.at, measure))
+            if other is not None:
+                test = self.tests(other).get((source.at, measure))
         marks = []
         for remark in source.caveats(run.get("retriever"), mean.n):
             marks.append(self.marks.setdefault(remark, _letters(len(self.marks))))

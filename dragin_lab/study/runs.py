@@ -12,15 +12,14 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from dragin_lab.checks import choice, several, text
 from dragin_lab.drawn import Drawn
-from dragin_lab.errors import SettingError, TraceFileError
+from dragin_lab.errors import RunError, SettingError, TraceFileError
 from dragin_lab.run.intervals import describe_failures
-from dragin_lab.run.rundir import Line, RunError, RunRecord, find_runs, own_metrics, value_of
+from dragin_lab.run.rundir import Line, RunRecord, find_runs, own_metrics, value_of
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.compared import Compared, Key, compare_pairs, key_questions, name_runs
 from dragin_lab.study.conditions import (

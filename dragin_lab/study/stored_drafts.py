@@ -12,7 +12,7 @@ import numpy as np
 from dragin_lab.core.budget import NEVER
 from dragin_lab.core.episode import Stop, Tokenizer, Watch
 from dragin_lab.core.trigger import Trigger
-from dragin_lab.errors import DraginLabError
+from dragin_lab.errors import TraceFileError
 from dragin_lab.trace.trace import Draft, Trace
 
 #: What opens a token after a space in the vocabularies that there are (SentencePiece, byte-level
@@ -25,15 +25,11 @@ def _count_spaces(text: str) -> int:
     return len(text) - len(text.lstrip(" " + "".join(MARKERS)))
 
 
-class NotStoredError(DraginLabError):
-    """Something that a trace does not hold, so that only the model or its tokenizer can tell."""
-
-
 class StoredTokenizer:
     """``episode.Tokenizer`` as far as a trace tells: the tokens it generated and the alternatives
     it saw.
 
-    It decodes single tokens; it cannot encode, and raises ``NotStoredError`` for what it does not
+    It decodes single tokens; it cannot encode, and raises ``TraceFileError`` for what it does not
     know.
     """
 
@@ -60,12 +56,12 @@ class StoredTokenizer:
         )
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Raw vocabulary strings; raises ``NotStoredError`` for an id that the trace has not
+        """Raw vocabulary strings; raises ``TraceFileError`` for an id that the trace has not
         generated.
         """
         unknown = next((i for i in ids if i not in self._tokens), None)
         if unknown is not None:
-            raise NotStoredError(
+            raise TraceFileError(
                 f"the trace does not hold token {unknown}; give tokenizer=lm.tokenizer"
             )
         return [self._tokens[i] for i in ids]
@@ -73,17 +69,17 @@ class StoredTokenizer:
     def decode(self, ids: Sequence[int], special: bool) -> str:
         """The text of one token by itself."""
         if len(ids) != 1:
-            raise NotStoredError("a trace decodes single tokens only; give tokenizer=lm.tokenizer")
+            raise TraceFileError("a trace decodes single tokens only; give tokenizer=lm.tokenizer")
         raw, shown = self.tokens(ids)[0], self._shown[ids[0]]
         if not shown and raw.strip("".join(MARKERS)):  # a special token is no part of the text
             return raw if special else ""
         return shown.removeprefix(" ") if self._strips else shown
 
     def encode(self, text: str, special: bool) -> list[int]:
-        raise NotStoredError("a trace cannot cut new text into tokens; give tokenizer=lm.tokenizer")
+        raise TraceFileError("a trace cannot cut new text into tokens; give tokenizer=lm.tokenizer")
 
     def chat(self, turns: Sequence[tuple[str, str]]) -> str:
-        raise NotStoredError("a trace holds no chat template; give tokenizer=lm.tokenizer")
+        raise TraceFileError("a trace holds no chat template; give tokenizer=lm.tokenizer")
 
 
 def fits(tokenizer: Tokenizer, trace: Trace) -> bool:

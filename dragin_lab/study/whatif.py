@@ -25,10 +25,10 @@ from dragin_lab.core.loop import Loop, holds_word
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trigger import find_missing
-from dragin_lab.errors import SettingError
+from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.reference import measures
 from dragin_lab.reference.released import QUERY_TOKENS, ReferenceLoop, ReleasedDraft, ReleasedGap
-from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTokenizer, fits
+from dragin_lab.study.stored_drafts import StoredDraft, StoredTokenizer, fits
 from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Decision, Draft, Query, Step, Trace, Words
 
@@ -337,7 +337,7 @@ class Replay:
             if isinstance(place, Gap):
                 return formulate(method.formulator, place), ""
             query = _returned(method.formulator.query(place))
-        except NotStoredError as error:
+        except TraceFileError as error:
             if method.top_n == self.method.top_n and _fires_alike(step, verdict):
                 return step.query or Query("", ""), ""
             return None, f"the query cannot be told: {error}"
@@ -346,7 +346,7 @@ class Replay:
         try:
             loop = ReferenceLoop(method, self.trace, self._template, self._tokenizer)
             query.sent = loop.sendable(query.text)
-        except NotStoredError:
+        except TraceFileError:
             query.note = query.note or f"at most its last {QUERY_TOKENS} tokens are sent"
         return query, ""
 
@@ -376,7 +376,7 @@ def _returned(episode: Generator[Any, Any, T]) -> T:
     except StopIteration as end:
         value: T = end.value
         return value
-    raise NotStoredError("it takes an attention map that the trace does not hold")
+    raise TraceFileError("it takes an attention map that the trace does not hold")
 
 
 def _chosen_again(method: Method, step: Step, verdict: _Verdict) -> tuple[Query | None, str]:

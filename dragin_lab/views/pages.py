@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dragin_lab.checks import flag
-from dragin_lab.errors import SettingError, ViewError
+from dragin_lab.errors import DataError, SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.study.table import Table
 from dragin_lab.text import printable
@@ -83,9 +83,9 @@ def page(path: str | Path, *parts: Any, inline: bool = True) -> Path:
     Figures need plotly's script, which stands in the file (5 MB), so that it can be mailed; without
     ``inline`` it is written once beside it, as ``plotly.min.js``, for all pages of a folder. The
     file is replaced whole or not at all. Raises ``SettingError`` for nothing to write and for what
-    is no part, ``ViewError`` where a file cannot be written.
+    is no part, ``DataError`` where a file cannot be written.
     """
-    target, inline = as_path(path, ViewError), flag("inline", inline)
+    target, inline = as_path(path, DataError), flag("inline", inline)
     if not parts:
         raise SettingError(
             "there is nothing to write; give traces, pages, figures or tables after the path"
@@ -114,7 +114,7 @@ def page(path: str | Path, *parts: Any, inline: bool = True) -> Path:
             target, render("page.html", script=Markup(script if drawn else ""), **shown).encode()
         )
     except OSError as error:
-        raise ViewError(not_saved(target, error)) from error
+        raise DataError(not_saved(target, error), begun=True) from error
     return target
 
 

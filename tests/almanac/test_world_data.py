@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dragin_lab import almanac
-from dragin_lab.almanac import AlmanacError
 from dragin_lab.core.prompts import Exemplar
+from dragin_lab.errors import DataError, SettingError
 
 
 @pytest.fixture
@@ -69,24 +69,24 @@ def test_exemplars_and_wordings() -> None:
 
 
 def test_what_does_not_exist_is_refused() -> None:
-    with pytest.raises(AlmanacError, match="'squad'; it has 2wikimultihopqa, hotpotqa"):
+    with pytest.raises(SettingError, match="'squad'; it has 2wikimultihopqa, hotpotqa"):
         almanac.questions("squad")
-    with pytest.raises(AlmanacError, match="'validation'; it has train, dev, test"):
+    with pytest.raises(SettingError, match="'validation'; it has train, dev, test"):
         almanac.labels("iirc", "validation")
-    with pytest.raises(AlmanacError, match="'iirk'; it has"):
+    with pytest.raises(SettingError, match="'iirk'; it has"):
         almanac.exemplars("iirk")
 
 
 def test_a_damaged_a_torn_and_a_missing_file_are_named(copy: Path) -> None:
     shutil.copyfile(copy / "labels.jsonl.xz", copy / "passages.jsonl.xz")
-    with pytest.raises(AlmanacError, match=r"passages.jsonl.xz is damaged: .* the manifest has"):
+    with pytest.raises(DataError, match=r"passages.jsonl.xz is damaged: .* the manifest has"):
         almanac.passages()
     (copy / "questions.jsonl.xz").write_bytes((copy / "questions.jsonl.xz").read_bytes()[:1000])
     with pytest.raises(
-        AlmanacError, match=r"questions.jsonl.xz cannot be read .*install dragin_lab again"
+        DataError, match=r"questions.jsonl.xz cannot be read .*install dragin_lab again"
     ):
         almanac.questions("iirc")
     (copy / "manifest.json").unlink()
     almanac._read_exemplars.cache_clear()
-    with pytest.raises(AlmanacError, match=r"exemplars.jsonl.xz cannot be read"):
+    with pytest.raises(DataError, match=r"exemplars.jsonl.xz cannot be read"):
         almanac.exemplars("iirc")

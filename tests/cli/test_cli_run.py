@@ -20,7 +20,7 @@ from dragin_lab import lab as lab_module
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import options
 from dragin_lab.cli import run as cli_run
-from dragin_lab.errors import ModelError
+from dragin_lab.errors import ModelError, RunError
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.rundir import find_runs
@@ -241,7 +241,7 @@ def test_a_disk_that_is_full(
     from dragin_lab.run import runwriter
 
     def full(path: Path, data: bytes) -> None:
-        raise runwriter.NotWrittenError(f"{path}: a line was not written: No space left on device")
+        raise RunError(f"{path}: a line was not written: No space left on device", begun=True)
 
     monkeypatch.setattr(runwriter, "_append_line", full)
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)

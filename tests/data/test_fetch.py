@@ -26,8 +26,8 @@ from dragin_lab.core.prompts import Exemplar
 from dragin_lab.data import datasets, fetch
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.data.exemplars import SHOTS, load_exemplars, published_file
-from dragin_lab.data.fetch import ORIGINS, FetchError
-from dragin_lab.errors import DraginLabError
+from dragin_lab.data.fetch import ORIGINS
+from dragin_lab.errors import DataError, DraginLabError
 
 TWOWIKI = {
     "_id": "a1",
@@ -182,7 +182,7 @@ def test_what_is_there_is_left_and_checked(web: Web, command: Command) -> None:
     assert (folder / "dev.json").read_text() != "mine"
     assert command("data", "fetch", "hotpotqa").code == cli.DONE
     (datasets.data_folder() / "hotpotqa" / "hotpot_dev_distractor_v1.json").write_text("changed")
-    with pytest.raises(FetchError, match=r"v1\.json: has the sha256 .* and not .*; --again"):
+    with pytest.raises(DataError, match=r"v1\.json: has the sha256 .* and not .*; --again"):
         fetch.fetch("hotpotqa")
 
 
@@ -236,7 +236,7 @@ def test_another_address_and_the_password_for_it_from_netrc(
     ran = command("data", "fetch", "iirc", "--url", web.url("mirror"))
     assert ran.code == cli.DONE, ran.err
     command.refused("data", "fetch", "hotpot", says=("did you mean 'hotpotqa'?",))
-    with pytest.raises(FetchError, match="nothing is known of 'squad'"):
+    with pytest.raises(DataError, match="nothing is known of 'squad'"):
         fetch.fetch("squad")
     with pytest.raises(DraginLabError, match=r"takes no password; .* ~/\.netrc") as caught:
         fetch.fetch("iirc", url=gone.replace("http://", "http://ann:s3cret@"), again=True)

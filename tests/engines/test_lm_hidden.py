@@ -14,7 +14,7 @@ from lm_tiny import PROMPT, alike, build, byte_level, written
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.errors import ModelError, TriggerError
+from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.run.cache import Cache, cached
 from dragin_lab.trace.trace import Prompt
@@ -89,6 +89,6 @@ def test_a_custom_trigger_reads_them_from_a_cache_too() -> None:
     assert set(seen) <= {(n, 32) for n in range(len(output) + 1)}
     dl.when("silent", threshold=1e9)(lambda draft: draft.hidden[:, 0])
     with pytest.raises(
-        TriggerError, match=r"'silent' .*draft\.hidden was not captured; .*needs=\('hidden',\)"
+        SettingError, match=r"'silent' .*draft\.hidden was not captured; .*needs=\('hidden',\)"
     ):
         Lab(model, retriever=find_nothing).ask("Who?", dl.method(when="silent", what="question"))

@@ -27,8 +27,7 @@ from dragin_lab.almanac import questions
 from dragin_lab.core.episode import Bias, Write
 from dragin_lab.engines import requests as server
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.errors import ModelError, ModelServerError, SettingError
-from dragin_lab.run.rundir import RunStoppedError
+from dragin_lab.errors import ModelError, RunError, SettingError
 from dragin_lab.trace.trace import Prompt
 
 PROMPT = Prompt("Question: Who directed The Silent Fukain?\nAnswer:")
@@ -335,7 +334,7 @@ def test_every_odd_answer_is_a_clear_error_within_the_deadline(asking: Any, trou
     lab, fake = asking()
     expected = lab.model.write(Write(PROMPT, 4)).ids.tolist()
     fake.trouble, lab.model.server.timeout = [trouble] * 4, 1.0
-    with pytest.raises(ModelServerError, match=r"127\.0\.0\.1") as caught:
+    with pytest.raises(ModelError, match=r"127\.0\.0\.1") as caught:
         lab.model.write(Write(PROMPT, 4))
     assert len(str(caught.value).splitlines()) == 1
     fake.trouble, lab.model.server.timeout = [], 120.0
@@ -344,7 +343,7 @@ def test_every_odd_answer_is_a_clear_error_within_the_deadline(asking: Any, trou
 
 @pytest.mark.parametrize("trouble", TROUBLES[:3], ids=["refused", "cut", "endless"])
 def test_opening_a_server_in_trouble_ends_within_its_deadline(asking: Any, trouble: Any) -> None:
-    with pytest.raises(ModelServerError, match=r"127\.0\.0\.1"):
+    with pytest.raises(ModelError, match=r"127\.0\.0\.1"):
         asking(trouble=[trouble] * 100, timeout=1.0)
 
 
@@ -376,7 +375,7 @@ def test_a_run_stops_where_the_server_is_gone_and_goes_on_when_it_is_back(
     method = dl.method("wo-rag", variant="paper", max_new_tokens=4)
     fake.trouble = [400] * 1000
     with pytest.raises(
-        RunStoppedError,
+        RunError,
         match=r"the last 5 questions failed with the same error: http.*out of order",
     ):
         lab.run(QUESTIONS[:8], method, output=tmp_path, progress=False)
@@ -389,7 +388,7 @@ def test_a_run_stops_where_the_server_is_gone_and_goes_on_when_it_is_back(
 def test_what_cannot_be_opened_is_refused(asking: Any) -> None:
     with pytest.raises(SettingError, match="give the model's tokenizer"):
         _ = dl.Lab("http://127.0.0.1:9").model
-    with pytest.raises(ModelServerError, match="cannot be reached"):
+    with pytest.raises(ModelError, match="cannot be reached"):
         _ = dl.Lab("http://127.0.0.1:9", tokenizer="almanac").model
     with pytest.raises(ModelError, match="the tokenizer is not that of the model at"):
         asking(shift=1)

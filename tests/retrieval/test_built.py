@@ -20,7 +20,7 @@ from command import Command, environment
 from sources import on_disk, some_passages, write_json_lines, write_table
 
 from dragin_lab.cli.app import DONE
-from dragin_lab.errors import CorpusError, SettingError
+from dragin_lab.errors import DataError, SettingError
 from dragin_lab.retrieval import stored
 from dragin_lab.retrieval.bm25 import Tantivy
 from dragin_lab.retrieval.choose import open_retriever
@@ -79,7 +79,7 @@ def test_the_manifest_says_what_was_read(folder: Path) -> None:
 def test_an_id_that_was_used_before_is_named_with_both_places(tmp_path: Path) -> None:
     source = write_json_lines(tmp_path / "p.jsonl", [*some_passages(30), Passage("7", "", "again")])
     with pytest.raises(
-        CorpusError,
+        DataError,
         match=r"p\.jsonl: the passages 7 and 31 have one id; give every passage its own",
     ):
         build_corpus(source, tmp_path / "built")
@@ -99,10 +99,10 @@ def test_nothing_is_left_of_a_source_that_is_wrong(
 def test_folders_that_hold_something(source: Path, tmp_path: Path, folder: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "note").write_text("mine")
-    with pytest.raises(CorpusError, match="is not empty and holds no corpus"):
+    with pytest.raises(DataError, match="is not empty and holds no corpus"):
         build_corpus(source, tmp_path / "other", force=True)
     with pytest.raises(
-        CorpusError, match="holds a corpus already; give another --output, or --force"
+        DataError, match="holds a corpus already; give another --output, or --force"
     ):
         build_corpus(source, folder)
     less = write_json_lines(tmp_path / "less.jsonl", some_passages(10))
@@ -114,7 +114,7 @@ def test_folders_that_hold_something(source: Path, tmp_path: Path, folder: Path)
 
 def test_two_builds_of_one_corpus(source: Path, tmp_path: Path) -> None:
     (tmp_path / "built.building").mkdir()
-    with pytest.raises(CorpusError, match=r"is under way, or was killed; .* delete this folder"):
+    with pytest.raises(DataError, match=r"is under way, or was killed; .* delete this folder"):
         build_corpus(source, tmp_path / "built")
     assert beside(tmp_path / "built") == ["built.building", "p.jsonl"]
 
@@ -200,7 +200,7 @@ def test_cuts_over_all_files_are_each_found(folder: Path) -> None:
     ]:
         sound = path.read_bytes()
         cut_short(path, draw)
-        with pytest.raises(CorpusError, match="build it again"):
+        with pytest.raises(DataError, match="build it again"):
             Corpus.load(folder)
         path.write_bytes(sound)
     assert len(Corpus.load(folder)) == 200
@@ -212,7 +212,7 @@ def test_a_file_that_is_cut_short_is_found_when_the_corpus_is_opened(
 ) -> None:
     path = next(path for path in folder.rglob("*") if path.name.endswith(name))
     cut_short(path, random.Random(0))
-    with pytest.raises(CorpusError, match=r"build it again: dragin-lab corpus build SOURCE"):
+    with pytest.raises(DataError, match=r"build it again: dragin-lab corpus build SOURCE"):
         Corpus.load(folder)
     command.refused("ask", "Who?", "--corpus", folder, says=("build it again",))
 
@@ -221,19 +221,19 @@ def test_what_is_there_but_was_not_built(folder: Path, tmp_path: Path) -> None:
     about = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps(about | {"analysis": "english-3"}))
     with pytest.raises(
-        CorpusError,
+        DataError,
         match="was built with analysis 'english-3', and this is 'english-4'; build it again",
     ):
         Corpus.load(folder)
     (folder / MANIFEST).write_text(json.dumps(about | {"format": 1}))
-    with pytest.raises(CorpusError, match="was built with format 1, and this is 3"):
+    with pytest.raises(DataError, match="was built with format 1, and this is 3"):
         Corpus.load(folder)
     (folder / MANIFEST).unlink()
-    with pytest.raises(CorpusError, match="holds no passages"):
+    with pytest.raises(DataError, match="holds no passages"):
         Corpus.load(folder)
     for manifest in ("[1]", "{", "null", "1" * 9999):
         (folder / MANIFEST).write_text(manifest)
-        with pytest.raises(CorpusError, match=r"corpus\.json: cannot be read"):
+        with pytest.raises(DataError, match=r"corpus\.json: cannot be read"):
             Corpus.load(folder)
 
 
@@ -266,7 +266,7 @@ def test_an_id_is_the_same_in_both_forms_of_an_accent(tmp_path: Path) -> None:
         )
     for read in (Corpus.load, lambda twice: Corpus.build(twice, tmp_path / "twice")):
         with pytest.raises(
-            CorpusError,
+            DataError,
             match=r"row 2: the id .* was used before, at list, row 1|1 and 2 have one id",
         ):
             read(rows)

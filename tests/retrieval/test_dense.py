@@ -18,7 +18,7 @@ from encoding import WordEncoder
 from sources import some_passages, write_json_lines
 
 from dragin_lab.errors import (
-    CorpusError,
+    DataError,
     MissingPackageError,
     ModelError,
     SettingError,
@@ -135,7 +135,7 @@ def test_a_file_that_is_cut_short_is_refused(corpus: Corpus, tmp_path: Path) -> 
     file = tmp_path / "vectors.faiss"
     Dense(corpus, WordEncoder(), file)
     file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(CorpusError, match="delete it, and it is made again"):
+    with pytest.raises(DataError, match="delete it, and it is made again"):
         Dense(corpus, WordEncoder(), file)
 
 
@@ -164,7 +164,7 @@ def test_a_disk_that_is_full_says_what_to_do(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limit[1]))  # 31 vectors
-        with pytest.raises(CorpusError, match="limit on a file's size"):
+        with pytest.raises(DataError, match="limit on a file's size"):
             Dense(corpus, WordEncoder(), tmp_path / "vectors.faiss")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)

@@ -16,8 +16,8 @@ from scripted import ScriptedModel
 from web import listen
 
 import dragin_lab as dl
-from dragin_lab.errors import SearchServerError, SettingError
-from dragin_lab.retrieval.doors import Elasticsearch, RetrieverError, as_retriever
+from dragin_lab.errors import DataError, SettingError
+from dragin_lab.retrieval.doors import Elasticsearch, as_retriever
 
 TEXTS = {"a": "Ada wrote a book.", "b": "Bo swims.", "c": "Cy sings."}
 
@@ -195,14 +195,14 @@ def test_the_query_is_that_of_the_authors_code() -> None:
     ],
 )
 def test_an_answer_that_is_not_the_search_is_an_error(client: Client, says: str) -> None:
-    with pytest.raises((SearchServerError, RetrieverError), match=says):
+    with pytest.raises(DataError, match=says):
         Elasticsearch(client).search("Who?", 3)
 
 
 def test_an_index_without_passages_or_fields_is_refused() -> None:
-    with pytest.raises(SearchServerError, match="is empty"):
+    with pytest.raises(DataError, match="is empty"):
         Elasticsearch(Client(count=0))
-    with pytest.raises(SearchServerError, match="has no field 'body', only title, txt"):
+    with pytest.raises(DataError, match="has no field 'body', only title, txt"):
         Elasticsearch(Client(), text="body")
     for odd in (
         [],
@@ -211,7 +211,7 @@ def test_an_index_without_passages_or_fields_is_refused() -> None:
         {"wiki-1": None},
         FACTS | {"wiki-2": FACTS["wiki-1"]},
     ):
-        with pytest.raises(SearchServerError, match=r"Elasticsearch\('wiki'\): \w+Error"):
+        with pytest.raises(DataError, match=r"Elasticsearch\('wiki'\): \w+Error"):
             Elasticsearch(Client(facts=odd))
     with pytest.raises(SettingError, match="client is str; give a client"):
         Elasticsearch("http://localhost:9200")

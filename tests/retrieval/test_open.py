@@ -12,12 +12,11 @@ import pandas as pd
 import pytest
 from answering import DRAGIN, AnsweringModel, questions, recorded
 
-from dragin_lab.errors import SettingError
+from dragin_lab.errors import DataError, RunError, SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.doors import Opened, RetrieverError, as_retriever
-from dragin_lab.run.rundir import RunError
+from dragin_lab.retrieval.doors import Opened, as_retriever
 from dragin_lab.trace.trace import Passage
 
 
@@ -99,7 +98,7 @@ def test_a_dataframe_is_its_rows() -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(answer: Any, says: str) -> None:
-    with pytest.raises(RetrieverError, match=r"^retriever mine answered 'who\?'") as caught:
+    with pytest.raises(DataError, match=r"^retriever mine answered 'who\?'") as caught:
         answering(answer).search("who?", 3)
     assert says in str(caught.value)
 
@@ -108,9 +107,7 @@ def test_a_failure_names_the_retriever_and_the_query() -> None:
     def broken(query: str, k: int) -> list[str]:
         raise KeyError("index")
 
-    with pytest.raises(
-        RetrieverError, match="retriever broken failed for 'who': KeyError: 'index'"
-    ):
+    with pytest.raises(DataError, match="retriever broken failed for 'who': KeyError: 'index'"):
         as_retriever(broken).search("who", 3)
 
 
@@ -153,7 +150,7 @@ def test_its_identity_is_its_provenance_or_its_answers() -> None:
 
     assert as_retriever(Told(kind="mine", n=3)).provenance() == {"kind": "mine", "n": 3}
     for facts in ({}, {"f": print}):
-        with pytest.raises(RetrieverError, match=r"retriever Told: provenance\(\)"):
+        with pytest.raises(DataError, match=r"retriever Told: provenance\(\)"):
             as_retriever(Told(**facts)).provenance()
     one, same, other = (
         as_retriever(lambda query, k, text=text: [text]) for text in ("a", "a", "b")

@@ -16,7 +16,7 @@ from answering import DRAGIN, AnsweringModel, answer, questions
 from run_folders import write_run
 
 import dragin_lab as dl
-from dragin_lab.run.rundir import RunError
+from dragin_lab.errors import RunError
 
 
 def pack(folder: Path, path: Path) -> Path:

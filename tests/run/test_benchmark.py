@@ -13,12 +13,12 @@ from scripted import ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab.core.prompts import Exemplar
-from dragin_lab.errors import DataError, SettingError
+from dragin_lab.errors import DataError, RunError, SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.run.benchmark import Benchmark, as_benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.intervals import summary
-from dragin_lab.run.rundir import RunError, RunRecord, find_runs, read_run
+from dragin_lab.run.rundir import RunRecord, find_runs, read_run
 from dragin_lab.trace.trace import Question
 
 

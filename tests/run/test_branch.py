@@ -14,7 +14,6 @@ from dragin_lab import views
 from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.lab import Lab
-from dragin_lab.run.branch import BranchError
 from dragin_lab.trace.trace import Branches, Trace
 
 DRAGIN = method("dragin", what="question")
@@ -310,7 +309,7 @@ def test_an_episode_that_strays_from_its_record_is_refused() -> None:
         if not change:
             trace.steps[0].query.sent = "another"
         with pytest.raises(
-            BranchError, match="which the trace does not say; ask the question again"
+            SettingError, match="which the trace does not say; ask the question again"
         ):
             lab.branch(strayed, step=2, token=1, to="Al")
 

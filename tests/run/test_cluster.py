@@ -16,10 +16,10 @@ from command import PATIENCE, environment
 from ray_nodes import Nodes, started, wait_for, whole_lines
 
 from dragin_lab.catalog.by_name import method
-from dragin_lab.errors import SettingError
+from dragin_lab.errors import RunError, SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.run import cluster as cluster_module
-from dragin_lab.run.cluster import Cluster, ClusterError, Recipe, describe_library
+from dragin_lab.run.cluster import Cluster, Recipe, describe_library
 from dragin_lab.run.rundir import read_run
 
 COUNT = 10
@@ -203,7 +203,7 @@ def test_workers_that_differ_are_refused(
 ) -> None:
     with (
         pytest.raises(
-            ClusterError,
+            RunError,
             match=r"differs from the others .*model\.id: '\w+' → '\w+'\. All machines need",
         ),
         Cluster(
@@ -215,9 +215,7 @@ def test_workers_that_differ_are_refused(
         cluster_module, "describe_library", lambda: describe_library() | {"version": "9.9"}
     )
     with (
-        pytest.raises(
-            ClusterError, match=r"the worker on .* differs .*library\.version: '9\.9' → '0"
-        ),
+        pytest.raises(RunError, match=r"the worker on .* differs .*library\.version: '9\.9' → '0"),
         Cluster(head.address, ScriptedRecipe(), actors=1) as cluster,
     ):
         cluster.provenance()
@@ -227,7 +225,7 @@ def test_a_worker_that_fails_is_one_error(head: Nodes) -> None:
     with Cluster(head.address, ScriptedRecipe(), actors=1) as cluster:
         answers = cluster.finish(questions(1), DRAGIN, {}, {"batch_size": 1, "unknown": 0})
         with pytest.raises(
-            ClusterError, match=r"a worker failed: TypeError: record_episodes\(\) got an unexpected"
+            RunError, match=r"a worker failed: TypeError: record_episodes\(\) got an unexpected"
         ):
             next(answers)
 
@@ -237,7 +235,7 @@ def test_a_worker_that_fails_is_one_error(head: Nodes) -> None:
 def test_workers_that_end_while_they_load_are_not_replaced_for_ever(head: Nodes) -> None:
     with (
         pytest.raises(
-            ClusterError,
+            RunError,
             match="2 workers in a row were lost before they were ready: its worker process",
         ),
         Cluster(head.address, ScriptedRecipe(loads=False), actors=1) as cluster,
@@ -253,7 +251,7 @@ def test_workers_share_a_gpu_and_need_room(head: Nodes, whole: bytes, tmp_path: 
         assert "2 × 1 CPU and 0.5 GPU, " in repr(cluster)
         answer_on(cluster, tmp_path / "run", COUNT)
         assert len(head.processes("ray::Worker")) == 2
-        with pytest.raises(ClusterError, match=r"no connection to Ray at 'local': .*ray\.init"):
+        with pytest.raises(RunError, match=r"no connection to Ray at 'local': .*ray\.init"):
             Cluster("local", recipe)
         with Cluster("auto", recipe) as second:
             assert "1 × 1 CPU and 1 GPU, " in repr(second)

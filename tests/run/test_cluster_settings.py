@@ -13,8 +13,8 @@ from answering import DRAGIN, answer, questions
 from clustered import ScriptedRecipe
 
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.errors import MissingPackageError
-from dragin_lab.run.cluster import Cluster, ClusterError, Recipe, Worker
+from dragin_lab.errors import MissingPackageError, RunError
+from dragin_lab.run.cluster import Cluster, Recipe, Worker
 
 
 def test_without_ray_the_extra_is_named(
@@ -42,7 +42,7 @@ def test_a_worker_gives_what_a_run_writes(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_opened_is_said_with_its_worker() -> None:
-    with pytest.raises(ClusterError, match=r"^the worker on .*, process \d+: .*/no/such/model"):
+    with pytest.raises(RunError, match=r"^the worker on .*, process \d+: .*/no/such/model"):
         Worker(Recipe(model="/no/such/model")).load()
 
 

@@ -21,7 +21,7 @@ from run_folders import change_line
 import dragin_lab as dl
 from dragin_lab.errors import TraceFileError
 from dragin_lab.run.rundir import FORMAT, RunError, find_runs, read_run
-from dragin_lab.run.runwriter import NotWrittenError, RunFolder
+from dragin_lab.run.runwriter import RunFolder
 
 COUNT = 4
 
@@ -171,13 +171,13 @@ def test_a_killed_process_leaves_what_it_finished_and_no_lock(whole: Path, tmp_p
 
 def test_a_disk_that_cannot_be_written(whole: Path, tmp_path: Path) -> None:
     with mounted(tmp_path / "mount", "32k") as mount:
-        with pytest.raises(NotWrittenError, match="No space left on device; free some space"):
+        with pytest.raises(RunError, match="No space left on device; free some space"):
             answer(mount / "run", 100, traces=False)
         kept = (mount / "run" / "predictions.jsonl").read_bytes().count(b"\n")
         subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
         assert len(read_run(mount / "run").predictions) == kept
         with pytest.raises(
-            NotWrittenError,
+            RunError,
             match="Read-only file system; save it in a folder that you may write to",
         ):
             answer(mount / "run", 100)
@@ -188,10 +188,10 @@ def test_a_disk_that_cannot_be_written(whole: Path, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        NotWrittenError, match="cannot be written: Not a directory; create the folder first"
+        RunError, match="cannot be written: Not a directory; create the folder first"
     ):
         answer(tmp_path / "file" / "run", 1)
-    with pytest.raises(NotWrittenError, match="cannot be written: File exists"):
+    with pytest.raises(RunError, match="cannot be written: File exists"):
         answer(tmp_path / "file", 1)
 
 

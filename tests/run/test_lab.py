@@ -25,7 +25,7 @@ from dragin_lab.almanac import default_exemplars
 from dragin_lab.almanac import questions as of_almanac
 from dragin_lab.cli import app as cli
 from dragin_lab.data.datasets import template
-from dragin_lab.errors import CorpusError, SettingError
+from dragin_lab.errors import DataError, SettingError
 from dragin_lab.run.benchmark import Benchmark, finds_nothing
 from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.run.rundir import find_runs
@@ -79,7 +79,7 @@ def test_fields_of_what_has_none_are_refused(files: Path) -> None:
         with pytest.raises(SettingError, match="names the columns of a file or table"):
             dl.Lab(fields=FIELDS, **given)
     dl.Corpus.build("p.csv", "built", fields=FIELDS)
-    with pytest.raises(CorpusError, match="has fields of its own"):
+    with pytest.raises(DataError, match="has fields of its own"):
         dl.Corpus.load("built", fields=FIELDS)
     with pytest.raises(SettingError, match="these questions have no columns"):
         dl.Lab(AnsweringModel()).run(["Who?"], "wo-rag", output="o", fields="question=q")

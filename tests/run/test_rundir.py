@@ -20,11 +20,11 @@ from scripted import ScriptedRetriever
 
 from dragin_lab.catalog.by_name import exchange_settings, method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.errors import ModelError, SearchServerError, SettingError
+from dragin_lab.errors import DataError, ModelError, RunError, SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.run import runwriter
 from dragin_lab.run.benchmark import Benchmark, run_config
-from dragin_lab.run.rundir import FORMAT, RunError, RunStoppedError, read_run, trace_name
+from dragin_lab.run.rundir import FORMAT, read_run, trace_name
 from dragin_lab.run.runwriter import check_settings
 from dragin_lab.trace.trace import Passage, Question
 
@@ -330,7 +330,7 @@ class Down(ScriptedRetriever):
 
     def search(self, query: str, k: int) -> list[Passage]:
         self.queries.append(query)
-        raise SearchServerError(f"nobody answers{f' {query}' if self.changing else ''}")
+        raise DataError(f"nobody answers{f' {query}' if self.changing else ''}")
 
 
 def test_a_run_stops_where_every_search_fails_alike_and_goes_on_when_they_do_not(
@@ -340,7 +340,7 @@ def test_a_run_stops_where_every_search_fails_alike_and_goes_on_when_they_do_not
     assert len(recorded(lab, questions(12), DRAGIN, tmp_path / "changing").failed) == 12
     lab = lab.replace(retriever=Down())
     with pytest.raises(
-        RunStoppedError, match=r"the last 5 questions failed with the same error: nobody answers"
+        RunError, match=r"the last 5 questions failed with the same error: nobody answers"
     ):
         recorded(lab, questions(20), DRAGIN, folder)
     assert len(read_run(folder).failed) == 5

@@ -15,8 +15,7 @@ from run_folders import change_line, read_config, write_config, write_run
 from scripted import ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab.errors import SettingError
-from dragin_lab.run.rundir import RunError
+from dragin_lab.errors import RunError, SettingError
 from dragin_lab.study.paper_tables import table
 from dragin_lab.study.statistics import paired
 

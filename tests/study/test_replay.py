@@ -21,8 +21,8 @@ from dragin_lab.catalog.by_name import exchange_settings, method
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.datasets import demo_questions
-from dragin_lab.errors import SettingError
-from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
+from dragin_lab.errors import SettingError, TraceFileError
+from dragin_lab.study.stored_drafts import StoredTokenizer
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.trace import Question, Trace, Words
@@ -108,7 +108,7 @@ def test_a_trace_remembers_its_tokens() -> None:
     for i in ids:
         assert known.decode([i], special=True) == real.decode([i], special=True)
         assert known.tokens([i]) == real.tokens([i])
-    with pytest.raises(NotStoredError, match=r"give tokenizer=lm\.tokenizer"):
+    with pytest.raises(TraceFileError, match=r"give tokenizer=lm\.tokenizer"):
         known.encode("new text", special=False)
 
     class Other:
@@ -116,7 +116,7 @@ def test_a_trace_remembers_its_tokens() -> None:
 
     with pytest.raises(SettingError, match="the model that wrote it"):
         Replay(trace, tokenizer=Other())  # type: ignore[arg-type]
-    with pytest.raises(NotStoredError, match="does not hold token -5"):
+    with pytest.raises(TraceFileError, match="does not hold token -5"):
         known.tokens([-5])
 
 

@@ -13,7 +13,7 @@ from scripted import Say, drive
 import dragin_lab as dl
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trigger import TRIGGERS
-from dragin_lab.errors import TriggerError
+from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import Draft
 from dragin_lab.triggers.etc import compute_trends
 
@@ -49,7 +49,7 @@ def test_one_number_per_token() -> None:
     np.testing.assert_allclose(TRIGGERS.make("margin").score(seen), [0.25] * 7 + [1.0])
     np.testing.assert_allclose(TRIGGERS.make("margin(beta=2)").score(seen), [0.5] * 7 + [1.0])
     assert TRIGGERS.make("max-probability").score_unit(seen) == pytest.approx(0.8)
-    with pytest.raises(TriggerError, match="two alternatives; load the model with alternatives=2"):
+    with pytest.raises(SettingError, match="two alternatives; load the model with alternatives=2"):
         TRIGGERS.make("margin").check_score(draft(alternative_probs=pairs[:, :1]))
 
 
@@ -76,7 +76,7 @@ def test_entities_by_hand() -> None:
     without = made.read_by(load_pipeline(ruled()))
     assert TRIGGERS.make("entity").score_unit(without) == -np.inf
     assert not TRIGGERS.make("entity").judge(without).fires
-    with pytest.raises(TriggerError, match=r"finds no entities; give nlp="):
+    with pytest.raises(SettingError, match=r"finds no entities; give nlp="):
         TRIGGERS.make("entity").check_score(draft())
 
 

@@ -14,7 +14,7 @@ from dragin_lab.catalog.by_name import restore_method
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import METHODS
 from dragin_lab.core.trigger import TRIGGERS
-from dragin_lab.errors import SettingError, TriggerError
+from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Replay
 
 QUESTION = "Who directed Ma?"
@@ -135,7 +135,7 @@ def test_the_written_form_reads_back(written: str, same: str) -> None:
 )
 def test_mistakes_name_the_function_and_the_remedy(score: Any, says: str) -> None:
     dl.when("wrong", threshold=0.5)(score)
-    with pytest.raises(TriggerError, match=f"(?s)'wrong'.*{says}"):
+    with pytest.raises(SettingError, match=f"(?s)'wrong'.*{says}"):
         drive(dl.method(when="wrong", what="question"), DRAFT, question=QUESTION)
 
 
@@ -149,7 +149,7 @@ def test_queries_that_cannot_be_sent_are_refused(query: Any) -> None:
 
     dl.what("bad")(lambda gap: query)
     for what in ("bad", Odd):
-        with pytest.raises(TriggerError, match=r"query formulator '(bad|odd)' returned "):
+        with pytest.raises(SettingError, match=r"query formulator '(bad|odd)' returned "):
             drive(dl.method("dragin", threshold=0.1, what=what), DRAFT, question=QUESTION)
 
 

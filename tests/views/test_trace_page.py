@@ -19,7 +19,7 @@ from view_samples import STATES, Reader
 import dragin_lab as dl
 from dragin_lab import views
 from dragin_lab.catalog.by_name import method
-from dragin_lab.errors import SettingError, ViewError
+from dragin_lab.errors import DataError, SettingError
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Decision, Passage, Prompt, Query, Question, Step, Trace
 from dragin_lab.views import facts
@@ -109,7 +109,7 @@ def test_what_is_no_part_and_what_cannot_be_written_is_refused(tmp_path: Path):
     with pytest.raises(SettingError, match="no part of a page"):
         views.page(tmp_path / "a.html", 7)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ViewError):
+    with pytest.raises(DataError):
         views.page(tmp_path / "file" / "a.html", samples.almanac_trace())
 
 
