@@ -147,7 +147,7 @@ def deliver_trace(trace: dl.Trace, save: str | None, html: str | None) -> bool:
 
 
 def print_trace(trace: dl.Trace) -> None:
-    from dragin_lab.views.texts import trace_text
+    from dragin_lab.views.trace_page import trace_text
 
     width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
     # Not by ``echo``: what it says is printable, and its colours are escape sequences.

@@ -17,8 +17,7 @@ _NAMES = {
     "pages": ("Page", "page"),
     "results": ("frontier", "runs_plot", "sweep"),
     "rows": ("heatmap",),
-    "texts": ("trace_text",),
-    "trace_page": ("replayed", "trace"),
+    "trace_page": ("replayed", "trace", "trace_text"),
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from dragin_lab.drawn import draws
 from dragin_lab.study.attribution import Attribution, holds_value, is_attributed
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views.facts import clip, count, esc, num, short
+from dragin_lab.views.facts import count, esc, num, short
 from dragin_lab.views.pages import Page, render
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def attribution_page(source: Attribution) -> Page:
         bound=short(record.known),
         retrievals=list(_list_retrievals(source)),
     )
-    return Page(trace.question.text, inner, write_attribution(source))
+    return Page(trace.question.text, inner)
 
 
 @draws(Attribution, "_repr_html_")
@@ -141,19 +141,3 @@ def _list_retrievals(source: Attribution) -> Iterator[dict[str, Any]]:
                 if row.retrieval == one.step
             ],
         }
-
-
-def write_attribution(source: Attribution) -> str:
-    """The same as text: word[2] is from passage 2, word~ a guess."""
-    shown = {"known": "", "guess": "~"}
-    words = (
-        f"{word.word}{shown.get(word.mark, f'[{word.passage}]')}"
-        for word in source.words.itertuples()
-    )
-    lines = [source.trace.question.text, " ".join(words)]
-    for one in _list_retrievals(source):
-        lines.append(f"◆{one['step']} {one['verdict']}: {clip(one['query'], 100)[0]}")
-        lines += [
-            f"   [{p['number']}] {p['title']}: {p['words'] or '(no word)'}" for p in one["passages"]
-        ]
-    return "\n".join(lines) + "\n"

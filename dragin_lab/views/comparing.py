@@ -25,7 +25,6 @@ from dragin_lab.study.runs import Runs
 from dragin_lab.text import printable
 from dragin_lab.trace.kept import arrivals, cut_off, origins
 from dragin_lab.trace.trace import Step, Trace
-from dragin_lab.views import facts
 from dragin_lab.views.facts import clip, count, esc
 from dragin_lab.views.pages import Page, open_trace, render, styled
 
@@ -108,7 +107,7 @@ def compare(
     left_out = "; ".join(f"{name}: {count(n, 'more sentence')}" for name, n in more if n > 0)
     columns = list(zip(names, opened, strict=True))
     inner = render("compare.html", columns=columns, slots=slots, left_out=left_out, cut_off=cut_off)
-    return Page(questions[0], inner, _write_text(columns, slots))
+    return Page(questions[0], inner)
 
 
 @draws(Difference, "compare")
@@ -153,24 +152,6 @@ def read_sentences(trace: Trace) -> list[Sentence]:
             )
         )
     return sentences
-
-
-def _write_text(columns: list[tuple[str, Trace]], slots: list[list[Sentence | None]]) -> str:
-    labels = [clip(name, 40)[0] for name, _ in columns]
-    labels = [label.ljust(max(map(len, labels))) for label in labels]
-    lines = [f"Question      {columns[0][1].question.text}"]
-    for label, (_, trace) in zip(labels, columns, strict=True):
-        counted, answer = trace.counters, trace.answer or facts.no_answer(trace)
-        costs = (
-            f"{count(counted['retrievals'], 'retrieval')}, {count(counted['generated'], 'token')}"
-        )
-        lines.append(f"{label}  {answer} ({facts.judge_answer(trace)[1]}), {costs}")
-    for number, slot in enumerate(slots, 1):
-        lines += ["", f"Sentence {number}"]
-        for label, sentence in zip(labels, slot, strict=True):
-            signs = "".join(f"◆{step.index + 1} " for _, step in sentence.came) if sentence else ""
-            lines.append(f"{label}  {signs}{sentence.text if sentence else '–'}")
-    return printable("\n".join(lines)) + "\n"
 
 
 def count_trigrams(sentence: str) -> Counter[str]:

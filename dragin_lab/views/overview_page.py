@@ -14,11 +14,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 
 from dragin_lab.drawn import draws
-from dragin_lab.text import printable
 from dragin_lab.trace.draft import character_words
 from dragin_lab.trace.kept import with_passages
 from dragin_lab.trace.trace import Draft, Step, Trace
-from dragin_lab.views import facts
 from dragin_lab.views.attribution import overview_marks
 from dragin_lab.views.facts import count, esc, shorten
 from dragin_lab.views.pages import Page, render
@@ -72,11 +70,10 @@ def overview(trace: Trace, marks: Marks | None = None) -> Page:
     """
     texts = Texts(check_trace(trace))
     lines = find_lines(texts, overview_marks(trace) if marks is None else marks)
-    title = trace.question.text
     inner = render(
         "overview.html", trace=trace, known=True, texts=texts, drawn=draw_lines(texts, lines)
     )
-    return Page(title, inner, write_lines(trace, lines))
+    return Page(trace.question.text, inner)
 
 
 def find_lines(texts: Texts, marks: Marks) -> list[Line]:
@@ -252,26 +249,3 @@ def draw_word(word: Written) -> str:
     about = f' title="{esc(word.about)}"' if word.about else ""
     body = f"{gem}<span{f' class={chr(34)}{css}{chr(34)}' if css else ''}{about}>{shown}</span>"
     return f"{esc(lead)}{body}{mark}"
-
-
-def write_lines(trace: Trace, lines: list[Line]) -> str:
-    """The lines as text, with what fires in ⟦ ⟧ and what was thrown away in ~[ ]~."""
-    out = [
-        f"{trace.question.text}",
-        f"{trace.answer or facts.no_answer(trace)}  ({facts.judge_answer(trace)[1]})",
-        "",
-    ]
-    for line in lines:
-        text = " " * len(line.before) + (f"⌕ {line.asked} → {line.found}" if line.asked else "")
-        for kept, part in groupby(line.words, key=lambda word: word.kept):
-            body = "".join(
-                (
-                    word.text.replace(word.text.strip(), f"⟦{word.text.strip()}⟧")
-                    if word.hit
-                    else word.text
-                )
-                for word in part
-            )
-            text += body if kept else f" ~[{body.strip()}]~"
-        out.append(text.rstrip() if line.before else text.strip())
-    return printable("\n".join(out)) + "\n"

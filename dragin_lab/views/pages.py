@@ -22,6 +22,7 @@ from dragin_lab.text import printable
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import facts
 from dragin_lab.views.facts import clip, clip_html, count, esc, num, short
+from dragin_lab.views.plain import page_text
 
 
 class Page:
@@ -29,10 +30,10 @@ class Page:
     writes it to a file.
     """
 
-    def __init__(self, title: str, inner: str, text: str) -> None:
-        self.title, self.text = clip(printable(title), 80)[0], text
+    def __init__(self, title: str, inner: str) -> None:
+        self.title, self.text = clip(printable(title), 80)[0], page_text(inner)
         # The text comes first: where a notebook is not trusted and drops styles, it is what shows.
-        alternative = f'<pre class="alt">{esc(text)}</pre>'
+        alternative = f'<pre class="alt">{esc(self.text)}</pre>'
         self.html = styled(f'<div class="dl" hidden>{inner}</div>', alternative)
 
     def _repr_html_(self) -> str:

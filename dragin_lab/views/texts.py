@@ -1,6 +1,4 @@
-"""What a trace's model wrote, in pieces with their colour and marks; and a trace in them, as
-text for a terminal.
-"""
+"""What a trace's model wrote, in pieces with their colour and marks."""
 
 from __future__ import annotations
 
@@ -10,17 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from wcwidth import wrap
 
-from dragin_lab.checks import count as as_count
-from dragin_lab.checks import flag
-from dragin_lab.text import printable
-from dragin_lab.trace.kept import arrivals, written
+from dragin_lab.trace.kept import written
 from dragin_lab.trace.trace import Step, Trace
-from dragin_lab.views import facts
-from dragin_lab.views.facts import clip, count, num
 from dragin_lab.views.rows import (
-    check_trace,
     compare,
     measure_of,
     threshold_of,
@@ -140,167 +131,3 @@ def read_pieces(texts: Texts, step: Step, part: str) -> Iterator[tuple[str, str,
                 cell,
             )
         place = max(place, cell["stop"])
-
-
-# -- text for a terminal ---------------------------------------------------------------------------
-
-LABEL = 14  # columns of the label at the left
-PASSAGE_CHARS, TEXT_CHARS, TEXT_STEPS = 300, 4000, 60
-#: ANSI codes of the levels of colour.
-_HEAT = ("", *(f"48;5;{code};38;5;16" for code in (230, 229, 223, 222, 221, 215, 214, 208, 202)))
-_BOLD, _DIM = "1", "2"
-
-Run = tuple[str, str]  # text and its ANSI style, "" for none
-# a label, "" to go on with the one before, "#" for a heading; and its text
-Entry = tuple[str, list[Run]]
-
-
-def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
-    """A trace as text: question, answer and costs, then each step in the order of the page.
-
-    Hits stand in ⟦ ⟧, thrown-away text in ~[ ]~, both also without ``color`` (ANSI).
-    """
-    texts = Texts(check_trace(trace))
-    return write_trace(texts, max(as_count("width", width), 40), flag("color", color))
-
-
-def write_trace(texts: Texts, width: int = 88, color: bool = False) -> str:
-    """``trace_text`` of texts that are read already."""
-    entries = [*_head_entries(texts.trace), *_step_entries(texts)]
-    return "\n".join(line for entry in entries for line in _lay_out(*entry, width, color)) + "\n"
-
-
-def _head_entries(trace: Trace) -> Iterator[Entry]:
-    gold = f"; gold: {' or '.join(trace.question.golds)}" if trace.question.golds else ""
-    verdict = f"   ({facts.judge_answer(trace)[1]}{gold})"
-    yield "Question", [(trace.question.text, _BOLD)]
-    yield "Answer", [(trace.answer or facts.no_answer(trace), _BOLD), (verdict, "")]
-    yield "Answer text", list(_answer_runs(trace))
-    *lines, ended = facts.header_facts(trace)
-    marks = ("marks", "⟦hit⟧   ~[thrown away]~   ◆n passages of step n came in")
-    for name, fact in (*lines, marks, ended):
-        yield name.capitalize(), [(fact, _DIM if name == "marks" else "")]
-    if trace.ended == "error":
-        yield "Error", [(trace.error or facts.NO_MESSAGE, _BOLD)]
-
-
-def _step_entries(texts: Texts) -> Iterator[Entry]:
-    trace = texts.trace
-    for step in trace.steps[:TEXT_STEPS]:
-        yield "#", [(f"Step {step.index + 1} · {facts.step_outcome(trace, step)[1]}", _BOLD)]
-        for part in facts.step_parts(step):
-            for place, line in enumerate(_part_lines(texts, step, part)):
-                yield "" if place else facts.PARTS[part], line
-    more = len(trace.steps) - TEXT_STEPS
-    if more > 0 or not trace.steps:
-        yield "#", [(f"… {count(more, 'more step')}" if trace.steps else "No steps yet", _BOLD)]
-    if trace.extraction is not None:
-        yield "#", []
-        yield "Extraction", [(trace.extraction.text.strip(), "")]
-    yield from (("Notes", [(f"! {note}", "")]) for note in trace.notes)
-
-
-def _answer_runs(trace: Trace) -> Iterator[Run]:
-    place = 0
-    for at, step in sorted(arrivals(trace), key=lambda pair: pair[0]):
-        yield trace.text[place:at], ""
-        before, after = trace.text[:at][-1:].strip(), trace.text[at : at + 1].strip()
-        inside = bool(before and after and before not in ".!?")
-        yield (
-            f"[◆{step.index + 1}]"
-            if inside
-            else f"{' ' * bool(before)}◆{step.index + 1}{' ' * bool(after)}",
-            _BOLD,
-        )
-        place = at
-    yield trace.text[place:] or ("" if place else "nothing written yet"), "" if trace.text else _DIM
-
-
-def _part_lines(texts: Texts, step: Step, part: str) -> Iterator[list[Run]]:
-    """One part of a step, line by line."""
-    query, decision, golds = step.query, step.decision, texts.trace.question.golds
-    if part == "thoughts":
-        yield from ([(thought, _DIM)] for thought in facts.thoughts_of(step))
-    elif part in ("draft", "continuation"):
-        yield list(_written_runs(texts, step, part))
-    elif part == "decision" and decision is not None:
-        certain = (
-            ""
-            if decision.certain
-            else " (not certain: a longer draft could have decided otherwise)"
-        )
-        yield [
-            ("retrieve: " if decision.retrieve else "go on: ", _BOLD),
-            (decision.reason + certain, ""),
-        ]
-    elif part == "query" and query is not None:
-        yield [(query.text or "(empty query)", _BOLD)]
-        sent = f"sent: {query.sent}" if query.sent != query.text else ""
-        yield from ([(line, "")] for line in (sent, query.note) if line)
-    elif part == "passages":
-        yield from [] if step.passages else [[("no passage was found", _DIM)]]
-        for rank, p in enumerate(step.passages, 1):
-            gold = " ★ holds a gold answer" if facts.holds_gold(p, golds) else ""
-            yield [
-                (f"{rank}. {p.title or '(no title)'}", _BOLD),
-                (f"  score {num(p.score, 2)}{gold}", ""),
-            ]
-            yield [(f"   {''.join(clip(p.text, PASSAGE_CHARS))}", "")]
-    elif part == "notes":
-        yield from ([(f"! {note}", "")] for note in facts.step_notes(step))
-    elif part == "prompts":
-        prompts = [p for p in (step.prompt, step.passages_prompt) if p is not None]
-        sizes = [
-            f"{count(len(p.text), 'character')} ({', '.join(p.spans) or 'no spans'})"
-            for p in prompts
-        ]
-        yield [("; ".join(sizes), _DIM)]
-
-
-def _written_runs(texts: Texts, step: Step, part: str) -> Iterator[Run]:
-    """A text with its hits in ⟦ ⟧, and what was thrown away of it in ~[ ]~."""
-    gone = False
-    for kind, text, row in read_pieces(texts, step, part):
-        if kind == "text":
-            yield text, ""
-        elif kind == "token" and row["start"] < row["stop"]:
-            yield text, ";".join(filter(None, [_BOLD if row["fires"] else "", _HEAT[row["level"]]]))
-        elif kind in ("[", "]"):
-            yield "⟦" if kind == "[" else f"⟧ {text.partition(': ')[2]} " if text else "⟧", _BOLD
-        elif kind == "cut":
-            gone = True
-            yield " ✂ ~[", _BOLD
-    if gone:
-        yield "]~ thrown away", _BOLD
-    if step.kept_end(part) is None:
-        yield "  (not decided yet)", _DIM
-    if not getattr(step, part).text:
-        yield "nothing was written", _DIM
-
-
-def _lay_out(label: str, runs: list[Run], width: int, color: bool) -> Iterator[str]:
-    """A label and its text, wrapped; long texts are cut visibly. A heading has an empty line
-    before it.
-    """
-
-    def paint(text: str, style: str) -> str:
-        return f"\x1b[{style}m{text}\x1b[0m" if color and style and text.strip() else text
-
-    left, painted = TEXT_CHARS, ""
-    for text, style in runs:
-        text = text if painted or not label else text.lstrip()
-        painted += paint(printable(text[: max(left, 0)]), style)
-        left -= len(text)
-    if left < 0:
-        painted += paint(f"… {count(-left, 'more character')}", _DIM)
-    if label == "#":
-        yield from ["", painted] if painted else [""]
-        return
-    rows = [
-        row
-        for line in painted.split("\n")
-        for row in wrap(line, width - LABEL, break_on_hyphens=False)
-    ]
-    for number, row in enumerate(rows or [""]):
-        head = paint(label, _BOLD) + " " * (LABEL - len(label)) if number == 0 else " " * LABEL
-        yield re.sub(r"\s+((?:\x1b\[[0-9;]*m)*)$", r"\1", head + row)

@@ -13,7 +13,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dragin_lab.checks import instance
+from dragin_lab.checks import count as as_count
+from dragin_lab.checks import flag, instance
 from dragin_lab.core.settings import title_setting
 from dragin_lab.drawn import draws
 from dragin_lab.study.whatif import Outcome
@@ -24,8 +25,9 @@ from dragin_lab.views.attribution import overview_marks
 from dragin_lab.views.facts import clip, clip_html, count, esc, num, shorten
 from dragin_lab.views.overview_page import draw_lines, find_lines
 from dragin_lab.views.pages import Page, open_trace, render
-from dragin_lab.views.rows import unit_of
-from dragin_lab.views.texts import Texts, read_pieces, write_trace
+from dragin_lab.views.plain import page_text
+from dragin_lab.views.rows import check_trace, unit_of
+from dragin_lab.views.texts import Texts, read_pieces
 
 MAX_STEPS, OPEN_STEPS = 40, 6
 GEM = '<span class="gem" aria-hidden="true">◆</span>'
@@ -38,7 +40,17 @@ def trace(source: Trace | str | Path) -> Page:
     so. Raises ``TraceFileError`` for a file that holds no trace.
     """
     texts = Texts(open_trace(source))
-    return Page(texts.trace.question.text, trace_card(texts), write_trace(texts))
+    return Page(texts.trace.question.text, trace_card(texts))
+
+
+def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
+    """The page of a trace as text for a terminal.
+
+    Hits stand in ⟦ ⟧, thrown-away text in ~[ ]~, both also without ``color`` (ANSI).
+    """
+    width = max(as_count("width", width), 40)
+    html = trace_card(Texts(check_trace(trace)))
+    return page_text(html, width=width, color=flag("color", color))
 
 
 @draws(Trace, "_repr_mimebundle_")
@@ -142,10 +154,8 @@ def replayed(outcome: Outcome) -> Page:
     instance("outcome", outcome, Outcome, "give what dl.Replay(trace).at(...) returns")
     why = f'<p class="soft">{esc(outcome.why)}</p>' if outcome.why else ""
     head = f'<div class="head" role="status">{sum_up([outcome])}{why}</div>'
-    lines = [f"{name:24}{figure}" for name, figure in summary_rows([outcome])]
-    lines += ["", outcome.table.to_string(index=False)]
     inner = head + trace_card(Texts(outcome.judged), turns=outcome.turns, since=outcome.since)
-    return Page(outcome.trace.question.text, inner, "\n".join(lines) + "\n")
+    return Page(outcome.trace.question.text, inner)
 
 
 def sum_up(outcomes: Sequence[Outcome]) -> str:
