@@ -13,6 +13,7 @@ from dragin_lab.core.budget import NEVER
 from dragin_lab.core.episode import Stop, Tokenizer, Watch
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import TraceFileError
+from dragin_lab.study.same_episode import Thetas
 from dragin_lab.trace.trace import Draft, Trace
 
 #: What opens a token after a space in the vocabularies that there are (SentencePiece, byte-level
@@ -114,29 +115,56 @@ class StoredDraft:
         """After how many tokens the trigger fires first; None where it does not, as far as the
         draft is stored.
         """
-        trigger, theta = watch.trigger, watch.trigger.theta
+        theta = watch.trigger.theta
         assert theta is not None
+        for n in range(1, len(self.stored) + 1):
+            if self._highest(watch, n) > theta and self._peak(watch, n) > theta:
+                return n
+        return None
+
+    def fires_alike(self, watch: Watch, n: int) -> Thetas:
+        """Where the trigger goes on, or fires, after each of the first n tokens as it does at
+        its θ.
+        """
+        theta = watch.trigger.theta
+        assert theta is not None
+        silent = n
+        if self._highest(watch, n) > theta and self._peak(watch, n) > theta:
+            silent = n - 1
+        start = -np.inf
+        for m in sorted(range(1, silent + 1), key=lambda m: -self._highest(watch, m)):
+            if self._highest(watch, m) <= start:
+                break
+            start = max(start, self._peak(watch, m))
+        return Thetas(start, self._peak(watch, n) if silent < n else np.inf)
+
+    def _scores_of(self, watch: Watch) -> list[list[float]]:
+        trigger = watch.trigger
         self.guessed |= self.stored.among is None and (
             "received" in trigger.needs or not trigger.built_in
         )
         quiet = replace(trigger, threshold=NEVER)  # type: ignore[call-arg]
-        scores = self._scores.setdefault((quiet, watch.resumed), [])
-        for n in range(1, len(self.stored) + 1):
-            if n > len(scores):
-                draft = watch.read(self.stored[:n])
-                tells = quiet.is_silent(draft)  # then no word scores more than the highest token
-                scores.append(
-                    [
-                        float(trigger.check_score(draft).max(initial=-np.inf)) if tells else np.inf,
-                        np.nan,
-                    ]
-                )
-            highest, peak = scores[n - 1]
-            if highest > theta and np.isnan(peak):
-                scores[n - 1][1] = peak = watch.judge(watch.read(self.stored[:n])).peak
-            if highest > theta and peak > theta:
-                return n
-        return None
+        return self._scores.setdefault((quiet, watch.resumed), [])
+
+    def _highest(self, watch: Watch, n: int) -> float:
+        """What no word scores above after n tokens: the highest score of a token, where that
+        tells.
+        """
+        scores = self._scores_of(watch)
+        for m in range(len(scores) + 1, n + 1):
+            draft = watch.read(self.stored[:m])
+            quiet = replace(watch.trigger, threshold=NEVER)  # type: ignore[call-arg]
+            tells = quiet.is_silent(draft)
+            highest = watch.trigger.check_score(draft).max(initial=-np.inf) if tells else np.inf
+            scores.append([float(highest), np.nan])
+        return scores[n - 1][0]
+
+    def _peak(self, watch: Watch, n: int) -> float:
+        """What is compared with θ after n tokens."""
+        entry = self._scores_of(watch)[n - 1]
+        if np.isnan(entry[1]):
+            entry[1] = watch.judge(watch.read(self.stored[:n])).peak
+        return entry[1]
 
     def closes(self, stop: Stop) -> tuple[int, str] | None:
         """After how many tokens a stop that heeds no threshold is reached, and its reason."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -24,10 +25,12 @@ from dragin_lab.core.formulators import Gap, choose_top, formulate
 from dragin_lab.core.loop import Loop, holds_word
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.trigger import find_missing
+from dragin_lab.core.scores import doubts
+from dragin_lab.core.trigger import Trigger, find_missing
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.reference import measures
 from dragin_lab.reference.released import QUERY_TOKENS, ReferenceLoop, ReleasedDraft, ReleasedGap
+from dragin_lab.study.same_episode import Thetas, where_alike, where_judged_alike
 from dragin_lab.study.stored_drafts import StoredDraft, StoredTokenizer, fits
 from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Decision, Draft, Query, Step, Trace, Words
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Settings that change what is written after a decision, and so cannot be replayed.
-_FIXED = ("check_content_words", "sentence_solver")
+_FIXED = ("check_content_words", "sentence_solver", "first")
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Turn:
     certain: bool = True
     silent: bool = False  # it fires, and its query holds no word, so nothing is searched for
     why: str = ""  # what is not known, and why
+    alike: Thetas = Thetas()  # where every comparison comes out so, of a step that was followed
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,6 +133,14 @@ class Outcome:
         ]
         return pd.DataFrame(rows, columns=["step", "reached", "retrieve", "query", "change", "why"])
 
+    @property
+    def alike(self) -> Thetas:
+        """Where every comparison comes out as here, of an episode that is ``whole``."""
+        alike = Thetas()
+        for turn in self.turns:
+            alike = alike.meet(turn.alike)
+        return alike
+
     def __repr__(self) -> str:
         end = (
             "the stored episode"
@@ -150,6 +162,7 @@ class _Verdict(NamedTuple):
     decision: Decision
     place: Gap | ReleasedGap | None
     certain: bool = True
+    alike: Thetas = Thetas()
 
 
 class Replay:
@@ -232,6 +245,49 @@ class Replay:
             turns.append(turn)
         return Outcome(self.trace, method, tuple(turns), since, why)
 
+    @cached_property
+    def interval(self) -> Thetas:
+        """From which θ up, and below which, the model writes this very episode.
+
+        Exact, as the scores are: those of the shorter drafts that the trigger saw count too. The
+        released code's attention is stored in single precision, and so are these ends.
+
+        Raises ``SettingError`` for a method without a threshold, a trigger that judges by code of
+        its own, sampled decoding, and a trace that lacks what the trigger compared.
+        """
+        refuse_no_interval(self.method, self.trace.provenance.get("decoding") == "sample")
+        theta = self.method.threshold
+        assert theta is not None
+        outcome = self.at()
+        lacks = [turn.why for turn in outcome.turns if turn.why]
+        if not outcome.whole or any(draft.guessed for draft in self._drafts.values()):
+            why = outcome.why or next(iter(lacks), "the attention among its tokens was not kept")
+            raise SettingError(f"where this episode changes is not known: {why}")
+        least = self.method.trigger.declared()["threshold"].ge
+        return Thetas(self._follow_down(outcome, least), self._follow_up(outcome))
+
+    def _follow_down(self, outcome: Outcome, least: float) -> float:
+        """The least θ of this episode; a comparison that comes out otherwise may change
+        nothing.
+        """
+        while outcome.whole:
+            start = max(outcome.alike.start, least)
+            if start <= least:
+                return start
+            outcome = self.at(threshold=max(step_below(self.method, start), least))
+        return start
+
+    def _follow_up(self, outcome: Outcome) -> float:
+        """The θ from which on it is another episode."""
+        top = self.method.trigger.declared()["threshold"].top
+        stop = outcome.alike.stop
+        while np.isfinite(stop) and (top is None or stop <= top):
+            outcome = self.at(threshold=stop)
+            if not outcome.whole:
+                return stop
+            stop = outcome.alike.stop
+        return np.inf
+
     def _replay_step(self, method: Method, place: int, step: Step, *, reached: bool) -> Turn:
         if (
             step.draft is None
@@ -279,6 +335,7 @@ class Replay:
             verdict.certain,
             silent,
             why,
+            verdict.alike,
         )
 
     def _judge(self, method: Method, place: int, step: Step, draft: Draft) -> _Verdict | Words:
@@ -297,7 +354,9 @@ class Replay:
                 )
             # (w,)
             cut = replace(self._cut[place], received=step.words.attention.astype(np.float64))
-            return _Verdict(draft, *reference.judge(cut, before))
+            words, decision, gap = reference.judge(cut, before)
+            alike = _where_released_alike(method, cut, decision)
+            return _Verdict(draft, words, decision, gap, alike=alike)
         loop = find_loop(method)(method, self.trace, self._template, self._tokenizer, so_far=before)  # type: ignore[call-arg]
         assert isinstance(loop, Loop)
         assert step.prompt is not None
@@ -321,10 +380,13 @@ class Replay:
                 if seen is None
                 else method.trigger.judge(seen, resumed=resumed).words
             )
-        gap = loop.judge(served, resumed).gap
-        guessed = stored.guessed and served is not draft and gap is not None
+        decided = loop.judge(served, resumed)
+        guessed = stored.guessed and served is not draft and decided.gap is not None
         assert judged.decision is not None
-        return _Verdict(served, judged.words, judged.decision, gap, not guessed)
+        alike = where_judged_alike(decided)
+        if watch is not None:
+            alike = alike.meet(stored.fires_alike(watch, len(served)))
+        return _Verdict(served, judged.words, judged.decision, decided.gap, not guessed, alike)
 
     def _formulate(
         self, method: Method, step: Step, verdict: _Verdict, place: Gap | ReleasedGap
@@ -349,6 +411,53 @@ class Replay:
         except TraceFileError:
             query.note = query.note or f"at most its last {QUERY_TOKENS} tokens are sent"
         return query, ""
+
+
+def refuse_no_interval(method: Method, sampled: bool) -> None:
+    """Raise ``SettingError`` where no θ says which episode a question has."""
+    trigger = method.trigger
+    if method.threshold is None or not trigger.judges_drafts():
+        raise SettingError(
+            f"method {method.label!r} has no threshold on what is written, so there is no curve;"
+            " take one with a θ, such as 'dragin', 'flare' or 'targ'"
+        )
+    own = type(trigger).judge is not Trigger.judge
+    if own and method.variant == "paper":
+        raise SettingError(
+            f"trigger {trigger.name!r} judges by code of its own, so nobody knows where its"
+            " episodes change; give it a score in place of judge, or lab.sweep over values of θ"
+        )
+    if sampled:
+        raise SettingError(
+            "the model samples, so an episode changes without θ; open it with sample=False"
+        )
+
+
+def step_below(method: Method, theta: float) -> float:
+    """The next θ below one where an episode changes.
+
+    The released code's scores are known to single precision, so there it is a few of its steps.
+    """
+    if not getattr(method.trigger, "rereads", False):
+        return float(np.nextafter(theta, -np.inf))
+    return theta - 4 * float(np.spacing(np.float32(theta)))
+
+
+def _where_released_alike(method: Method, draft: ReleasedDraft, decision: Decision) -> Thetas:
+    """Where the released code decides on a draft as it did, with the same hits and doubts."""
+    trigger: Any = method.trigger
+    theta = trigger.theta
+    scores, peaks, _ = trigger.score_draft(draft)
+    if not decision.retrieve or decision.sentence is None:
+        return where_alike(np.array(peaks), theta)
+    number = decision.sentence
+    alike = where_alike(np.array(peaks[: number + 1]), theta)
+    alike = alike.meet(where_alike(scores[number], theta))
+    if not trigger.rewrites_rest:
+        return alike
+    a, b = draft.token_ranges[number]
+    doubt = doubts(draft.continuation.logprob)[a:b]  # (m,), which θ leaves out of a query
+    return alike.meet(where_alike(doubt, theta))
 
 
 def _unjudged(words: Words) -> Words:

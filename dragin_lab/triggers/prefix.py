@@ -49,9 +49,5 @@ class PrefixMargin(Trigger):
     def serves(cls) -> frozenset[str]:
         return frozenset({"nothing", "text"})
 
-    @classmethod
-    def judges_drafts(cls) -> bool:
-        return False  # another length of the draft was judged than is stored
-
     def score(self, draft: Draft) -> np.ndarray:
         return margin.function(draft, self.beta)  # type: ignore[attr-defined]
