@@ -31,6 +31,7 @@ _NAMES = {
     "lab": "Lab",
     "study.sweeps": "Sweep",
     "study.attribution": "Attribution",
+    "study.curve": "Curve",
     "study.paper_tables": "table",
     "study.runs": "Runs",
     "study.whatif": "Replay",

@@ -19,6 +19,7 @@ from dragin_lab.retrieval.corpus import Corpus as Corpus
 from dragin_lab.run.benchmark import benchmark as benchmark
 from dragin_lab.run.cluster import Cluster as Cluster
 from dragin_lab.study.attribution import Attribution as Attribution
+from dragin_lab.study.curve import Curve as Curve
 from dragin_lab.study.paper_tables import table as table
 from dragin_lab.study.runs import Runs as Runs
 from dragin_lab.study.sweeps import Sweep as Sweep

@@ -43,6 +43,7 @@ from dragin_lab.run.setup import (
 )
 from dragin_lab.run.sweeps import read_sweep, run_methods
 from dragin_lab.study.attribution import KNOWN, LEAST, Attribution
+from dragin_lab.study.curve import MOST, Curve, begin_curve, make_curve
 from dragin_lab.study.funnel import attribute_run
 from dragin_lab.study.leaving_out import attribute as measure
 from dragin_lab.study.runs import Runs
@@ -425,6 +426,39 @@ class Lab(AbstractContextManager["Lab"]):
         if self.cache is None and not (self.uncached or self.elsewhere):
             setup = replace(setup, cache=Cache())
         return sweep(setup, asked, setting, methods, output, batch_size, progress)
+
+    def curve(
+        self,
+        questions: Any,
+        method: Method | str = "dragin",
+        *,
+        lowest: float | None = None,
+        most: int = MOST,
+        output: str | Path | None = None,
+        limit: int | None = None,
+        batch_size: int = 1,
+        progress: bool = True,
+        fields: str | Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> Curve:
+        """What a method answers at every θ, exactly: ``lab.curve(questions, "dragin")``.
+
+        An episode changes only where a score that was compared with θ is crossed, so each question
+        is answered a few times: from the highest θ down to ``lowest`` (by default two fifths of the
+        method's own), at most ``most`` times. ``output`` is a folder that keeps the pieces and
+        their traces; the same call goes on there. The other arguments are as for ``sweep``.
+
+        Raises ``SettingError`` for a method without a threshold, a trigger that judges by code of
+        its own, sampled decoding and a cluster. An interrupt carries what is finished as
+        ``.curve``.
+        """
+        chosen, asked = as_method(method, settings), as_benchmark(questions, limit, fields)
+        setup = self.setup(chosen)
+        if self.cache is None and not (self.uncached or self.elsewhere):
+            setup = replace(setup, cache=Cache())
+        extent: dict[str, Any] = {"lowest": lowest, "most": most}
+        making = begin_curve(setup, chosen, asked, output=output, batch_size=batch_size, **extent)
+        return make_curve(making, progress)
 
     def budget(
         self,

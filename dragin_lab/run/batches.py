@@ -98,13 +98,16 @@ def ask_many(
     if not isinstance(questions, Iterator):  # a list is checked before anything is asked
         remedy = "give a list of texts or of Question; Lab.run takes dictionaries and tables"
         questions = iter(several("questions", questions, str | Question, remedy))
-    return _answer_many(setup, questions, method, count("batch_size", batch_size))
+    asked = ((question, method) for question in questions)
+    retriever = setup.retriever_for(method)
+    return answer_each(setup, asked, retriever, count("batch_size", batch_size))
 
 
-def _answer_many(
-    setup: Setup, questions: Iterator[str | Question], method: Method, batch_size: int
+def answer_each(
+    setup: Setup, asked: Iterator[tuple[str | Question, Method]], retriever: Any, batch_size: int
 ) -> Iterator[Trace]:
-    server = SideBySide(setup.writer, setup.retriever_for(method), batch_size)
+    """``ask_many`` of questions that each have a method of their own."""
+    server = SideBySide(setup.writer, retriever, batch_size)
     under_way: list[Running] = []
     draws = Counter[Any]()  # how often each question was asked in this call
     more, broken, answered, warned = True, None, 0, 0
@@ -119,7 +122,7 @@ def _answer_many(
             opened: list[tuple[Running, Answer | None]] = []
             while more and len(under_way) < server.drafts.size:
                 try:
-                    question = next(questions)
+                    question, method = next(asked)
                 except StopIteration:
                     more = False
                     break

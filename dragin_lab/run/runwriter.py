@@ -227,8 +227,8 @@ class RunFolder:
         if id in self.done:
             return
         if self.folder is not None:
-            _append_line(self.folder / rundir.TIMINGS, rundir.encode([timing]))
-            _append_line(self.folder / rundir.PREDICTIONS, rundir.encode([line]))
+            append_line(self.folder / rundir.TIMINGS, rundir.encode([timing]))
+            append_line(self.folder / rundir.PREDICTIONS, rundir.encode([line]))
         self._timings[id], self.done[id] = timing, line
 
     def lacks_trace(self, id: str) -> bool:
@@ -301,14 +301,23 @@ def check_settings(
         now["dataset"] = asked | {key: recorded[key] for key in ("questions", "fingerprint")}
     elif answered > asked["questions"]:  # another fingerprint follows from that
         now["dataset"] = asked | {"fingerprint": recorded.get("fingerprint")}
-    if changes := differences(before, now):
-        more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
+    if changes := _list_changes(before, now):
         raise RunError(
-            f"{folder}: holds a run of other settings (there → asked for now):"
-            f" {'; '.join(changes[:5])}{more}.\nGive another folder, or the settings that it was"
-            " started with"
+            f"{folder}: holds a run of other settings (there → asked for now): {changes}.\nGive"
+            " another folder, or the settings that it was started with"
         )
     return there
+
+
+def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What decides answers and is not the same in two ``run.json``; "" where all is."""
+    return _list_changes(_compared_settings(before), _compared_settings(now))
+
+
+def _list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    changes = differences(before, now)
+    more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
+    return "; ".join(changes[:5]) + more
 
 
 def _compared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -326,7 +335,8 @@ def _write_config(config: Mapping[str, Any]) -> bytes:
     return (json.dumps(config, indent=1) + "\n").encode()
 
 
-def _append_line(path: Path, data: bytes) -> None:
+def append_line(path: Path, data: bytes) -> None:
+    """Add a line to a file, which is on the disk then. Raises ``NotWrittenError``."""
     try:
         with path.open("ab") as file:
             file.write(data)

@@ -1,0 +1,418 @@
+"""``Curve``: what a method answers at every θ, exactly; its table, its costs, and the runs at any
+θ.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dragin_lab.catalog.by_name import label_of
+from dragin_lab.checks import count, instance, number
+from dragin_lab.core.method import Method
+from dragin_lab.errors import SettingError, explain
+from dragin_lab.files import as_path
+from dragin_lab.progress import Progress
+from dragin_lab.run.benchmark import Benchmark, run_config
+from dragin_lab.run.intervals import MEASURES, describe_failures, intervals_of
+from dragin_lab.run.rundir import RunRecord
+from dragin_lab.run.setup import Setup
+from dragin_lab.study.differing import Difference
+from dragin_lab.study.pieces import (
+    CONFIG,
+    Piece,
+    PieceFolder,
+    Pieces,
+    find_pieces,
+    read_config,
+    read_into,
+    refuse_lowest,
+)
+from dragin_lab.study.runs import Runs
+from dragin_lab.study.whatif import Replay, refuse_no_interval
+from dragin_lab.trace.trace import Trace
+
+#: Pieces a question, where nobody says otherwise: below, all but every word fires.
+MOST = 32
+#: Down to which share of its own θ a method's curve goes, where nobody says otherwise.
+LOWEST = 0.4
+
+
+@dataclass(frozen=True)
+class PieceRun(RunRecord):
+    """The run at one θ of a curve: a trace is the piece's, as this θ judges it."""
+
+    theta: float = field(default=math.nan, compare=False)
+    kept: Mapping[str, Trace | Path | None] = field(default_factory=dict, compare=False, repr=False)
+    nlp: Any = field(default=None, compare=False, repr=False)
+
+    def has_trace(self, id: str) -> bool:
+        kept = self.kept.get(id)
+        return isinstance(kept, Trace) or (kept is not None and kept.is_file())
+
+    def trace_file(self, id: str) -> Path:
+        kept = self.kept.get(id)
+        return kept if isinstance(kept, Path) else super().trace_file(id)
+
+    def trace(self, id: str) -> Trace:
+        kept = self.kept.get(id)
+        trace = kept if isinstance(kept, Trace) else super().trace(id)
+        return Replay(trace, nlp=self.nlp).at(threshold=self.theta).judged
+
+
+@dataclass(frozen=True, repr=False)
+class Curve:
+    """What a method answers at every θ from ``lowest`` up: the pieces of each question.
+
+    Every number is of answers that the model gave. Questions that failed, or are not finished, are
+    left out of all means; ``notes`` says how many, and why. ``lab.curve`` makes one.
+    """
+
+    config: dict[str, Any]  # as ``run.json`` has it; its θ is the method's own
+    ids: tuple[str, ...]
+    found: Pieces
+    nlp: Any = field(default=None, compare=False)
+
+    @classmethod
+    def load(cls, path: str | Path, *, nlp: Any = None) -> Curve:
+        """The curve that a folder, or a zip of one, holds; without a model.
+
+        ``nlp`` is its pipeline, where it is not the default. Raises ``RunError`` where there is
+        none.
+        """
+        given = as_path(path, local=True)
+        packed = given.suffix == ".zip"
+        files = zipfile.Path(given) if packed else given
+        config = read_config(files)
+        found = Pieces(config["curve"]["lowest"], config["curve"]["most"])
+        read_into(found, files, None if packed else given)
+        return cls(config, tuple(found.found), found, nlp)
+
+    # -- what is known -----------------------------------------------------------------------------
+
+    @property
+    def method(self) -> str:
+        """What its method is called, without θ."""
+        return label_of({**self.config["method"], "threshold": self._usual})
+
+    @property
+    def _usual(self) -> float:
+        return float(self.config["method"]["threshold"])
+
+    @property
+    def benchmark(self) -> str:
+        """The name of its questions."""
+        return str(self.config["dataset"]["name"])
+
+    @cached_property
+    def complete(self) -> tuple[str, ...]:
+        """The ids of the questions that are finished."""
+        return tuple(
+            id for id in self.ids if self.found.finished(id) and id not in self.found.failed
+        )
+
+    @cached_property
+    def lowest(self) -> float:
+        """The θ from which up every question is known."""
+        floors = [self.found.floor(id) for id in self.complete]
+        return max([self.found.lowest, *floors])
+
+    @property
+    def notes(self) -> list[str]:
+        """What of the questions is not known, and why."""
+        found, notes = self.found, describe_failures(self.found.failed.values())
+        if cut := [id for id in self.complete if found.floor(id) > found.lowest]:
+            notes.append(
+                f"{_questions(len(cut))} reached {found.most} pieces, so the curve begins"
+                f" at θ {self.lowest:.4g}; raise most= for a lower θ"
+            )
+        left = self.config["dataset"]["questions"] - len(self.complete) - len(found.failed)
+        if left:
+            notes.append(f"{_questions(left)} not finished; the same call of lab.curve goes on")
+        return notes
+
+    def _refuse_unknown(self, theta: float) -> float:
+        theta = number("theta", theta, -math.inf)
+        if theta < self.lowest:
+            raise SettingError(
+                f"θ {theta:g} is below {self.lowest:.6g}, from which up this curve is known; make"
+                " it with a lower lowest=, or a larger most="
+            )
+        return theta
+
+    def piece(self, id: str, theta: float) -> Piece:
+        """The piece of a question at a θ. Raises ``SettingError`` where it is not known."""
+        theta = self._refuse_unknown(theta)
+        if id not in self.complete:
+            raise SettingError(
+                f"question {id!r} has no curve here; ids are those of .pieces, such as"
+                f" {next(iter(self.complete), 'none')!r}"
+            )
+        return next(piece for piece in self.found.found[id] if theta in piece.thetas)
+
+    def trace(self, id: str, theta: float) -> Trace:
+        """The trace of a question at a θ, as that θ judges it."""
+        return self._run_at(self._refuse_unknown(theta), self.piece(id, theta)).trace(id)
+
+    @cached_property
+    def pieces(self) -> pd.DataFrame:
+        """One row per piece (pandas.DataFrame): question, from, to, em, f1, retrievals, tokens,
+        answer, trace.
+
+        An episode is the same from θ ``from`` up and below ``to``. ``trace`` is the trace, or its
+        file.
+        """
+        rows = []
+        for id in self.complete:
+            for piece in reversed(self.found.found[id]):
+                ends = {"from": max(piece.start, self.found.lowest), "to": piece.stop}
+                kept = {key: piece.line[key] for key in (*MEASURES, "answer")}
+                rows.append({"question": id} | ends | kept | {"trace": piece.trace})
+        columns = ["question", "from", "to", *MEASURES, "answer", "trace"]
+        return pd.DataFrame(rows, columns=columns)
+
+    # -- at one θ ----------------------------------------------------------------------------------
+
+    def at(self, *thetas: float) -> Runs:
+        """The runs at one θ or several, as ``Runs``: their tables, tests, traces and differences.
+
+        They are what ``lab.run`` gives there. Raises ``SettingError`` for a θ below ``lowest``.
+        """
+        if not thetas:
+            raise SettingError("no θ was given; give one or several: curve.at(0.4)")
+        runs = []
+        for theta in map(self._refuse_unknown, thetas):
+            pieces = [self.piece(id, theta) for id in self.complete]
+            runs.append(self._run_at(theta, *pieces))
+        return Runs(runs)
+
+    def _run_at(self, theta: float, *pieces: Piece) -> PieceRun:
+        method = self.config["method"] | {"threshold": theta}
+        lines = [piece.line for piece in pieces] + [*self.found.failed.values()]
+        kept = {piece.line["id"]: piece.trace for piece in pieces}
+        config = self.config | {"method": method}
+        folder = Path(name_theta(theta))
+        return PieceRun(folder, config, lines, theta=theta, kept=kept, nlp=self.nlp)
+
+    def flips(self, one: float, other: float) -> Difference:
+        """The questions that are right at one θ and wrong at the other; see ``Runs.difference``."""
+        return self.at(one, other).difference(name_theta(one), name_theta(other))
+
+    # -- over θ ------------------------------------------------------------------------------------
+
+    @cached_property
+    def thetas(self) -> np.ndarray:
+        """(t,) float64, where anything changes: each θ from which on some question has another
+        episode; ``lowest`` first.
+        """
+        starts = {self.lowest}
+        for id in self.complete:
+            starts |= {piece.start for piece in self.found.found[id]}
+        return np.array(sorted(start for start in starts if start >= self.lowest))
+
+    def values(self, measure: str) -> np.ndarray:
+        """(q, t) float64, a measure of each complete question from each of ``thetas`` on; NaN
+        without a gold answer.
+        """
+        rows = [values_at(self.found.found[id], self.thetas, measure) for id in self.complete]
+        return np.array(rows, dtype=float).reshape(len(rows), len(self.thetas))
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row per θ where anything changes (pandas.DataFrame), as ``Sweep.table``: from which
+        θ on (``value``) a question costs and gives so much, with 95 % intervals.
+
+        ``until`` is where the next row begins; ``attrs["notes"]`` says what was left out.
+        """
+        if not self.complete:
+            raise SettingError("; ".join(["no question is finished", *self.notes]))
+        known = {"setting": "threshold", "value": self.thetas}
+        columns: dict[str, Any] = known | {"until": [*self.thetas[1:], math.inf]}
+        columns["n"] = len(self.complete)
+        columns["scored"] = int(np.isfinite(self.values("em")[:, 0]).sum())
+        for measure in MEASURES:
+            columns |= _with_intervals(measure, self.values(measure))
+        table = pd.DataFrame(columns).drop(columns=["tokens_low", "tokens_high"])
+        table.attrs["notes"] = self.notes
+        return table
+
+    def plot(self, *, paper: bool = False) -> Any:
+        """Quality and retrievals as steps over every θ (plotly), with 95 % intervals; ``paper``:
+        the paper's Table 5 beside them.
+        """
+        from dragin_lab.views.curves import draw_curve  # a door that goes up
+
+        return draw_curve(self, paper)
+
+    def frontier(self, *others: Curve, cost: str = "retrievals", quality: str = "em") -> Any:
+        """Quality against cost at every θ (plotly), one line for this curve and each other."""
+        from dragin_lab.views.curves import draw_frontier  # a door that goes up
+
+        return draw_frontier([self, *others], cost, quality)
+
+    def __repr__(self) -> str:
+        asked = sum(len(self.found.found[id]) for id in self.complete)
+        notes = "".join(f"; {note}" for note in self.notes)
+        return (
+            f"Curve({self.method}, θ from {self.lowest:.4g}, {self.benchmark},"
+            f" {_questions(len(self.complete))}, {asked} pieces{notes})"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>"
+
+
+def _questions(n: int) -> str:
+    return f"{n:,} question{'s' * (n != 1)}"
+
+
+def name_theta(theta: float) -> str:
+    """What the run at a θ is called."""
+    return f"θ={theta:.9g}"
+
+
+def values_at(pieces: Sequence[Piece], thetas: np.ndarray, measure: str) -> list[float]:
+    """A measure of a question at each of some θ (t,), of its pieces from the highest θ down; NaN
+    where it has none.
+    """
+    rising = list(reversed(pieces))
+    starts = [piece.start for piece in rising]
+    places = np.searchsorted(starts, thetas, side="right") - 1  # (t,)
+    values = [piece.line[measure] for piece in rising]
+    return [math.nan if values[place] is None else values[place] for place in places]
+
+
+def _with_intervals(measure: str, values: np.ndarray) -> dict[str, list[float]]:
+    """The means of a measure (q, t) over the questions that have it, with their intervals."""
+    scored = values[np.isfinite(values[:, 0])]
+    names = (measure, f"{measure}_low", f"{measure}_high")
+    if not len(scored):
+        return {name: [math.nan] * values.shape[1] for name in names}
+    intervals = intervals_of([(measure, column) for column in scored.T])
+    parts = ("mean", "low", "high")
+    return {
+        name: [getattr(one, part) for one in intervals]
+        for name, part in zip(names, parts, strict=True)
+    }
+
+
+# -- making one ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Making:
+    """A curve under way: iterate for the id of a question whenever it has a piece more; ``curve``
+    is what is known.
+    """
+
+    setup: Setup
+    method: Method
+    asked: Benchmark
+    pieces: Pieces
+    output: Path | None
+    batch_size: int
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """``curve.json``: that of a run, and how far the curve goes."""
+        config = run_config(self.setup, self.method, self.asked)
+        return config | {"curve": {"lowest": self.pieces.lowest, "most": self.pieces.most}}
+
+    @property
+    def curve(self) -> Curve:
+        """The curve as far as it is known."""
+        ids = tuple(question.id for question in self.asked.questions)
+        return Curve(self.config, ids, self.pieces, self.method.pipeline.by_lines(False))
+
+    @property
+    def folder(self) -> Path | None:
+        if self.output is None:
+            return None
+        return self.output / self.asked.name / f"{self.method.label}-curve"
+
+    def __iter__(self) -> Iterator[str]:
+        ids = [question.id for question in self.asked.questions]
+        template = self.setup.template(self.method, self.asked.template)
+        asking = replace(self.setup, prompt=template)
+        folder = PieceFolder(self.folder, self.config, ids)
+        folder.pieces = self.pieces
+        with folder:
+            yield from find_pieces(
+                asking, self.method, self.asked.questions, folder, self.batch_size
+            )
+
+
+def begin_curve(
+    setup: Setup,
+    method: Method,
+    asked: Benchmark,
+    *,
+    lowest: float | None,
+    most: int,
+    output: str | Path | None,
+    batch_size: int,
+) -> Making:
+    """A curve to be made. Raises ``SettingError`` where no θ says what is written, and for a
+    cluster.
+    """
+    if setup.elsewhere:
+        raise SettingError(
+            "a curve shares drafts between its answers, which a cluster's processes do not; make"
+            " it with a lab on one machine"
+        )
+    refuse_no_interval(method, bool(getattr(setup.model, "sample", False)))
+    usual = method.threshold
+    assert usual is not None
+    least = method.trigger.declared()["threshold"].ge
+    down_to = max(LOWEST * usual, least) if lowest is None else number("lowest", lowest, -math.inf)
+    refuse_lowest(method, down_to)
+    pieces = Pieces(down_to, count("most", most))
+    folder = None if output is None else as_path(output, local=True)
+    making = Making(setup, method, asked, pieces, folder, count("batch_size", batch_size))
+    if making.folder is not None and (making.folder / CONFIG).exists():
+        day = read_config(making.folder)["template"].get("day") or setup.day
+        making.setup = replace(setup, day=day)  # a prompt may write when it was begun
+    return making
+
+
+def make_curve(making: Making, progress: bool) -> Curve:
+    """``Lab.curve``. An interrupt carries the curve of what is finished as ``.curve``."""
+    pieces, ids = making.pieces, [question.id for question in making.asked.questions]
+    title = f"{making.asked.name} {making.method.name} at every θ"
+    shown = set[str]()
+    with Progress(title, len(ids)) if progress else nullcontext() as bar:
+        try:
+            for _ in making:
+                new = [id for id in ids if pieces.finished(id) and id not in shown]
+                shown.update(new)
+                for id in new if bar is not None else ():
+                    bar.add({"em": None, "ended": "error" if id in pieces.failed else ""})
+        except KeyboardInterrupt as interrupt:
+            interrupt.curve = making.curve  # type: ignore[attr-defined]
+            kept = f"kept in {making.folder}; the same call goes on from there"
+            where = "sys.last_value.curve" if making.folder is None else kept
+            explain(
+                interrupt,
+                f"{len(making.curve.complete)} of {len(ids)} questions are finished: {where}.",
+            )
+            raise
+    curve = making.curve
+    for note in curve.notes if progress else ():
+        print(note, file=sys.stderr)
+    return curve
+
+
+def as_curve(name: str, given: Any) -> Curve:
+    """A curve that was given. Raises ``SettingError`` for anything else."""
+    return instance(name, given, Curve, "give a curve of lab.curve, or Curve.load of its folder")
