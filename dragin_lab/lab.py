@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragin_lab.catalog.by_name import restore_method
 from dragin_lab.checks import count, flag, instance, number, several, shown
-from dragin_lab.core.budget import NEVER, Threshold, find_threshold
+from dragin_lab.core.budget import Threshold
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
@@ -466,26 +466,31 @@ class Lab(AbstractContextManager["Lab"]):
         retrievals: float,
         method: Method | str = "dragin",
         *,
+        held_out: Any = None,
+        lowest: float | None = None,
         batch_size: int = 1,
         **settings: Any,
     ) -> Threshold:
         """θ at which a method retrieves ``retrievals`` times a question: ``lab.budget(questions,
         1.5)``.
 
-        Each question (as for ``run``) is answered once without retrieving, and θ is found from the
-        scores there (``core.budget``); at 0 none of them retrieves. θ is a number with two
-        attributes: ``reached``, the retrievals a question that it gives on these texts, and
-        ``questions``, how many were answered.
+        It is that of ``lab.curve(questions, …).budget(retrievals)``, which answers each question
+        some four times and says exactly what θ costs. θ is a number with attributes: ``reached``,
+        the retrievals a question, ``questions``, how many they are, and ``table``, which says what
+        it gives too, and the same of the ``held_out`` questions.
 
-        Raises ``SettingError`` for a trigger without a threshold, and for a number that no
-        threshold reaches, with the nearest one that is reached.
+        Raises ``SettingError`` as ``curve``, and for a number that no threshold reaches, with the
+        nearest one that is reached.
         """
-        quiet, asked = as_method(method, settings | {"threshold": NEVER}), as_benchmark(questions)
-        setup = self.setup(quiet)
-        setup = replace(setup, prompt=setup.template(quiet, asked.template))
-        return find_threshold(
-            retrievals, ask_many(setup, asked.questions, quiet, batch_size), quiet.trigger
-        )
+        wanted = number("retrievals", retrievals)
+        how: dict[str, Any] = {"batch_size": batch_size, "progress": False, "lowest": lowest}
+        curve = self.curve(questions, method, **how, **settings)
+        if not curve.complete:
+            raise SettingError("; ".join(["no threshold can be found", *curve.notes]))
+        others = None
+        if held_out is not None:
+            others = self.curve(held_out, method, **how, **settings)
+        return curve.budget(wanted, held_out=others)
 
     # -- what if -----------------------------------------------------------------------------------
 

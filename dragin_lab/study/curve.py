@@ -20,6 +20,7 @@ import pandas as pd
 
 from dragin_lab.catalog.by_name import label_of
 from dragin_lab.checks import count, instance, number
+from dragin_lab.core.budget import Threshold
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError, explain
 from dragin_lab.files import as_path
@@ -29,6 +30,7 @@ from dragin_lab.run.intervals import MEASURES, describe_failures, intervals_of
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.run.setup import Setup
 from dragin_lab.study.differing import Difference
+from dragin_lab.study.headroom import Headroom, find_budget, find_headroom
 from dragin_lab.study.pieces import (
     CONFIG,
     Piece,
@@ -142,7 +144,8 @@ class Curve:
             notes.append(f"{_questions(left)} not finished; the same call of lab.curve goes on")
         return notes
 
-    def _refuse_unknown(self, theta: float) -> float:
+    def refuse_unknown(self, theta: float) -> float:
+        """The θ. Raises ``SettingError`` for one below what is known."""
         theta = number("theta", theta, -math.inf)
         if theta < self.lowest:
             raise SettingError(
@@ -153,7 +156,7 @@ class Curve:
 
     def piece(self, id: str, theta: float) -> Piece:
         """The piece of a question at a θ. Raises ``SettingError`` where it is not known."""
-        theta = self._refuse_unknown(theta)
+        theta = self.refuse_unknown(theta)
         if id not in self.complete:
             raise SettingError(
                 f"question {id!r} has no curve here; ids are those of .pieces, such as"
@@ -163,7 +166,7 @@ class Curve:
 
     def trace(self, id: str, theta: float) -> Trace:
         """The trace of a question at a θ, as that θ judges it."""
-        return self._run_at(self._refuse_unknown(theta), self.piece(id, theta)).trace(id)
+        return self._run_at(self.refuse_unknown(theta), self.piece(id, theta)).trace(id)
 
     @cached_property
     def pieces(self) -> pd.DataFrame:
@@ -192,7 +195,7 @@ class Curve:
         if not thetas:
             raise SettingError("no θ was given; give one or several: curve.at(0.4)")
         runs = []
-        for theta in map(self._refuse_unknown, thetas):
+        for theta in map(self.refuse_unknown, thetas):
             pieces = [self.piece(id, theta) for id in self.complete]
             runs.append(self._run_at(theta, *pieces))
         return Runs(runs)
@@ -247,13 +250,29 @@ class Curve:
         table.attrs["notes"] = self.notes
         return table
 
-    def plot(self, *, paper: bool = False) -> Any:
-        """Quality and retrievals as steps over every θ (plotly), with 95 % intervals; ``paper``:
-        the paper's Table 5 beside them.
+    def budget(self, retrievals: float, *, held_out: Curve | None = None) -> Threshold:
+        """The θ at which these questions cost so many retrievals each, exactly:
+        ``curve.budget(1.5)``.
+
+        It is a number, that of fewest digits among equals; ``.table`` has what it costs and gives
+        here and on ``held_out``, the same method's curve of other questions. Raises
+        ``SettingError`` for a cost that no θ of the curve has, with the nearest.
         """
+        other = None if held_out is None else as_curve("held_out", held_out)
+        return find_budget(self, retrievals, other)
+
+    @cached_property
+    def headroom(self) -> Headroom:
+        """One θ for all questions against the best for each: what a better trigger could still
+        win, as ``Headroom``.
+        """
+        return find_headroom(self)
+
+    def plot(self) -> Any:
+        """Quality and retrievals as steps over every θ (plotly), with 95 % intervals."""
         from dragin_lab.views.curves import draw_curve  # a door that goes up
 
-        return draw_curve(self, paper)
+        return draw_curve(self)
 
     def frontier(self, *others: Curve, cost: str = "retrievals", quality: str = "em") -> Any:
         """Quality against cost at every θ (plotly), one line for this curve and each other."""

@@ -1,4 +1,4 @@
-"""At which θ every comparison of an episode comes out as it did, from the scores that were compared.
+"""At which θ every comparison of an episode comes out as it did, by the scores that were compared.
 
 A score fires where it is above θ. So one that did not fire bounds θ from below, and θ may be equal
 to it; one that fired bounds θ from above, and θ may not.
@@ -26,6 +26,9 @@ class Thetas(NamedTuple):
     def meet(self, other: Thetas) -> Thetas:
         """The values that are in both."""
         return Thetas(max(self.start, other.start), min(self.stop, other.stop))
+
+
+EVERYWHERE = Thetas()
 
 
 def where_silent(scores: Iterable[float]) -> Thetas:

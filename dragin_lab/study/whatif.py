@@ -30,7 +30,7 @@ from dragin_lab.core.trigger import Trigger, find_missing
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.reference import measures
 from dragin_lab.reference.released import QUERY_TOKENS, ReferenceLoop, ReleasedDraft, ReleasedGap
-from dragin_lab.study.same_episode import Thetas, where_alike, where_judged_alike
+from dragin_lab.study.same_episode import EVERYWHERE, Thetas, where_alike, where_judged_alike
 from dragin_lab.study.stored_drafts import StoredDraft, StoredTokenizer, fits
 from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Decision, Draft, Query, Step, Trace, Words
@@ -62,7 +62,7 @@ class Turn:
     certain: bool = True
     silent: bool = False  # it fires, and its query holds no word, so nothing is searched for
     why: str = ""  # what is not known, and why
-    alike: Thetas = Thetas()  # where every comparison comes out so, of a step that was followed
+    alike: Thetas = EVERYWHERE  # where every comparison comes out so, of a step that was followed
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,7 +136,7 @@ class Outcome:
     @property
     def alike(self) -> Thetas:
         """Where every comparison comes out as here, of an episode that is ``whole``."""
-        alike = Thetas()
+        alike = EVERYWHERE
         for turn in self.turns:
             alike = alike.meet(turn.alike)
         return alike
@@ -162,7 +162,7 @@ class _Verdict(NamedTuple):
     decision: Decision
     place: Gap | ReleasedGap | None
     certain: bool = True
-    alike: Thetas = Thetas()
+    alike: Thetas = EVERYWHERE
 
 
 class Replay:

@@ -101,6 +101,12 @@ def clip_label(text: object, limit: int) -> str:
     return label(shorten(str(text), limit))
 
 
+def tint(colour: str) -> str:
+    """A colour of the palette that what lies below shows through."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, 0.18)"
+
+
 def panels(titles: Sequence[str], rows: int = 1, cols: int = 1, **options: Any) -> go.Figure:
     """An empty figure with a panel for each title, in reading order; ``options`` are those of
     ``make_subplots``.

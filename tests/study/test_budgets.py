@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,80 +12,81 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.core import budget
-from dragin_lab.core.budget import find_threshold
+from dragin_lab.core.budget import shortest_between
 from dragin_lab.errors import SettingError
+from dragin_lab.study.headroom import best_of, nearest_cost
 
 LOUD: dict[str, Any] = {"entropy": {"Bo": 9.0, "far": 4.0}, "doubt": {"Bo": 0.9, "far": 0.5}}
 TEXT = " It was far. It is by Bo. So the answer is Li.\nHe"
-TWO = [[0.5, 3.0, 2.0], [1.0, 0.2]]  # the highest score of each sentence, by question
 
 
-def find(
-    monkeypatch: pytest.MonkeyPatch,
-    retrievals: float,
-    scores: Any,
-    when: str = "entropy",
-    **more: Any,
-) -> Any:
-    """θ from the scores of each question."""
-    monkeypatch.setattr(budget, "peaks", lambda trace: [np.array(trace.peaks)])
-    traces = [
-        SimpleNamespace(ended="length", retrievals_count=0, peaks=one, **more) for one in scores
+@pytest.mark.parametrize(
+    ("start", "stop", "theta"),
+    [(0.3, 0.8, 0.6), (0.5, 0.54, 0.52), (2.0, np.inf, 2.05), (0.0, 0.1, 0.05), (-3.0, -1.0, -2.0)],
+)
+def test_the_number_of_fewest_digits_between(start: float, stop: float, theta: float) -> None:
+    assert shortest_between(start, stop) == pytest.approx(theta)
+    assert start < shortest_between(start, stop) < stop
+
+
+def test_the_nearest_cost_and_of_equals_the_highest_theta() -> None:
+    assert [nearest_cost(np.array([2.0, 1.0, 1.0, 0.0]), wanted) for wanted in (1.6, 1.2, 0)] == [
+        0,
+        2,
+        3,
     ]
-    return find_threshold(retrievals, traces, dl.method(when=when).trigger)
 
 
-@pytest.mark.parametrize(
-    ("scores", "retrievals", "theta", "reached"),
-    [
-        (TWO, 0.5, 2.5, 0.5),
-        (TWO, 1, 1.5, 1.0),
-        (TWO, 2.5, 0.0, 2.5),
-        (TWO, 0, 3.1, 0.0),
-        ([[2.0, 2.0], [2.0]], 1, 2.1, 0.0),  # equal scores are never divided
-    ],
-)
-def test_a_threshold_by_hand(
-    monkeypatch: pytest.MonkeyPatch, scores: Any, retrievals: float, theta: float, reached: float
-) -> None:
-    found = find(monkeypatch, retrievals, scores)
-    assert (found, found.reached, found.questions) == (pytest.approx(theta), reached, 2)
-    assert pickle.loads(pickle.dumps(found)).reached == reached
-    assert dl.method(threshold=found).settings["threshold"] == float(found)
+def test_the_best_of_equals_is_the_cheapest_and_then_the_highest_theta() -> None:
+    assert best_of(np.array([1.0, 1.0, 1.0, 0.0]), np.array([2.0, 1.0, 1.0, 0.0])) == 2
 
 
-def test_of_scores_below_zero_all_can_fire(monkeypatch: pytest.MonkeyPatch) -> None:
-    dl.when("certainty", threshold=-1.0)(lambda draft: draft.logprob)
-    found = find(monkeypatch, 1, [[-0.5], [-2.0]], when="certainty")
-    assert (found < -2.0, found.reached) == (True, 1.0)
+def test_what_cannot_be_reached_says_what_can() -> None:
+    def lab() -> dl.Lab:
+        said = [Say(TEXT, **LOUD), Say(" So the answer is Li.\nHe")] * 40
+        return dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever())
 
-
-def test_what_cannot_be_reached_says_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    how: dict[str, Any] = {"when": "entropy", "what": "question"}
     with pytest.raises(
-        SettingError, match=r"3 retrievals a .* on these 2 .*nearest is 2\.5, at threshold=0$"
+        SettingError, match=r"9 retrievals .* on these 1 .*at threshold=.* a lower lowest="
     ):
-        find(monkeypatch, 3, TWO)
+        lab().budget(["Who?"], 9, **how)
     with pytest.raises(SettingError, match="retrievals=-1 is out of range"):
-        find(monkeypatch, -1, TWO)
-    lab = dl.Lab(ScriptedModel([]), retriever=ScriptedRetriever())
-    with pytest.raises(
-        SettingError, match="no threshold can be found: 1 of 1 questions failed, the first with: "
-    ):
-        lab.budget(["Who?"], 1)
-    with pytest.raises(SettingError, match=r"threshold=.* has no meaning for when='every-n'"):
-        lab.budget(["Who?"], 1, "fl-rag")
+        lab().budget(["Who?"], -1, **how)
+    silent = dl.Lab(ScriptedModel([]), retriever=ScriptedRetriever())
+    with pytest.raises(SettingError, match="no threshold can be found; 1 of 1 answers failed: "):
+        silent.budget(["Who?"], 1)
+    with pytest.raises(SettingError, match=r"method 'fl-rag' has no threshold on what is written"):
+        lab().budget(["Who?"], 1, "fl-rag")
 
 
-@pytest.mark.parametrize(
-    ("when", "variant"), [("entropy", "paper"), ("rind", "reference"), ("probability", "reference")]
-)
-def test_it_is_found_in_texts_that_are_written_without_retrieving(when: str, variant: str) -> None:
-    retriever = ScriptedRetriever()
-    lab = dl.Lab(ScriptedModel([Say(TEXT, **LOUD), Say(TEXT)]), retriever=retriever)
-    found = lab.budget(["Who?", "What?"], 0.5, when=when, what="question", variant=variant)
-    assert 0 < found < budget.NEVER
-    assert (found.reached, found.questions, retriever.queries) == (0.5, 2, [])
+def test_a_budget_is_what_these_questions_cost_and_says_what_others_do() -> None:
+    lab, asked = embedded(), almanac.questions("2wikimultihopqa")
+    few, others = list(asked[:3]), list(asked[3:5])
+    how: dict[str, Any] = {"top_n": 5, "max_new_tokens": 24}
+    theta = lab.budget(few, 1, held_out=others, **how)
+    for row, questions in zip(theta.table.itertuples(), (few, others), strict=True):
+        asked_again = lab.ask_many(questions, threshold=float(theta), **how)
+        costs = [trace.retrievals_count for trace in asked_again]
+        assert row.retrievals == pytest.approx(np.mean(costs))
+    assert (theta.reached, theta.questions) == (theta.table["retrievals"].iloc[0], 3)
+    assert pickle.loads(pickle.dumps(theta)).reached == theta.reached
+    assert dl.method(threshold=theta).settings["threshold"] == float(theta)
+
+
+def test_one_theta_for_all_and_the_best_for_each() -> None:
+    lab, asked = embedded(), almanac.questions("hotpotqa")[:4]
+    curve = lab.curve(list(asked), top_n=5, progress=False)
+    headroom, every = curve.headroom, curve.values("em")  # (q, t)
+    one, each = headroom.table["em"]
+    assert (one, each) == (every.mean(axis=0).max(), every.max(axis=1).mean())
+    assert curve.at(headroom.theta).outcomes["em"].mean() == one
+    for row in headroom.questions.itertuples():
+        here = curve.piece(row.question, headroom.theta).line
+        there = curve.piece(row.question, row.θ).line
+        better = (there["em"], -there["retrievals"]) > (here["em"], -here["retrievals"])
+        assert better
+    assert "at most this" in headroom._repr_html_()
 
 
 def test_flare_searches_once_whatever_is_asked_for() -> None:
@@ -97,14 +97,3 @@ def test_flare_searches_once_whatever_is_asked_for() -> None:
     assert lab().budget(["Who?"], 1, "flare").reached == 1
     with pytest.raises(SettingError, match="nearest is 1, at threshold"):
         lab().budget(["Who?"], 0, "flare")
-
-
-@pytest.mark.parametrize(("when", "retrievals"), [("rind", 0), ("probability", 0.5)])
-def test_on_the_same_questions_zero_is_zero(when: str, retrievals: float) -> None:
-    lab, questions = embedded(), almanac.questions("2wikimultihopqa")[:2]
-    always = 1 if when == "probability" else 0  # FLARE's first search
-    how: dict[str, Any] = {"when": when, "what": "question", "max_new_tokens": 24, "batch_size": 2}
-    theta = lab.budget(questions, always + retrievals, **how)
-    asked = lab.ask_many(questions, threshold=theta, **how)
-    got = sum(trace.retrievals_count for trace in asked) / len(questions) - always
-    assert got == 0 if retrievals == 0 else got > 0

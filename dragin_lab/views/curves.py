@@ -1,0 +1,209 @@
+"""A method at every θ as figures: what it gives and costs, quality against cost, the best θ for
+each question.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from dragin_lab.checks import choice
+from dragin_lab.run.intervals import MEASURES
+from dragin_lab.study.headroom import MEANING
+from dragin_lab.views import theme
+from dragin_lab.views.facts import count, num, short
+from dragin_lab.views.results import NAMES
+
+if TYPE_CHECKING:
+    from dragin_lab.study.curve import Curve
+    from dragin_lab.study.headroom import Headroom
+
+DRAWN = ("em", "f1", "retrievals")
+#: How far behind the last change the line of the last episode goes, as a share.
+BEHIND = 0.25
+
+
+def draw_curve(curve: Curve) -> go.Figure:
+    """Quality and retrievals as steps over θ, with 95 % intervals; a dashed line is the method's
+    own θ.
+    """
+    table = curve.table
+    drawn = [name for name in DRAWN if table[name].notna().all()]
+    titles = [NAMES[name] for name in drawn]
+    figure = theme.panels(titles, len(drawn), shared_xaxes=True, vertical_spacing=0.1)
+    for row, name in enumerate(drawn, 1):
+        figure.add_traces(draw_steps(table, name), rows=row, cols=1)
+        low, high = table[f"{name}_low"].min(), table[f"{name}_high"].max()
+        figure.update_yaxes(range=[min(low, 0) * 1.05, high * 1.05], row=row, col=1)
+    add_theta(figure, float(curve.config["method"]["threshold"]), table, len(drawn))
+    place_axis(figure, table, len(drawn))
+    about = f"{curve.method} at every θ: {count(len(curve.complete), 'question')} of"
+    title = f"{about} {curve.benchmark}; bands are 95 % intervals"
+    return add_notes(theme.finish(figure, title, 100 + 150 * len(drawn), showlegend=False), curve)
+
+
+def draw_steps(table: pd.DataFrame, name: str) -> list[go.Scatter]:
+    """One measure as steps, from each θ up to the next, and the band of its interval."""
+    x = edges(table)
+    look = {"x": x, "mode": "lines", "line_shape": "hv"}
+    bounds = [level(table, f"{name}_{end}") for end in ("low", "high")]
+    edge = look | {"line_width": 0, "hoverinfo": "skip"}
+    band = {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE)}
+    low, high = go.Scatter(y=bounds[0], **edge), go.Scatter(y=bounds[1], **edge, **band)
+    hover = [describe_row(row, name) for row in table.to_dict("records")]
+    steps = go.Scatter(y=level(table, name), customdata=[*hover, hover[-1]], **look)
+    return [low, high, steps.update(line={"color": theme.BLUE, "width": 2})]
+
+
+def edges(table: pd.DataFrame) -> list[float]:
+    """Where steps begin, and where the last one is broken off."""
+    starts = table["value"].to_numpy(float)
+    reach = starts[-1] * (1 + BEHIND) if starts[0] > 0 else starts[-1] + BEHIND
+    return [*starts, reach]
+
+
+def level(table: pd.DataFrame, name: str) -> list[float]:
+    """A column, with its last value where the last step is broken off."""
+    values = table[name].tolist()
+    return [*values, values[-1]]
+
+
+def describe_row(row: dict[str, Any], name: str) -> str:
+    """From which θ to which a measure is what."""
+    until = f"up to {short(row['until'])}" if np.isfinite(row["until"]) else "up"
+    interval = f" ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})"
+    return f"θ from {short(row['value'])} {until}<br>{NAMES[name]} {num(row[name])}{interval}"
+
+
+def add_theta(figure: go.Figure, theta: float, table: pd.DataFrame, rows: int) -> None:
+    """The line of a method's own θ through all panels, where they show it."""
+    if not table["value"].iloc[0] <= theta <= edges(table)[-1]:
+        return
+    for row in range(1, rows + 1):
+        figure.add_vline(theta, line=theme.THETA, row=row, col=1)
+    log = table["value"].iloc[0] > 0
+    at = {"x": np.log10(theta) if log else theta, "xref": "x", "y": 1, "yref": "paper"}
+    look = {"showarrow": False, "yanchor": "bottom", "yshift": 2}
+    figure.add_annotation(text=f"its own θ {short(theta)}", **at, **look)
+
+
+def place_axis(figure: go.Figure, table: pd.DataFrame, rows: int) -> None:
+    """θ on a scale of ratios, where it is above 0."""
+    starts = edges(table)
+    if starts[0] > 0:
+        figure.update_xaxes(type="log", range=np.log10([starts[0], starts[-1]]).tolist())
+        ticks = ticks_within(starts[0], starts[-1])
+        figure.update_xaxes(tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+    figure.update_xaxes(ticklabelstandoff=6)
+    figure.update_xaxes(title_text="θ", row=rows, col=1)
+
+
+def ticks_within(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times the powers of ten between two numbers above 0."""
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    ticks = [times * 10.0**power for power in powers for times in (1, 2, 5)]
+    return [tick for tick in ticks if low <= tick <= high]
+
+
+def add_notes(figure: go.Figure, *curves: Curve) -> go.Figure:
+    """What is not known of curves, below the figure's title."""
+    notes = [note for curve in curves for note in curve.notes]
+    lines = textwrap.wrap("; ".join(dict.fromkeys(notes)), 90, max_lines=3, placeholder=" …")
+    return add_lines(figure, lines)
+
+
+def add_lines(figure: go.Figure, lines: Sequence[str]) -> go.Figure:
+    """Lines of small print between title and panels."""
+    at = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom"}
+    text = "<br>".join(map(theme.label, lines))
+    look = {"showarrow": False, "font_size": 12, "align": "left", "yshift": 26}
+    if lines:
+        figure.add_annotation(text=text, **at, **look)
+    return figure.update_layout(margin_t=figure.layout.margin.t + 16 * len(lines))
+
+
+# -- quality against cost --------------------------------------------------------------------------
+
+
+def draw_frontier(curves: Sequence[Curve], cost: str = "retrievals", quality: str = "em") -> Any:
+    """The best quality that each method gives at a cost or less, as steps; small points are all
+    that it gives.
+    """
+    choice("cost", cost, MEASURES)
+    choice("quality", quality, MEASURES)
+    figure = go.Figure()
+    names = name_curves(curves)
+    looks = theme.styles(names)
+    for name, curve in zip(names, curves, strict=True):
+        rows, look = curve.table, looks[name]
+        says = [describe_point(row, cost, quality) for row in rows.to_dict("records")]
+        points = {"mode": "markers", "marker": look["marker"] | {"size": 5}, "opacity": 0.35}
+        shared = {"legendgroup": name, "customdata": says}
+        figure.add_scatter(x=rows[cost], y=rows[quality], **points, showlegend=False, **shared)
+        best = best_at_cost(rows, cost, quality)
+        says = [describe_point(row, cost, quality) for row in best.to_dict("records")]
+        line = look["line"] | {"shape": "hv"}
+        shared |= {"customdata": says, "name": theme.clip_label(name, 40), "line": line}
+        figure.add_scatter(
+            x=best[cost], y=best[quality], mode="lines+markers", marker=look["marker"], **shared
+        )
+    figure.update_xaxes(title_text=NAMES.get(cost, cost), rangemode="tozero")
+    figure.update_yaxes(title_text=NAMES.get(quality, quality))
+    title = f"Best {NAMES.get(quality, quality)} at a cost or less, over every θ"
+    finished = theme.finish(figure, title, 460, legend=theme.BELOW, showlegend=True)
+    return add_notes(finished, *curves)
+
+
+def name_curves(curves: Sequence[Curve]) -> list[str]:
+    """The name of each curve: its method, and its questions where these are not the same."""
+    names = [curve.method for curve in curves]
+    if len({curve.benchmark for curve in curves}) > 1 or len(set(names)) < len(names):
+        names = [f"{curve.method}, {curve.benchmark}" for curve in curves]
+    return [f"{name} ({at})" if names.count(name) > 1 else name for at, name in enumerate(names, 1)]
+
+
+def best_at_cost(rows: pd.DataFrame, cost: str, quality: str) -> pd.DataFrame:
+    """The rows that are better than every one that costs as much or less, by cost."""
+    ranked = rows.sort_values([cost, quality], ascending=[True, False])
+    return ranked[ranked[quality] > ranked[quality].cummax().shift(fill_value=-np.inf)]
+
+
+def describe_point(row: dict[str, Any], cost: str, quality: str) -> str:
+    """What a θ costs and gives."""
+    until = f"up to {short(row['until'])}" if np.isfinite(row["until"]) else "up"
+    parts = [f"{NAMES.get(name, name)} {num(row[name])}" for name in (quality, cost)]
+    return "<br>".join([f"θ from {short(row['value'])} {until}", *parts])
+
+
+# -- headroom --------------------------------------------------------------------------------------
+
+
+def draw_headroom(headroom: Headroom) -> go.Figure:
+    """One θ for all and the best θ for each, as two points joined by an arrow, over what every θ
+    gives.
+    """
+    quality, table, figure = headroom.quality, headroom.table, go.Figure()
+    drawn = {"mode": "lines", "line": {"color": theme.GREY, "shape": "hv"}, "name": "one θ for all"}
+    steps = best_at_cost(headroom.curve, "retrievals", quality)
+    figure.add_scatter(x=steps["retrievals"], y=steps[quality], **drawn, hoverinfo="skip")
+    ends = [(row["retrievals"], row[quality]) for _, row in table.iterrows()]
+    looks = ((theme.BLUE, "circle"), (theme.AMBER, "star"))
+    names = (f"one θ for all, from {short(headroom.theta)}", "the best θ for each question")
+    for name, (x, y), (colour, symbol) in zip(names, ends, looks, strict=True):
+        says = f"{name}<br>{NAMES[quality]} {num(y)}<br>{NAMES['retrievals']} {num(x)}"
+        marker = {"color": colour, "size": 13, "symbol": symbol}
+        point = {"mode": "markers", "marker": marker, "name": name, "customdata": [says]}
+        figure.add_scatter(x=[x], y=[y], **point)
+    (x, y), (to_x, to_y) = ends
+    arrow = {"ax": x, "ay": y, "x": to_x, "y": to_y, "axref": "x", "ayref": "y", "text": ""}
+    figure.add_annotation(**arrow, showarrow=True, arrowhead=2, standoff=9, startstandoff=9)
+    figure.update_xaxes(title_text=NAMES["retrievals"], rangemode="tozero")
+    figure.update_yaxes(title_text=NAMES[quality])
+    title = f"What a better choice of θ could win: {count(headroom.n, 'question')}"
+    finished = theme.finish(figure, title, 440, legend=theme.BELOW)
+    return add_lines(finished, textwrap.wrap(MEANING, 90))
