@@ -210,7 +210,7 @@ def test_one_output_that_fails_does_not_keep_the_other_back(
     ):
         ran = command(*BRIEF, option, "/dev/full", other, tmp_path / "a.file")
         assert ran.code == cli.FAILED
-        assert "\nEnded " in ran.out
+        assert "\nended " in ran.out
         assert ran.err.splitlines()[0].endswith(f" written to {tmp_path / 'a.file'}")
         assert ran.err.splitlines()[1].startswith(f"error: /dev/full: {says}")
 
