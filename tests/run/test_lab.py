@@ -175,7 +175,7 @@ def test_exemplars_that_were_chosen_are_named_and_only_those(
     assert find_runs(tmp_path)[0].config["template"]["chosen"].endswith("almanac/2wikimultihopqa")
     number, page = len(default_exemplars("reasoning")), tmp_path / "a.html"
     ran = command("ask", "Who?", *brief, "--html", page, "--save", tmp_path / "a.trace")
-    assert re.search(rf"^Exemplars +{number}: Almanac's", ran.out, re.MULTILINE)
+    assert re.search(rf"^exemplars +{number}: Almanac's", ran.out, re.MULTILINE)
     assert f"<dt>exemplars</dt><dd>{number}: Almanac" in page.read_text(encoding="utf-8")
     assert dl.Trace.load(tmp_path / "a.trace").provenance["exemplars"].startswith("Almanac's")
     assert "Exemplars" not in command("ask", "Who?", *brief, "--exemplars", "hotpotqa").out
