@@ -63,8 +63,11 @@ class Drawing(ipw.Output):
         shown = figure if isinstance(figure, dict | None) else figure_json(figure)
         height = shown["layout"].get("height", 0) if shown else 0
         self.layout.min_height = f"{height}px"  # or the page would jump while it is drawn anew
-        output = {"output_type": "display_data", "metadata": {}, "data": {PLOTLY: shown}}
-        self.outputs = (output,) if shown else ()
+        if shown is None:
+            self.outputs = ()
+            return
+        data = bundle_figure(shown)
+        self.outputs = ({"output_type": "display_data", "metadata": {}, "data": data},)
 
 
 class Control(ipw.VBox):
@@ -104,10 +107,7 @@ class Control(ipw.VBox):
         still = self._still()
         # a figure that displays itself takes no id, and could not be exchanged
         if hasattr(still, "to_plotly_json"):
-            shown = still._repr_mimebundle_() | {
-                PLOTLY: figure_json(still),
-                "text/plain": "A figure of plotly",
-            }
+            shown = still._repr_mimebundle_() | bundle_figure(figure_json(still))
             self._handle = display(shown, raw=True, display_id=self._name)
         else:
             self._handle = display(still, display_id=self._name)
@@ -118,7 +118,7 @@ class Control(ipw.VBox):
     def refresh_still(self, figure: dict[str, Any]) -> None:
         """Put a figure's JSON in the place of what remains without a kernel."""
         if self._handle is not None:
-            self._handle.update({PLOTLY: figure, "text/plain": "A figure of plotly"}, raw=True)
+            self._handle.update(bundle_figure(figure), raw=True)
 
     def close(self) -> None:
         """Stop the model, and close everything in the box."""
@@ -196,6 +196,18 @@ class Control(ipw.VBox):
             self.stop()
             self._worker.join(5)
             raise
+
+
+def bundle_figure(figure: dict[str, Any]) -> dict[str, Any]:
+    """A figure's JSON in each form that some front end draws.
+
+    An Output of VS Code or Colab knows no figure of plotly; the page beside it has its script from
+    the net, and JupyterLab takes the figure.
+    """
+    import plotly.io as pio
+
+    page = pio.to_html(figure, include_plotlyjs="cdn", full_html=False, validate=False)
+    return {PLOTLY: figure, "text/html": page, "text/plain": "A figure of plotly"}
 
 
 def figure_json(figure: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from dragin_lab.lab import Lab
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Question, Trace
 from dragin_lab.views import theme
-from dragin_lab.widgets.control import inner_widgets
+from dragin_lab.widgets.control import PLOTLY, Drawing, inner_widgets
 
 pytest.importorskip("ipywidgets")
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
@@ -123,6 +123,18 @@ def test_a_still_picture_stands_first_so_that_it_remains_without_a_kernel(
 
 
 # -- explore ---------------------------------------------------------------------------------------
+
+
+def test_an_output_has_a_page_where_the_front_end_knows_no_figure_of_plotly() -> None:
+    trace, lab = ran(), scripted()
+    for control in (dl.tune([trace]), dl.explore(trace, lab)):
+        shown = [one for one in inner_widgets(control) if isinstance(one, Drawing)]
+        assert shown
+        for drawing in shown:
+            (output,) = drawing.outputs
+            figure, page = output["data"][PLOTLY], output["data"]["text/html"]
+            assert figure["layout"]["title"]["text"].split("<br>")[0] in page
+            assert page.count("Plotly.newPlot") == 1
 
 
 @pytest.mark.parametrize("name", states.STATES)
