@@ -5,18 +5,23 @@ a cell of their own.
 from __future__ import annotations
 
 import ast
+import base64
+import io
 import re
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import numpy as np
 import papermill
 import pytest
+from PIL import Image, ImageColor
 
 import dragin_lab as dl
 from dragin_lab.core.method import PAPERS
 from dragin_lab.retrieval import analysis
 from dragin_lab.trace.trace import Trace
+from dragin_lab.widgets.control import PLOTLY
 from tools import record, runs
 from tools.gallery import MOST, ONE_RUN, WIDGET, marks
 
@@ -66,6 +71,22 @@ def test_what_stands_below_a_cell_was_made_by_the_code_above_it(path: Path) -> N
     assert numbers == list(range(1, len(numbers) + 1))
     for cell in code(notebook):
         assert cell.outputs or not isinstance(parse(cell.source).body[-1], ast.Expr), cell.source
+
+
+@each
+def test_a_picture_has_the_colours_of_its_figures_points(path: Path) -> None:
+    outputs = [
+        output for cell in code(nbformat.read(path, as_version=4)) for output in cell.outputs
+    ]
+    for data in [one.data for one in outputs if PLOTLY in one.get("data", ())]:
+        picture = Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB")
+        there = np.array([colour for _, colour in picture.getcolors(1 << 20)])  # (colours, 3)
+        points = [one for one in data[PLOTLY]["data"] if "markers" in (one.get("mode") or "")]
+        for one in points:
+            colour = one["marker"].get("color")
+            if isinstance(colour, str) and colour.startswith("#") and len(one["x"]):
+                apart = np.abs(there - ImageColor.getrgb(colour)).max(axis=1).min()
+                assert apart <= 8, f"run make gallery: {one.get('name')!r} has lost its {colour}"
 
 
 @each

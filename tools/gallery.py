@@ -15,10 +15,12 @@ import base64
 import hashlib
 import html
 import io
+import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the kernels inherit it
 
 import nbformat
 from nbclient import NotebookClient
-from PIL import Image
+from PIL import Image, ImageColor
 
 from dragin_lab.files import write_whole
 from dragin_lab.widgets.control import PLOTLY
@@ -40,7 +42,8 @@ ONE_RUN = re.compile(r"\bdl-[0-9a-f]{8}\b")
 #: How long an answer took, on its page.
 TOOK = re.compile(r" · \d+\.\d\d s\b|<small>\d+\.\d\d s</small>")
 TAG = re.compile(r"(<[^>]*>)+")
-COLOURS = 96  # of a picture: two inks, their edges, and the colours of a figure
+COLOURS = 96  # of a picture: those that its figure names, the inks and their edges
+NAMED = re.compile(r"#[0-9a-fA-F]{6}\b")
 MOST = 500_000  # bytes of a notebook
 
 
@@ -84,17 +87,32 @@ def tidy(output: Any) -> None:
     data = output.get("data", {})
     if ONE_RUN.search(data.get("text/html", "")):
         del data["text/html"]  # the note of a control, which stands there as text too
+    if PLOTLY in data:
+        data.pop("text/html", None)  # a control's page of its figure, which needs a script
     for kind in {"text/html", "text/plain"} & set(data):
         data[kind] = TOOK.sub("", data[kind])
     if "image/png" in data:
+        whole = Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB")
         small = io.BytesIO()
-        Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB").quantize(
-            COLOURS
-        ).save(small, "PNG")
+        reduce_colours(whole, NAMED.findall(json.dumps(data.get(PLOTLY, {})))).save(small, "PNG")
         data["image/png"] = base64.b64encode(small.getvalue()).decode()
         title = data.get(PLOTLY, {}).get("layout", {}).get("title", {}).get("text", "")
         if title:  # what nbconvert, and so the site, gives to a reader that sees no picture
             output.metadata["image/png"] = {"alt": html.unescape(TAG.sub(" ", title))}
+
+
+def reduce_colours(picture: Image.Image, named: Iterable[str]) -> Image.Image:
+    """An RGB picture in ``COLOURS`` colours, among them each of ``named`` (``#rrggbb``) in it.
+
+    The share that a colour has of a picture says nothing: a point is the colour of a method.
+    """
+    there = {colour for _, colour in picture.getcolors(picture.width * picture.height)}
+    kept = [colour for colour in sorted({ImageColor.getrgb(n) for n in named}) if colour in there]
+    kept = kept[: COLOURS // 2]
+    others = picture.quantize(COLOURS - len(kept)).getpalette()[: 3 * (COLOURS - len(kept))]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([*chain.from_iterable(kept), *others])
+    return picture.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def execute(path: Path) -> None:
