@@ -297,7 +297,8 @@ def _name_datasets(records: Sequence[RunRecord]) -> list[str]:
         return marks[one] == marks[other] or (names[one] == names[other] and shared)
 
     places = range(len(records))
-    graph = np.array([[alike(one, other) for other in places] for one in places])
+    pairs = [alike(one, other) for one in places for other in places]
+    graph = np.reshape(pairs, (len(records), len(records)))  # (runs, runs) bool
     groups = connected_components(graph)[1].tolist()
     first = [groups.index(group) for group in groups]  # the first run of each one's data set
     called = Counter(names[at] for at in {*first})

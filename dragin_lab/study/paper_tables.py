@@ -18,8 +18,8 @@ from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import SCORES, RunRecord, find_runs
-from dragin_lab.study.compared import Compared
-from dragin_lab.study.conditions import check_same_golds, list_differences, list_idle_thresholds
+from dragin_lab.study.compared import Compared, name_runs
+from dragin_lab.study.conditions import At, check_same_golds, list_differences, list_idle_thresholds
 from dragin_lab.study.table import (
     INTERVALS,
     TESTED,
@@ -94,7 +94,7 @@ def table(
         raise SettingError(f"Table {number} is about settings; it takes neither runs nor compare")
     if as_model is not None:
         choice("model of the paper", as_model, sorted(set(paper.MODELS.values())))
-    every = [Source(record, as_model) for record in records]
+    every = [Source(at, record, as_model) for at, record in name_runs(records).items()]
     sources = [source for source in every if variant in (None, source.settings["variant"])]
     if every and not sources:
         raise SettingError(
@@ -145,19 +145,20 @@ def _run_of(number: int, row: Any) -> tuple[str, dict[str, Any]]:
 class Source:
     """A run that a table's cells may be filled from.
 
-    ``benchmark`` is the one whose columns it fills (None: of none), ``paper_model`` the model of
-    the paper that it is of or ``named`` to be compared with, ``retriever`` is ``BM25`` or ``DENSE``
-    (None where nothing is searched).
+    ``at`` is what its data set and method are called among all runs. ``benchmark`` is the one whose
+    columns it fills (None: of none), ``paper_model`` the model of the paper that it is of or
+    ``named`` to be compared with, ``retriever`` is ``BM25`` or ``DENSE`` (None where nothing is
+    searched).
     """
 
-    def __init__(self, record: RunRecord, named: str | None = None) -> None:
+    def __init__(self, at: At, record: RunRecord, named: str | None = None) -> None:
         config, used = record.config, record.config.get("retriever") or {}
         self.record, self.folder, self.settings = record, record.folder, config["method"]
         self.dataset, self.asked = (
             str(config["dataset"]["name"]),
             int(config["dataset"]["questions"]),
         )
-        self.at = self.dataset, str(self.folder)  # which is its name here
+        self.at = at
         self.almanac = self.dataset.startswith("almanac/")
         # or by the name
         kind = config["dataset"].get("kind", self.dataset.removeprefix("almanac/"))
@@ -236,8 +237,7 @@ class _Filling:
         if sources and not self.used:
             self._refuse()
         self.compared = Compared({source.at: source.record.by_id for source in self.used.values()})
-        # of a folder, which is its name here
-        self.tests = cache(lambda base: self.compared.tests(str(base.folder)))
+        self.tests = cache(self.compared.tests)
         self.marks: dict[str, str] = {}  # remark -> its mark
 
     def _row_of(self, cell: Any) -> tuple[str, dict[str, Any]]:
@@ -314,7 +314,7 @@ class _Filling:
         if self.base not in ("", key):
             other = self._find_source(self.base, self.runs[self.base], cell)
             if other is not None:
-                test = self.tests(other).get((source.at, measure))
+                test = self.tests(other.at[1]).get((source.at, measure))
         marks = []
         for remark in source.caveats(run.get("retriever"), mean.n):
             marks.append(self.marks.setdefault(remark, _letters(len(self.marks))))
@@ -372,7 +372,7 @@ class _Filling:
             )
             lines.append(f"{unreadable:,} of {len(answers):,} answers could not be read{counts_as}")
         shown = {source.at: source.record for source in used}
-        lines += [line for line in self.compared.about if "left out" in line]
+        lines += self.compared.about
         lines += list_differences(shown) + list_idle_thresholds(shown)
         if number in (5, 7) and beside != {paper.ALONE}:
             lines.append(f"the paper's values are {paper.ALONE}'s")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,19 @@ def test_rows_are_compared_on_the_same_questions(tmp_path: Path) -> None:
     assert "− dragin" in made.show()
     assert "not corrected" in made.show()
     assert flare["minus dragin"] == pytest.approx(-1 / 3)
+
+
+def test_a_data_set_is_missing_where_a_method_has_no_run_of_it(tmp_path: Path) -> None:
+    for name in ("dragin", "flare", "fl-rag"):
+        for dataset in REAL:
+            write_run(tmp_path, name, dataset, RIGHT)
+    for number in (2, 3):
+        assert "is not in all methods" not in table(number, tmp_path).show()
+    shutil.rmtree(next(path for path in tmp_path.rglob("flare*") if "iirc" in str(path)))
+    missing = "iirc is not in all methods (no run of flare)"
+    assert [line.split(":")[0] for line in table(2, tmp_path).about if "not in all" in line] == [
+        missing
+    ]
 
 
 def test_thresholds_and_retrievers_can_be_compared(tmp_path: Path) -> None:
