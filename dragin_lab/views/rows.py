@@ -94,16 +94,19 @@ def find_text(
     return next((one for one in there if one[0].query is not None and one[1] == "draft"), there[0])
 
 
-def token_rows(trace: Trace, step: Step | None, source: str, text: Draft) -> pd.DataFrame:
+def token_rows(
+    trace: Trace, step: Step | None, source: str, text: Draft, written: int | None = None
+) -> pd.DataFrame:
     """A row for each of a text's n tokens, with what figures and pages say of it.
 
     ``start`` and ``stop`` are its half-open characters without the space that it begins with: a cut
     "before the word" may stand on either side of it. ``compared`` is what the trigger compared with
     θ (of the token's word, sentence or draft), ``mark`` the number of what fired or was judged as a
     whole, ``fires`` whether it fired there (``opens``: the first token that did), ``stop_word`` and
-    ``spared`` whether it is of a stop word or may not fire, ``cut`` whether it was thrown away;
-    ``word``, ``sentence`` and ``mark`` are -1 outside of all. ``name`` is what it is called among
-    figures, ``about`` all of it in lines.
+    ``spared`` whether it is of a stop word or may not fire, ``cut`` whether it was thrown away,
+    ``unwritten`` whether it comes after the first ``written`` tokens (None: all); ``word``,
+    ``sentence`` and ``mark`` are -1 outside of all. ``name`` is what it is called among figures,
+    ``about`` all of it in lines.
     """
     import pandas as pd
 
@@ -156,6 +159,7 @@ def token_rows(trace: Trace, step: Step | None, source: str, text: Draft) -> pd.
         "fires": fires,
         "opens": fires & (np.diff(fired, prepend=-2) != 0),
         "cut": cut,
+        "unwritten": np.arange(n) >= (n if written is None else written),
     }
     rows = pd.DataFrame(columns)
     return rows.assign(about=list(_describe_tokens(rows, text, words, unit, theta)))
@@ -187,6 +191,7 @@ def _describe_tokens(
         "fires": "◆ HIT",
         "spared": "not judged",
         "cut": "✂ thrown away",
+        "unwritten": "not written yet when it was judged",
     }
     for at, row in enumerate(rows.to_dict("records")):
         measures = [f"entropy {num(row['entropy'])}", f"attention received {num(row['received'])}"]
@@ -235,26 +240,29 @@ def heatmap(
     for a text that is not there, and for ``theta`` of a method without a threshold.
     """
     own, name, text = find_text(trace, step, source)
-    if theta is not None:
-        outcome = Replay(trace).at(threshold=theta)
-        trace, own = judge_step(outcome, None if own is None else own.index + 1)
     place = "extraction" if own is None else f"step {own.index + 1}, {name}"
-    return draw_tokens(
-        trace, token_rows(trace, own, name, text), f"{trace.question.text} · {place}"
-    )
+    title = f"{trace.question.text} · {place}"
+    if theta is None:
+        return draw_tokens(trace, token_rows(trace, own, name, text), title)
+    outcome = Replay(trace).at(threshold=theta)
+    if own is None or name != "draft":
+        return draw_tokens(outcome.judged, token_rows(outcome.judged, own, name, text), title)
+    return draw_tokens(outcome.judged, judged_rows(outcome, own.index), title)
 
 
-def judge_step(outcome: Outcome, step: int | None) -> tuple[Trace, Step | None]:
-    """A trace as other settings judge it, and one of its steps with its stored draft to the end.
+def judged_rows(outcome: Outcome, at: int) -> pd.DataFrame:
+    """``token_rows`` of the stored draft of the step at a position, as other settings judge it.
 
-    The same draft stands there whatever θ is; what fires in it, and where it would be cut, is as
-    these settings say.
+    The same draft stands there whatever θ is. Attention is what was received when it was judged;
+    of tokens not yet written then, what they received in the end.
     """
-    judged = outcome.judged
-    if step is None:
-        return judged, None
-    own = replace(judged.steps[step - 1], draft=outcome.trace.steps[step - 1].draft)
-    return judged, own
+    judged, stored = outcome.judged, outcome.trace.steps[at].draft
+    assert stored is not None
+    then = judged.steps[at].draft or stored
+    received = np.append(then.received, stored.received[len(then) :])
+    text = replace(stored, received=received)
+    own = replace(judged.steps[at], draft=text)
+    return token_rows(judged, own, "draft", text, len(then))
 
 
 def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
@@ -272,8 +280,11 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     places = np.arange(1, len(rows) + 1)
     hover = np.array([theme.label(line) for line in rows["about"]], object)
     shared = {"x": places, "customdata": hover, "showlegend": False}
-    figure = go.Figure().add_bar(y=rows["entropy"], marker_color=theme.BLUE, **shared)
-    figure.add_bar(y=rows["received"], yaxis="y2", marker_color=theme.PURPLE, **shared)
+    pale = np.where(rows["unwritten"], 0.3, 1.0)
+    of_entropy = {"color": theme.BLUE, "opacity": pale}
+    of_received = {"color": theme.PURPLE, "opacity": pale}
+    figure = go.Figure().add_bar(y=rows["entropy"], marker=of_entropy, **shared)
+    figure.add_bar(y=rows["received"], yaxis="y2", marker=of_received, **shared)
     for name, (there, look) in find_kinds(rows, theta).items():
         at = np.flatnonzero(there & np.isfinite(compared))
         if len(at):

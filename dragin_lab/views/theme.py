@@ -7,6 +7,7 @@ from __future__ import annotations
 import textwrap
 import zlib
 from collections.abc import Iterable, Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -26,11 +27,15 @@ BLUE, AMBER, TEAL, PURPLE, GREY = "#0072b2", "#b84a00", "#00796b", "#a04a82", "#
 COLOURS = (BLUE, AMBER, TEAL, PURPLE, "#7a6500", "#4a5fc7", GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
+LOOKS = len(COLOURS) * len(SYMBOLS)  # pairs, each of which a number below it has
 HATCH = {"fillmode": "overlay", "size": 7, "solidity": 0.3, "fgcolor": "#ffffff", "fgopacity": 0.85}
 # where a long legend stands
 BELOW = {"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom"}
 PASSED = {"color": INK, "width": 2}  # the edge of a bar above θ that does not fire
 THETA = {"color": INK, "dash": "dash", "width": 1.5}  # the line of a threshold
+#: Of a bar, in places of its axis. Plotly's own goes by the gaps between a trace's bars, so that
+#: one over every third token would cover its neighbours.
+BAR = 0.92
 
 #: Plotly's buttons cover titles and are printed; dragging zooms without them, a double click goes
 #: back.
@@ -86,7 +91,6 @@ pio.templates["dragin_lab"] = go.layout.Template(
         },
         "legend": {"bgcolor": "rgba(0, 0, 0, 0)"},
         "margin": {"l": 50, "r": 20, "t": 80, "b": 40},
-        "bargap": 0.08,
     }
 )
 
@@ -130,6 +134,7 @@ def finish(figure: go.Figure, title: str, height: int, **layout: Any) -> go.Figu
         ),
         selector=lambda data: data.customdata is not None,
     )
+    figure.update_traces(width=BAR, selector={"type": "bar"})
     lines = textwrap.wrap(" ".join(printable(title).split()), 50, max_lines=3, placeholder=" …")
     return figure.update_layout(
         title={"text": "<br>".join(map(label, lines)), "pad_t": 10 * len(lines)},
@@ -148,24 +153,30 @@ def message(title: str, text: str) -> go.Figure:
 
 
 def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The look of each series by its name: the same wherever it stands, whatever its neighbours are
-    sorted by.
+    """The look of each series of a figure by its name, none of which has that of another.
 
-    A built-in method or trigger has a place of its own; another name has one by its letters, or the
-    next that is free.
+    A name has a place of its own, a method by its order, another by its letters; it moves on to the
+    next free one beside a name that has its colour or symbol. Up to seven names share neither.
     """
     from dragin_lab.core.method import METHODS
-    from dragin_lab.core.trigger import TRIGGERS
 
-    own = {name: place for place, name in enumerate(dict.fromkeys([*METHODS, *TRIGGERS]))}
-    taken, places = set(own.values()), dict[str, int]()
-    for name in sorted(set(names)):
-        place = own.get(name, zlib.crc32(name.encode()) % 56)
-        while name not in own and place in taken:
-            place += 1
-        taken.add(place)
-        places[name] = place
+    known, places = [*METHODS], dict[str, int]()
+    given = set(names)
+    own = [name for name in known if name in given]
+    for name in (*own, *sorted(given.difference(own))):
+        first = known.index(name) if name in known else zlib.crc32(name.encode())
+        free = [(first + step) % LOOKS for step in range(LOOKS)]
+        places[name] = min(free, key=partial(_count_alike, places.values()))
     return {name: style(place) for name, place in places.items()}
+
+
+def _count_alike(taken: Iterable[int], place: int) -> tuple[int, int, int]:
+    """How many of the places taken are this one, have its line, and its colour or symbol."""
+    look, others = style(place), [style(one) for one in taken]
+    lines = [other["line"] == look["line"] for other in others]
+    colours = [other["marker"]["color"] == look["marker"]["color"] for other in others]
+    symbols = [other["marker"]["symbol"] == look["marker"]["symbol"] for other in others]
+    return sum(one == place for one in taken), sum(lines), sum(colours) + sum(symbols)
 
 
 def style(number: int) -> dict[str, Any]:

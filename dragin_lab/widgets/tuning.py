@@ -24,7 +24,7 @@ from dragin_lab.trace.trace import Trace
 from dragin_lab.views.facts import count, esc, short, shorten
 from dragin_lab.views.pages import open_trace, styled
 from dragin_lab.views.results import draw_board
-from dragin_lab.views.rows import draw_tokens, find_text, judge_step, token_rows
+from dragin_lab.views.rows import draw_tokens, judged_rows
 from dragin_lab.views.trace_page import part_row, replayed, sum_up
 from dragin_lab.widgets.control import Control, Drawing, button, figure_json, row
 
@@ -169,9 +169,9 @@ class Board(Control):
         outcome = self.outcome
         self.page.value = replayed(outcome).html
         if self.texts.value is not None:
-            trace, step = judge_step(outcome, self.texts.value)
-            rows = token_rows(trace, step, *find_text(outcome.trace, self.texts.value, "draft")[1:])
-            self.tokens.show(draw_tokens(trace, rows, f"step {self.texts.value}, draft"))
+            rows = judged_rows(outcome, self.texts.value - 1)
+            title = f"step {self.texts.value}, draft"
+            self.tokens.show(draw_tokens(outcome.judged, rows, title))
 
     def run_model(self) -> None:
         """Have the model answer the chosen trace's question at this θ; its answer stands beside."""

@@ -7,10 +7,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import factories
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
 import view_samples as samples
@@ -20,6 +23,7 @@ from view_samples import STATES, hostile_trace
 
 import dragin_lab as dl
 from dragin_lab import almanac, views
+from dragin_lab.core.method import METHODS
 from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.draft import Word
@@ -29,6 +33,7 @@ from dragin_lab.views.attribution import attribution_page
 from dragin_lab.views.episodes import WordMap, draw_map, find_parts, read_again, written_map
 from dragin_lab.views.rows import find_text, token_rows
 
+QUESTION = almanac.questions("2wikimultihopqa")[0]
 OF_A_TRACE = {"heatmap": views.heatmap, "selections": views.selections}
 
 
@@ -63,6 +68,29 @@ def test_every_state_of_a_trace_is_drawn_or_says_why_not(figure, name):
         assert drawn.layout.title.text
         assert len(drawn.data) or drawn.layout.annotations[0].text
         assert drawn.layout.legend.yref != "container" or 0 <= drawn.layout.legend.y <= 1
+
+
+def every_figure() -> Iterator[go.Figure]:
+    """A figure of each kind that has bars, of traces in every state."""
+    for trace in STATES.values():
+        if trace.continuations:
+            yield trace.heatmap()
+            yield trace.selections()
+    yield samples.almanac_trace("paper").heatmap(1, theta=0.5)
+    lab = embedded()
+    yield lab.attribute(lab.ask(QUESTION, "dragin", max_new_tokens=48)).plot()
+    finished = dl.Runs.load(Path(__file__).parents[2] / "corpora" / "almanac_methods.zip")
+    yield finished.difference(*finished.names[:2]).plot()
+
+
+def test_a_bar_covers_its_own_place_and_no_other():
+    bars = [one for figure in every_figure() for one in figure.data if one.type == "bar"]
+    assert len(bars) > 50
+    for bar in bars:
+        assert 0 < bar.width < 1, "plotly's own width is the least gap between a trace's bars"
+        across = bar.y if bar.orientation == "h" else bar.x
+        numbers = [one for one in across if not isinstance(one, str)]
+        assert np.mod(numbers, 1).tolist() == [0] * len(numbers)
 
 
 def test_texts_are_texts_neither_markup_nor_formulas():
@@ -165,6 +193,22 @@ def test_a_threshold_judges_the_stored_draft_again():
             "about"
         ].str.cat()
     )
+
+
+@pytest.mark.parametrize("theta", [0.15, 0.2, 0.4])
+def test_panels_are_of_the_moment_when_the_score_was_made(theta):
+    trace = embedded().ask(QUESTION, "dragin", variant="paper", threshold=0.6, top_n=5)
+    judged = Replay(trace).at(threshold=theta)
+    entropy, received, *scores, hits = trace.heatmap(1, theta=theta).data
+    (at,) = hits.x
+    score = {x: y for bar in scores for x, y in zip(bar.x, bar.y, strict=True)}[at]
+    assert entropy.y[at - 1] * received.y[at - 1] == pytest.approx(score, rel=1e-5)
+    written, stored = len(judged.turns[0].draft), len(trace.steps[0].draft)
+    assert at <= written
+    for bar in (entropy, received):
+        assert bar.marker.opacity.tolist() == [1.0] * written + [0.3] * (stored - written)
+    says = ["not written yet" in one for one in entropy.customdata]
+    assert says == [False] * written + [True] * (stored - written)
 
 
 @pytest.mark.parametrize(("unit", "peaks"), [("sentence", (1.7, 0.25)), ("draft", (1.7,))])
@@ -327,11 +371,25 @@ def test_a_method_keeps_its_look_whatever_stands_beside_it():
         for part in rows
     ]
     assert looks[0] == looks[1]
-    assert looks[2].items() < looks[0].items()
+    assert looks[2]["dragin"] == looks[0]["dragin"], "another's name moves on, a method's does not"
     assert len({tuple(sorted(map(str, look.items()))) for look in looks[0].values()}) == 3
 
 
-QUESTION = almanac.questions("2wikimultihopqa")[0]
+@pytest.mark.parametrize("size", [2, 7, 28, 56])
+def test_no_two_of_a_figure_look_alike(size):
+    names = [*METHODS][: size // 2] + [f"dragin {number}" for number in range(size)]
+    names = names[:size]
+    looks = theme.styles(names)
+    colours = {look["marker"]["color"] for look in looks.values()}
+    symbols = {look["marker"]["symbol"] for look in looks.values()}
+    points = {(look["marker"]["color"], look["marker"]["symbol"]) for look in looks.values()}
+    lines = {(look["line"]["color"], look["line"]["dash"]) for look in looks.values()}
+    assert len(points) == size
+    assert len(lines) == min(size, 28)
+    assert len(colours) == min(size, len(theme.COLOURS))
+    assert len(symbols) == min(size, len(theme.SYMBOLS))
+    for name in METHODS:
+        assert theme.styles([name])[name] == theme.style([*METHODS].index(name))
 
 
 @pytest.fixture(scope="module")
