@@ -8,7 +8,6 @@ package brings lab = dl.Lab("Qwen/Qwen2.5-0.5B", "wiki.jsonl")   # your own mode
 
 from __future__ import annotations
 
-import inspect
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -110,8 +109,7 @@ class Lab(AbstractContextManager["Lab"]):
         **loading: Any,
     ) -> None:
         self._given = {"model": model, "corpus": corpus, "retriever": retriever, "fields": fields}
-        names = [name for name in inspect.signature(Lab).parameters if name != "loading"]
-        check_arguments(names, self._given, layout, loading)
+        check_arguments(self._given, layout, loading)
         self.seed, self.layout = count("seed", seed, 0), layout
         self.cache, self.uncached = as_cache(cache), cache is False
         self.prompt = (

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ class DyingModel(AnsweringModel):
         return super().write(request, seed, watch=watch)
 
 
-@dataclass(frozen=True)
 class ScriptedRecipe(Recipe):
     """A scripted model. ``names`` is a file by which the first worker's has another name than the
     others'.
@@ -48,12 +46,20 @@ class ScriptedRecipe(Recipe):
     ``loads`` False ends each of them.
     """
 
-    device: str | None = "cpu"
-    seconds: float = 0.0
-    deadly: tuple[int, ...] = ()
-    once: str = ""
-    names: str = ""
-    loads: bool = True
+    def __init__(
+        self,
+        *,
+        device: str | None = "cpu",
+        searches: bool = True,
+        seconds: float = 0.0,
+        deadly: tuple[int, ...] = (),
+        once: str = "",
+        names: str = "",
+        loads: bool = True,
+    ) -> None:
+        super().__init__(device=device, searches=searches)
+        self.seconds, self.deadly, self.once = seconds, deadly, once
+        self.names, self.loads = names, loads
 
     def open(self) -> Setup:
         if not self.loads:

@@ -30,22 +30,19 @@ Given = Mapping[str, tuple[Any, ...]]  # what ``--set`` says: setting -> its val
 
 #: Settings of ``--set`` that load the model (arguments of ``Lab``).
 LOADING = (
-    "device",
-    "dtype",
-    "device_map",
-    "quantization",
-    "layer",
-    "heads",
-    "engine",
-    "tokenizer",
-    "sample",
+    *("device", "dtype", "layer", "heads", "engine", "tokenizer", "sample"),
+    *("torch_dtype", "device_map", "max_memory", "offload_folder", "offload_buffers"),
+    *("quantization", "quantization_config", "load_in_4bit", "load_in_8bit"),
+    *("attn_implementation", "experts_implementation", "trust_remote_code", "code_revision"),
+    *("revision", "token", "subfolder", "cache_dir", "local_files_only"),
+    *("force_download", "use_safetensors", "gguf_file"),
 )
 #: Settings of ``--set`` that say how questions and passages are read and sampled.
 READING = ("seed", "fields", "corpus_fields")
 ELSEWHERE = (*LOADING, *READING)
 _PARTS = ("variant", "when", "what")
 _WORDS = {"true": True, "yes": True, "false": False, "no": False, "none": None}
-_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not within parentheses
+_COMMA = re.compile(r",(?![^(\[{]*[)\]}])")  # not within parentheses
 
 
 # -- callbacks of options --------------------------------------------------------------------------
@@ -96,7 +93,7 @@ def read_thresholds(
 def _read_values(text: str) -> tuple[Any, ...]:
     """Values between commas, each once; none where one is empty."""
     parts = [part.strip() for part in _COMMA.split(text)]
-    return tuple(dict.fromkeys(map(_read_literal, parts))) if all(parts) else ()
+    return tuple(map(_read_literal, dict.fromkeys(parts))) if all(parts) else ()
 
 
 def _read_literal(text: str) -> Any:
@@ -134,8 +131,9 @@ set_option = option(
     "Any setting; several values stand between commas, and it may be repeated. Of the method:"
     " variant=reference, when=margin@0.6, what=last-n, top_n=25, top_k=3,"
     " max_new_tokens=64 (dl.methods() lists more). Of the model: device, dtype, device_map,"
-    " quantization=4bit, layer, heads=[0,3], engine, tokenizer, sample=true, seed=1. Of files:"
-    " corpus_fields=id=doc_id,text=contents (of the passages), fields=question=q,answer=gold.",
+    " quantization=4bit, layer, heads=[0,3], engine, tokenizer, sample=true, seed=1, and what"
+    " from_pretrained takes. Of files: corpus_fields=id=doc_id,text=contents (of the passages),"
+    " fields=question=q,answer=gold.",
     multiple=True,
     callback=read_settings,
 )
@@ -312,10 +310,6 @@ def check_parts(options: dict[str, Any]) -> None:
 def read_loading(options: dict[str, Any]) -> dict[str, Any]:
     """What ``--set`` says of loading the model, as arguments of ``Lab``."""
     loading = pick_settings(options["given"], LOADING)
-    if (bits := loading.pop("quantization", None)) is not None:
-        from dragin_lab.engines.load import read_quantization  # brings torch
-
-        loading["quantization_config"] = read_quantization(bits)
     return loading | ({"heads": [heads]} if isinstance(heads := loading.get("heads"), int) else {})
 
 

@@ -6,36 +6,27 @@ import os
 import sys
 from contextlib import suppress
 from inspect import signature
-from itertools import chain
 from typing import Any
 
-from transformers import AutoConfig, BitsAndBytesConfig
+from transformers import AutoConfig
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.checks import choice, is_embedded, refuse_password, shown
+from dragin_lab.engines.arguments import choose_device
 from dragin_lab.engines.llama import LlamaModel
 from dragin_lab.engines.llama_context import load_bindings
 from dragin_lab.engines.names import find_gguf
 from dragin_lab.engines.requests import ModelServer
 from dragin_lab.engines.server_model import ServerModel
-from dragin_lab.engines.sources import (
-    choose_device,
-    convert_tokenizer,
-    load_tokenizer,
-    silence_library,
-)
+from dragin_lab.engines.sources import convert_tokenizer, load_tokenizer, silence_library
 from dragin_lab.engines.transformers import LanguageModel
 from dragin_lab.errors import SettingError
 from dragin_lab.text import printable
 
-__all__ = ["LanguageModel", "choose_device", "load_tokenizer", "loading_arguments", "open_model"]
+__all__ = ["LanguageModel", "choose_device", "load_tokenizer", "loaded_arguments", "open_model"]
 
-#: What each engine takes beside the model; transformers also takes whatever ``from_pretrained``
-#: does.
+#: What the engines take beside the model that do not hand on whatever they are given.
 _TAKES = {
-    "transformers": [
-        name for name in signature(LanguageModel.load).parameters if name not in ("source", "given")
-    ],
     "llama.cpp": [
         name for name in signature(LlamaModel).parameters if name not in ("file", "config")
     ],
@@ -52,9 +43,10 @@ _TAKES = {
 _DEFAULTS = {"layer": "last", "alternatives": 5}
 
 
-def loading_arguments() -> list[str]:
-    """The names of ``open_model``'s arguments, without those of ``from_pretrained``."""
-    return list(dict.fromkeys(["engine", *chain(*_TAKES.values())]))
+def loaded_arguments() -> list[str]:
+    """The names of what a model that is loaded already can be given."""
+    taken = signature(LanguageModel).parameters
+    return [name for name in taken if name not in ("model", "files")]
 
 
 def open_model(
@@ -133,8 +125,3 @@ def _find_tokenizer(source: Any) -> Any:
         return embedded_model_path()
     file = find_gguf(source)
     return source if file is None else convert_tokenizer(file)
-
-
-def read_quantization(bits: Any) -> BitsAndBytesConfig:
-    """The ``quantization_config`` that the command line writes "4bit" or "8bit"."""
-    return BitsAndBytesConfig(**{f"load_in_{choice('quantization', bits, ('4bit', '8bit'))}": True})

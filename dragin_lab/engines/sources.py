@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,15 +28,17 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
-from dragin_lab.checks import shown
+from dragin_lab.engines.arguments import FINDING, refuse_argument
+from dragin_lab.engines.arguments import choose_device as choose_device
 from dragin_lab.engines.names import find_source, refuse_adapter, refuse_unreachable
 from dragin_lab.engines.tokenizer import HFTokenizer
-from dragin_lab.errors import ModelError
+from dragin_lab.errors import DraginLabError, MissingPackageError, ModelError
 from dragin_lab.files import user_cache
 from dragin_lab.text import printable
 
@@ -52,58 +55,59 @@ LOADING = (
     ArithmeticError,
     pickle.UnpicklingError,
 )
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 _BEGINNING = 2**25  # bytes of a file that hold its vocabulary
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_CHOOSING = {"variant", "use_safetensors", "gguf_file", "key_mapping", "state_dict"}
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _POSITION_TABLES = ("wpe", "embed_positions", "position_embedding", "position_embeddings")
 
 
-def choose_device(device: str | None) -> torch.device:
-    """The device that a text names; by default the first GPU, else the CPU. ``ModelError`` for
-    what is not here.
-    """
-    try:
-        where = torch.device(
-            ("cuda" if torch.cuda.is_available() else "cpu") if device is None else device
-        )
-        torch.empty(0, device=where)
-    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        raise ModelError(
-            f'device={shown(device)} cannot be used ({shorten_error(error)}); give "cpu" or "cuda"'
-        ) from error
-    return where
-
-
 def load_pair(
-    name: str, dtype: torch.dtype, device: torch.device, given: Mapping[str, Any]
+    name: str, dtype: Any, device: torch.device, given: Mapping[str, Any], tokenizer: Any = None
 ) -> tuple[Any, HFTokenizer]:
     """Model (in eval mode, on its device unless a ``device_map`` or quantization places it) and
     tokenizer of a source.
 
-    ``given`` is what ``from_pretrained`` takes beside.
+    ``given`` is what ``from_pretrained`` takes beside; ``tokenizer`` is another than the source's.
     """
     refuse_adapter(name)
     if not Path(name).is_dir() and "cache_dir" not in given:
         refuse_unreachable(name)
-    where = {
-        key: given[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in given
-    }
-    with loading_errors(name, "causal language model"):
-        # Code of a model is never run, and the user is not asked to run it.
-        config = AutoConfig.from_pretrained(
-            name,
-            trust_remote_code=False,
-            attn_implementation="eager",
-            output_attentions=False,
-            **where,
-        )
-        config._attn_implementation = None  # the fastest available, whatever the config says
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **where)
-        model = load_weights(
-            AutoModelForCausalLM, name, **{"dtype": dtype, "config": config, **given}
-        )
-    placed = {"device_map", "quantization_config"} & given.keys()
-    return (model if placed else model.to(device)).eval(), HFTokenizer(tokenizer)
+    # Code of a model is not run unless the user says so.
+    finding = {"trust_remote_code": False} | pick_finding(given)
+    with loading_errors(name, "causal language model", given):
+        config, rest = _read_config(name, given)
+        options = {"attn_implementation": None, **rest, **finding}  # None: the fastest there is
+        model = load_weights(AutoModelForCausalLM, name, dtype=dtype, config=config, **options)
+    if tokenizer is None:
+        with loading_errors(name, "tokenizer", finding):
+            tokenizer = AutoTokenizer.from_pretrained(name, **finding)
+    placed = {"device_map", "quantization_config"} & given.keys() or is_bitsandbytes(model)
+    model = model if placed else model.to(device)
+    return model.eval(), HFTokenizer(getattr(tokenizer, "hf", tokenizer))
+
+
+def pick_finding(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what was given, what all files of a source are found by."""
+    return {key: given[key] for key in FINDING if given.get(key) is not None}
+
+
+def _read_config(name: str, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The configuration, and what of the arguments is not a value of it.
+
+    It says nothing of how to attend: a saved one may name what is not installed here.
+    """
+    rest = dict(given)
+    source = rest.pop("config", None) or name
+    if isinstance(source, PreTrainedConfig):
+        return source, rest
+    later = ("quantization_config", "attn_implementation")
+    kept = {key: rest.pop(key) for key in later if key in rest}
+    fixed = {"attn_implementation": "eager", "output_attentions": False}
+    options = {"trust_remote_code": False, **rest, **fixed}
+    config, unused = AutoConfig.from_pretrained(source, return_unused_kwargs=True, **options)
+    return config, {key: value for key, value in unused.items() if key in rest} | kept
 
 
 def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
@@ -124,9 +128,8 @@ def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
 
 def load_weights(auto: Any, name: str, **options: Any) -> Any:
     """Load a model. Raises ``ModelError`` where its files lack a weight."""
-    model, info = auto.from_pretrained(
-        name, output_loading_info=True, trust_remote_code=False, **options
-    )
+    options = {"trust_remote_code": False, **options, "output_loading_info": True}
+    model, info = auto.from_pretrained(name, **options)
     lost = sorted({*info.get("missing_keys", ()), *map(str, info.get("mismatched_keys", ()))})
     if lost:
         raise ModelError(
@@ -165,25 +168,41 @@ def silence_library() -> Iterator[None]:
 
 
 @contextmanager
-def loading_errors(name: str, kind: str) -> Iterator[None]:
-    """Load in silence, with errors as ``ModelError``."""
+def loading_errors(name: str, kind: str, given: Mapping[str, Any] = EMPTY) -> Iterator[None]:
+    """Load in silence, with errors as ours: ``SettingError`` for an argument of those ``given``
+    that nobody takes, ``MissingPackageError`` for a package, ``ModelError`` for all else.
+    """
     try:
         with silence_library():
             yield
-    except ModelError:
+    except DraginLabError:
         raise
     except SafetensorError as error:
         raise ModelError(
             f"the weights of {name} cannot be read ({error}); copy or fetch them again"
         ) from error
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{name} cannot be loaded here: {shorten_error(error)}"
+        ) from error
     except (StrictDataclassError, *LOADING) as error:
+        if isinstance(error, TypeError):
+            refuse_argument(error, given)
         raise ModelError(
-            f"{name} cannot be loaded as {kind} ({shorten_error(error)}); give the whole folder of"
-            " a saved one, or its Hugging Face id"
+            f"{name} cannot be loaded as {kind} ({shorten_error(error)});"
+            f" {_find_remedy(name, error, given)}"
         ) from error
 
 
-def convert_gguf(file: Path, dtype: torch.dtype) -> tuple[Path, str]:
+def _find_remedy(name: str, error: Exception, given: Mapping[str, Any]) -> str:
+    if "trust_remote_code" in str(error) and not given.get("trust_remote_code"):
+        return f"{name} brings code of its own: read it, and give trust_remote_code=True to run it"
+    whole = "give the whole folder of a saved one, or its Hugging Face id"
+    names = sorted(given.keys() - {"trust_remote_code"})
+    return f"look at {', '.join(names)}, or {whole}" if names else whole
+
+
+def convert_gguf(file: Path, dtype: Any) -> tuple[Path, str]:
     """The folder with the file's model in ``dtype`` and its tokenizer, and the file's SHA-256
     (hex).
 
@@ -274,7 +293,7 @@ def _read_tokenizer(file: Path) -> tuple[Any, Any]:
         ) from error
 
 
-def _read_model(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+def _read_model(file: Path, dtype: Any) -> tuple[Any, Any]:
     """A file's model in ``dtype``, its weights unpacked, and its tokenizer."""
     tokenizer, _ = _read_tokenizer(file)
     with loading_errors(file.name, "causal language model"):
@@ -292,13 +311,21 @@ def _read_model(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def weight_files(name: str, folder: Path | None) -> list[Path]:
-    """The weight files of a source, sorted; empty where they are not on this machine."""
+def weight_files(name: str, folder: Path | None, given: Mapping[str, Any] = EMPTY) -> list[Path]:
+    """The weight files of a source, sorted; empty where they are not on this machine, and where
+    the arguments ``given`` choose among them.
+    """
+    if _CHOOSING & given.keys():
+        return []
+    inner = str(given.get("subfolder") or "")
     if folder is None:
-        config = try_to_load_from_cache(name, "config.json")
+        where = {key: given[key] for key in ("revision", "cache_dir") if given.get(key)}
+        config = try_to_load_from_cache(name, str(PurePosixPath(inner, "config.json")), **where)
         if not isinstance(config, str):
             return []
         folder = Path(config).parent
+    else:
+        folder = folder / inner
     return next((files for pattern in _WEIGHTS if (files := sorted(folder.glob(pattern)))), [])
 
 
@@ -386,14 +413,25 @@ def find_device(model: Any) -> torch.device:
     return torch.device(model.device if runs_on is None else runs_on)
 
 
+def is_bitsandbytes(model: Any) -> bool:
+    """Whether bitsandbytes has quantized it, which also says on which device it is."""
+    return name_quantization(model) == "bitsandbytes"
+
+
+def name_quantization(model: Any) -> str:
+    """The method that transformers quantized a model with; "" for none."""
+    method = getattr(getattr(model.config, "quantization_config", None), "quant_method", None)
+    return str(getattr(method, "value", method) or "")
+
+
 def describe_devices(model: Any, device: torch.device) -> str:
     """The devices of the weights, and their quantization if any."""
     spread = getattr(model, "hf_device_map", None)
     devices = (
         ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
     )
-    quantized = getattr(getattr(model.config, "quantization_config", None), "quant_method", None)
-    return f"{devices} ({getattr(quantized, 'value', quantized)})" if quantized else devices
+    quantized = name_quantization(model)
+    return f"{devices} ({quantized})" if quantized else devices
 
 
 def read_rotary_switch(config: Any) -> int | None:

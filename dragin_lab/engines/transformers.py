@@ -23,6 +23,7 @@ from dragin_lab.almanac import embedded_model_path
 from dragin_lab.checks import EMBEDDED, count, is_embedded, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import sources
+from dragin_lab.engines.arguments import settle_device, settle_dtype, settle_quantization
 from dragin_lab.engines.check import Check, apply_checks, run_checks
 from dragin_lab.engines.engine import (
     Engine,
@@ -152,12 +153,13 @@ class LanguageModel(Engine):
         source: str | os.PathLike[str] | None = None,
         *,
         dtype: Any = None,
-        device: str | None = None,
+        device: Any = None,
         layer: int | str = "last",
         heads: Sequence[int] | None = None,
         alternatives: int = 5,
         sample: bool = False,
         check: bool = True,
+        tokenizer: Any = None,
         **given: Any,
     ) -> LanguageModel:
         """Load a causal language model.
@@ -167,35 +169,39 @@ class LanguageModel(Engine):
                 "almanac" for the
                 embedded model. A GGUF file is converted once and kept in the user's cache
                 (``gguf.convert_gguf``).
-            dtype: of torch, or its name; by default float32 on a CPU and bfloat16 on a GPU,
-                whatever the files hold. device: default the first GPU, else the CPU. layer: the
+            dtype: of torch, its name, or "auto" for that of the files; by default float32 on a CPU
+                and bfloat16 on a GPU. device: default the first GPU, else the CPU. layer: the
                 layer to capture: "last" (the last full-attention layer) or an index, negative from
                 the end. heads: the heads to capture; None for all. alternatives: how many of the
                 likeliest tokens to keep at each position. sample: sample tokens as the model's
                 generation config says, instead of choosing the likeliest. check: run ``check`` and
-                refuse the model where that fails. given: handed to ``from_pretrained`` as it is:
-                ``device_map``, ``quantization_config``, ``revision`` …
+                refuse the model where that fails. tokenizer: another than the source's: a folder,
+                an id, or a loaded one. given: handed to ``from_pretrained`` as it is:
+                ``device_map``, ``revision`` … What it took by an older name is written anew:
+                ``torch_dtype``, ``load_in_4bit`` and all that bitsandbytes is told.
 
         Raises:
             ModelError: an unknown id or path, missing or unreadable weights, no fast tokenizer, a
                 GGUF file that cannot
                 be converted, a model that cannot be captured, a failed check, a layer, head or
-                dtype that does not exist, an argument that ``from_pretrained`` does not take.
+                dtype that does not exist. SettingError: an argument that nobody takes, and two that
+                contradict each other. MissingPackageError: what one of them needs.
         """
         title = EMBEDDED if is_embedded(source) else ""
-        where = sources.choose_device(device)
-        kind = ("bfloat16" if where.type == "cuda" else "float32") if dtype is None else dtype
-        asked = getattr(torch, kind.removeprefix("torch."), None) if isinstance(kind, str) else kind
-        if not isinstance(asked, torch.dtype):
-            raise ModelError(
-                f"dtype={shown(dtype)} is not a dtype of torch; give float32, bfloat16 or float16"
-            )
+        where = settle_device(device, given.get("device_map"))
+        dtype = settle_dtype(dtype, given.pop("torch_dtype", None), where)
+        settle_quantization(given)
         source = embedded_model_path() if source is None or title else source
+        within = given.get("gguf_file")
+        if within and Path(source, within).is_file():  # else it is one of the Hub
+            source = Path(source, given.pop("gguf_file"))
         file, digest = find_gguf(source), ""
         if file is not None:
-            source, digest = sources.convert_gguf(file, asked)
+            source, digest = sources.convert_gguf(file, dtype)
         name, folder = find_source(source)
-        model, tokenizer = sources.load_pair(name, asked, where, given)
+        if isinstance(tokenizer, str | Path):
+            tokenizer = sources.load_tokenizer(tokenizer)
+        model, tokenizer = sources.load_pair(name, dtype, where, given, tokenizer)
         loaded = cls(
             model,
             tokenizer,
@@ -204,7 +210,7 @@ class LanguageModel(Engine):
             alternatives=alternatives,
             sample=sample,
             name=title or (file.name if file else folder.resolve().name if folder else name),
-            files=[file] if file else sources.weight_files(name, folder),
+            files=[file] if file else sources.weight_files(name, folder, given),
             check=check,
         )
         loaded.embedded, loaded._hash = bool(title), digest
@@ -435,6 +441,7 @@ class LanguageModel(Engine):
         return self.describe() | {"probe": write_probe(self.probed.probe)}
 
     def describe(self) -> dict[str, Any]:
+        quantization = sources.name_quantization(self.model)
         return {
             "model": self.name,
             "architecture": type(self.model).__name__,
@@ -452,7 +459,7 @@ class LanguageModel(Engine):
             "torch": torch.__version__,
             "transformers": transformers.__version__,
             "python": platform.python_version(),
-        }
+        } | ({"quantization": quantization} if quantization else {})
 
     def identity(self) -> dict[str, Any]:
         if self.probed is None:

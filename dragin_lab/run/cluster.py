@@ -12,6 +12,7 @@ question to its worker, which after the loss of a machine may never find room ag
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import socket
@@ -20,7 +21,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -54,35 +55,33 @@ TRIES = 2
 AHEAD = 4
 
 
-@dataclass(frozen=True, repr=False)
 class Recipe:
     """What every worker opens, by the names of ``Lab``'s arguments; ``searches`` False opens no
     passages.
 
-    A path is looked up on the worker's machine. A subclass may open something else, if workers can
-    import it.
+    ``loading`` are the arguments that the model is loaded with. A path is looked up on the
+    worker's machine. A subclass may open something else, if workers can import it.
     """
 
-    model: str | None = None
-    dtype: str | None = None
-    device: str | None = None
-    layer: int | str = "last"
-    heads: tuple[int, ...] | None = None
-    sample: bool = False
-    retriever: str | None = None
-    corpus: str | None = None
-    searches: bool = True
-    fields: str | None = None
-    engine: str | None = None
-    tokenizer: str | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+    def __init__(
+        self,
+        model: str | None = None,
+        corpus: str | None = None,
+        retriever: str | None = None,
+        *,
+        searches: bool = True,
+        fields: str | None = None,
+        **loading: Any,
+    ) -> None:
+        self.model, self.corpus, self.retriever = model, corpus, retriever
+        self.searches, self.fields, self.loading = searches, fields, loading
+        for name, value in {**vars(self), **loading}.items():
             refuse_password(name, value)
 
     def __repr__(self) -> str:
-        given = (f"{key}={value!r}" for key, value in asdict(self).items())
-        return f"{type(self).__name__}({', '.join(given)})"
+        given = {name: of for name, of in vars(self).items() if name != "loading"} | self.loading
+        told = [f"{name}={of!r}" for name, of in given.items() if name != "token"]
+        return f"{type(self).__name__}({', '.join(told)})"
 
     def open(self) -> Setup:
         """The model and, where ``searches``, the retriever. Raises as ``open_model`` and
@@ -90,24 +89,29 @@ class Recipe:
         """
         from dragin_lab.engines.load import open_model  # brings torch, once OMP_NUM_THREADS is set
 
-        loading = {
-            key: getattr(self, key)
-            for key in ("dtype", "device", "layer", "heads", "sample", "engine")
-        }
-        model = open_model(self.model, tokenizer=self.tokenizer, **loading)
-        retriever = (
-            open_retriever(self.retriever, self.corpus, self.fields) if self.searches else None
-        )
+        model = open_model(self.model, **self.loading)
+        retriever = None
+        if self.searches:
+            retriever = open_retriever(self.retriever, self.corpus, self.fields)
         return Setup(model, retriever, retriever_spec=self.retriever)
 
     def absolute(self) -> Recipe:
         """The same with absolute paths where a relative one exists here: a worker has another
         working folder.
         """
-        names = ("model", "corpus", "tokenizer")
-        paths = {key: as_path(name) for key in names if (name := getattr(self, key)) is not None}
-        absolute = {key: str(path.absolute()) for key, path in paths.items() if path.exists()}
-        return replace(self, **absolute)  # type: ignore[arg-type]
+        sent = copy.copy(self)
+        sent.loading = dict(self.loading)
+        sent.model, sent.corpus = _make_absolute(self.model), _make_absolute(self.corpus)
+        for name in {"tokenizer", "offload_folder", "cache_dir"} & self.loading.keys():
+            sent.loading[name] = _make_absolute(self.loading[name])
+        return sent
+
+
+def _make_absolute(name: Any) -> Any:
+    if not isinstance(name, str | os.PathLike):
+        return name
+    path = as_path(name)
+    return str(path.absolute()) if path.exists() else name
 
 
 class WorkerReport(NamedTuple):
@@ -226,7 +230,11 @@ class Cluster(AbstractContextManager["Cluster"]):
                 ) from error
         total = self._ray.cluster_resources()
         if gpus_per_actor is None:
-            gpus_per_actor = 0.0 if self.recipe.device == "cpu" else min(1.0, total.get("GPU", 0.0))
+            gpus_per_actor = (
+                0.0
+                if "cpu" in map(self.recipe.loading.get, ("device", "device_map"))
+                else min(1.0, total.get("GPU", 0.0))
+            )
         self._need = {"CPU": cpus_per_actor, "GPU": gpus_per_actor}
         room = min(
             int(total.get(name, 0) // amount) for name, amount in self._need.items() if amount

@@ -4,9 +4,8 @@ and controls take it.
 
 from __future__ import annotations
 
-import difflib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -139,30 +138,25 @@ def is_loaded(model: Any) -> bool:
 
 
 def check_arguments(
-    names: Iterable[str], given: Mapping[str, Any], layout: str | None, loading: Mapping[str, Any]
+    given: Mapping[str, Any], layout: str | None, loading: Mapping[str, Any]
 ) -> None:
-    """Raise ``SettingError`` for arguments of ``Lab`` that cannot be, alone or together; its
-    ``names`` are those.
-    """
+    """Raise ``SettingError`` for arguments of ``Lab`` that cannot be, alone or together."""
     model, corpus, retriever, fields = (
         given[key] for key in ("model", "corpus", "retriever", "fields")
     )
     for name, value in {**given, **loading}.items():
         refuse_password(name, value)
-    if loading:
-        from dragin_lab.engines.load import loading_arguments
-
-        known = (*names, *loading_arguments())
-        # from_pretrained takes more, but no misspelt name of ours
-        for key in loading.keys() - set(known):
-            if difflib.get_close_matches(key, known, n=1, cutoff=0.75):
-                choice("argument", key, known)
     if is_loaded(model) and loading.get("tokenizer") is None:
         raise SettingError(
             f"model {shown(model)} is {type(model).__name__}; give a folder or a Hugging Face id,"
             " or a loaded causal language model with its tokenizer: dl.Lab(model, corpus,"
             " tokenizer=tokenizer)"
         )
+    if is_loaded(model):
+        from dragin_lab.engines.load import loaded_arguments
+
+        for name in loading.keys() - set(loaded_arguments()):
+            choice("argument of a loaded model,", name, loaded_arguments())
     if loading and is_engine(model):
         raise SettingError(
             f"{', '.join(loading)}: only for a model that the lab opens; {type(model).__name__} is"

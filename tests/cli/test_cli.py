@@ -19,7 +19,7 @@ from command import PATIENCE, QUESTION, ROOT, Command, start
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.cli import app as cli
-from dragin_lab.cli.options import read_loading
+from dragin_lab.cli.options import read_loading, read_settings
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Trace
 
@@ -146,9 +146,14 @@ def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path
     assert "Is ice cold?" in said.steps[0].prompt.text
 
 
-def test_a_model_is_spread_and_quantized_as_the_options_say() -> None:
-    given = read_loading({"given": {"device_map": ("auto",), "quantization": ("4bit",)}})
-    assert (given["device_map"], given["quantization_config"].load_in_4bit) == ("auto", True)
+def test_a_model_is_loaded_as_the_options_say() -> None:
+    pairs = ("device_map=auto", 'max_memory={0: "9GiB", "cpu": "1GiB"}', "quantization=4bit")
+    given = read_settings(None, None, (*pairs, 'device_map={"": "cpu"}')[1:])
+    assert read_loading({"given": given}) == {
+        "max_memory": {0: "9GiB", "cpu": "1GiB"},
+        "quantization": "4bit",
+        "device_map": {"": "cpu"},
+    }
 
 
 # -- what does not fit into the window -------------------------------------------------------------

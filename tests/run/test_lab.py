@@ -5,6 +5,7 @@ that were chosen.
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import pickle
 import re
@@ -25,6 +26,8 @@ from dragin_lab.almanac import default_exemplars
 from dragin_lab.almanac import questions as of_almanac
 from dragin_lab.cli import app as cli
 from dragin_lab.data.datasets import template
+from dragin_lab.engines.arguments import NAMES
+from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.run.benchmark import Benchmark, finds_nothing
 from dragin_lab.run.benchmark import benchmark as open_benchmark
@@ -47,14 +50,24 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("wrong", "near"), [("dtpye", "dtype"), ("corpsu", "corpus"), ("heds", "heads")]
 )
-def test_an_unknown_argument_is_refused_at_once(wrong: str, near: str) -> None:
-    with pytest.raises(
-        SettingError, match=f"argument '{wrong}' does not exist; did you mean '{near}'"
-    ) as refused:
-        dl.Lab(**{wrong: 1})
-    assert "loading" not in str(refused.value)  # no argument, but what all of the model's go by
-    with pytest.raises(SettingError, match=f"did you mean '{near}'"):
-        dl.Lab().replace(**{wrong: 1})
+def test_an_argument_that_transformers_does_not_take_is_refused_with_the_nearest(
+    wrong: str, near: str
+) -> None:
+    for lab in (dl.Lab(**{wrong: 1}), dl.Lab().replace(**{wrong: 1})):
+        with pytest.raises(
+            SettingError, match=f"argument '{wrong}' does not exist; did you mean '{near}'"
+        ):
+            lab.ask("Who?", "wo-rag")
+
+
+def test_a_loaded_model_takes_no_argument_of_loading() -> None:
+    with pytest.raises(SettingError, match="argument of a loaded model, 'device_map' does not"):
+        dl.Lab(object(), tokenizer=object(), device_map="auto")
+
+
+def test_the_nearest_is_looked_for_among_all_arguments() -> None:
+    own = [*inspect.signature(dl.Lab).parameters, *inspect.signature(LanguageModel.load).parameters]
+    assert set(own) - {"loading", "source", "given"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("fields", [FIELDS, {"id": "nr", "title": "headline", "text": "body"}])
