@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.generating import read_prompts, write_texts
+from dragin_lab.engines.sources import is_quantized
 from dragin_lab.engines.tap import attention_layers, layer_kinds
-from dragin_lab.engines.writing import Writing
+from dragin_lab.engines.writing import Writing, refuse_not_finite
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 
@@ -58,59 +59,50 @@ class Check:
         )
 
 
+class Limits(NamedTuple):
+    """How far two ways to compute the same may differ: logits, relative to the largest; attention
+    rows by the eager function; what decoding gives, in nats and probabilities; and its rows.
+    """
+
+    logits: float
+    eager: float
+    decoded: float
+    rows: float
+
+
+#: By the type that computes. A few rounding steps in half precision, as the eager attention rounds
+#: and a batch may take other kernels; what is quantized as it is read depends on what stands beside
+#: it.
+FLOAT32, HALF, QUANTIZED = (
+    Limits(1e-4, 1e-4, 1e-3, 1e-3),
+    Limits(5e-2, 0.2, 0.5, 4e-2),
+    Limits(5e-2, 0.5, 1.0, 0.5),
+)
+
+
 def run_checks(lm: Any) -> list[Check]:
     """Compare a text written alone, after a prompt read in parts, and side by side with one pass
-    over it.
-
-    It takes a few dozen forwards. Logits are compared relative to the largest. In half precision
-    the limits are a few rounding steps, as the eager attention rounds and a batch may take other
-    kernels.
+    over it. It takes a few dozen forwards.
     """
     count = lm.model.get_input_embeddings().num_embeddings
     usable = (i for i in ((7 * n + 11) % count for n in range(count)) if i not in lm.eos)
     ids = [i for i, _ in zip(usable, range(_TOKENS), strict=False)]
-    sharp = lm.model.dtype == torch.float32
-    checks = _check_capture(lm, ids, sharp)
-
-    def compare(what: str, texts: Sequence[Writing], costs: str) -> None:
-        write_texts(lm, texts, enough=len(texts))
-        pairs = [
-            (
-                text.finish(),
-                lm.measure_text(text.prompt_ids, text.prompt_offsets, text.ids, attention=True),
-            )
-            for text in texts
-        ]
-        apart = max(_distance(a, b, "entropy", "logprob", "alternative_probs") for a, b in pairs)
-        checks.append(
-            Check(
-                f"{what} gives the probabilities of one pass",
-                apart,
-                1e-3 if sharp else 0.5,
-                costs=costs,
-            )
-        )
-        if lm.has_attention:
-            off = max(_distance(a, b, "rows") for a, b in pairs)
-            checks.append(
-                Check(
-                    f"{what} gives the rows of one pass", off, 1e-3 if sharp else 4e-2, costs=costs
-                )
-            )
-
+    limits = find_limits(lm)
+    among = FLOAT32 if limits is FLOAT32 else HALF  # what is above it costs something, not all
     with lm.in_use():
-        compare("decoding", [_force_text(lm, ids)], "")
+        checks = _check_capture(lm, ids, limits)
+        checks += _check_texts(lm, "decoding", [_force_text(lm, ids)], "", limits)
         if lm.parts:
             for parts in (_PARTS, _PARTS):  # read, and taken from what is kept
                 text = _force_text(lm, ids, parts)
                 read_prompts(lm, [text])
-            compare("a prompt read in parts", [text], WHOLE)
+            checks += _check_texts(lm, "a prompt read in parts", [text], WHOLE, among)
             lm.prefixes.clear()
         if not lm.no_batch:
             texts = [_force_text(lm, ids, _PARTS), _force_text(lm, ids[_PADDED:])]
             read_prompts(lm, texts, whole=True)
             lm.prefixes.clear()
-            compare("a left-padded batch", texts, ALONE)
+            checks += _check_texts(lm, "a left-padded batch", texts, ALONE, among)
     if not lm.tokenizer.marker:
         checks.append(
             Check(
@@ -120,6 +112,35 @@ def run_checks(lm: Any) -> list[Check]:
                 "this vocabulary marks no spaces; words come from the text",
             )
         )
+    return checks
+
+
+def find_limits(lm: Any) -> Limits:
+    """The limits of the type that a model computes in, by its weights and by autocast."""
+    packed = any(hasattr(module, "_packed_params") for module in lm.model.modules())
+    if packed or any(map(is_quantized, lm.model.parameters())):
+        return QUANTIZED
+    sharp = lm.model.dtype == torch.float32 and not torch.is_autocast_enabled(lm.device.type)
+    return FLOAT32 if sharp else HALF
+
+
+def _check_texts(
+    lm: Any, what: str, texts: Sequence[Writing], costs: str, limits: Limits
+) -> list[Check]:
+    """Whether texts are written as one pass over each measures them."""
+    write_texts(lm, texts, enough=len(texts))
+    apart, off = [], []
+    for text in texts:
+        one = lm.measure_text(text.prompt_ids, text.prompt_offsets, text.ids, attention=True)
+        written = text.finish()
+        apart.append(_distance(written, one, "entropy", "logprob", "alternative_probs"))
+        if lm.has_attention:
+            off.append(_distance(written, one, "rows"))
+    said = f"{what} gives the probabilities of one pass"
+    checks = [Check(said, max(apart), limits.decoded, costs=costs)]
+    if off:
+        said = f"{what} gives the rows of one pass"
+        checks.append(Check(said, max(off), limits.rows, costs=costs))
     return checks
 
 
@@ -155,35 +176,26 @@ def _distance(a: Draft, b: Draft, *names: str) -> float:
     )
 
 
-def _check_capture(lm: Any, ids: list[int], sharp: bool) -> list[Check]:
+def _check_capture(lm: Any, ids: list[int], limits: Limits) -> list[Check]:
     """Whether one pass with capture gives what it gives without."""
     tap, inputs = lm.tap, {"input_ids": torch.tensor([ids], device=lm.device), "use_cache": False}
-    with lm.in_use():
-        with tap.listen(len(ids)):
-            logits, rows = lm.model(**inputs).logits[0], tap.pop_rows()
-        plain = lm.model(**inputs).logits[0]
-        maps = None if rows is None else _read_maps(lm, inputs)
-    near = 1e-4 if sharp else 5e-2
-    checks = [Check("logits equal with and without capture", _logit_distance(logits, plain), near)]
-    if rows is None or maps is None:
+    with tap.listen(len(ids)):
+        logits, rows = lm.model(**inputs).logits[0], tap.pop_rows()
+    refuse_not_finite(lm, logits, len(ids))
+    plain = lm.model(**inputs).logits[0]
+    apart = _logit_distance(logits, plain)
+    checks = [Check("logits equal with and without capture", apart, limits.logits)]
+    if rows is None:
         return checks
-    rows, own = rows[0], tap.pick(maps)[0].float()  # (h, n, n)
+    rows, own = rows[0], tap.pick(_read_maps(lm, inputs))[0].float()  # (h, n, n)
     sinks = hasattr(getattr(tap, "module", None), "sinks")
     off = (rows.sum(-1) - 1).clamp_min(0) if sinks else (rows.sum(-1) - 1).abs()  # (h, n)
     note = "at most 1: this model has sinks" if sinks else ""
+    later, eager = float(rows.triu(1).max()), float((rows - own).abs().max())
     return [
         Check("attention rows sum to 1", float(off.max()), 1e-3, note),
-        Check(
-            "no attention to later tokens",
-            float(rows.triu(1).max()),
-            0.0,
-            "the model must be causal",
-        ),
-        Check(
-            "attention rows are the eager ones",
-            float((rows - own).abs().max()),
-            1e-4 if sharp else 0.2,
-        ),
+        Check("no attention to later tokens", later, 0.0, "the model must be causal"),
+        Check("attention rows are the eager ones", eager, limits.eager),
         *checks,
     ]
 

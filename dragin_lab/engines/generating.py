@@ -25,12 +25,14 @@ from torch import Tensor
 from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 
 from dragin_lab.core.scores import entropy
+from dragin_lab.engines.tap import exactly
 from dragin_lab.engines.writing import (
     Writing,
     count_cached,
     find_ends,
     measure_logits,
     open_cache,
+    refuse_not_finite,
     split_cache,
 )
 from dragin_lab.trace.draft import common
@@ -192,6 +194,15 @@ class _Recorder(StoppingCriteria):
             output.hidden_states = None
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        with exactly(input_ids.device):
+            self._measure(input_ids)
+        ended: Any = torch.zeros_like(input_ids[:, -1], dtype=torch.bool)
+        ended = ended.as_subclass(_Ended)
+        ended.known = sum(one.complete for one in self.beside) >= self.enough
+        return ended
+
+    def _measure(self, input_ids: Tensor) -> None:
+        """Hand each draft what the latest forward gave for it."""
         tokens, rows = input_ids[:, -1].to(self.logits.device), self.rows  # (B,), (B, h, keys)
         measured = measure_logits(self.logits, tokens, self.lm.alternatives)
         heads = rows if any(one.request.attention for one in self.beside) else None
@@ -212,10 +223,6 @@ class _Recorder(StoppingCriteria):
                     )
                 except Exception as error:  # noqa: BLE001 - ends this draft alone
                     one.error = error
-        ended: Any = torch.zeros_like(input_ids[:, -1], dtype=torch.bool)
-        ended = ended.as_subclass(_Ended)
-        ended.known = sum(one.complete for one in self.beside) >= self.enough
-        return ended
 
 
 def fetch(parts: Sequence[Tensor | None], heads: Tensor | None) -> list[Any]:
@@ -437,6 +444,7 @@ def score_texts(
         ids = torch.tensor([prompt[shared:] + given[:-1]], device=lm.device)
         # (n, V)
         logits = lm.model(ids, use_cache=cache is not None, **inputs).logits[0, -len(given) :]
+        refuse_not_finite(lm, logits, len(prompt))
         scored.append(
             logits.float().log_softmax(-1).gather(1, tokens.to(logits.device))[:, 0].cpu().numpy()
         )

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +24,7 @@ from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -340,16 +342,70 @@ def hash_weights(model: Any, files: list[Path]) -> str:
                 hashlib.file_digest(file, lambda: digest)
         return digest.hexdigest()
     state = model.state_dict()
-    if any(tensor.is_meta for tensor in state.values()):  # offloaded
+    if any(isinstance(value, Tensor) and value.is_meta for value in state.values()):  # offloaded
         from accelerate.utils.modeling import get_state_dict_offloaded_model
 
         state = get_state_dict_offloaded_model(model)
-    for key, tensor in sorted(state.items()):
-        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(
-            tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-        )
+    for key, value in sorted(state.items()):
+        _hash_value(digest, key, value)
     return digest.hexdigest()
+
+
+def _hash_value(digest: Any, key: str, value: Any) -> None:
+    """Add a value of a state dict: a tensor, packed ones, or what a module keeps beside them."""
+    if isinstance(value, Tensor):
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+        for plain in list_plain(value):
+            bits = plain.detach().cpu().contiguous().flatten().view(torch.uint8)
+            digest.update(bits.numpy().tobytes())
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            _hash_value(digest, f"{key}.{name}", one)
+    elif isinstance(value, tuple | list):
+        for place, one in enumerate(value):
+            _hash_value(digest, f"{key}.{place}", one)
+    else:
+        digest.update(f"{key} {type(value).__qualname__}".encode() + pickle.dumps(value))
+
+
+def list_plain(tensor: Tensor) -> Iterator[Tensor]:
+    """The strided tensors that a tensor is stored in: itself, or those of a subclass (torchao,
+    quanto), a sparse or a quantized one.
+    """
+    layout = str(tensor.layout)
+    if hasattr(tensor, "__tensor_flatten__"):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from list_plain(getattr(tensor, name))
+    elif tensor.is_quantized:
+        yield tensor.dequantize()
+    elif layout == "torch.sparse_coo":
+        joined = tensor.detach().coalesce()
+        yield from (joined.indices(), joined.values())
+    elif layout in ("torch.sparse_csr", "torch.sparse_bsr"):
+        yield from (tensor.crow_indices(), tensor.col_indices(), tensor.values())
+    elif layout in ("torch.sparse_csc", "torch.sparse_bsc"):
+        yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
+    elif layout == "torch.strided":
+        yield tensor
+    else:
+        yield tensor.to_dense()
+
+
+def is_quantized(tensor: Tensor) -> bool:
+    """Whether a weight is stored in whole numbers or in numbers of 8 bits."""
+    if hasattr(tensor, "__tensor_flatten__"):
+        inner = tensor.__tensor_flatten__()[0]
+        return any(is_quantized(getattr(tensor, name)) for name in inner)
+    small = not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 2
+    return tensor.is_quantized or small
+
+
+def is_plain(model: torch.nn.Module) -> bool:
+    """Whether all weights are strided tensors of torch's own, which inference mode takes."""
+    return not any(
+        hasattr(weight, "__tensor_flatten__") or weight.layout != torch.strided
+        for weight in model.parameters()
+    )
 
 
 def unwrap_model(model: Any) -> Any:
@@ -392,16 +448,15 @@ def stamp_model(model: torch.nn.Module) -> str:
 
     Of weights that are offloaded nothing is seen: they are other tensors at each forward.
     """
-    digest = hashlib.sha256()
+    digest, firsts = hashlib.sha256(), []
     offloaded = any(parameter.is_meta for parameter in model.parameters())
-    tensors = [] if offloaded else [*model.parameters(), *model.buffers()]
-    for tensor in tensors:
-        digest.update(
-            f"{tensor.data_ptr()} {0 if tensor.is_inference() else tensor._version} ".encode()
-        )
-    firsts = [
-        t.detach().flatten()[:1].float() for t in tensors if t.device.type == "cpu" and t.numel()
-    ]
+    weights = [] if offloaded else [*model.parameters(), *model.buffers()]
+    with torch.inference_mode(False), torch.no_grad():
+        for tensor in chain.from_iterable(map(list_plain, weights)):
+            written = 0 if tensor.is_inference() else tensor._version
+            digest.update(f"{tensor.data_ptr()} {written} ".encode())
+            if tensor.device.type == "cpu" and tensor.numel():
+                firsts.append(tensor.detach().flatten()[:1].float())
     digest.update(torch.cat(firsts).numpy().tobytes() if firsts else b"")
     return digest.hexdigest()
 

@@ -223,14 +223,20 @@ class Tap:
                 mask = additive_mask(
                     mask, query.shape[2], key.shape[2], kwargs.get("sliding_window"), query.device
                 )
-                _, weights = self._eager(
-                    self.module, query, key, key[..., :1], mask, **{**kwargs, "dropout": 0.0}
-                )
+                with exactly(query.device):
+                    _, weights = self._eager(
+                        self.module, query, key, key[..., :1], mask, **{**kwargs, "dropout": 0.0}
+                    )
             self.weights = self.pick(weights[:, :, -self.rows :].float())
 
     def pick(self, weights: Tensor) -> Tensor:
         """The captured heads of some weights (B, H, q, k)."""
         return weights if self.heads is None else weights[:, self.heads]
+
+
+def exactly(device: torch.device) -> Any:
+    """What is computed within is in the types that it has, whatever autocast says of the model."""
+    return torch.autocast(device.type, enabled=False)
 
 
 def additive_mask(

@@ -36,10 +36,11 @@ from dragin_lab.engines.engine import (
 )
 from dragin_lab.engines.generating import read_prompts, score_texts, write_texts
 from dragin_lab.engines.names import find_gguf, find_source
-from dragin_lab.engines.tap import Tap, choose_layer, describe_layer
+from dragin_lab.engines.tap import Tap, choose_layer, describe_layer, exactly
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.waves import Waves, out_of_memory
 from dragin_lab.engines.writing import (
+    OTHER_TYPE,
     PARTS,
     SHARE,
     Prefixes,
@@ -48,6 +49,7 @@ from dragin_lab.engines.writing import (
     find_ends,
     is_shareable,
     measure_logits,
+    refuse_not_finite,
 )
 from dragin_lab.errors import DraginLabError, ModelError
 from dragin_lab.trace.trace import Draft, Prompt
@@ -226,9 +228,10 @@ class LanguageModel(Engine):
         except Exception as error:
             if isinstance(error, DraginLabError) or out_of_memory(error):
                 raise
+            half = self.model.dtype == torch.float16
             raise ModelError(
                 f"{type(self.model).__name__} cannot be read token by token by generate() "
-                f"({sources.shorten_error(error)}); use another model"
+                f"({sources.shorten_error(error)}); {OTHER_TYPE if half else 'use another model'}"
             ) from error
 
     def write(
@@ -258,7 +261,8 @@ class LanguageModel(Engine):
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Reserve the model for this thread, in eval mode and without gradients."""
-        with self.lock, torch.inference_mode():
+        ungraded = torch.inference_mode if sources.is_plain(self.model) else torch.no_grad
+        with self.lock, ungraded():
             training, before = (
                 [module for module in self.model.modules() if module.training],
                 self.user,
@@ -330,6 +334,7 @@ class LanguageModel(Engine):
                 input_ids=torch.tensor([list(ids)], device=self.device), use_cache=False
             )
             rows: Any = self.tap.pop_rows()  # (1, h, n, n)
+        refuse_not_finite(self, rows, len(ids))
         return rows[0].cpu().numpy()
 
     def force(self, request: Write) -> Draft:
@@ -382,9 +387,10 @@ class LanguageModel(Engine):
             output = self.model(**inputs)
             rows = self.tap.pop_rows()  # (1, h, n + 1, keys)
             logits = output.logits[0, -n - 1 : -1]  # (n, V)
-            measured = measure_logits(
-                logits, torch.tensor(ids, device=logits.device), self.alternatives
-            )
+            refuse_not_finite(self, logits, len(prompt))
+            tokens = torch.tensor(ids, device=logits.device)
+            with exactly(logits.device):
+                measured = measure_logits(logits, tokens, self.alternatives)
             values = [part.cpu().numpy() for part in measured]
             states: Any = [None] * n
             if hidden is not None:
@@ -413,6 +419,7 @@ class LanguageModel(Engine):
         )
         with self.in_use():
             logits = self.model(input_ids=ids, use_cache=False).logits[0]  # (8, V)
+            refuse_not_finite(self, logits, len(logits))
             return reduce_logits(logits.float().cpu().numpy())
 
     def provenance(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ _UNKNOWN = 4 * 2**30  # bytes that count as free where the system does not say
 # of the machine; of a container (cgroup v2)
 _MEMORY, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 PARTS = ("exemplars", "passages")  # named spans of a prompt, after which its cache is kept
+OTHER_TYPE = 'load it with dtype="bfloat16" or "float32"'  # where float16 does not do
 _BLOCK = 512  # ids of a vocabulary whose likeliest is found at once
 
 
@@ -142,11 +143,7 @@ class Writing:
         """
         t = len(self.ids)
         if np.isnan(measured[0 if self.lm.has_entropy else 1]):
-            raise ModelError(
-                f"the logits of {self.lm.name} are not finite (NaN) after"
-                f" {len(self.prompt_ids) + t} tokens; float16 may overflow: load it with"
-                ' dtype="bfloat16" or "float32"'
-            )
+            raise _not_finite(self.lm, len(self.prompt_ids) + t)
         self._entropy[t], self._logprob[t], self._likeliest[t], self._probs[t] = measured
         self._processed[t] = processed
         if state is not None:
@@ -214,6 +211,19 @@ class Writing:
             states=np.stack(self._states) if self._states else None,
             **rest,
         )
+
+
+def refuse_not_finite(lm: Any, values: Tensor, tokens: int) -> None:
+    """Raise ``ModelError`` for what a model computed of so many tokens where it is no number."""
+    if bool(values.isnan().any()):
+        raise _not_finite(lm, tokens)
+
+
+def _not_finite(lm: Any, tokens: int) -> ModelError:
+    return ModelError(
+        f"the logits of {lm.name} are not finite (NaN) after {tokens} tokens; float16 may overflow:"
+        f" {OTHER_TYPE}"
+    )
 
 
 def measure_logits(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
