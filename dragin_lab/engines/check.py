@@ -8,8 +8,9 @@ attention.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +18,13 @@ import torch
 from torch import Tensor
 
 from dragin_lab.core.episode import Write
-from dragin_lab.engines.generating import read_prompts, write_texts
+from dragin_lab.engines.engine import restoring
+from dragin_lab.engines.generating import generate_text, read_prompts, write_texts
 from dragin_lab.engines.sources import is_quantized
 from dragin_lab.engines.tap import attention_layers, layer_kinds
 from dragin_lab.engines.writing import Writing, refuse_not_finite
 from dragin_lab.errors import ModelError
+from dragin_lab.trace.draft import common
 from dragin_lab.trace.trace import Draft, Prompt
 
 #: Texts whose ids a model that transformers does not run must read as the tokenizer does.
@@ -29,6 +32,10 @@ TEXTS = ("Who directed the film Jaws?", "Zoë paid 1,250 € in Łódź.", " two
 _TOKENS, _PROMPT = 13, 10  # of the text, and of its prompt
 _PARTS = {"exemplars": (0, 3), "passages": (3, 7)}  # of the prompt, where it is read in parts
 _PADDED = 2  # tokens that the second text of the batch is shorter
+#: What limits how far a layer looks back. Windows of at most so many tokens are gone beyond, by so
+#: many tokens; larger ones are narrowed.
+_WINDOWS = ("sliding_window", "index_topk", "attention_chunk_size")
+_NEAR, _BEYOND, _NARROW, _GREEDY = 64, 5, 8, 4
 #: What a failed check costs where the model can be used all the same.
 WHOLE, ALONE = "prompts are read whole", "drafts are written one at a time"
 
@@ -89,8 +96,15 @@ def run_checks(lm: Any) -> list[Check]:
     ids = [i for i, _ in zip(usable, range(_TOKENS), strict=False)]
     limits = find_limits(lm)
     among = FLOAT32 if limits is FLOAT32 else HALF  # what is above it costs something, not all
+    near = [size for size in _list_windows(lm.model) if size <= _NEAR]
+    longer = (ids * _NEAR)[: max([len(ids), *(size + _BEYOND for size in near)])]
     with lm.in_use():
-        checks = _check_capture(lm, ids, limits)
+        checks = _check_capture(lm, longer, limits)
+        checks.append(_check_ids(lm, longer, limits))
+        if len(near) < len(_list_windows(lm.model)):
+            with _narrowed(lm.model):
+                far = [*_check_capture(lm, ids, limits), _check_ids(lm, ids, limits)]
+            checks += [replace(check, name=f"{check.name}, narrowed") for check in far]
         checks += _check_texts(lm, "decoding", [_force_text(lm, ids)], "", limits)
         if lm.parts:
             for parts in (_PARTS, _PARTS):  # read, and taken from what is kept
@@ -200,6 +214,56 @@ def _check_capture(lm: Any, ids: list[int], limits: Limits) -> list[Check]:
     ]
 
 
+def _check_ids(lm: Any, ids: list[int], limits: Limits) -> Check:
+    """Whether a few tokens after a text are the same with capture as without; where they part,
+    the difference is how much less likely one is, relative to the largest logit.
+    """
+    texts = []
+    for listening in (lm.tap.listen(), nullcontext()):
+        with listening:
+            text = generate_text(lm.model, [ids], lm.device, None, _GREEDY)
+        texts.append(text[0].tolist())
+    own, tapped = texts[1], texts[0]
+    n = common(own, tapped)
+    apart = 0.0
+    if n < len(own):
+        read = torch.tensor([own[:n]], device=lm.device)
+        logits = lm.model(input_ids=read, use_cache=False).logits[0, -1].float()
+        apart = float((logits[own[n]] - logits[tapped[n]]).abs() / logits.abs().max())
+    return Check("ids equal with and without capture", apart, limits.logits)
+
+
+def _list_windows(model: Any) -> list[int]:
+    """How many tokens layers look back at, where that is limited."""
+    config = model.config.get_text_config()
+    sizes = [getattr(config, name, None) for name in _WINDOWS]
+    return [size for size in sizes if isinstance(size, int) and size > 0]
+
+
+@contextmanager
+def _narrowed(model: Any) -> Iterator[None]:
+    """Within the block, layers look back at a few tokens alone, so that a short text goes beyond:
+    a long one would take long to read.
+    """
+    holders: list[Any] = [*model.modules()]
+    holders += {id(one.config): one.config for one in holders if hasattr(one, "config")}.values()
+    before = [
+        (holder, name, vars(holder)[name])
+        for holder in holders
+        for name in _WINDOWS
+        if isinstance(vars(holder).get(name), int) and vars(holder)[name] > _NARROW
+    ]
+
+    def restore() -> None:
+        for holder, name, size in before:
+            setattr(holder, name, size)
+
+    with restoring(restore):
+        for holder, name, _ in before:
+            setattr(holder, name, _NARROW)
+        yield
+
+
 def _read_maps(lm: Any, inputs: dict[str, Any]) -> Tensor:
     """The map (B, H, n, n) of the tapped layer by the model file's own eager attention."""
     configs = {id(m.config): m.config for m in lm.model.modules() if hasattr(m, "config")}.values()
@@ -211,7 +275,7 @@ def _read_maps(lm: Any, inputs: dict[str, Any]) -> Tensor:
     finally:
         for config, chosen in before:
             config._attn_implementation = chosen
-    maps, having = [one for one in given if one is not None], list(attention_layers(lm.model))
+    maps, having = [one for one in given if one is not None], list(attention_layers(lm.model)[0])
     places = {len(layer_kinds(lm.model.config)): lm.layer, len(having): having.index(lm.layer)}
     if len(maps) not in places:
         raise ModelError(

@@ -290,9 +290,9 @@ def _name_of_cache(model: Any) -> str:
 
 def generate_text(
     model: Any, ids: Sequence[Sequence[int]], device: Any, cache: Any, n: int, **options: Any
-) -> None:
+) -> Tensor:
     """Call ``generate`` for n tokens after ``ids`` (B, T), padded on the left; ``cache`` may
-    have their beginning.
+    have their beginning. Returns both (B, T + n).
     """
     config = model.generation_config
     asked = {name: value for name, value in _FIXED.items() if hasattr(config, name)}
@@ -300,13 +300,14 @@ def generate_text(
     inputs = torch.tensor(ids, device=device)
     options.setdefault("attention_mask", torch.ones_like(inputs))
     # The class's method, as ``capture`` replaces the model's own.
-    type(model).generate(
+    text: Tensor = type(model).generate(
         model,
         inputs,
         **asked
         | {"max_new_tokens": n, **options}
         | ({_name_of_cache(model): cache} if cache else {}),
     )
+    return text
 
 
 def read_texts(

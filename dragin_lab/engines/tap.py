@@ -1,37 +1,36 @@
 """The tap: it listens to the attention of one layer, for the last query rows of each forward.
 
-Model files look their attention function up by a name in their config. While a tap listens, the
-tapped module has a copy of its config with the name of a function of ours. That function calls the
-layer's own for the output, and the model file's eager function (with its soft caps and sinks) for
-the weights. Models whose file looks no function up (Falcon, GPT-J, BLOOM, GPT-Neo) count as models
-without attention and serve the methods of probabilities.
+Model files look their attention function up by a name in their config. While a tap listens, what
+the file looks up in is wrapped: the function that comes back is the layer's own, and where it is
+called by the tapped module, the model file's eager function (with its soft caps and sinks) gives
+the weights. Neither the model nor its config is touched, as some files ask that name for more
+(sparse attention). Models whose file looks no function up (Falcon, GPT-J, BLOOM, GPT-Neo) count as
+models without attention and serve the methods of probabilities.
 """
 
 from __future__ import annotations
 
-import copy
-import sys
+import inspect
+import os
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
 
 from dragin_lab.checks import several, shown
 from dragin_lab.engines.engine import restoring
 from dragin_lab.errors import ModelError
 
-NAME = "dragin_lab_tap"
-# kinds of layers without attention
-_WITHOUT = ("linear_attention", "conv", "moe", "mamba", "recurrent")
-#: By module: its own attention function, and the tap that listens to it now.
-_OWN: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
+#: By module: the tap that listens to it now.
 _LISTENING: WeakKeyDictionary[nn.Module, Tap] = WeakKeyDictionary()
+#: What a model file calls the table of attention functions, and the one that stands by itself.
+_TABLE, _EAGER = "ALL_ATTENTION_FUNCTIONS", "eager_attention_forward"
 
 
 def layer_kinds(config: Any) -> list[str]:
@@ -105,31 +104,40 @@ def describe_layer(config: Any, layer: int) -> str:
     return f"{layer + 1} of {len(kinds)}{why}"
 
 
-def attention_layers(model: nn.Module) -> dict[int, nn.Module]:
-    """The layers with self-attention whose file looks the function up by name, first to last,
-    with their module.
+@cache
+def find_file(kind: type) -> dict[str, Any] | None:
+    """The names of the file where modules of a class look their attention function up; None where
+    they do not.
     """
-    modules: dict[int, nn.Module] = {}
-    for module in model.modules():
-        kind, layer = type(module).__name__, getattr(module, "layer_idx", None)
-        home = sys.modules[type(module).__module__]
-        looks_up = hasattr(home, "eager_attention_forward") and hasattr(
-            home, "ALL_ATTENTION_FUNCTIONS"
-        )
-        crosses = "Cross" in kind or getattr(module, "is_cross_attention", False)
-        if (
-            isinstance(layer, int)
-            and "Attention" in kind
-            and not crosses
-            and looks_up
-            and hasattr(module, "config")
-        ):
-            modules.setdefault(layer, module)
-    config: Any = model.config
-    declared = {i for i, kind in enumerate(layer_kinds(config)) if kind not in _WITHOUT}
-    # Layers may share one module (Zamba2), which then cannot tell which of them it serves.
-    whole = set(modules) == declared or not getattr(config.get_text_config(), "layer_types", None)
-    return dict(sorted(modules.items())) if whole else {}
+    methods = {name: made for one in reversed(kind.__mro__) for name, made in vars(one).items()}
+    for made in methods.values():
+        function = inspect.unwrap(made)
+        names = getattr(getattr(function, "__code__", None), "co_names", ())
+        if _TABLE in names and _EAGER in function.__globals__:
+            return function.__globals__
+    return None
+
+
+def attention_layers(model: nn.Module) -> tuple[dict[int, nn.Module], bool]:
+    """The layers with self-attention whose file looks the function up by name, first to last,
+    with their module; and whether there are more that share a module.
+
+    A shared module cannot tell which of its layers it serves (Zamba2).
+    """
+    places: dict[nn.Module, set[int]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        crosses = "Cross" in type(module).__name__ or getattr(module, "is_cross_attention", False)
+        if find_file(type(module)) is not None and not crosses:
+            numbers = [int(part) for part in path.split(".") if part.isdecimal()]
+            places.setdefault(module, set()).update(numbers[-1:])
+    layers: dict[int, nn.Module] = {}
+    for module, numbers in places.items():
+        index = getattr(module, "layer_idx", None)
+        if isinstance(index, int) and len(numbers) == 1:
+            # where all layers say the same, the place tells them apart (Zamba2)
+            layers.setdefault(max(index, *numbers) if index < 0 else index, module)
+    shared = any(len(numbers) > 1 for numbers in places.values())
+    return dict(sorted(layers.items())), shared
 
 
 class Tap:
@@ -146,15 +154,10 @@ class Tap:
             raise ModelError(
                 f"{type(model).__name__} has no layers; its config.json says num_hidden_layers=0"
             )
-        having, kind, text = (
-            attention_layers(model),
-            type(model).__name__,
-            model.config.get_text_config(),
-        )
+        (having, shared), kind = attention_layers(model), type(model).__name__
+        text = model.config.get_text_config()
         if not having:
-            looks = hasattr(text, "num_attention_heads")
-            self.why = f"the file of {kind} does not look its attention function up by name" * looks
-            self.why = self.why or "it has no attention"
+            self.why = _say_why(model, kind, shared)
             if (layer, heads) != ("last", None):
                 raise ModelError(
                     f"{kind}: {self.why}; leave layer={layer!r} and heads={heads!r} out"
@@ -163,8 +166,8 @@ class Tap:
         self.layer = choose_captured(model.config, layer, having, kind)
         self.heads = choose_heads(heads, text.num_attention_heads)
         self.module: Any = having[self.layer]
-        home = sys.modules[type(self.module).__module__]
-        self._eager, self._interface = home.eager_attention_forward, home.ALL_ATTENTION_FUNCTIONS
+        file: Any = find_file(type(self.module))
+        self._file, self._eager = file, inspect.unwrap(file[_EAGER])
         self.rows, self.thread = 1, 0
         self.weights: Tensor | None = None
 
@@ -174,25 +177,23 @@ class Tap:
         if self.why:
             yield
             return
-        module, own, before = self.module, self.module.config, _LISTENING.get(self.module)
+        module, before = self.module, _LISTENING.get(self.module)
         # of an outer block: a trigger may ask its own lab
         state = self.rows, self.weights, self.thread
+        block = object()
 
         def restore() -> None:
-            module.config = own
             self.rows, self.weights, self.thread = state
             if before is None:
                 _LISTENING.pop(module, None)
             else:
                 _LISTENING[module] = before
+            _unwrap_file(self._file, block)
 
-        tapped: Any = copy.deepcopy(own)
-        if own._attn_implementation != NAME:
-            _OWN[module] = self._interface.get_interface(own._attn_implementation, self._eager)
-            tapped._attn_implementation = NAME
         with restoring(restore):
             self.rows, self.weights, self.thread = rows, None, threading.get_ident()
-            module.config, _LISTENING[module] = tapped, self
+            _LISTENING[module] = self
+            _wrap_file(self._file, block)
             yield
 
     def pop_rows(self) -> Tensor | None:
@@ -265,19 +266,78 @@ def additive_mask(
     )
 
 
-def _tapped_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """The module's own attention; where a tap listens in this thread, it records the call."""
-    output, weights = _OWN[module](module, query, key, value, attention_mask, **kwargs)
-    if (tap := _LISTENING.get(module)) is not None and tap.thread == threading.get_ident():
-        tap.record(query, key, attention_mask, weights, kwargs)
-    return output, weights
+def _say_why(model: nn.Module, kind: str, shared: bool) -> str:
+    """Why there is no attention to listen to."""
+    if shared:
+        return f"the layers of {kind} share their attention, so a call does not tell whose it is"
+    names = [type(module).__name__ for module in model.modules()]
+    if any("Attention" in name for name in names):
+        return f"the file of {kind} does not look its attention function up by name"
+    return "it has no attention"
 
 
-AttentionInterface.register(NAME, _tapped_attention)
+# -- what a file looks its attention function up in ------------------------------------------------
+
+
+class _Wrapped(Mapping[str, Any]):
+    """A file's table of attention functions; those that it gives record the calls of a module
+    that is listened to.
+    """
+
+    def __init__(self, own: Any) -> None:
+        self.own = own
+
+    def get_interface(self, name: str, default: Any) -> Any:
+        return _recording(self.own.get_interface(name, default))
+
+    def __getitem__(self, name: str) -> Any:
+        return _recording(self.own[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.own)
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+
+def _recording(function: Any) -> Any:
+    """An attention function; where a tap listens to the module in this thread, it records the
+    call.
+    """
+
+    @wraps(function)
+    def attend(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        output, weights = function(module, query, key, value, mask, **kwargs)
+        if (tap := _LISTENING.get(module)) is not None and tap.thread == threading.get_ident():
+            tap.record(query, key, mask, weights, kwargs)
+        return output, weights
+
+    return attend
+
+
+#: By file: what it had, and the blocks that listen to a module of it.
+_FILES: dict[int, tuple[dict[str, Any], set[object]]] = {}
+_LOCK = threading.Lock()
+os.register_at_fork(after_in_child=lambda: globals().update(_LOCK=threading.Lock()))
+
+
+def _wrap_file(file: dict[str, Any], block: object) -> None:
+    with _LOCK:
+        if id(file) not in _FILES:
+            _FILES[id(file)] = {name: file[name] for name in (_TABLE, _EAGER)}, set()
+            file |= {_TABLE: _Wrapped(file[_TABLE]), _EAGER: _recording(file[_EAGER])}
+        _FILES[id(file)][1].add(block)
+
+
+def _unwrap_file(file: dict[str, Any], block: object) -> None:
+    with _LOCK:
+        own, blocks = _FILES.get(id(file), ({}, set()))
+        blocks.discard(block)
+        if own and not blocks:
+            file.update(own)
+            del _FILES[id(file)]

@@ -51,6 +51,26 @@ _INIT = {"initializer_range": 0.3}
 _MIXED = ["sliding_attention", "full_attention"] * 2
 _MHA = {k: v for k, v in _SMALL.items() if k != "num_key_value_heads"}
 
+_LATENT = ("hidden_size", "intermediate_size", "num_attention_heads", "initializer_range")
+_LATENT += ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+_SPARSE: dict[str, Any] = {
+    **_SMALL | {"num_key_value_heads": 4, "initializer_range": 0.12},
+    "n_group": 1,
+    "topk_group": 1,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 16,
+    "first_k_dense_replace": 1,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 16,
+    "index_topk": 8,
+    "index_n_heads": 2,
+    "index_head_dim": 16,
+}
 CONFIGS: dict[str, Any] = {
     "llama": lambda v: tf.LlamaConfig(vocab_size=v, **_SMALL),
     "mistral": lambda v: tf.MistralConfig(vocab_size=v, sliding_window=WINDOW, **_SMALL),
@@ -194,6 +214,44 @@ CONFIGS: dict[str, Any] = {
         use_mamba_kernels=False,
         **_MHA,
     ),
+    "deepseek-v32": lambda v: tf.DeepseekV32Config(vocab_size=v, **_SPARSE),
+    "glm-dsa": lambda v: tf.GlmMoeDsaConfig(vocab_size=v, **_SPARSE),
+    "longcat": lambda v: tf.LongcatFlashConfig(
+        vocab_size=v,
+        **{name: value for name, value in _SPARSE.items() if name in _LATENT},
+        num_layers=2,
+        ffn_hidden_size=48,
+        expert_ffn_hidden_size=16,
+        n_routed_experts=4,
+        zero_expert_num=1,
+        moe_topk=2,
+        head_dim=8,
+    ),
+    "nemotron-h": lambda v: tf.NemotronHConfig(
+        vocab_size=v,
+        head_dim=8,
+        mamba_num_heads=4,
+        mamba_head_dim=8,
+        ssm_state_size=8,
+        n_groups=1,
+        chunk_size=16,
+        layers_block_type=["mamba", "attention", "mlp", "attention"],
+        **_SMALL,
+    ),
+    "zamba2": lambda v: tf.Zamba2Config(
+        vocab_size=v,
+        mamba_d_state=8,
+        mamba_headdim=8,
+        n_mamba_heads=8,
+        mamba_ngroups=1,
+        layers_block_type=["mamba", "hybrid"] * 2,
+        hybrid_layer_ids=[1, 3],
+        num_mem_blocks=2,
+        adapter_rank=8,
+        attention_hidden_size=64,
+        attention_head_dim=16,
+        **_SMALL | {"num_key_value_heads": 4},
+    ),
     "mamba": lambda v: tf.MambaConfig(
         vocab_size=v, hidden_size=32, num_hidden_layers=2, state_size=4, **_INIT
     ),
@@ -225,13 +283,13 @@ REGISTRY = (
     "gpt-oss",
 )
 #: Beside the attention, some keep a state that is overwritten with each token.
-HYBRIDS = ("jamba", "qwen3-next", "lfm2", "granite-hybrid", "falcon-h1")
+HYBRIDS = ("jamba", "qwen3-next", "lfm2", "granite-hybrid", "falcon-h1", "nemotron-h")
 FURTHER = ("diffllama", "cohere2", "deepseek-v3", "glm4", "llama4", "mixtral", *HYBRIDS)
 #: Their files look no attention function up by its name.
 BYPASS = ("falcon", "bloom", "gpt_neo", "zamba")
 #: One of each way to attend: rotary, with a soft cap and a window, with sinks, by learned
 #: positions, past the registry.
-TELLING = ("llama", "gemma2", "gpt-oss", "gpt2", "falcon", "diffllama", "jamba")
+TELLING = ("llama", "gemma2", "gpt-oss", "gpt2", "falcon", "diffllama", "jamba", "deepseek-v32")
 
 
 def matrix(*kinds: str) -> pytest.MarkDecorator:

@@ -4,17 +4,24 @@ attentions.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import lm_tiny
 import numpy as np
 import pytest
 import torch
+import transformers as tf
 from lm_tiny import CLOSE, HALF, settled
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from dragin_lab.core.episode import Write
+from dragin_lab.engines import tap
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.tap import attention_layers
+from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 
 
@@ -79,7 +86,7 @@ def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str
     side.
     """
     eager = lm_tiny.build(kind, attn_implementation="eager")
-    layers = list(attention_layers(eager))
+    layers = list(attention_layers(eager)[0])
     prompts = in_parts("Who is the mother of Ann Lee?"), in_parts("Who?"), Prompt("Elm")
     for layer in sorted({layers[0], layers[len(layers) // 2], layers[-1]}):
         hidden = "last" if layer == layers[-1] else layer
@@ -102,6 +109,69 @@ def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str
             own = [one for one in eager(ids, output_attentions=True).attentions if one is not None]
         own_map = own[place if len(own) == len(layers) else layer][0].numpy()
         np.testing.assert_allclose(lm.attend(output.ids.tolist()), own_map, atol=CLOSE)
+
+
+@lm_tiny.matrix(*lm_tiny.CONFIGS)
+def test_capture_never_changes_the_text(kind: str) -> None:
+    """For every architecture: beyond its window and what a sparse layer looks at."""
+    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), check=False)
+    lm.eos = frozenset()
+    model = lm_tiny.build(kind)
+    model.generation_config.eos_token_id = None
+    for text in (lm_tiny.PROMPT, lm_tiny.PROMPT * 2):
+        draft = lm.write(Write(Prompt(text), 16, attention=lm.has_attention))
+        ids = torch.tensor([draft.prompt_ids.tolist()])
+        own = model.generate(ids, max_new_tokens=16, do_sample=False)
+        assert draft.ids.tolist() == own[0, ids.shape[1] :].tolist()
+        assert lm.has_attention == (draft.rows is not None)
+
+
+def test_a_check_with_small_windows_sees_what_a_short_text_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = lm_tiny.build("deepseek-v32")
+    for module in [model, *model.modules()]:
+        for holder in (module, getattr(module, "config", None)):
+            if hasattr(holder, "index_topk"):
+                holder.index_topk = 2048
+    sound = LanguageModel(model, lm_tiny.byte_level())
+    assert any("narrowed" in check.name for check in sound.check())
+    assert {getattr(one, "index_topk", 2048) for one in model.modules()} == {2048}
+    listen = tap.Tap.listen
+
+    @contextmanager
+    def dropping(self: Any, rows: int = 1) -> Iterator[None]:
+        """The name of another function, as taps once gave it: the layer looks at all."""
+        own, self.module.config = self.module.config, copy.deepcopy(self.module.config)
+        tf.AttentionInterface.register("another", sdpa_attention_forward)
+        self.module.config._attn_implementation = "another"
+        with listen(self, rows):
+            yield
+        self.module.config = own
+
+    monkeypatch.setattr(tap.Tap, "listen", dropping)
+    with pytest.raises(ModelError, match="without capture, narrowed: FAILED"):
+        LanguageModel(model, lm_tiny.byte_level())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "layers"), [("zamba2", [1, 3]), ("longcat", [0, 1, 2, 3])])
+def test_layers_with_attention_are_those_whose_modules_have_some(
+    kind: str, layers: list[int]
+) -> None:
+    found, shared = attention_layers(lm_tiny.build(kind))
+    assert (list(found), shared) == (layers, False)
+
+
+def test_a_layer_that_shares_its_module_is_not_captured() -> None:
+    model = lm_tiny.build("llama")
+    model.model.layers[3].self_attn = model.model.layers[1].self_attn
+    found, shared = attention_layers(model)
+    assert (list(found), shared) == ([0, 2], True)
+    for layer in model.model.layers:
+        layer.self_attn = model.model.layers[0].self_attn
+    lm = LanguageModel(model, lm_tiny.byte_level(), check=False)
+    assert lm.no_attention.endswith("share their attention, so a call does not tell whose it is")
 
 
 def test_layers_and_heads_can_be_chosen() -> None:
