@@ -41,7 +41,7 @@ from dragin_lab.run.setup import (
     warn_of_almanac,
 )
 from dragin_lab.run.sweeps import read_sweep, run_methods
-from dragin_lab.study.attribution import KNOWN, LEAST, Attribution
+from dragin_lab.study.attribution import LEAST, SURE, Attribution
 from dragin_lab.study.curve import MOST, Curve, begin_curve, make_curve
 from dragin_lab.study.funnel import attribute_run
 from dragin_lab.study.leaving_out import attribute as measure
@@ -545,7 +545,7 @@ class Lab(AbstractContextManager["Lab"]):
         self,
         trace: Trace,
         *,
-        known: float = KNOWN,
+        sure: float = SURE,
         least: float = LEAST,
         attention: bool = False,
         effect: bool = False,
@@ -560,25 +560,27 @@ class Lab(AbstractContextManager["Lab"]):
         it.
 
         Args:
-            trace: of this lab's model; one that was saved or kept by a run will do. known: the
-                probability without passages from which on a token counts as known, 0 to 1. least:
-                nats that passages have to give a token before it counts as theirs. attention:
-                measure attention where the trace has no rows: one forward more for each text.
-                effect: the F1 of each retrieval against its having found nothing: the episode once
-                more for each. gold: titles or ids of the passages that the question needs, where
-                they are known. nlp: the trace's pipeline, where it is not the default; for
-                ``effect``.
+            trace: of this lab's model; one that was saved or kept by a run will do.
+            sure: the probability without passages from which on a token counts as sure, 0 to 1.
+            least: nats that passages have to give a token before it counts as theirs.
+            attention: measure attention where the trace has no rows: one forward more for each
+                text.
+            effect: the F1 of each retrieval against its having found nothing: the episode once
+                more for each.
+            gold: titles or ids of the passages that the question needs; those of a benchmark's
+                question are known.
+            nlp: the trace's pipeline, where it is not the default; for ``effect``.
 
         Raises ``SettingError`` for a trace of another model, and a model that scores no given text.
         """
         instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
-        bounds = {"known": number("known", known, 0, 1), "least": number("least", least, 0)}
+        bounds = {"sure": number("sure", sure, 0, 1), "least": number("least", least, 0)}
         method = restore_method(trace.method, nlp) if effect else None
         setup = self.setup() if method is None else self.setup(method)
         trace.attributed = measure(
-            setup, method, trace, attention=attention, effect=effect, **bounds
+            setup, method, trace, attention=attention, effect=effect, gold=gold, **bounds
         )
-        return Attribution(trace, gold)
+        return Attribution(trace)
 
     def explore(
         self, question: str | Question = "", method: str = "dragin", **settings: Any

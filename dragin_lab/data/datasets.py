@@ -12,6 +12,7 @@ import difflib
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -123,19 +124,60 @@ def benchmark(source: str | Path, split: str | None = None) -> str:
 
 
 def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
-    """Question id -> the titles of the passages that support its answer, as HotpotQA and
-    2WikiMultihopQA name them.
+    """Question id -> the titles of the passages that support its answer, as HotpotQA,
+    2WikiMultihopQA and IIRC name them.
 
     Raises ``DataError`` where the file is missing or cannot be read; questions without such titles
     are left out.
     """
-    titles: dict[str, tuple[str, ...]] = {}
-    for _, record in read_records(find(source))[1]:
-        support = record.get("supporting_facts") if isinstance(record, dict) else None
-        if isinstance(support, list) and isinstance(record.get("_id"), str):
-            facts = [fact for fact in support if isinstance(fact, list) and fact]
-            titles[record["_id"]] = tuple(dict.fromkeys(compose(str(fact[0])) for fact in facts))
-    return titles
+    return {id: titles for (id, _), titles in _read_titles(find(source)).items()}
+
+
+@cache
+def _read_titles(path: Path) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The titles that a file names for each question, by its id and text."""
+    named: dict[tuple[str, str], tuple[str, ...]] = {}
+    for _, record in read_records(path)[1]:
+        rows = record if isinstance(record, dict) else {}
+        for row in rows.get("questions") or [rows]:
+            support = row.get("supporting_facts") or []
+            titles = [fact[0] for fact in support if isinstance(fact, list) and fact]
+            # "main" is the paragraph that the question was asked about
+            context = [one for one in row.get("context") or [] if isinstance(one, dict)]
+            titles += [one["passage"] for one in context if one.get("passage", "main") != "main"]
+            id = row.get("_id") or row.get("qid")
+            if titles and isinstance(id, str):
+                found = tuple(dict.fromkeys(compose(str(title)) for title in titles))
+                named[compose(id), str(row.get("question")).strip()] = found
+    return named
+
+
+@cache
+def _labelled_passages() -> dict[str, tuple[str, ...]]:
+    """The passages that each of Almanac's questions needs, by its text."""
+    needed: dict[str, tuple[str, ...]] = {}
+    for name in BENCHMARKS:
+        for split in ("train", "dev", "test"):
+            for one in almanac.labels(name, split):
+                needed[one.question.strip()] = tuple(fact.passage for fact in one.facts)
+    return needed
+
+
+def needed_passages(question: Question) -> tuple[str, ...]:
+    """The ids or titles of the passages that a benchmark's question needs, as it labels them; none
+    of another question.
+
+    Almanac's are known by their text, the others by id and text, where their file lies in
+    ``DRAGIN_LAB_DATA``.
+    """
+    text = question.text.strip()
+    if labelled := _labelled_passages().get(text):
+        return labelled
+    for name in BENCHMARKS if question.id else ():
+        path = data_folder() / name / FILES[name]
+        if path.is_file() and (titles := _read_titles(path).get((question.id, text))):
+            return titles
+    return ()
 
 
 def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None) -> PromptTemplate:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from html import unescape
 from typing import Any
 
@@ -17,17 +17,19 @@ from dragin_lab.core.answers import normalize_answer
 from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError
 from dragin_lab.text import fold_letters
-from dragin_lab.trace.draft import Draft
+from dragin_lab.trace.draft import WORD, Draft
 from dragin_lab.trace.kept import cut_off, sentence_end
 from dragin_lab.trace.records import AttributedText
 from dragin_lab.trace.trace import Passage, Step, Trace
 
-KNOWN, LEAST = 0.5, 1.0  # the bounds of the marks: a probability, and nats
+SURE, LEAST = 0.5, 1.0  # the bounds of the marks: a probability, and nats
+Place = tuple[int, int]  # of a passage: the position of the step that found it, its rank from 0
 #: The columns of ``Attribution.retrievals``.
 RETRIEVALS = {
     "step": "int64",
     "query": "string",
     "found": "boolean",
+    "holds gold": "boolean",
     "used": "boolean",
     "which": "Int64",
     "words": "int64",
@@ -36,6 +38,22 @@ RETRIEVALS = {
     "came instead": "string",
     "lost": "boolean",
     "effect": "float64",
+}
+#: The columns of ``Attribution.words``.
+WORDS = {
+    "step": "Int64",
+    "source": "string",
+    "start": "int64",
+    "stop": "int64",
+    "word": "string",
+    "mark": "string",
+    "passage": "Int64",
+    "retrieval": "Int64",
+    "nats": "float64",
+    "sure": "bool",
+    "stands": "boolean",
+    "also": "string",
+    "use": "bool",
 }
 #: The columns of ``Attribution.tokens`` before those of each passage.
 _TOKEN = (
@@ -52,36 +70,41 @@ _TOKEN = (
 )
 
 
-def mark_tokens(text: AttributedText, same: np.ndarray, known: float, least: float) -> np.ndarray:
-    """Of each token the number of the passage that it is from, from 1; 0 a guess, -1 known without
-    any; (n,) int.
+def mark_tokens(text: AttributedText, same: np.ndarray, sure: float, least: float) -> np.ndarray:
+    """Of each token the place in view of the passage that it is from, from 1; 0 a guess, -1 sure
+    without any; (n,) int.
 
     ``same`` (k, k) says which passages are of equal text: what such have given together counts for
     the first of them.
     """
     gain = text.with_all - text.without  # (n,)
     most = (text.nats @ same).argmax(1) + 1 if same.size else np.zeros(len(gain), int)  # (n,)
-    return np.where(np.exp(text.without) >= known, -1, np.where(gain >= least, most, 0))
+    return np.where(np.exp(text.without) >= sure, -1, np.where(gain >= least, most, 0))
 
 
 class Attribution:
     """What each retrieval of a trace was good for, as ``lab.attribute(trace)`` measured it and the
     trace keeps it.
 
-    A token is **known** where the model gives it at least ``known`` without any passage; it is from
-    **passage i** where passages give it at least ``least`` nats and i gives the most; else it is a
-    **guess**. A passage's number is that of its place in the prompt. A word takes the mark of its
-    token with the largest gain. What the model may have needed a passage to be sure of counts as
-    the passage's, though it might have known it: 1/2 and 1 nat are choices.
+    A token is **sure** where the model gives it at least ``sure`` without any passage, right or
+    wrong; it is from **passage i** where passages give it at least ``least`` nats and i gives the
+    most; else it is a **guess**. A word takes the mark of its token with the largest gain. What the
+    model may have needed a passage to be sure of counts as the passage's, though it might have
+    known it: 1/2 and 1 nat are choices. A retrieval is **used** where a word of content is from one
+    of its passages and is either sure with it or stands in it.
+
+    A passage has one number through the whole answer, whichever retrievals brought it: passages
+    are counted as they were found for the first time.
 
     Args:
         trace: an attributed one; it may be saved and loaded.
-        gold: titles or ids of the passages that hold what the question needs, where they are known.
+        gold: titles or ids of the passages that hold what the question needs; None: those that
+            were recorded with the attribution.
 
     Raises ``SettingError`` for a trace that was not attributed, or that was changed since.
     """
 
-    def __init__(self, trace: Trace, gold: Iterable[str] = ()) -> None:
+    def __init__(self, trace: Trace, gold: Iterable[str] | None = None) -> None:
         if trace.attributed is None:
             raise SettingError(
                 "this trace is not attributed; lab.attribute(trace) does it, with the model's lab"
@@ -90,25 +113,42 @@ class Attribution:
             raise SettingError(
                 "the trace was changed since it was attributed; call lab.attribute(trace) again"
             )
-        self.trace, self.record, self.gold = (
-            trace,
-            trace.attributed,
-            frozenset(map(plain_title, gold)),
-        )
+        self.trace, self.record = trace, trace.attributed
+        self.gold = frozenset(map(plain_title, self.record.gold if gold is None else gold))
+
+    @cached_property
+    def numbers(self) -> dict[Place, int]:
+        """The number of each passage, from 1, by where it was found; of equal title and text, one
+        number.
+        """
+        first: dict[tuple[str, str], int] = {}
+        numbers: dict[Place, int] = {}
+        for step in self.trace.steps:
+            for rank, passage in enumerate(step.passages):
+                content = (passage.title, passage.text)
+                numbers[step.index, rank] = first.setdefault(content, len(first) + 1)
+        return numbers
+
+    @cached_property
+    def by_number(self) -> dict[int, Passage]:
+        """Each passage by its number."""
+        return {number: passage_at(self.trace, at) for at, number in self.numbers.items()}
+
+    @cached_property
+    def shades(self) -> dict[int, int]:
+        """Which colour each passage has that gave a word, from 0 in the order of the answer."""
+        given = self.words["passage"].dropna().unique()
+        return {int(number): shade for shade, number in enumerate(given)}
 
     def texts(self) -> Iterator[tuple[AttributedText, Draft, np.ndarray]]:
         """Each text with its draft and the marks of its n tokens."""
         for text in self.record.texts:
             step = None if text.step is None else self.trace.steps[text.step]
             draft: Any = self.trace.extraction if step is None else getattr(step, text.source)
-            texts = np.array(
-                [passage_at(self.trace, place).text for place in text.passages], object
-            )
-            yield (
-                text,
-                draft,
-                mark_tokens(text, texts[:, None] == texts, self.record.known, self.record.least),
-            )
+            shown = [passage_at(self.trace, place).text for place in text.passages]
+            texts = np.array(shown, object)  # (k,)
+            same = texts[:, None] == texts
+            yield text, draft, mark_tokens(text, same, self.record.sure, self.record.least)
 
     @cached_property
     def tokens(self) -> pd.DataFrame:
@@ -116,11 +156,12 @@ class Attribution:
 
         ``step`` (missing for the extraction), ``source``, ``index`` in the text and ``word`` (from
         0), ``text``; ``p_with`` and ``p_without`` (probabilities with all passages in view and with
-        none), ``mark`` ("known", "passage", "guess"), ``passage`` (its number) and ``retrieval``
+        none), ``mark`` ("sure", "passage", "guess"), ``passage`` (its number) and ``retrieval``
         (the step that found it); then for each number what that passage gave (``passage 1`` …,
-        nats) and the attention that it was paid (``attention 1`` …).
+        nats) and the attention that it was paid (``attention 1`` …), missing where it was not in
+        view.
         """
-        parts = []
+        parts, seen = [], set[int]()
         for text, draft, marks in self.texts():
             frame = self._name_marks(text, marks).assign(
                 index=range(len(marks)),
@@ -129,15 +170,14 @@ class Attribution:
                 p_with=np.exp(text.with_all),
                 p_without=np.exp(text.without),
             )
+            numbers = [self.numbers[place] for place in text.passages]
             for name, values in (("passage", text.nats), ("attention", text.attention)):
-                columns = [f"{name} {i + 1}" for i in range(values.shape[1])]
-                frame = frame.join(pd.DataFrame(values, columns=columns))
+                frame = frame.join(_sum_by_number(name, values, numbers))
             parts.append(frame)
-        most = max((len(text.passages) for text in self.record.texts), default=0)
-        order = [
-            *_TOKEN,
-            *(f"{name} {i + 1}" for name in ("passage", "attention") for i in range(most)),
-        ]
+            seen.update(numbers)
+        order = [*_TOKEN]
+        for name in ("passage", "attention"):
+            order += [f"{name} {number}" for number in sorted(seen)]
         return pd.concat(parts or [pd.DataFrame(columns=order)], ignore_index=True).reindex(
             columns=order
         )
@@ -148,51 +188,68 @@ class Attribution:
         mark, passage …
 
         ``nats`` is what all passages gave to the token that marks it, ``sure`` whether that token
-        was likely with them.
+        was likely with them; ``stands`` whether the word stands in the passage named, ``also`` the
+        numbers of the others in view in which it stands, for a word of content; ``use`` whether it
+        makes its retrieval a used one.
         """
-        parts = []
-        for text, draft, marks in self.texts():
-            gain = text.with_all - text.without  # (n,)
-            spans = [
-                (w.start, min(w.stop, len(marks)))
-                for w in draft.word_list
-                if w.text and w.start < len(marks)
-            ]
-            best = np.array([a + int(gain[a:b].argmax()) for a, b in spans], int)  # (w,)
-            parts.append(
-                self._name_marks(text, marks[best]).assign(
-                    word=[
-                        draft.text[draft.offsets[a, 0] : draft.offsets[b - 1, 1]].strip()
-                        for a, b in spans
-                    ],
-                    start=[int(draft.offsets[a, 0]) for a, _ in spans],
-                    stop=[int(draft.offsets[b - 1, 1]) for _, b in spans],
-                    nats=gain[best],
-                    sure=np.exp(text.with_all[best]) >= self.record.known,
-                )
-            )
-        order = [
-            "step",
-            "source",
-            "start",
-            "stop",
-            "word",
-            "mark",
-            "passage",
-            "retrieval",
-            "nats",
-            "sure",
+        rows = [
+            row for text, draft, marks in self.texts() for row in self._rows(text, draft, marks)
         ]
-        return pd.concat(parts or [pd.DataFrame(columns=order)], ignore_index=True)[order]
+        return pd.DataFrame(rows, columns=list(WORDS)).astype(WORDS)
+
+    def _rows(
+        self, text: AttributedText, draft: Draft, marks: np.ndarray
+    ) -> Iterator[dict[str, Any]]:
+        """The words of a text of n tokens, as rows."""
+        gain = text.with_all - text.without  # (n,)
+        for word in draft.word_list:
+            if not word.text or word.start >= len(marks):
+                continue
+            last = min(word.stop, len(marks))
+            best = word.start + int(gain[word.start : last].argmax())
+            start, stop = int(draft.offsets[word.start, 0]), int(draft.offsets[last - 1, 1])
+            row = {
+                "step": None if text.step is None else text.step + 1,
+                "source": text.source,
+                "start": start,
+                "stop": stop,
+                "word": draft.text[start:stop].strip(),
+                "mark": name_mark(marks[best]),
+                "nats": gain[best],
+                "sure": np.exp(text.with_all[best]) >= self.record.sure,
+                "also": "",
+                "use": False,
+            }
+            if marks[best] > 0:
+                row |= self._name_source(text, text.passages[marks[best] - 1], row)
+            yield row
+
+    def _name_source(
+        self, text: AttributedText, place: Place, row: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Which passage a word is from, and in which of those in view it stands."""
+        number, word = self.numbers[place], row["word"]
+        holding = set[int]()
+        for seen in text.passages:
+            if stands_in(word, passage_at(self.trace, seen)):
+                holding.add(self.numbers[seen])
+        content = is_content(word, str(self.trace.method.get("pipeline", "")))
+        others = sorted(holding - {number}) if content else []
+        return {
+            "passage": number,
+            "retrieval": place[0] + 1,
+            "stands": number in holding,
+            "also": ", ".join(map(str, others)),
+            "use": content and bool(row["sure"] or number in holding),
+        }
 
     def _name_marks(self, text: AttributedText, marks: np.ndarray) -> pd.DataFrame:
         """Marks as columns; ``retrieval`` is the number of a step."""
-        found = [None if m < 1 else text.passages[m - 1][0] + 1 for m in marks]
-        names = ["known" if m < 0 else "passage" if m else "guess" for m in marks]
+        places = [text.passages[mark - 1] if mark > 0 else None for mark in marks]
         columns = {
-            "mark": names,
-            "passage": [m if m > 0 else None for m in marks],
-            "retrieval": found,
+            "mark": [name_mark(mark) for mark in marks],
+            "passage": [None if place is None else self.numbers[place] for place in places],
+            "retrieval": [None if place is None else place[0] + 1 for place in places],
         }
         step = None if text.step is None else text.step + 1
         frame = pd.DataFrame(columns).assign(step=step, source=text.source)
@@ -200,86 +257,79 @@ class Attribution:
 
     @cached_property
     def passages(self) -> pd.DataFrame:
-        """One row a passage that was in view: retrieval, number, rank in its retrieval, id, title,
-        words, nats.
+        """One row a passage of a retrieval: retrieval, number, rank, id, title, text, words, nats.
 
-        ``words`` are those that it gave, ``same as`` the number of an earlier one of equal text,
-        with which it shares.
+        ``in view`` says whether it stood in the prompt of a text that was kept; ``words`` are those
+        that it gave, ``same as`` the number of an earlier one of equal text in view, with which it
+        shares.
         """
-        rows: dict[tuple[int, int], dict[str, Any]] = {}
-        for text in self.record.texts:
-            texts = [passage_at(self.trace, place).text for place in text.passages]
-            for i, place in enumerate(text.passages):
-                row = rows.setdefault(
-                    place,
-                    {"retrieval": place[0] + 1, "number": i + 1, "rank": place[1] + 1, "nats": 0.0},
-                )
-                row["nats"] += float(text.nats[:, i].sum())
-                row["same as"] = first + 1 if (first := texts.index(texts[i])) < i else None
-        used = self.words[self.words["mark"] == "passage"]
-        for place, row in rows.items():
+        rows: dict[Place, dict[str, Any]] = {}  # by retrieval and number
+        for place, number in self.numbers.items():
             passage = passage_at(self.trace, place)
-            mine = used[
-                (used["retrieval"] == row["retrieval"]) & (used["passage"] == row["number"])
-            ]
-            row |= {
-                "id": passage.id,
-                "title": passage.title,
-                "text": passage.text,
-                "words": " ".join(mine["word"]),
-            }
-        order = ["retrieval", "number", "rank", "id", "title", "text", "words", "nats", "same as"]
-        return pd.DataFrame(list(rows.values()), columns=order).astype({"same as": "Int64"})
+            row = {"retrieval": place[0] + 1, "number": number, "rank": place[1] + 1}
+            row |= {"id": passage.id, "title": passage.title, "text": passage.text}
+            rows.setdefault((place[0], number), row | {"words": "", "nats": 0.0, "in view": False})
+        for text in self.record.texts:
+            first: dict[str, int] = {}
+            for i, place in enumerate(text.passages):
+                row = rows[place[0], self.numbers[place]]
+                row["nats"] += float(text.nats[:, i].sum())
+                row["in view"] = True
+                same = first.setdefault(row["text"], row["number"])
+                row["same as"] = None if same == row["number"] else same
+        given = self.words[self.words["mark"] == "passage"]
+        for (retrieval, number), words in given.groupby(["retrieval", "passage"])["word"]:
+            rows[retrieval - 1, number]["words"] = " ".join(words)
+        order = ["retrieval", "number", "rank", "id", "title", "text", "words", "nats", "in view"]
+        frame = pd.DataFrame(list(rows.values()), columns=[*order, "same as"])
+        return frame.astype({"same as": "Int64", "in view": "bool"})
 
     @cached_property
     def retrievals(self) -> pd.DataFrame:
         """One row a retrieval: step, query, ``found``, ``used``, ``which`` passage, words and nats
         that it gave …
 
-        ``found``: a gold passage or gold answer among the hits, missing where none is known.
-        ``thrown away`` and ``came instead`` are the texts before and after it; ``lost`` says that
-        the first held a gold answer and the second does not. ``effect`` is the F1 minus what it
-        would be had this retrieval found nothing, where that was asked.
+        ``found``: a labelled passage (``gold``) among the hits, missing where none is labelled;
+        ``holds gold``: a gold answer stands in one of them, missing where there is none to look
+        for. ``which`` gave the most to the words that make it used, which ``words`` counts, or else
+        to any. ``thrown away`` and ``came instead`` are the
+        texts before and after it; ``lost`` says that the first held a gold answer and the second
+        does not. ``effect`` is the F1 minus what it would be had this retrieval found nothing,
+        where that was asked.
         """
         effects, rows = dict(self.record.effects), []
+        golds = list(filter(None, self.trace.question.golds))
         for step in self.trace.steps:
             if step.query is None:
                 continue
-            mine = self.passages[self.passages["retrieval"] == step.index + 1]
-            used = self.words[
-                (self.words["mark"] == "passage") & (self.words["retrieval"] == step.index + 1)
-            ]
-            which = used.groupby("passage")["nats"].sum().idxmax() if len(used) else None
+            number = step.index + 1
+            mine = self.passages[self.passages["retrieval"] == number]
+            given = self.words[self.words["retrieval"] == number]
+            used = given[given["use"]]
+            most = (used if len(used) else given).groupby("passage")["nats"].sum()
+            which = most.idxmax() if len(most) else None
             before, after = find_replaced(self.trace, step)
-            golds = list(filter(None, self.trace.question.golds))
-            lost = any(holds_value(before, g) for g in golds) and not any(
-                holds_value(after, g) for g in golds
-            )
-            rows.append(
-                {
-                    "step": step.index + 1,
-                    "query": step.query.sent,
-                    "found": self._found(step.passages),
-                    "used": len(used) > 0,
-                    "which": which,
-                    "words": len(used),
-                    "nats": mine["nats"].sum(),
-                    "thrown away": before,
-                    "came instead": after,
-                    "lost": lost if golds and before else None,
-                    "effect": effects.get(step.index),
-                }
-            )
+            had = any(holds_value(before, gold) for gold in golds)
+            has = any(holds_value(after, gold) for gold in golds)
+            row = {"step": number, "query": step.query.sent, "found": self._found(step.passages)}
+            row |= {"holds gold": self._holds_gold(step.passages), "used": len(used) > 0}
+            row |= {"which": which, "words": len(used), "nats": mine["nats"].sum()}
+            row |= {"thrown away": before, "came instead": after}
+            row["lost"] = had and not has if golds and before else None
+            row["effect"] = effects.get(step.index)
+            rows.append(row)
         return pd.DataFrame(rows, columns=list(RETRIEVALS)).astype(RETRIEVALS)
 
     def _found(self, hits: Sequence[Passage]) -> bool | None:
-        if self.gold:
-            return any({plain_title(hit.title), plain_title(hit.id)} & self.gold for hit in hits)
-        golds = [
-            gold
-            for gold in self.trace.question.golds
-            if normalize_answer(gold) not in ("", "yes", "no")
-        ]
+        if not self.gold:
+            return None
+        return any({plain_title(hit.title), plain_title(hit.id)} & self.gold for hit in hits)
+
+    def _holds_gold(self, hits: Sequence[Passage]) -> bool | None:
+        golds = []
+        for gold in self.trace.question.golds:
+            if normalize_answer(gold) not in ("", "yes", "no"):
+                golds.append(gold)
         return any(holds_value(hit.text, gold) for hit in hits for gold in golds) if golds else None
 
     # What each passage gave to each word, in nats; the page.
@@ -287,10 +337,77 @@ class Attribution:
 
     def __repr__(self) -> str:
         marks, used = self.words["mark"].value_counts(), int(self.retrievals["used"].sum())
-        counted = ", ".join(
-            f"{marks.get(name, 0)} {name}" for name in ("known", "passage", "guess")
-        )
+        counted = ", ".join(f"{marks.get(name, 0)} {name}" for name in ("sure", "passage", "guess"))
         return f"Attribution({used} of {len(self.retrievals)} retrievals used; words: {counted})"
+
+
+def name_mark(mark: int) -> str:
+    """The mark of a token in words."""
+    if mark > 0:
+        return "passage"
+    return "sure" if mark < 0 else "guess"
+
+
+def _sum_by_number(name: str, values: np.ndarray, numbers: Sequence[int]) -> pd.DataFrame:
+    """(n, k) values of passages in view as a column a number; one that is in view twice has the
+    sum.
+    """
+    frame = pd.DataFrame(values, columns=[f"{name} {number}" for number in numbers])
+    return frame.T.groupby(level=0).sum(min_count=1).T
+
+
+# -- words and the passages in which they stand ----------------------------------------------------
+
+
+def plain_words(text: str) -> str:
+    """The words of a text in small letters, without marks and possessives, with a space around
+    each.
+    """
+    folded = re.sub("['’]s\\b", "", fold_letters(text).casefold())
+    pieces = []
+    for word in WORD.findall(folded):
+        pieces += re.findall(r"\w+", word)
+    return f" {' '.join(pieces)} "
+
+
+_plain_passage = cache(plain_words)
+
+
+def stands_in(word: str, passage: Passage) -> bool:
+    """Whether a word stands in a passage's title or text, whatever its case and the marks around
+    it.
+    """
+    plain = plain_words(word)
+    if not plain.strip():  # marks alone
+        return word in passage.text
+    return plain in _plain_passage(f"{passage.title}\n{passage.text}")
+
+
+@cache
+def _defaults_of(pipeline: str) -> Any:
+    """spaCy's defaults of the language with which a pipeline's name begins; English without."""
+    from spacy.util import get_lang_class
+
+    code = re.match("[a-z]{2,3}(?=_)", pipeline)
+    return get_lang_class(code[0] if code else "en").Defaults
+
+
+def is_content(word: str, pipeline: str = "") -> bool:
+    """Whether a word says something by itself: numbers do, and names that are written as stop
+    words, "US" and "May".
+    """
+    from spacy.attrs import LIKE_NUM
+
+    defaults = _defaults_of(pipeline)
+    is_number = defaults.lex_attr_getters.get(LIKE_NUM, str.isdigit)  # German's has none
+    for piece in re.findall(r"\w+", re.sub(r"(n['’]t|['’]\w{1,2})$", "", word.strip(".,;:!?"))):
+        named = piece == "May" or (len(piece) > 1 and piece.isupper())
+        if named or is_number(piece) or piece.lower() not in defaults.stop_words:
+            return True
+    return False
+
+
+# -- what else is asked of an attributed trace -----------------------------------------------------
 
 
 def find_replaced(trace: Trace, step: Step) -> tuple[str, str]:
@@ -328,7 +445,7 @@ def passage_at(trace: Trace, place: tuple[int, int]) -> Passage:
 
 
 def plain_title(title: str) -> str:
-    """A title without HTML's entities (HotpotQA's have some) and the quotation marks that other
-    dumps write.
+    """A title in small letters (IIRC's are), without HTML's entities (HotpotQA's have some) and the
+    quotation marks that other dumps write.
     """
-    return re.sub('["“”„‟«»]', "", fold_letters(unescape(title))).strip()
+    return re.sub('["“”„‟«»]', "", fold_letters(unescape(title))).strip().casefold()

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import TRACES, RunRecord, trace_name
 from dragin_lab.run.setup import Setup
-from dragin_lab.study.attribution import KNOWN, LEAST, RETRIEVALS, Attribution, is_attributed
+from dragin_lab.study.attribution import LEAST, RETRIEVALS, SURE, Attribution, is_attributed
 from dragin_lab.study.leaving_out import attribute
 from dragin_lab.trace.file import SLIM, save_trace
 
@@ -33,7 +33,7 @@ def attribute_run(setup: Setup, record: RunRecord, progress: bool = False) -> No
             path = record.folder / TRACES / trace_name(qid)
             slim = path.read_bytes().startswith(SLIM)
             trace.attributed = attribute(
-                setup, None, trace, known=KNOWN, least=LEAST, attention=False, effect=False
+                setup, None, trace, sure=SURE, least=LEAST, attention=False, effect=False
             )
             save_trace(trace, path, hidden=True, slim=slim)
     if lost := len(answered) - len(kept):
@@ -55,7 +55,7 @@ def attributed_rows(runs: Any, record: RunRecord, id: str) -> list[dict[str, Any
         return None
     gold = runs.judge(record.config["dataset"]["name"]).passages_of(id, trace.question.text)
     rows: list[dict[str, Any]] = json.loads(
-        Attribution(trace, gold).retrievals.to_json(orient="records")
+        Attribution(trace, gold or None).retrievals.to_json(orient="records")
     )
     return rows
 
@@ -91,6 +91,7 @@ def count_funnel(retrievals: pd.DataFrame, outcomes: pd.DataFrame, by: str) -> p
         answers, used = asked[at].drop_duplicates(), asked[asked["used"]]
         shares = {
             "found": asked["found"],
+            "holds gold": asked["holds gold"],
             "used": asked["used"],
             "found and used": asked["found"] & asked["used"],
             "right, of the used": used["right"],

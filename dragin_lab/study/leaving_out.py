@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.episode import Write
+from dragin_lab.data.datasets import needed_passages
 from dragin_lab.errors import SettingError
 from dragin_lab.run.branch import branch
 from dragin_lab.run.setup import Setup
@@ -135,10 +136,11 @@ def attribute(
     method: Any,
     trace: Trace,
     *,
-    known: float,
+    sure: float,
     least: float,
     attention: bool,
     effect: bool,
+    gold: Iterable[str] = (),
 ) -> Attributed:
     """``Lab.attribute``; ``method`` is the trace's, which branches of it are written by."""
     engine: Any = setup.model
@@ -158,7 +160,8 @@ def attribute(
         (i, trace.scores["f1"] - branch(setup, method, trace, step=i + 1, passages=[]).scores["f1"])
         for i in searched
     ]
-    return Attributed(trace.fingerprint, known, least, tuple(texts), tuple(effects))
+    labelled = tuple(gold) or needed_passages(trace.question)
+    return Attributed(trace.fingerprint, sure, least, tuple(texts), tuple(effects), labelled)
 
 
 def _attribute_text(

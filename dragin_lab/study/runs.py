@@ -263,8 +263,8 @@ class Runs:
         used?
 
         dataset, id, method, question, answer, right, and the columns of ``Attribution.retrievals``;
-        ``found`` goes by the labelled passages or gold titles where they are known, else by the
-        gold answers. Raises ``SettingError`` where no answer is attributed: ``lab.run(...,
+        ``found`` goes by labelled passages or gold titles, ``holds gold`` by the gold answers.
+        Raises ``SettingError`` where no answer is attributed: ``lab.run(...,
         attribute=True)`` does it.
         """
         return list_retrievals(self)
@@ -273,10 +273,10 @@ class Runs:
         """How many retrievals were asked for, found, used, and part of a right answer
         (pandas.DataFrame).
 
-        ``found``, ``used`` and ``lost`` are shares: of those known, of all, and of those that
-        replaced a text (which held a gold answer, while what came instead does not). ``retrievals a
-        used one`` and ``tokens a used one`` are what one costs that was used. ``by`` is "method" or
-        "dataset".
+        ``found``, ``holds gold``, ``used`` and ``lost`` are shares: the first two of those known,
+        ``used`` of all, ``lost`` of those that replaced a text (which held a gold answer, while
+        what came instead does not). ``retrievals a used one`` and ``tokens a used one`` are what
+        one costs that was used. ``by`` is "method" or "dataset".
         """
         return count_funnel(self.retrievals, self.outcomes, choice("by", by, ("method", "dataset")))
 

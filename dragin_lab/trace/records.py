@@ -325,8 +325,10 @@ class Attributed:
     """What retrievals gave to an episode (``study.attribution``), and the bounds of its marks."""
 
     trace: str  # ``Trace.fingerprint`` of the trace that it was computed for
-    known: float  # probability without passages from which on a token counts as known
-    least: float  # nats that passages have to give before it counts as theirs
-    texts: tuple[AttributedText, ...]
+    sure: float = 0.5  # probability without passages from which on a token counts as sure
+    least: float = 1.0  # nats that passages have to give before it counts as theirs
+    texts: tuple[AttributedText, ...] = ()
     # the position of a step, and F1 minus F1 had it found nothing
     effects: tuple[tuple[int, float], ...] = ()
+    # ids or titles of the passages that the question needs, where they are labelled
+    gold: tuple[str, ...] = ()

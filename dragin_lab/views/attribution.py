@@ -4,13 +4,13 @@ pages.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
 
 from dragin_lab.drawn import draws
-from dragin_lab.study.attribution import Attribution, holds_value, is_attributed
+from dragin_lab.study.attribution import Attribution, holds_value, is_attributed, plain_title
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.facts import count, esc, num, short
 from dragin_lab.views.pages import Page, render
@@ -18,42 +18,88 @@ from dragin_lab.views.pages import Page, render
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_COLOURS = 6  # of passages, after which they begin again; the number tells them apart
+COLOURS = 6  # of passages, after which they begin again; the number tells them apart
 
 
-def mark_word(word: Any) -> tuple[str, str]:
-    """The HTML before and after a word, a row of ``Attribution.words``; ("", "") for a known
-    one.
+class Sign(NamedTuple):
+    """What stands on a word: a text, and the colour of the passage that it names, None for none."""
+
+    text: str
+    shade: int | None = None
+
+
+NO_SIGN = Sign("")
+
+
+def sign_word(source: Attribution, word: Any) -> Sign:
+    """What stands on a word, a row of ``Attribution.words``.
+
+    The number of the passage that it is from, with † where it does not stand there and ? where it
+    was not likely with it, then the others in which it stands; "~" is a guess, nothing a sure one.
     """
-    if word.mark == "known":
+    if word.mark != "passage":
+        return Sign("~" if word.mark == "guess" else "")
+    doubts = "†" * (not word.stands) + "?" * (not word.sure)
+    others = f", {word.also}" if word.also else ""
+    shade = source.shades[word.passage] % COLOURS
+    return Sign(f"{word.passage}{doubts}{others}", shade)
+
+
+def explain_word(word: Any) -> str:
+    """The same as a sentence."""
+    if word.mark != "passage":
+        return "a guess: neither sure without passages nor from one"
+    lines = [f"from passage {word.passage}, of step {word.retrieval}: {num(word.nats, 1)} nats"]
+    if not word.sure:
+        lines.append("not likely with it either")
+    if not word.stands:
+        lines.append(f"it does not stand in passage {word.passage}")
+    if word.also:
+        lines.append(
+            f"it stands in {word.also} too" if word.stands else f"it stands in {word.also}"
+        )
+    return "; ".join(lines)
+
+
+def mark_word(source: Attribution, word: Any) -> tuple[str, str]:
+    """The HTML before and after a word, a row of ``Attribution.words``; ("", "") for a sure one."""
+    if word.mark == "sure":
         return "", ""
+    about = esc(explain_word(word))
     if word.mark == "guess":
-        return '<span class="guess" data-i="a guess: neither known nor from a passage">', "</span>"
-    about = f"from passage {word.passage} of step {word.retrieval}: {num(word.nats, 1)} nats"
+        return f'<span class="guess" data-i="{about}">', "</span>"
+    sign = sign_word(source, word)
     unsure = "" if word.sure else " unsure"
-    opening = f'<span class="from c{word.passage % _COLOURS}{unsure}" data-i="{esc(about)}">'
-    return opening, f'<sup aria-label="from passage {word.passage}">{word.passage}</sup></span>'
+    opening = f'<span class="from c{sign.shade}{unsure}" data-i="{about}">'
+    label = sign.text.replace("?", "")  # the dotted line says it
+    return opening, f'<sup aria-label="{about}">{label}</sup></span>'
 
 
-def overview_marks(trace: Trace) -> dict[tuple[int, str, int], str]:
-    """What stands on the words of a trace's overview, by (step, source, token), from 1.
-
-    The number of the passage that a word comes from, with "?" where the model was not sure of it;
-    "~" is a guess.
-    """
-    marks = dict[tuple[int, str, int], str]()
+def overview_marks(trace: Trace) -> dict[tuple[int, str, int], Sign]:
+    """What stands on the words of a trace's overview, by (step, source, token), from 1."""
+    marks = dict[tuple[int, str, int], Sign]()
     if not is_attributed(trace):
         return marks
-    words = Attribution(trace).words
+    source = Attribution(trace)
     texts = {(step.index + 1, name): text for step in trace.steps for name, text, _ in step.texts}
-    for word in words[words["step"].notna()].itertuples():
+    for word in source.words[source.words["step"].notna()].itertuples():
         tokens = (texts[word.step, word.source].offsets[:, 0] == word.start).nonzero()[0]
-        sign = {"known": "", "guess": "~", "passage": f"{word.passage}{'?' * (not word.sure)}"}[
-            word.mark
-        ]
-        if sign and len(tokens):
+        sign = sign_word(source, word)
+        if sign.text and len(tokens):
             marks[int(word.step), word.source, int(tokens[-1]) + 1] = sign
     return marks
+
+
+def list_sources(trace: Trace) -> list[tuple[Sign, str]]:
+    """The passages that gave the answer's words, for a legend: number and colour, title."""
+    if not is_attributed(trace):
+        return []
+    source = Attribution(trace)
+    sources = []
+    for number, shade in source.shades.items():
+        title = source.by_number[number].title or "(no title)"
+        sources.append((Sign(str(number), shade % COLOURS), title))
+    return sources
 
 
 def attribution_page(source: Attribution) -> Page:
@@ -68,7 +114,7 @@ def attribution_page(source: Attribution) -> Page:
     rows = [
         ("retrievals", f"{used} of {len(source.retrievals)} used"),
         ("words", ", ".join(shares)),
-        ("bounds", f"known from p {short(record.known)} on, a passage's from a gain of {least} on"),
+        ("bounds", f"sure from p {short(record.sure)} on, a passage's from a gain of {least} on"),
     ]
     rows += [
         ("not exact", f"in {count(len(inexact), 'text')} each passage was left out once: too many")
@@ -79,8 +125,9 @@ def attribution_page(source: Attribution) -> Page:
         known=True,
         rows=rows,
         answer=Markup("".join(_draw_words(source))),
-        bound=short(record.known),
+        bound=short(record.sure),
         retrievals=list(_list_retrievals(source)),
+        sources=list_sources(trace),
     )
     return Page(trace.question.text, inner)
 
@@ -91,7 +138,7 @@ def show_attribution(source: Attribution) -> str:
     return attribution_page(source).html
 
 
-_COUNTED = {"known": "known", "passage": "from a passage", "guess": "guessed"}
+_COUNTED = {"sure": "sure without passages", "passage": "from a passage", "guess": "guessed"}
 
 
 def _draw_words(source: Attribution) -> Iterator[str]:
@@ -115,29 +162,41 @@ def _draw_words(source: Attribution) -> Iterator[str]:
             else ""
         )
         for word in words.itertuples():
-            opening, closing = mark_word(word)
+            opening, closing = mark_word(source, word)
             yield f"{opening}{esc(word.word)}{closing} "
+
+
+def _say_found(one: Any) -> str:
+    """What is known of a retrieval's hits: of labelled passages, else of the gold answer."""
+    if not pd.isna(one.found):
+        return f"found {'a' if one.found else 'no'} labelled passage"
+    if not pd.isna(one.holds_gold):
+        return f"holds the gold answer: {'yes' if one.holds_gold else 'no'}"
+    return ""
+
+
+def _say_used(one: Any, passages: list[dict[str, Any]]) -> str:
+    if one.used:
+        return f"used passage {one.which}"
+    if not passages:
+        return "found nothing"
+    seen = any(passage["seen"] for passage in passages)
+    return "not used" if seen else "not used: in view of no word that was kept"
 
 
 def _list_retrievals(source: Attribution) -> Iterator[dict[str, Any]]:
     golds = source.trace.question.golds
-    for one in source.retrievals.itertuples():
-        found = "" if pd.isna(one.found) else ("found it, " if one.found else "did not find it, ")
-        yield {
-            "step": one.step,
-            "query": one.query,
-            "verdict": f"{found}{f'used passage {one.which}' if one.used else 'not used'}",
-            "passages": [
-                {
-                    "number": row.number,
-                    "title": row.title,
-                    "text": row.text,
-                    "words": row.words,
-                    "nats": row.nats,
-                    "same": None if pd.isna(row.same) else row.same,
-                    "gold": any(holds_value(row.text, gold) for gold in golds),
-                }
-                for row in source.passages.rename(columns={"same as": "same"}).itertuples()
-                if row.retrieval == one.step
-            ],
-        }
+    named = {"holds gold": "holds_gold", "same as": "same", "in view": "seen"}
+    table = source.passages.rename(columns=named)
+    for one in source.retrievals.rename(columns=named).itertuples():
+        passages = []
+        for row in table[table["retrieval"] == one.step].itertuples():
+            passage = {name: getattr(row, name) for name in ("number", "title", "text", "words")}
+            passage |= {"nats": row.nats, "seen": row.seen, "shade": source.shades.get(row.number)}
+            passage["same"] = None if pd.isna(row.same) else row.same
+            passage["labelled"] = bool({plain_title(row.title), plain_title(row.id)} & source.gold)
+            passage["gold"] = any(holds_value(row.text, gold) for gold in golds)
+            passages.append(passage)
+        said = [_say_found(one), _say_used(one, passages)]
+        verdict = ", ".join(filter(None, said))
+        yield {"step": one.step, "query": one.query, "verdict": verdict, "passages": passages}

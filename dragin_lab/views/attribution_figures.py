@@ -5,7 +5,7 @@ retrievals.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -16,7 +16,8 @@ from dragin_lab.drawn import draws
 from dragin_lab.study.attribution import Attribution
 from dragin_lab.study.runs import Runs
 from dragin_lab.views import theme
-from dragin_lab.views.facts import clip, num
+from dragin_lab.views.attribution import COLOURS
+from dragin_lab.views.facts import clip, count, num
 
 if TYPE_CHECKING:
     from dragin_lab.study.attribution import Attribution
@@ -29,27 +30,29 @@ _SHAPES = ("", "/", "x", "-", "\\", "+")
 def plot_attribution(source: Attribution) -> go.Figure:
     """What each passage gave to each word, in nats, one bar over the other; below 0 it made the
     word less likely.
+
+    A passage has the number and colour of the page; those that gave no word are one grey bar.
     """
     numbers = [name for name in source.tokens if name.startswith("passage ")]
     words = source.tokens.groupby(["step", "source", "word"], sort=False, dropna=False)
     nats = words[numbers].sum()
-    labels = [
-        f"{place} {clip(text.strip(), 18)[0]}"
-        for place, text in enumerate(words["text"].agg("".join), 1)
-    ]
+    labels = []
+    for place, text in enumerate(words["text"].agg("".join), 1):
+        labels.append(f"{place} {clip(text.strip(), 18)[0]}")
     if not numbers:
         return theme.message(source.trace.question.text, "No passage was in view of what was kept.")
     figure = go.Figure()
-    for place, name in enumerate(numbers):
-        pairs = zip(labels, nats[name], strict=True)
-        hover = [f"{theme.label(label)}<br>{name}: {num(value, 2)} nats" for label, value in pairs]
-        look = {
-            "color": theme.COLOURS[place % len(theme.COLOURS)],
-            "pattern": {"shape": _SHAPES[place % len(_SHAPES)]},
-        }
-        figure.add_bar(
-            x=labels[:WORDS], y=nats[name][:WORDS], name=name, marker=look, customdata=hover[:WORDS]
-        )
+    others = set(numbers)
+    for number, shade in source.shades.items():
+        title = theme.clip_label(source.by_number[number].title or "(no title)", 40)
+        look = {"color": theme.COLOURS[shade % COLOURS]}
+        look["pattern"] = {"shape": _SHAPES[shade % len(_SHAPES)]}
+        _add_bars(figure, labels, nats[f"passage {number}"], f"{number} {title}", look)
+        others.discard(f"passage {number}")
+    if others:
+        rest = nats[sorted(others)].sum(axis=1)
+        name = f"{count(len(others), 'passage')} that gave no word"
+        _add_bars(figure, labels, rest, name, {"color": theme.GREY})
     more = f" (the first {WORDS} of {len(labels)} words)" if len(labels) > WORDS else ""
     ticks = {
         "tickvals": labels[:WORDS],
@@ -67,6 +70,16 @@ def plot_attribution(source: Attribution) -> go.Figure:
     )
 
 
+def _add_bars(
+    figure: go.Figure, labels: list[str], nats: pd.Series, name: str, look: dict[str, Any]
+) -> None:
+    """What one passage gave to each word."""
+    hover = []
+    for label, value in zip(labels[:WORDS], nats, strict=False):
+        hover.append(f"{theme.label(label)}<br>{name}: {num(value, 2)} nats")
+    figure.add_bar(x=labels[:WORDS], y=nats[:WORDS], name=name, marker=look, customdata=hover)
+
+
 @draws(Runs, "funnel")
 def draw_funnel(runs: Runs, by: str = "method") -> go.Figure:
     """Where retrievals go: asked by each method (or data set), found, used, and part of a right
@@ -75,15 +88,17 @@ def draw_funnel(runs: Runs, by: str = "method") -> go.Figure:
     choice("by", by, ("method", "dataset"))
     retrievals = runs.retrievals
     states = {
-        "found": ("found", "not found", "found? unknown"),
+        "found": ("found", "not found", ""),
         "used": ("used", "not used", ""),
         "right": ("right answer", "wrong answer", "no gold answer"),
     }
     rows = pd.DataFrame({by: retrievals[by].astype(str)})
-    for name, (yes, no, unknown) in states.items():
-        rows[name] = [
-            unknown if pd.isna(value) else yes if value else no for value in retrievals[name]
-        ]
+    for name, said in states.items():
+        rows[name] = _say(retrievals[name], *said)
+    # where no passage is labelled, what is known is whether the gold answer stands in one
+    gold = ("holds the gold answer", "holds no gold answer", "found? unknown")
+    unlabelled = retrievals["found"].isna()
+    rows.loc[unlabelled, "found"] = _say(retrievals.loc[unlabelled, "holds gold"], *gold)
     stages, groups = [by, *states], list(dict.fromkeys(rows[by]))
     nodes = [(stage, value) for stage in stages for value in dict.fromkeys(rows[stage])]
     links = pd.concat(
@@ -129,3 +144,11 @@ def draw_funnel(runs: Runs, by: str = "method") -> go.Figure:
     return theme.finish(
         figure, f"{len(rows)} retrievals: asked, found, used, part of a right answer", 380
     )
+
+
+def _say(values: pd.Series, yes: str, no: str, unknown: str) -> list[str]:
+    """Each of boolean values, of which some are missing, in words."""
+    said = []
+    for value in values:
+        said.append(unknown if pd.isna(value) else (no, yes)[bool(value)])
+    return said

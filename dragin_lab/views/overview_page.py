@@ -17,7 +17,7 @@ from dragin_lab.drawn import draws
 from dragin_lab.trace.draft import character_words
 from dragin_lab.trace.kept import with_passages
 from dragin_lab.trace.trace import Draft, Step, Trace
-from dragin_lab.views.attribution import overview_marks
+from dragin_lab.views.attribution import NO_SIGN, Sign, list_sources, overview_marks
 from dragin_lab.views.facts import count, esc, shorten
 from dragin_lab.views.pages import Page, render
 from dragin_lab.views.rows import check_trace
@@ -31,7 +31,7 @@ LINES = 54  # lines of an overview; of a longer one the middle is folded
 
 #: What stands on a word, by (step, "draft" or "continuation", token), from 1: such as the passage
 #: it comes from.
-Marks = Mapping[tuple[int, str, int], str]
+Marks = Mapping[tuple[int, str, int], str | Sign]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Written:
     level: int = 0  # its colour, 0 to 9
     hit: bool = False
     about: str = ""
-    mark: str = ""
+    mark: Sign = NO_SIGN
 
 
 @dataclass
@@ -71,7 +71,12 @@ def overview(trace: Trace, marks: Marks | None = None) -> Page:
     texts = Texts(check_trace(trace))
     lines = find_lines(texts, overview_marks(trace) if marks is None else marks)
     inner = render(
-        "overview.html", trace=trace, known=True, texts=texts, drawn=draw_lines(texts, lines)
+        "overview.html",
+        trace=trace,
+        known=True,
+        texts=texts,
+        drawn=draw_lines(texts, lines),
+        sources=list_sources(trace),
     )
     return Page(trace.question.text, inner)
 
@@ -97,7 +102,7 @@ def find_lines(texts: Texts, marks: Marks) -> list[Line]:
         lines += [
             Line(
                 None,
-                words=[Written("So the answer is", True), Written(trace.extraction.text, True)],
+                words=[Written(f"So the answer is {trace.extraction.text.strip()}", True)],
             )
         ]
     return [line for line in lines if line.words or line.asked]
@@ -161,10 +166,9 @@ def read_words(texts: Texts, step: Step, name: str, text: Draft, marks: Marks) -
             continue
         begins = b - len(shown.lstrip())
         kept = end is None or begins < end or not shown.strip()
-        mark = next(
-            (sign for at in tokens if read and (sign := marks.get((step.index + 1, name, at + 1)))),
-            "",
-        )
+        signs = [marks.get((step.index + 1, name, at + 1)) for at in tokens] if read else []
+        mark = next(filter(None, signs), "")
+        mark = mark if isinstance(mark, Sign) else Sign(mark)
         if not columns:
             yield Written(shown, kept, mark=mark)
             continue
@@ -242,7 +246,8 @@ def draw_word(word: Written) -> str:
         esc(word.text[len(lead) :]),
         '<span class="gem" aria-hidden="true">◆</span>' if word.hit else "",
     )
-    mark = f'<sup class="from">{esc(word.mark)}</sup>' if word.mark else ""
+    shade = "" if word.mark.shade is None else f" c{word.mark.shade}"
+    mark = f'<sup class="from{shade}">{esc(word.mark.text)}</sup>' if word.mark.text else ""
     css = " ".join(
         filter(None, [f"h{word.level}" if word.level else "", "hit" if word.hit else ""])
     )

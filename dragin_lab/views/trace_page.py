@@ -21,7 +21,7 @@ from dragin_lab.study.whatif import Outcome
 from dragin_lab.trace.kept import with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace, Words
 from dragin_lab.views import facts
-from dragin_lab.views.attribution import overview_marks
+from dragin_lab.views.attribution import list_sources, overview_marks
 from dragin_lab.views.facts import clip, clip_html, count, esc, num, shorten
 from dragin_lab.views.overview_page import draw_lines, find_lines
 from dragin_lab.views.pages import Page, open_trace, render
@@ -80,6 +80,7 @@ def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str
         drawn=drawn,
         prompts=partial(prompt_parts, {}),
         known=since is None,
+        sources=list_sources(shown),
     )
 
 

@@ -4,6 +4,7 @@ were good for.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,24 @@ from answering import embedded
 from scripted import Parrot, ScriptedRetriever
 
 import dragin_lab as dl
+from dragin_lab.almanac import labels
 from dragin_lab.core.episode import Write
+from dragin_lab.data.datasets import FILES, needed_passages
 from dragin_lab.errors import SettingError
-from dragin_lab.study.attribution import find_replaced, mark_tokens
+from dragin_lab.study.attribution import (
+    find_replaced,
+    is_content,
+    mark_tokens,
+    plain_title,
+    stands_in,
+)
 from dragin_lab.study.funnel import count_funnel
 from dragin_lab.study.leaving_out import find_in_view, leave_out
 from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.records import AttributedText
 from dragin_lab.trace.trace import Draft
+from dragin_lab.views import overview
+from dragin_lab.views.attribution import attribution_page
 from tools.runs import pack
 
 QUESTION = "Who made the thing?"
@@ -51,12 +62,12 @@ def ask(
 
 
 def marked(attribution: dl.Attribution) -> str:
-    shown = {"known": "", "guess": "~"}
+    shown = {"sure": "", "guess": "~"}
     words = attribution.words.itertuples()
     return " ".join(word.word + shown.get(word.mark, f"[{word.passage}]") for word in words)
 
 
-def test_a_token_is_known_from_a_passage_or_a_guess() -> None:
+def test_a_token_is_sure_from_a_passage_or_a_guess() -> None:
     p_with, without = np.log([0.9, 0.9, 0.3, 0.3, 0.9]), np.log([0.5, 0.4, 0.2, 0.01, 0.01])
     nats = np.array([[0, 1], [0, 1], [0, 1], [3, 2], [2, 1]], float)
     text = AttributedText(0, "draft", ((0, 0), (0, 1)), p_with, without, nats, nats)
@@ -123,7 +134,7 @@ def test_what_a_window_dropped_was_not_in_view() -> None:
     trace = lab.ask(QUESTION, "sr-rag", max_new_tokens=20)
     assert trace.lost["passages"]
     attribution = lab.attribute(trace)
-    assert attribution.passages["rank"].tolist() == [1]
+    assert attribution.passages["in view"].tolist() == [True, False, False]
     assert (attribution.words["mark"] != "passage").all()
 
 
@@ -135,24 +146,143 @@ def test_words_are_marked_by_the_passage_that_they_come_from() -> None:
     attribution = lab.attribute(trace)
     assert marked(attribution) == "It~ is by Bo[3] Ek.[3] So~ the answer is Bo[3] Ek.[3]"
     row = attribution.retrievals.iloc[0]
-    assert (row["found"], row["used"], row["which"], row["words"]) == (True, True, 3, 4)
+    assert (row["holds gold"], row["used"], row["which"], row["words"]) == (True, True, 3, 4)
+    assert pd.isna(row["found"])  # no passage is labelled
     assert "2 guess" in repr(attribution)
     assert attribution.passages["words"].tolist() == ["", "", "Bo Ek. Bo Ek."]
 
 
-def test_gold_passages_say_whether_one_was_found() -> None:
+def test_gold_passages_say_whether_one_was_found(tmp_path: Path) -> None:
     lab, trace = ask(WRONG)
-    for one, gold, found in ((trace, (), False), (trace, ["title"], True)):
-        assert lab.attribute(one, gold=gold).retrievals["found"].tolist() == [found]
-    assert (
-        lab.attribute(replace(trace, question=dl.Question("q", QUESTION)))
-        .retrievals["found"]
-        .isna()
-        .all()
-    )
+    for gold, found in ((["title"], True), (["Another"], False)):
+        attribution = lab.attribute(trace, gold=gold)
+        assert attribution.retrievals["found"].tolist() == [found]
+        loaded = dl.Trace.load(save_trace(trace, tmp_path / "t.trace"))
+        assert dl.Attribution(loaded).retrievals["found"].tolist() == [found]
+    assert "found no labelled passage" in attribution_page(attribution).text
+    row = lab.attribute(trace).retrievals.iloc[0]
+    assert (pd.isna(row["found"]), row["holds gold"]) == (True, False)
+    assert "holds the gold answer: no" in attribution_page(lab.attribute(trace)).text
+    unasked = replace(trace, question=dl.Question("q", QUESTION))
+    assert lab.attribute(unasked).retrievals["holds gold"].isna().all()
 
 
-def test_without_a_passage_there_are_known_words_and_guesses() -> None:
+def test_a_benchmarks_question_knows_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its text where it is Almanac's, else by id and text; another one of that id does not."""
+    labelled = labels("2wikimultihopqa")[0]
+    almanac = tuple(fact.passage for fact in labelled.facts)
+    assert needed_passages(dl.Question("", labelled.question)) == almanac
+    records = {
+        "hotpotqa": [{"_id": "h", "question": "Who?", "supporting_facts": [["Bo Ek", 0]]}],
+        "iirc": [
+            {
+                "questions": [
+                    {
+                        "qid": "q_1",
+                        "question": " When?",
+                        "context": [{"passage": "main"}, {"passage": "bo ek"}],
+                    },
+                    {"qid": "q_2", "question": "Why?", "context": []},
+                ]
+            }
+        ],
+    }
+    for name, rows in records.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / FILES[name]).write_text(json.dumps(rows))
+    monkeypatch.setenv("DRAGIN_LAB_DATA", str(tmp_path))
+    for id, text in (("h", "Who?"), ("q_1", "When?")):
+        assert [plain_title(one) for one in needed_passages(dl.Question(id, text))] == ["bo ek"]
+    assert needed_passages(dl.Question("q_1", "Who is Ida?")) == ()
+    assert needed_passages(dl.Question("q_2", "Why?")) == ()
+
+
+@pytest.mark.parametrize("word", ["Ek.", "(Ek)", "ek", "Ek's"])
+def test_a_word_stands_in_a_passage_whatever_stands_around_it(word: str) -> None:
+    assert stands_in(word, dl.Passage("p", "Bo Ek", "He was born in 1905."))
+    assert not stands_in(word, dl.Passage("p", "Eks", "Ekman was born."))
+
+
+def test_words_of_content_are_no_stop_words() -> None:
+    content = ("Bo", "1905.", "six", "May", "US", "l'auteur", "王", "didn't walk")
+    assert [word for word in content if not is_content(word)] == []
+    stop = ("the", "The", "of,", "may", "us", "it's", "—", "didn't", "")
+    assert [word for word in stop if is_content(word)] == []
+    assert is_content("die")
+    assert not is_content("die", "de_pipeline 1 [sentencizer]")
+
+
+class Unsure(Reader):
+    """Writes "the" and a name that it reads in no passage, neither sure."""
+
+    def measure(self, request: Write, ids: list[int]) -> Draft:
+        draft = super().measure(request, ids)
+        helped = WRONG in request.prompt.text
+        words = [piece.strip("▁.") for piece in draft.pieces]
+        likely = {"the": 0.4 if helped else 0.1, "Ek": 0.4 if helped else 0.05}
+        return replace(draft, logprob=np.log([likely.get(word, 0.9) for word in words]))
+
+
+def test_a_retrieval_is_not_used_by_a_stop_word_or_an_unlikely_word_from_elsewhere() -> None:
+    lab = dl.Lab(Unsure(" It is the Ek. So the answer is Ek."), retriever=ScriptedRetriever(WRONG))
+    attribution = lab.attribute(lab.ask(QUESTION, "sr-rag", gold="Bo Ek"))
+    words = attribution.words.set_index("word")
+    assert (words.loc["Ek.", "mark"] == "passage").all()
+    assert not words.loc["Ek.", "stands"].any()
+    assert attribution.retrievals[["used", "words", "which"]].to_numpy().tolist() == [[False, 0, 1]]
+    page = attribution_page(attribution)
+    assert "Ek.[1†?]" in page.text
+    assert "not used" in page.text
+
+
+def test_two_passages_in_which_a_word_stands_are_both_named() -> None:
+    lab, trace = ask(RIGHT, OTHER, "Bo Ek was there.")
+    attribution = lab.attribute(trace)
+    words = attribution.words.set_index("word")
+    assert set(words.loc["Bo", "also"]) == {"3"}
+    assert "Bo[1, 3]" in attribution_page(attribution).text
+
+
+class Turns:
+    """A retriever that finds other passages in each search."""
+
+    def __init__(self, *turns: list[str]) -> None:
+        self.turns = list(turns)
+
+    def search(self, query: str, k: int) -> list[dl.Passage]:
+        texts = self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
+        return [dl.Passage(str(i), text, text) for i, text in enumerate(texts)]
+
+
+def test_a_passage_has_one_number_whichever_retrieval_brought_it() -> None:
+    """And what was replaced before a word was kept is shown."""
+    retriever = Turns([OTHER, WRONG], [WRONG, RIGHT], [RIGHT, OTHER])
+    lab = dl.Lab(Reader(" It is by Bo Ek. Bo Ek did. So the answer is Bo."), retriever=retriever)
+    trace = lab.ask(QUESTION, "fs-rag", gold="Bo Ek", top_k=2)
+    attribution = lab.attribute(trace)
+    table = attribution.passages
+    assert dict(zip(table["number"], table["text"], strict=True)) == {1: OTHER, 2: WRONG, 3: RIGHT}
+    assert table.groupby("retrieval")["number"].apply(list).tolist()[:3] == [[1, 2], [2, 3], [3, 1]]
+    used = attribution.words[attribution.words["mark"] == "passage"]
+    assert set(used["passage"]) == {3}
+    assert [bar.name[:1] for bar in attribution.plot().data] == ["3", "2"]  # and two without words
+    shade = attribution.shades[3]
+    for page in (attribution_page(attribution), overview(trace)):
+        assert f'c{shade}">3</sup>' in page.html or f'from c{shade}"' in page.html
+        assert f"from passage 3, <bdi>{RIGHT}</bdi>" in page.html
+
+
+def test_the_text_of_a_page_says_where_the_answer_was_asked_for() -> None:
+    lab, trace = ask(RIGHT, says="It is by Bo Ek.")
+    assert trace.extraction is not None
+    text = attribution_page(lab.attribute(trace)).text
+    assert "Ek.[1] (asked for the answer) " in text
+    assert f"So the answer is {trace.extraction.text.strip()}" in overview(trace).text
+
+
+def test_without_a_passage_there_are_sure_words_and_guesses() -> None:
     lab, trace = ask(method="wo-rag")
     assert marked(lab.attribute(trace)) == "It~ is by Bo~ Ek.~ So~ the answer is Bo~ Ek.~"
     assert lab.attribute(trace).retrievals.empty
@@ -173,9 +303,12 @@ def test_more_than_five_are_left_out_one_by_one() -> None:
 def test_passages_of_equal_text_share_what_they_gave() -> None:
     lab, trace = ask(RIGHT, WRONG, RIGHT)
     attribution = lab.attribute(trace)
-    assert attribution.tokens["passage 1"].tolist() == attribution.tokens["passage 3"].tolist()
+    (text,) = attribution.record.texts
+    assert text.nats[:, 0].tolist() == text.nats[:, 2].tolist()
+    np.testing.assert_allclose(attribution.tokens["passage 1"], 2 * text.nats[:, 0], rtol=1e-6)
     assert "Bo[1]" in marked(attribution)
-    assert attribution.passages["same as"].fillna(0).tolist() == [0, 0, 1]
+    assert attribution.passages["number"].tolist() == [1, 2]  # one passage, twice in view
+    assert attribution.passages["words"].tolist() == ["Bo Ek. Bo Ek.", ""]
 
 
 def test_only_what_was_kept_is_attributed() -> None:
@@ -203,9 +336,9 @@ def test_the_very_ids_are_scored(says: str) -> None:
 @pytest.mark.parametrize("slim", [False, True])
 def test_a_saved_trace_keeps_its_attribution(slim: bool, tmp_path: Path) -> None:
     lab, trace = ask(WRONG, RIGHT)
-    before = lab.attribute(trace, known=0.6)
+    before = lab.attribute(trace, sure=0.6)
     again = dl.Attribution(dl.Trace.load(save_trace(trace, tmp_path / "t.trace", slim=slim)))
-    assert again.record.known == 0.6
+    assert again.record.sure == 0.6
     assert again.tokens.equals(before.tokens)
     assert again.retrievals.equals(before.retrievals)
 
@@ -238,8 +371,8 @@ def test_another_model_and_one_that_scores_nothing_are_refused() -> None:
 
     with pytest.raises(SettingError, match="bare scores no given text"):
         dl.Lab(Bare(), retriever=ScriptedRetriever()).attribute(trace)
-    with pytest.raises(SettingError, match="known=2 is out of range"):
-        ask(WRONG)[0].attribute(trace, known=2)
+    with pytest.raises(SettingError, match="sure=2 is out of range"):
+        ask(WRONG)[0].attribute(trace, sure=2)
 
 
 def test_attention_and_the_effect_of_having_found_nothing_are_seen_when_asked_for() -> None:
@@ -298,10 +431,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dl.Runs:
 
 
 def test_a_run_says_what_each_retrieval_was_good_for(runs: dl.Runs) -> None:
-    shown = runs.retrievals[["id", "method", "found", "used", "which", "right"]].to_numpy().tolist()
+    shown = (
+        runs.retrievals[["id", "method", "holds gold", "used", "which", "right"]]
+        .to_numpy()
+        .tolist()
+    )
     assert shown == [["a", "sr-rag", True, True, 2, True], ["b", "sr-rag", True, True, 2, False]]
     row = runs.funnel_table().loc["sr-rag"]
-    assert (row["asked"], row["found"], row["used"], row["right, of the used"]) == (2, 1, 1, 0.5)
+    assert (row["asked"], row["holds gold"], row["used"], row["right, of the used"]) == (
+        2,
+        1,
+        1,
+        0.5,
+    )
     assert row["retrievals a used one"] == 1
     assert np.isnan(row["lost"])
     assert runs.trace("a", "sr-rag").attributed is not None

@@ -402,35 +402,41 @@ def test_each_word_has_the_number_of_its_passage(attribution: dl.Attribution) ->
     html = attribution._repr_html_()
     used = attribution.words[attribution.words["mark"] == "passage"]
     assert len(used)
-    numbered = re.findall(r">([^<>]+)<sup aria-label=\"from passage (\d+)\">", html)
-    assert numbered == [(row.word, str(row.passage)) for row in used.itertuples()]
+    marked = r'class="from c(\d)[^>]*>([^<>]+)<sup aria-label="from passage (\d+)[^"]*">\3'
+    shades = {number: str(shade) for number, shade in attribution.shades.items()}
+    expected = [(shades[row.passage], row.word, str(row.passage)) for row in used.itertuples()]
+    assert re.findall(marked, html) == expected
     for title, words in attribution.passages[["title", "words"]].to_numpy():
         assert title in html
         assert f"gave: {words}" in html or not words
-    assert (
-        f"{used.iloc[0]['word']}[{used.iloc[0]['passage']}]" in attribution_page(attribution).text
-    )
+    assert f"{used.iloc[0]['word']}[{used.iloc[0]['passage']}" in attribution_page(attribution).text
 
 
 def test_the_page_of_the_trace_has_the_marks(attribution: dl.Attribution) -> None:
+    """The same numbers and colours as the attribution, with the titles in the legend."""
     trace, used = attribution.trace, attribution.words[attribution.words["mark"] == "passage"]
     shown = views.trace(trace).html
-    numbers = re.findall(r'</span><sup class="from">(\d)\??</sup>', shown)
-    assert numbers == [str(one) for one in used[used["source"] != "extraction"]["passage"]]
+    numbers = re.findall(r'</span><sup class="from c(\d)">(\d+)', shown)
+    kept = used[used["source"] != "extraction"]["passage"]
+    assert numbers == [(str(attribution.shades[one]), str(one)) for one in kept]
+    for number in attribution.shades:
+        assert f"from passage {number}, <bdi>{attribution.by_number[number].title}</bdi>" in shown
     trace.attributed, kept = None, trace.attributed
-    assert '<sup class="from">' not in views.trace(trace).html
+    assert '<sup class="from' not in views.trace(trace).html
     trace.attributed = kept
 
 
 def test_the_figure_has_what_the_table_has(attribution: dl.Attribution) -> None:
-    bars = attribution.plot().data
-    assert [bar.name for bar in bars] == [
-        name for name in attribution.tokens if name.startswith("passage ")
-    ]
-    for bar in bars:
-        assert sum(bar.y) == pytest.approx(attribution.tokens[bar.name].sum(), abs=1e-4)
+    *bars, rest = attribution.plot().data
+    for (number, shade), bar in zip(attribution.shades.items(), bars, strict=True):
+        assert bar.name == f"{number} {attribution.by_number[number].title}"
+        given = attribution.tokens[f"passage {number}"].sum()
+        assert sum(bar.y) == pytest.approx(given, abs=1e-4)
         assert len(set(bar.x)) == len(bar.x)
+        assert bar.marker.color == views.theme.COLOURS[shade]
     assert len({bar.marker.pattern.shape for bar in bars}) == len(bars)
+    every = attribution.tokens.filter(regex="^passage ").sum().sum()
+    assert sum(sum(bar.y) for bar in (*bars, rest)) == pytest.approx(every, abs=1e-4)
 
 
 def test_without_a_retrieval_the_figure_says_so() -> None:
