@@ -7,6 +7,7 @@ retrieval, and a draft ends once its outcome is known.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -81,14 +82,23 @@ class BaseLoop:
         return step
 
     def write_after(
-        self, prompt: Prompt, most: int, notes: list[str], stop: Stop | None = None, **options: Any
+        self,
+        prompt: Prompt,
+        most: int,
+        notes: list[str],
+        stop: Stop | None = None,
+        *,
+        source: str,
+        **options: Any,
     ) -> Episode[Draft]:
-        """Write after a prompt, and note a window that was overrun."""
+        """Write a text, the ``source`` of a step, after a prompt, and note a window that was
+        overrun.
+        """
         written: Draft = yield Write(prompt, most, stop or Stop(), **options)
         total = len(written.prompt_ids) + len(written)
         if self.window is not None and total > self.window:
             notes.append(
-                f"prompt and text have {total} tokens, more than the model's window of"
+                f"{source}: prompt and text have {total} tokens, more than the model's window of"
                 f" {self.window}"
             )
         return written
@@ -143,7 +153,7 @@ class BaseLoop:
         """
         self.trace.extraction_prompt = prompt
         written = self.trace.extraction = yield from self.write_after(
-            prompt, ANSWER_TOKENS, self.trace.notes, stop
+            prompt, ANSWER_TOKENS, self.trace.notes, stop, source="extraction"
         )
         return written
 
@@ -225,9 +235,11 @@ class Loop(BaseLoop):
         step has searched.
         """
         step = self.step or self.new_step()
-        searched = step.decision is not None and step.decision.retrieve
-        prompt = self._fit_prompt(self.text, self.left, step.notes)
-        if searched if again is None else again:
+        if again is None:
+            again = step.decision is not None and step.decision.retrieve
+        options["source"] = source = "continuation" if again else "draft"
+        prompt = self._fit_prompt(self.text, self.left, step.notes, source)
+        if again:
             step.passages_prompt = prompt
             written = step.continuation = yield from self._write_until(
                 prompt, step, stop, most, **options
@@ -256,7 +268,8 @@ class Loop(BaseLoop):
         if end is None:
             return written
         if cut := written.text[end:].strip():
-            step.notes.append(f"the model began another example, which was cut: {cut!r}")
+            began = f"the model began another example, which was cut: {cut!r}"
+            step.notes.append(f"{options['source']}: {began}")
         return written.before(end)
 
     def search(self, asked: Gap | Query | str, reason: str = "") -> Episode[None]:
@@ -268,7 +281,7 @@ class Loop(BaseLoop):
         """
         step = self.step or self.new_step()
         if step.decision is None:
-            step.decision = Decision(True, reason or f"{type(self).__name__} searches here")
+            step.decision = Decision(True, reason or "the method searches here, unasked")
         query = formulate(self.method.formulator, asked) if isinstance(asked, Gap) else asked
         query = Query(query, query) if isinstance(query, str) else query
         if not holds_word(query.text):
@@ -309,16 +322,16 @@ class Loop(BaseLoop):
         # else a thought, or what is no answer, was left out
         kept = len(stands) if self.text.startswith(stands) else 0
         tail = (stands if kept else f" {body}" * bool(body)) + request
-        prompt = self._fit_prompt(tail, ANSWER_TOKENS, notes, kept)
+        prompt = self._fit_prompt(tail, ANSWER_TOKENS, notes, "extraction", kept)
         continuation = yield from self.extract(prompt, AnswerLine(self.tokenizer, tail, form))
         text = tail + lead(self.tokenizer, continuation) + continuation.text.rstrip()
         text = text[: find_answer_end(text, form, ended=True)]
         return text if form.closes else cut_prediction(text, at_start=True)
 
     def _fit_prompt(
-        self, tail: str, room: int, notes: list[str], kept: int | None = None
+        self, tail: str, room: int, notes: list[str], source: str, kept: int | None = None
     ) -> Prompt:
-        """The prompt, with as little dropped as leaves room for ``room`` tokens in the window.
+        """The prompt of a text, the ``source`` of a step, with as little dropped as leaves room for ``room`` tokens in the window.
 
         Of ``tail`` the first ``kept`` characters (None: all) are the answer so far, by the ids that
         it was written as.
@@ -344,7 +357,7 @@ class Loop(BaseLoop):
             f"the model's window of {self.window} tokens, {room} of them for what is to be written"
         )
         prompt = self.template.fit(self.question, tail, self.passages, fits, limit)
-        notes.extend(prompt.notes)
+        notes.extend(f"{source}: {note}" for note in prompt.notes)
         return attach_written(prompt, tail, parts)
 
     # -- judging -----------------------------------------------------------------------------------
@@ -421,7 +434,7 @@ class Loop(BaseLoop):
             self.method.pipeline, self.question, self.text, thought=thought, ended=ended
         )
         verdict: Verdict = trigger.judge(seen, resumed=resumed, until=until)
-        return verdict
+        return replace(verdict, until=until)
 
     def gap(
         self, written: Draft, span: tuple[int, int], *, answer: str | None = None, **place: Any
@@ -468,9 +481,7 @@ class Loop(BaseLoop):
         """
         step = self.step or self.new_step()
         if step.decision is None:
-            step.decision = Decision(
-                False, f"{type(self).__name__} did not judge what was written here"
-            )
+            step.decision = Decision(False, _explain_unjudged(self.trace.steps))
         end = len(written.text) if end is None else end
         ended = not (
             step.decision.retrieve and step.continuation is None if goes_on is None else goes_on
@@ -508,6 +519,14 @@ class Loop(BaseLoop):
             self.trace.ended = "stalled"
 
 
+def _explain_unjudged(steps: Sequence[Step]) -> str:
+    """Why what a step wrote was not judged."""
+    judged = [step.index + 1 for step in steps if len(step.words)]
+    if not judged:
+        return "this method does not judge what was written here"
+    return f"what was written here is not judged; the decision fell in step {judged[-1]}"
+
+
 def _explain_silence(verdict: Verdict, resumed: bool) -> str:
     """Why nothing fires."""
     if not verdict.draft.text.strip():
@@ -527,5 +546,8 @@ def _explain_silence(verdict: Verdict, resumed: bool) -> str:
             words.text[int(spared.argmax())],
         )
         resuming = f"the sentence being resumed is not judged (the highest: {highest}, {word!r})"
-        reason += f"; {resuming}" if resumed else f"; {word!r} scores {highest}, but may not fire"
+        if resumed:
+            return f"{reason}; {resuming}"
+        why = verdict.explain_spared(int(spared.argmax()))
+        reason += f"; {word!r} scores {highest}, but may not fire: {why}"
     return reason

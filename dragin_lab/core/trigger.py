@@ -49,6 +49,8 @@ class Verdict:
     # character of what was written where the kept part ends; None: nothing fires (``Loop``)
     cut: int | None = None
     gap: Any = None  # the ``formulators.Gap``, where it fires (``Loop``)
+    # character of the draft behind which nothing fires; None: its end (``Loop``)
+    until: int | None = None
 
     @property
     def sentences(self) -> list[tuple[int, int]]:
@@ -73,6 +75,19 @@ class Verdict:
             self.trigger.check_score(self.draft)[start:stop] > self.trigger.theta
         )
         return int(start + above[0]) if len(above) else int(self.highest[self.word])
+
+    def explain_spared(self, word: int) -> str:
+        """Why a word was not allowed to fire."""
+        draft, start = self.draft, self.draft.word_starts[word]
+        if self.until is not None and start >= self.until:
+            return "the answer stands before it"
+        if any(begin <= start < end for begin, end in thoughts(draft.text, draft.thought)):
+            return "it is part of a thought"
+        if self.trigger.skip_stop_words and draft.stop_of_word[word]:
+            return "it is a stop word"
+        if not draft.ended or draft.sentence_of_word[word] >= draft.settled:
+            return "the text ended before it was complete"
+        return "this trigger does not judge it"
 
     @cached_property
     def words(self) -> Words:

@@ -233,7 +233,7 @@ class ReferenceLoop(BaseLoop):
         else:
             step.prompt = self.template.render(self.question)
             written = step.draft = yield from self.write_after(
-                step.prompt, self.method.max_new_tokens, step.notes
+                step.prompt, self.method.max_new_tokens, step.notes, source="draft"
             )
             step.decision = Decision(retrieve=False, reason=clock.reason)
         step.kept = step.answer = self.trace.text = written.raw_text
@@ -278,7 +278,7 @@ class ReferenceLoop(BaseLoop):
                 self.question, f" {text}" if rest else measures.lead_parts(text)
             )
             step.draft = yield from self.write_after(
-                step.prompt, self.method.max_new_tokens, step.notes
+                step.prompt, self.method.max_new_tokens, step.notes, source="draft"
             )
             # (h, n, n)
             reread = (yield Attend(tuple(step.draft.ids.tolist()))) if trigger.rereads else None
@@ -315,7 +315,7 @@ class ReferenceLoop(BaseLoop):
         )
         most = most or self.method.max_new_tokens
         step.continuation = written = yield from self.write_after(
-            step.passages_prompt, most, step.notes, stop
+            step.passages_prompt, most, step.notes, stop, source="continuation"
         )
         return written
 

@@ -332,6 +332,13 @@ def _change_decision(
         raise SettingError(
             f"retrieve={retrieve}: no trigger judged a draft in step {number + 1}; {remedy}"
         )
+    if not retrieve and not step.decision.retrieve:
+        retrieved = [str(one.index + 1) for one in trace.steps if one.query is not None]
+        there = ", ".join(retrieved) or "none"
+        raise SettingError(
+            f"retrieve=False: step {number + 1} did not retrieve, so nothing would change; steps"
+            f" that retrieved: {there}"
+        )
     if token is not None and not retrieve:
         raise SettingError(
             f"token={token}: says where to retrieve; leave it out with retrieve=False"

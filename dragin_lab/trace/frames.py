@@ -16,26 +16,28 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def token_table(steps: Sequence[Step], extraction: Draft | None) -> pd.DataFrame:
+def token_table(
+    steps: Sequence[Step], extraction: Draft | None, method: Mapping[str, Any]
+) -> pd.DataFrame:
     """One row per token of everything that the model wrote, in order.
 
     Columns: ``step`` (from 1; missing for the extraction), ``source`` ("draft", "continuation" or
     "extraction"), ``index`` in it (from 0), ``token`` (raw vocabulary string), ``text`` (its
     characters; tokens that share one show the same), ``id``, ``entropy`` and ``logprob`` (nats),
     ``probability``, ``received`` (attention, head mean, max over later tokens); for the tokens of a
-    draft's words ``word`` (index in ``Step.words``), ``sentence``, ``score``, ``stop``, ``judged``
-    (whether it was allowed to fire) and ``hit`` of that word, missing elsewhere; and ``kept``:
-    whether the token is part of ``Trace.text``.
+    draft's words ``word`` (index in ``Step.words``), ``sentence``, ``score``, ``stop`` (missing
+    where the released code did not look), ``judged`` (whether it was allowed to fire) and ``hit``
+    of that word, missing elsewhere; and ``kept``: whether the token is part of ``Trace.text``.
     """
     import pandas as pd
 
     parts = [
-        _token_rows(text, step.index + 1, source, step.words if source == "draft" else Words(), end)
+        _token_rows(text, step, source, find_looked(step, method), end)
         for step in steps
         for source, text, end in step.texts
     ]
     if extraction is not None:
-        parts.append(_token_rows(extraction, None, "extraction", Words(), None))
+        parts.append(_token_rows(extraction, None, "extraction", np.zeros(0, bool), None))
     return pd.concat(
         parts or [pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)], ignore_index=True
     )
@@ -62,25 +64,40 @@ _COLUMNS = {
 }
 
 
+def find_looked(step: Step, method: Mapping[str, Any]) -> np.ndarray:
+    """(w,) bool, the words of a step of which it was asked whether they are stop words: in the
+    released code those of the sentence that fired, where hits need content.
+    """
+    decision, sentence = step.decision, step.words.sentence
+    if method.get("variant") != "reference":
+        return np.ones(len(sentence), bool)
+    if decision is None or not decision.retrieve or not method.get("check_content_words"):
+        return np.zeros(len(sentence), bool)
+    return sentence == decision.sentence
+
+
 def _token_rows(
-    continuation: Draft, step: int | None, source: str, words: Words, end: int | None
+    continuation: Draft, step: Step | None, source: str, looked: np.ndarray, end: int | None
 ) -> pd.DataFrame:
     """The rows of one continuation's n tokens; ``end`` is the character where its kept part
     ends, None for none.
     """
     import pandas as pd
 
+    words = step.words if step is not None and source == "draft" else Words()
     word = np.full(len(continuation), -1)  # (n,)
     for i, (start, stop) in enumerate(words.spans.tolist()):
         word[start:stop] = i
     by_word = {"word": range(len(words)), "sentence": words.sentence, "score": words.score}
-    by_word |= {"stop": words.stop, "judged": ~words.unjudged, "hit": words.hit}
+    stop = pd.array(words.stop, dtype="boolean")
+    stop[~looked[: len(words)]] = pd.NA
+    by_word |= {"stop": stop, "judged": ~words.unjudged, "hit": words.hit}
     measured = pd.DataFrame(by_word).reindex(word)  # -1 is missing
     starts, stops = continuation.offsets.T  # (n,), (n,)
     # A token without characters, such as the closing EOS, belongs to the text before it.
     kept = False if end is None else (starts < end) | ((stops == starts) & (starts == end))
     columns = {
-        "step": step,
+        "step": None if step is None else step.index + 1,
         "source": source,
         "index": range(len(continuation)),
         "token": continuation.pieces,

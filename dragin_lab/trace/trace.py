@@ -157,7 +157,7 @@ class Trace:
         """One row per token of every draft and continuation (pandas.DataFrame); see
         ``frames.token_table``.
         """
-        return token_table(self.steps, self.extraction)
+        return token_table(self.steps, self.extraction, self.method)
 
     @property
     def retrievals(self) -> pd.DataFrame:

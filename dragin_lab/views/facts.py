@@ -63,12 +63,13 @@ def thoughts_of(step: Step) -> list[str]:
 
 def step_notes(step: Step) -> list[str]:
     """Everything a reader should know about a step, each line once: its notes and those of its
-    prompts.
+    prompts, which say of which text they are.
     """
-    prompts = [
-        note for p in (step.prompt, step.passages_prompt) if p is not None for note in p.notes
-    ]
-    return list(dict.fromkeys([*step.notes, *prompts]))
+    lines = [*step.notes]
+    for source, prompt in (("draft", step.prompt), ("continuation", step.passages_prompt)):
+        if prompt is not None:
+            lines += [f"{source}: {note}" for note in prompt.notes if note not in lines]
+    return list(dict.fromkeys(lines))
 
 
 def step_outcome(trace: Trace, step: Step) -> tuple[str, str]:

@@ -59,6 +59,9 @@ class Explorer(Control):
                 label, lambda: self.guard(lambda: self.change_step(**read())), disabled=lab is None
             )
 
+        self.search = offer("search for this", lambda: {"query": self.query.value})
+        self.only = offer("keep only these", lambda: {"passages": list(self.keep.value)})
+        self.without = offer("write on without", lambda: {"retrieve": False})
         controls = [
             row(self.which, self.texts),
             self.drawing,
@@ -66,11 +69,11 @@ class Explorer(Control):
             self.about,
             self.step_page,
             row(self.instead, offer("write on with it", lambda: {"to": self.instead.value})),
-            row(self.query, offer("search for this", lambda: {"query": self.query.value})),
-            row(self.keep, offer("keep only these", lambda: {"passages": list(self.keep.value)})),
+            row(self.query, self.search),
+            row(self.keep, self.only),
             row(
                 offer("retrieve at this token", lambda: {"retrieve": True}),
-                offer("write on without", lambda: {"retrieve": False}),
+                self.without,
             ),
         ]
         super().__init__(controls, [self.comparison], self.draw_still)
@@ -139,6 +142,10 @@ class Explorer(Control):
             "" if own.query is None else own.query.text,
             own.query is None,
         )
+        retrieved = own.decision is not None and own.decision.retrieve
+        self.without.disabled = self.lab is None or not retrieved
+        for one in (self.search, self.only):
+            one.disabled = self.lab is None or own.query is None
         passages = [(shorten(f"{p.title}: {p.text}", 90), p) for p in own.passages]
         self.keep.options, self.keep.value = passages, own.passages
         reason = "" if own.decision is None else own.decision.reason

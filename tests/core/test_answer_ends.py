@@ -72,7 +72,7 @@ def test_a_text_ends_where_the_model_begins_another_example(marker: str) -> None
     assert (driven.trace.answer, driven.trace.ended) == ("Bo", "answered")
     assert (step.draft.stopped, step.draft.cut.strip()) == ("example", "Question:")
     assert step.draft.cut_tokens == 4
-    assert step.notes == ["the model began another example, which was cut: 'Question:'"]
+    assert step.notes == ["draft: the model began another example, which was cut: 'Question:'"]
     assert driven.trace.counters["generated"] == len(step.draft) + 4 + len(
         driven.trace.extraction or ()
     )

@@ -411,7 +411,9 @@ def test_a_long_prompt_drops_exemplars_then_passages_and_says_so() -> None:
     free = drive(paper("fs-rag", max_new_tokens=20), *say, template=TEMPLATE)
     need = size(free, free.lm.prompts[0]) + 20
     tight = drive(paper("fs-rag", max_new_tokens=20), *say, template=TEMPLATE, window=need - 1)
-    assert tight.trace.steps[0].notes == ["dropped 1 of 2 exemplars to fit the window"]
+    assert tight.trace.steps[0].notes == [
+        "continuation: dropped 1 of 2 exemplars to fit the window"
+    ]
     assert "[3]" in tight.lm.prompts[0]
     exact = drive(paper("fs-rag", max_new_tokens=20), *say, template=TEMPLATE, window=need)
     assert exact.trace.steps[0].notes == []
@@ -421,8 +423,8 @@ def test_a_long_prompt_drops_exemplars_then_passages_and_says_so() -> None:
     bare = drive(paper("fs-rag", max_new_tokens=20), *say, template=TEMPLATE, window=small)
     assert bare.lm.prompts[0] == CASE
     assert bare.trace.steps[0].notes == [
-        "dropped 3 of 3 passages to fit the window",
-        "dropped 2 of 2 exemplars to fit the window",
+        "continuation: dropped 3 of 3 passages to fit the window",
+        "continuation: dropped 2 of 2 exemplars to fit the window",
     ]
 
 
@@ -453,3 +455,50 @@ def test_kept_characters_are_within_the_text() -> None:
     assert driven.trace.steps[1].kept == ""
     assert driven.trace.ended == "answered"
     assert driven.trace.counters["discarded"] == 1
+
+
+# -- what a step says of itself --------------------------------------------------------------------
+
+
+def test_targ_says_where_its_decision_fell() -> None:
+    said = Say(" It is by Bo Ek. So the answer is Bo.")
+    driven = drive(paper("targ", threshold=1.0, first=3), said, said)
+    first, *rest = [step.decision.reason for step in driven.trace.steps if step.decision]
+    assert "no draft scores above" in first
+    assert set(rest) == {"what was written here is not judged; the decision fell in step 1"}
+
+
+def test_a_word_that_may_not_fire_has_a_reason() -> None:
+    chosen = paper("etc")
+    said = " <think> The film </think> It is Bo. So the answer is Bo."
+    driven = drive(paper("wo-rag"), Say(said))
+    seen = driven.trace.steps[0].draft.read_by(chosen.pipeline)
+    until = seen.text.index("Bo")
+    verdict = dataclasses.replace(chosen.trigger.judge(seen, until=until), until=until)
+    why = {word: verdict.explain_spared(place) for place, word in enumerate(seen.words)}
+    assert why["film"] == "it is part of a thought"
+    assert why["Bo."] == "the answer stands before it"
+
+
+def test_a_note_says_of_which_text_of_its_step_it_is() -> None:
+    chosen = paper("flare", threshold=0.5, max_new_tokens=20)
+    say = [Say(" It is Bo.", doubt={"Bo": 0.9}), Say(" So the answer is Bo.")]
+    free = drive(chosen, *say, template=TEMPLATE)
+    need = size(free, free.lm.prompts[0]) + 20
+    tight = drive(chosen, *say, template=TEMPLATE, window=need - 1)
+    notes = tight.trace.steps[-1].notes
+    assert [note.partition(":")[0] for note in notes] == ["draft", "continuation"]
+
+
+def test_stop_words_are_missing_where_the_released_code_did_not_look() -> None:
+    looks = {"film": 5.0, "made": 4.0}
+    said = Say(" The film is good. It was made.", entropy={"film": 9.0})
+    reference = method("dragin", variant="reference", threshold=1.0)
+    driven = drive(reference, said, Say(" So the answer is Bo."), looks=looks)
+    step = next(step for step in driven.trace.steps if step.decision and step.decision.retrieve)
+    tokens = driven.trace.tokens
+    tokens = tokens[(tokens["step"] == step.index + 1) & (tokens["source"] == "draft")]
+    looked = tokens["sentence"] == step.decision.sentence
+    assert looked.any()
+    assert not looked.all()
+    assert tokens["stop"].notna().tolist() == looked.tolist()

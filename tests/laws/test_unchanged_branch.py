@@ -26,7 +26,9 @@ def unchanged(trace: dl.Trace, flips: bool) -> list[dict[str, Any]]:
         for step in trace.steps
         if flips and step.draft is not None and step.decision is not None
     ]
-    changes += [{"step": step.index + 1, "retrieve": step.decision.retrieve} for step in judged]
+    changes += [
+        {"step": step.index + 1, "retrieve": True} for step in judged if step.decision.retrieve
+    ]
     asked = [step for step in trace.steps if step.query is not None]
     changes += [
         {"step": step.index + 1, "query": step.query.text}

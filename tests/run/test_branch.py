@@ -293,6 +293,16 @@ def test_decisions_by_the_clock_and_of_the_released_code_are_not_flipped() -> No
         lab.branch(trace, step=1, retrieve=True)
 
 
+def test_where_nothing_was_retrieved_none_can_be_left_out() -> None:
+    lab, trace = ask()
+    kept = next(step for step in trace.steps if step.decision and not step.decision.retrieve)
+    searched = ", ".join(str(step.index + 1) for step in trace.steps if step.query is not None)
+    with pytest.raises(
+        SettingError, match=f"step {kept.index + 1} did not retrieve.*that retrieved: {searched}$"
+    ):
+        lab.branch(trace, step=kept.index + 1, retrieve=False)
+
+
 def test_a_trace_of_another_lab_is_refused() -> None:
     lab, trace = ask()
     trace.provenance["model"] = {"id": "another"}

@@ -50,6 +50,17 @@ def ran(found: Any = DRAGIN) -> Trace:
     return scripted(SCRIPT, *[AFTER] * 9).ask("Where was Ada born?", found)
 
 
+def test_only_what_the_step_has_can_be_left_out_or_exchanged() -> None:
+    control = explore()
+    for step in control.trace.steps:
+        for source in [name for name, _, _ in step.texts]:
+            control.texts.value = (step.index + 1, source)
+            retrieved = step.decision is not None and step.decision.retrieve
+            assert control.without.disabled == (not retrieved)
+            assert control.search.disabled == control.only.disabled == (step.query is None)
+    assert any(step.query is None for step in control.trace.steps)
+
+
 def explore(*script: Say | BaseException) -> Any:
     """The explorer of a scripted answer, whose model says ``script`` to what is asked after it."""
     lab = scripted(LOUD, LAST)
