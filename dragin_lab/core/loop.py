@@ -331,7 +331,8 @@ class Loop(BaseLoop):
     def _fit_prompt(
         self, tail: str, room: int, notes: list[str], source: str, kept: int | None = None
     ) -> Prompt:
-        """The prompt of a text, the ``source`` of a step, with as little dropped as leaves room for ``room`` tokens in the window.
+        """The prompt of a text, the ``source`` of a step, with as little dropped as leaves room for
+        ``room`` tokens in the window.
 
         Of ``tail`` the first ``kept`` characters (None: all) are the answer so far, by the ids that
         it was written as.

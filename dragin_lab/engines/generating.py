@@ -422,31 +422,66 @@ def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:
             )
 
 
+#: Tokens from which on it pays to read what several prompts begin with by itself.
+_WORTH = 8
+
+
 def score_texts(
     lm: Any, prompts: Sequence[list[int]], ends: Sequence[int] | None, given: list[int]
 ) -> np.ndarray:
     """Log-probabilities (m, n) float32 of ids ``given`` (n) after each of m prompts, one forward
     for each.
 
-    What all of them begin with is read once, after what is kept of it up to one of its ``ends``;
-    each is read whole where those are None. Side by side they would be padded to the longest, which
-    takes a processor twice as long.
+    What several of them begin with is read once: prompts are a tree of beginnings, whose root is
+    what is kept up to one of their ``ends``; each is read whole where those are None. Side by side
+    they would be padded to the longest, which takes a processor twice as long.
     """
-    takes, scored = inspect.signature(lm.model.forward).parameters, []
-    shared = 0 if ends is None else min(common(prompts[0][:-1], prompt[:-1]) for prompt in prompts)
-    done, cache = lm.prefixes.find(prompts[0], [end for end in ends or () if end <= shared])
-    if shared > done:
-        [cache] = read_texts(lm, [prompts[0][:shared]], [cache])
-    tokens = torch.tensor(given, device=lm.device)[:, None]  # (n, 1)
-    inputs: dict[str, Any] = {"logits_to_keep": len(given)} if "logits_to_keep" in takes else {}
-    for prompt in prompts:
-        if cache is not None:
-            inputs[_name_of_cache(lm.model)] = open_cache(lm.model.config, [cache])
-        ids = torch.tensor([prompt[shared:] + given[:-1]], device=lm.device)
-        # (n, V)
-        logits = lm.model(ids, use_cache=cache is not None, **inputs).logits[0, -len(given) :]
-        refuse_not_finite(lm, logits, len(prompt))
-        scored.append(
-            logits.float().log_softmax(-1).gather(1, tokens.to(logits.device))[:, 0].cpu().numpy()
-        )
-    return np.stack(scored)
+    scored = np.empty((len(prompts), len(given)), np.float32)
+    waiting: list[tuple[list[int], int, DynamicCache | None]] = []
+    if ends is None:
+        waiting = [([i], 0, None) for i in range(len(prompts))]
+    else:
+        group = list(range(len(prompts)))
+        shared = _count_shared(prompts, group)
+        waiting = [(group, *lm.prefixes.find(prompts[0], [end for end in ends if end <= shared]))]
+    while waiting:  # prompts of one beginning, and how much of it their cache has
+        group, done, cache = waiting.pop()
+        first = prompts[group[0]]
+        if len(group) == 1:
+            scored[group[0]] = _score_after(lm, first[done:], cache, given)
+            continue
+        shared = _count_shared(prompts, group)
+        if shared - done >= _WORTH:
+            [cache] = read_texts(lm, [first[:shared]], [cache])
+            done = shared
+        branches: dict[tuple[int, ...], list[int]] = {}
+        for i in group:
+            ends_here = len(prompts[i]) == shared + 1  # the last id is read with the first given
+            branch = (-1, i) if ends_here else (prompts[i][shared],)
+            branches.setdefault(branch, []).append(i)
+        waiting += [(alike, done, cache) for alike in branches.values()]
+    return scored
+
+
+def _count_shared(prompts: Sequence[list[int]], group: list[int]) -> int:
+    """How many ids some prompts begin with in common, before the last of each."""
+    first = prompts[group[0]][:-1]
+    return min(common(first, prompts[i][:-1]) for i in group)
+
+
+def _score_after(
+    lm: Any, prompt: list[int], cache: DynamicCache | None, given: list[int]
+) -> np.ndarray:
+    """Log-probabilities (n,) float32 of ids ``given`` (n) after what a cache has and the rest of a
+    prompt.
+    """
+    inputs: dict[str, Any] = {"use_cache": cache is not None}
+    if "logits_to_keep" in inspect.signature(lm.model.forward).parameters:
+        inputs["logits_to_keep"] = len(given)
+    if cache is not None:
+        inputs[_name_of_cache(lm.model)] = open_cache(lm.model.config, [cache])
+    ids = torch.tensor([prompt + given[:-1]], device=lm.device)
+    logits = lm.model(ids, **inputs).logits[0, -len(given) :]  # (n, V)
+    refuse_not_finite(lm, logits, len(prompt))
+    tokens = torch.tensor(given, device=logits.device)[:, None]  # (n, 1)
+    return np.asarray(logits.float().log_softmax(-1).gather(1, tokens)[:, 0].cpu().numpy())

@@ -28,7 +28,7 @@ from dragin_lab.triggers.call import Call
 
 #: Of a trace's provenance, what may differ from the lab's: versions of programs, and how drafts
 #: were shared out.
-_FREE = frozenset({"dragin_lab", "torch", "transformers", "python", "device", "batch", "seed"})
+FREE = frozenset({"dragin_lab", "torch", "transformers", "python", "device", "batch", "seed"})
 _RETRIEVE, _GO_ON = "retrieve", "go on"
 _SOURCES = ("draft", "continuation", "extraction")
 
@@ -81,8 +81,7 @@ def stream_branch(
     branching.trace = running.trace
     running.trace.method, running.trace.parting = dict(trace.method), branching.change.parting
     then, now = (
-        {k: v for k, v in one.provenance.items() if k not in _FREE}
-        for one in (trace, running.trace)
+        {k: v for k, v in one.provenance.items() if k not in FREE} for one in (trace, running.trace)
     )
     if changes := differences(then, now):
         raise SettingError(

@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import factorial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dragin_lab.core.episode import Write
 from dragin_lab.data.datasets import needed_passages
 from dragin_lab.errors import SettingError
-from dragin_lab.run.branch import branch
+from dragin_lab.run.branch import FREE, branch
 from dragin_lab.run.setup import Setup
+from dragin_lab.study.attribution import passage_at
 from dragin_lab.trace.draft import Draft
+from dragin_lab.trace.frames import differences
 from dragin_lab.trace.records import Attributed, AttributedText
 from dragin_lab.trace.trace import Prompt, Step, Trace
 
@@ -55,26 +57,30 @@ def shapley(value: np.ndarray) -> np.ndarray:
 # -- what was in view ------------------------------------------------------------------------------
 
 
-def list_texts(trace: Trace) -> Iterator[tuple[int | None, str, Draft, Prompt | None, int]]:
-    """Every text of which some tokens were kept: its step, source, prompt, and how many."""
+class KeptText(NamedTuple):
+    """A text of a trace, of which the first n tokens were kept."""
+
+    step: int | None
+    source: str
+    draft: Draft
+    prompt: Prompt | None
+    n: int
+
+
+def list_texts(trace: Trace) -> Iterator[KeptText]:
+    """Every text of which some tokens were kept."""
     for step in trace.steps:
         for source, draft, end in step.texts:
             starts, stops = draft.offsets.T  # (n,), (n,)
-            kept = (
-                0
-                if end is None
-                else int(((starts < end) | ((stops == starts) & (starts == end))).sum())
-            )
-            if kept:
-                yield (
-                    step.index,
-                    source,
-                    draft,
-                    step.prompt if source == "draft" else step.passages_prompt,
-                    kept,
-                )
-    if trace.extraction is not None and len(trace.extraction):
-        yield None, "extraction", trace.extraction, trace.extraction_prompt, len(trace.extraction)
+            inside = np.zeros(len(draft), bool)
+            if end is not None:
+                inside = (starts < end) | ((stops == starts) & (starts == end))
+            prompt = step.prompt if source == "draft" else step.passages_prompt
+            if inside.any():
+                yield KeptText(step.index, source, draft, prompt, int(inside.sum()))
+    last = trace.extraction
+    if last is not None and len(last):
+        yield KeptText(None, "extraction", last, trace.extraction_prompt, len(last))
 
 
 def find_in_view(
@@ -150,9 +156,10 @@ def attribute(
             " trace with a lab that has its model open: dl.Lab(model), or derive your engine from"
             " the package's Engine"
         )
-    texts = [
-        _attribute_text(engine, trace, *text, attention=attention) for text in list_texts(trace)
-    ]
+    recorded = is_recorded_by(engine, trace)
+    texts = []
+    for text in list_texts(trace):
+        texts.append(_attribute_text(engine, trace, text, recorded, attention=attention))
     searched = [
         step.index for step in trace.steps if effect and step.query is not None and trace.scores
     ]
@@ -164,53 +171,77 @@ def attribute(
     return Attributed(trace.fingerprint, sure, least, tuple(texts), tuple(effects), labelled)
 
 
+def is_recorded_by(engine: Any, trace: Trace) -> bool:
+    """Whether what a trace recorded is what this engine computes: all that it says of itself is the
+    same, and its probe within rounding.
+    """
+    own = {}
+    for name, fact in engine.provenance().items():
+        if name not in FREE:
+            own[name] = fact
+    if not own.get("probe"):
+        return False
+    return not differences({name: trace.provenance.get(name) for name in own}, own)
+
+
 def _attribute_text(
-    engine: Any,
-    trace: Trace,
-    step: int | None,
-    source: str,
-    draft: Draft,
-    prompt: Prompt | None,
-    n: int,
-    **look: bool,
+    engine: Any, trace: Trace, text: KeptText, recorded: bool, *, attention: bool
 ) -> AttributedText:
-    before = trace.steps[: len(trace.steps) if step is None else step + (source == "continuation")]
-    in_view = [] if prompt is None else find_in_view(prompt, before)
+    """What each passage in view gave to each of the n tokens of a text.
+
+    ``recorded`` is whether their probabilities with all passages stand in the draft.
+    """
+    step, source, draft, prompt, n = text
+    reached = len(trace.steps) if step is None else step + (source == "continuation")
+    in_view = [] if prompt is None else find_in_view(prompt, trace.steps[:reached])
+    with_all = draft.logprob[:n]
     if prompt is None or not in_view:
-        recorded, none = draft.logprob[:n], np.zeros((n, 0), np.float32)
-        return AttributedText(step, source, (), recorded, recorded, none, none)
-    ids, places, spans = (
-        draft.ids[:n],
-        [place for place, _ in in_view],
-        [span for _, span in in_view],
-    )
-    texts = [trace.steps[i].passages[rank].text for i, rank in places]
-    players = list(dict.fromkeys(texts))
-    # (passages in view,), different ones
-    player, k = np.array([players.index(text) for text in texts]), len(players)
-    exact = k <= MOST
-    kept = (
-        list_subsets(k)
-        if exact
-        else np.vstack([np.zeros(k, bool), ~np.eye(k, dtype=bool), np.ones(k, bool)])
-    )
-    prompts = [
-        leave_out(prompt, [span for span, i in zip(spans, player, strict=True) if not row[i]])
-        for row in kept
-    ]
-    logp = engine.score_many(prompts, ids)  # (s, n)
-    if (apart := np.abs(np.exp(logp[-1]) - np.exp(draft.logprob[:n]))).max() > APART:
-        t, where = int(apart.argmax()), "the extraction" if step is None else f"step {step + 1}"
-        raise SettingError(
-            f"{draft.tokens[t]!r} in the {source} of {where} has probability"
-            f" {np.exp(logp[-1, t]):.3f} under this lab's model, and {np.exp(draft.logprob[t]):.3f}"
-            " in the trace; attribute it with the model that wrote it"
-        )
+        none = np.zeros((n, 0), np.float32)
+        return AttributedText(step, source, (), with_all, with_all, none, none)
+    places, spans = [place for place, _ in in_view], [span for _, span in in_view]
+    contents = [passage_at(trace, place).text for place in places]
+    different = list(dict.fromkeys(contents))
+    group = np.array([different.index(content) for content in contents])  # (passages in view,)
+    kept = choose_subsets(len(different))  # (s, k)
+    prompts = []
+    for row in kept[:-1] if recorded else kept:
+        left_out = [span for span, i in zip(spans, group, strict=True) if not row[i]]
+        prompts.append(leave_out(prompt, left_out))
+    logp = engine.score_many(prompts, draft.ids[:n])  # (s, n)
+    if recorded:
+        logp = np.vstack([logp, with_all])
+    else:
+        check_same_model(text, logp[-1])
+    exact = len(different) <= MOST
     value = shapley(logp) if exact else logp[-1] - logp[1:-1]  # (k, n)
-    # (n, passages in view)
-    nats = (value / np.bincount(player)[:, None])[player].T.astype(np.float32)
-    paid = _read_attention(engine, draft, prompt, spans, n, **look)
+    shared = (value / np.bincount(group)[:, None])[group]  # (passages in view, n)
+    paid = _read_attention(engine, draft, prompt, spans, n, attention=attention)
+    nats = shared.T.astype(np.float32)
     return AttributedText(step, source, tuple(places), logp[-1], logp[0], nats, paid, exact)
+
+
+def choose_subsets(k: int) -> np.ndarray:
+    """The subsets of k passages to score: every one, or of more than ``MOST`` none, each left out,
+    and all; (s, k) bool.
+    """
+    if k <= MOST:
+        return list_subsets(k)
+    return np.vstack([np.zeros(k, bool), ~np.eye(k, dtype=bool), np.ones(k, bool)])
+
+
+def check_same_model(text: KeptText, with_all: np.ndarray) -> None:
+    """``SettingError`` where the n tokens of a text have other probabilities than were recorded."""
+    recorded = text.draft.logprob[: text.n]
+    apart = np.abs(np.exp(with_all) - np.exp(recorded))  # (n,)
+    t = int(apart.argmax())
+    if apart[t] <= APART:
+        return
+    where = "the extraction" if text.step is None else f"step {text.step + 1}"
+    raise SettingError(
+        f"{text.draft.tokens[t]!r} in the {text.source} of {where} has probability"
+        f" {np.exp(with_all[t]):.3f} under this lab's model, and {np.exp(recorded[t]):.3f} in the"
+        " trace; attribute it with the model that wrote it"
+    )
 
 
 def _read_attention(
