@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -360,7 +360,7 @@ class Making:
             return None
         return self.output / self.asked.name / f"{self.method.label}-curve"
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Generator[str, None, None]:
         ids = [question.id for question in self.asked.questions]
         template = self.setup.template(self.method, self.asked.template)
         asking = replace(self.setup, prompt=template)

@@ -92,6 +92,19 @@ def add_theta(figure: go.Figure, theta: float, table: pd.DataFrame, rows: int) -
     figure.add_annotation(text=f"its own θ {short(theta)}", **at, **look)
 
 
+def mark_theta(figure: dict[str, Any], theta: float, *, log: bool) -> dict[str, Any]:
+    """A curve's figure, as JSON, with a line at a θ, under which it is written."""
+    layout = figure["layout"]
+    place = float(np.log10(theta)) if log else theta
+    line = {"type": "line", "x0": theta, "x1": theta, "y0": 0, "y1": 1, "xref": "x"}
+    line |= {"yref": "paper", "line": {"color": theme.AMBER, "width": 2}}
+    name = {"text": f"θ {short(theta)}", "x": place, "xref": "x", "y": 0, "yref": "paper"}
+    name |= {"yanchor": "top", "yshift": -20, "showarrow": False, "font": {"color": theme.AMBER}}
+    shapes = [*layout.get("shapes", []), line]
+    annotations = [*layout.get("annotations", []), name]
+    return figure | {"layout": layout | {"shapes": shapes, "annotations": annotations}}
+
+
 def place_axis(figure: go.Figure, table: pd.DataFrame, rows: int) -> None:
     """θ on a scale of ratios, where it is above 0."""
     starts = edges(table)

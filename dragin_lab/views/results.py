@@ -298,57 +298,41 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
     """Exact match and retrievals a question against θ over stored traces; ``known`` has all their
     outcomes at each θ.
 
-    The band is what is possible where stored texts end; ``measured`` is a sweep's table, whose
-    values stand as points. Raises ``SettingError`` for a sweep over another setting.
+    A line stands where all texts are followed to their end, the band is what is possible elsewhere;
+    ``measured`` is a sweep's table, whose values stand as points. Raises ``SettingError`` for a
+    sweep over another setting.
     """
     thetas, outcomes = list(known), list(known.values())
     n, scored = len(outcomes[0]), all("em" in one.trace.scores for one in outcomes[0])
     names = ["em"] * scored + ["retrievals"]
     titles = [NAMES[name] for name in names]
     figure = theme.panels(titles, len(names), shared_xaxes=True, vertical_spacing=0.16)
-    whole = [sum(one.whole for one in own) for own in outcomes]
+    whole = np.array([sum(one.whole for one in own) for own in outcomes])  # (t,)
     least = {"retrievals": [sum(one.retrievals for one in own) / n for own in outcomes]}
+    reach = {"retrievals": np.full(len(thetas), 1.3 * max(*least["retrievals"], 1.0))}
     if scored:
-        low = [sum(one.trace.scores["em"] for one in own if one.whole) / n for own in outcomes]
-        high = [a + (n - known_here) / n for a, known_here in zip(low, whole, strict=True)]
-        band = {
-            "fill": "toself",
-            "fillcolor": theme.BLUE,
-            "opacity": 0.18,
-            "line_width": 0,
-            "mode": "lines",
-        }
-        x, y = [*thetas, *thetas[::-1]], [*high, *low[::-1]]
-        figure.add_scatter(
-            x=x, y=y, name="possible where stored texts end", hoverinfo="skip", **band, row=1, col=1
-        )
+        least["em"] = [
+            sum(one.trace.scores["em"] for one in own if one.whole) / n for own in outcomes
+        ]
+        reach["em"] = least["em"] + (n - whole) / n
         figure.update_yaxes(range=[0, 1.05], row=1, col=1)
-        least["em"] = low
+    reach["retrievals"][whole == n] = np.array(least["retrievals"])[whole == n]
     rows = check_table(pd.DataFrame() if measured is None else measured, ("value", *names))
     if "setting" in rows and len(rows) and rows["setting"].iloc[0] != "threshold":
         raise SettingError(
             f"the sweep goes over {rows['setting'].iloc[0]}; give one over the threshold"
         )
-    says = [
-        f"θ {theta:g}: {own} of {count(n, 'answer')} known<br>at least "
-        for theta, own in zip(thetas, whole, strict=True)
-    ]
+    certain = np.where(whole == n, 1.0, np.nan)  # (t,)
     for place, name in enumerate(names, 1):
-        hover = [
-            f"{text}{value:.2f} {NAMES[name]}"
-            for text, value in zip(says, least[name], strict=True)
-        ]
-        line = {"color": theme.BLUE, "dash": "dot"}
         shared = {"row": place, "col": 1, "showlegend": place == 1}
-        figure.add_scatter(
-            x=thetas,
-            y=least[name],
-            mode="lines",
-            line=line,
-            name="at least",
-            customdata=hover,
-            **shared,
-        )
+        _add_possible(figure, thetas, np.array(least[name]), np.array(reach[name]), **shared)
+        values = (certain * least[name]).tolist()
+        hover = [
+            f"θ {at:g}: {value:.2f} {NAMES[name]}" for at, value in zip(thetas, values, strict=True)
+        ]
+        line = {"color": theme.BLUE, "shape": "hv"}
+        shown = {"mode": "lines+markers", "marker": {"size": 4}, "line": line, "name": "known"}
+        figure.add_scatter(x=thetas, y=values, customdata=hover, **shown, **shared)
         if len(rows):
             ran = [
                 f"θ {theta:g}: {value:.2f} {NAMES[name]}, measured"
@@ -366,3 +350,16 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
     figure.update_yaxes(rangemode="tozero")
     title = f"{count(n, 'trace')} at every θ, as far as the stored texts tell"
     return theme.finish(figure, title, 100 + 150 * len(names), legend=theme.BELOW)
+
+
+def _add_possible(
+    figure: go.Figure, thetas: Sequence[float], low: np.ndarray, high: np.ndarray, **shared: Any
+) -> None:
+    """The band between two rows of values (t,); between two θ as wide as at either of them."""
+    ends = [np.append(np.minimum(low[:-1], low[1:]), low[-1])]
+    ends += [np.append(np.maximum(high[:-1], high[1:]), high[-1])]
+    look = {"mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
+    band = {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE)}
+    figure.add_scatter(x=thetas, y=ends[0], **look, **shared | {"showlegend": False})
+    name = "possible where stored texts end"
+    figure.add_scatter(x=thetas, y=ends[1], name=name, **look, **band, **shared)

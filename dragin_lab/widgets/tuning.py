@@ -13,20 +13,25 @@ import numpy as np
 
 from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.checks import instance, several
-from dragin_lab.core.method import VARIANTS, Method
+from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
+from dragin_lab.run.benchmark import as_benchmark
+from dragin_lab.run.cache import Cache
 from dragin_lab.run.episodes import stream
 from dragin_lab.run.setup import MakesSetups
+from dragin_lab.study.curve import MOST, Curve, begin_curve
 from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
+from dragin_lab.views.curves import draw_curve
 from dragin_lab.views.facts import count, esc, short, shorten
 from dragin_lab.views.pages import open_trace, styled
 from dragin_lab.views.results import draw_board
 from dragin_lab.views.rows import draw_tokens, judged_rows
 from dragin_lab.views.trace_page import part_row, replayed, sum_up
 from dragin_lab.widgets.control import Control, Drawing, button, figure_json, row
+from dragin_lab.widgets.curve_board import CurveBoard, CurveEvents, write_method
 
 STEPS = 40  # values of θ that every trace is judged at
 SHOWN = 100  # traces whose words are listed
@@ -34,12 +39,18 @@ SHOWN = 100  # traces whose words are listed
 BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}
 
 
+#: What a board says where its traces do not tell.
+MAKE_CURVE = "dl.tune(lab.curve(questions)) knows every θ, as does 'make the curve' with lab="
+
+
 class Board(Control):
     """The box. ``theta`` is the slider, ``outcomes`` what its value leads to.
 
     Of one trace, the chosen one, ``outcome`` is drawn token by token; ``ran`` are the model's own
-    answers.
+    answers. ``curve`` is the curve of the traces' questions, once it was made.
     """
+
+    curve: Curve | None = None
 
     def __init__(self, replays: list[Replay], lab: MakesSetups | None, measured: Any) -> None:
         self.replays, self.lab, self.ran = replays, lab, list[Trace]()
@@ -68,10 +79,13 @@ class Board(Control):
             ipw.HTML(layout=BESIDE),
         )
         ask = button("ask the model", lambda: self.guard(self.run_model), disabled=lab is None)
+        make = button("make the curve", lambda: self.guard(self.make_curve), disabled=lab is None)
+        self.made = ipw.VBox()  # the curve's own board
         aim = row(self.target, ipw.Label("retrievals a question"))
         controls = [self.theta, aim, self.code, self.drawing, self.words]
-        controls += [row(self.which, self.texts), self.tokens, row(ask)]
-        super().__init__(controls, [row(self.page, self.beside)], lambda: self.figure)
+        controls += [row(self.which, self.texts), self.tokens, row(ask, make)]
+        pages = [row(self.page, self.beside), self.made]
+        super().__init__(controls, pages, lambda: self.figure)
         # which a step of the slider then only shows
         each = [judge_thetas(replay, self.thetas) for replay in replays]
         self.known = {theta: [own[theta] for own in each] for theta in self.thetas}
@@ -125,29 +139,58 @@ class Board(Control):
         self.drawing.show(shown)
         self.refresh_still(shown)
         self.words.value = self.sums[theta]
-        self.code.value = write_method(self.outcomes[0].method)
+        self.code.value = write_method(shorten_theta(self.outcomes[0].method))
         if self.which.value is not None:
             self.show_trace()
 
     def aim_at(self, retrievals: float) -> None:
-        """Move θ to where a question costs so many retrievals, as far as the stored texts or the
-        sweep tell.
+        """Move θ to where a question costs so many retrievals, if that is known: where all texts
+        are followed to their end.
         """
-        costs = {
-            theta: sum(one.retrievals for one in known) / len(known)
-            for theta, known in self.known.items()
+        known = {
+            theta: sum(one.retrievals for one in own) / len(own)
+            for theta, own in self.known.items()
+            if all(one.whole for one in own)
         }
-        lacking = {
-            theta: sum(not one.whole for one in known) for theta, known in self.known.items()
-        }
-        self.theta.value = min(
-            self.thetas, key=lambda theta: (abs(costs[theta] - retrievals), lacking[theta])
-        )
-        theta, least = self.theta.value, "at least " * bool(lacking[self.theta.value])
-        self.say(
-            f"At θ {theta:g} the stored texts tell of {least}{costs[theta]:.2f} retrievals a"
-            " question."
-        )
+        if not known:
+            raise SettingError(f"no cost is known here; {MAKE_CURVE}")
+        theta = min(known, key=lambda one: abs(known[one] - retrievals))
+        if abs(known[theta] - retrievals) > 1 / len(self.replays):
+            raise SettingError(
+                f"of these traces a cost of {retrievals:g} is not known (known: {known[theta]:.2f}"
+                f" retrievals a question at θ {theta:g}); {MAKE_CURVE}"
+            )
+        self.theta.value = theta
+        self.say(f"At θ {theta:g} a question costs {known[theta]:.2f} retrievals.")
+
+    def make_curve(self) -> None:
+        """Have the model answer the questions at every θ; the figure is the curve's as far as it
+        is known.
+        """
+        if self.lab is None:
+            raise SettingError(
+                "without a lab no model can answer; give one: dl.tune(traces, lab=lab)"
+            )
+        questions = [replay.trace.question for replay in self.replays]
+        method = self.replays[0].method
+        asked, setup = as_benchmark(questions), self.lab.setup(method)
+        if setup.cache is None:
+            setup = replace(setup, cache=Cache())
+        extent: dict[str, Any] = {"lowest": None, "most": MOST}
+        making = begin_curve(setup, method, asked, output=None, batch_size=1, **extent)
+
+        def grow(_: str, curve: Any) -> None:
+            if curve.complete:
+                self.drawing.show(draw_curve(curve))
+
+        def show(curve: Any) -> None:
+            if not curve.complete:
+                raise SettingError("; ".join(["no question is finished", *curve.notes]))
+            self.curve = curve
+            self.made.children = [CurveBoard(curve)]
+            self.say("; ".join(["The curve stands below.", *curve.notes]))
+
+        self.run(lambda: CurveEvents(making), show, grow, says="The model answers at every θ …")
 
     def open_trace(self) -> None:
         """Look into the chosen trace, from the step that retrieved first."""
@@ -201,21 +244,24 @@ class Board(Control):
 
 
 def tune(
-    traces: Trace | str | Path | Iterable[Trace | str | Path],
+    traces: Curve | Trace | str | Path | Iterable[Trace | str | Path],
     *,
     sweep: Any = None,
     lab: MakesSetups | None = None,
     nlp: Any = None,
-) -> Board:
-    """What θ does to stored traces of one method, without the model: quality, cost, and the words
-    that change.
+) -> Board | CurveBoard:
+    """What θ does, without the model: quality, cost, and the words that change.
 
-    Lines and a band say what the stored texts tell; ``sweep`` (of ``lab.sweep`` over the same
-    questions, or its table) stands there as points. One trace can be looked into token by token,
-    and with the ``lab`` that made it a button has its model answer. Without a kernel:
+    Of a curve (``lab.curve``) every θ is known. Of stored traces of one method a line stands where
+    all texts are followed to their end, and a band for what is possible elsewhere; with the ``lab``
+    a button makes the curve; ``sweep`` (of ``lab.sweep`` over the same questions, or its table)
+    stands there as points. One trace can be looked into token by token, and with the ``lab`` that
+    made it a button has its model answer. Without a kernel:
     ``views.replayed(dl.Replay(trace).at(…))``. Raises ``SettingError`` for no trace, traces of
     several methods and a method without a threshold.
     """
+    if isinstance(traces, Curve):
+        return CurveBoard(traces)
     given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
     instance("lab", lab, MakesSetups | None, "give the dl.Lab that made the traces")
     tokenizer = None if lab is None else lab.setup().model.tokenizer
@@ -301,6 +347,11 @@ def decided(outcome: Outcome) -> Any:
     return outcome.since, turns
 
 
+def shorten_theta(method: Method) -> Method:
+    """The method with a θ of at most four digits."""
+    return exchange_settings(method, threshold=float(f"{method.threshold:.4g}"))
+
+
 def list_changes(outcomes: Sequence[Outcome], theta: float, rows: dict[int, str]) -> str:
     """What outcomes come to, and of each that parts from its trace the words; ``rows`` keeps
     what was written.
@@ -324,14 +375,6 @@ def list_changes(outcomes: Sequence[Outcome], theta: float, rows: dict[int, str]
     body = f"<p><b>θ {short(theta)}: {same}.</b> {marks}</p>" + sum_up(outcomes)
     drawn = f'<div class="wide" tabindex="0">{table}</div>' if parted else ""
     return styled(f'<div class="dl"><div class="head board">{body}{drawn}</div></div>')
-
-
-def write_method(method: Method) -> str:
-    """The call that makes a method: ``dl.method("dragin", threshold=0.5, top_n=5)``."""
-    values = {"variant": method.variant} if method.variant != VARIANTS[0] else {}
-    values |= {"threshold": method.threshold} | method.changed
-    given = [f"{name}={value!r}" for name, value in values.items()]
-    return f"dl.method({', '.join([repr(method.name), *given])})"
 
 
 def round_up(value: float) -> float:

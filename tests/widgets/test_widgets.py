@@ -15,11 +15,12 @@ from typing import Any
 import pandas as pd
 import pytest
 from answering import DRAGIN as ANSWERED
-from answering import answer
+from answering import answer, embedded
 from run_folders import write_run
 from scripted import QUESTION, Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
+from dragin_lab import almanac
 from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import SettingError
 from dragin_lab.lab import Lab
@@ -272,18 +273,86 @@ def test_what_is_decided_alike_at_two_values_is_judged_once_between_them() -> No
             ]
 
 
-def test_a_target_moves_theta_and_a_sweep_stands_as_points() -> None:
+def test_a_target_moves_theta_over_what_is_known_and_a_sweep_stands_as_points() -> None:
     sweep = pd.DataFrame(
         {"setting": "threshold", "value": [0.5, 0.9], "em": [1.0, 0.0], "retrievals": [1.0, 0.0]}
     )
     control = dl.tune([ran(), ran()], sweep=sweep)
-    control.target.value = 0.0
-    assert sum(one.retrievals for one in control.outcomes) == 0
-    assert "at least 0.00 retrievals" in control.status.value
+    before = control.theta.value
+    control.target.value = 0.0  # nobody knows what is written there
+    assert control.theta.value == before
+    assert "a cost of 0 is not known (known: 1.00 retrievals" in control.status.value
+    control.theta.value = control.thetas[-1]
+    control.target.value = 1.0
+    assert all(one.whole for one in control.outcomes)
     points = [one for one in drawn(control.drawing)["data"] if one.get("mode") == "markers"]
     assert [one["name"] for one in points] == ["measured by a sweep"]
     with pytest.raises(SettingError, match="goes over top_n"):
         dl.tune([ran()], sweep=sweep.assign(setting="top_n")[:1])
+
+
+def test_a_line_stands_only_where_all_texts_are_followed_to_their_end() -> None:
+    control = dl.tune([ran(), ran()])
+    lines = [one for one in control.figure.data if one.name == "known"]
+    assert lines
+    for line in lines:
+        assert line.line.shape == "hv"
+        for theta, value in zip(line.x, line.y, strict=True):
+            whole = all(one.whole for one in control.known[theta])
+            assert (value is not None) == whole
+
+
+def few_curves() -> dl.Curve:
+    return embedded().curve(
+        list(almanac.questions("hotpotqa")[:2]), top_n=5, max_new_tokens=24, progress=False
+    )
+
+
+def test_a_curve_is_tuned_from_change_to_change_and_every_theta_is_known() -> None:
+    curve = few_curves()
+    control = dl.tune(curve)
+    assert control.thetas == curve.table["value"].tolist()
+    for theta, row in zip(control.thetas, curve.table.itertuples(), strict=True):
+        control.theta.value = theta
+        assert f"em {row.em:.3f}".rstrip("0") in control.words.value
+    control.which.value = id = curve.complete[0]
+    control.theta.value = control.thetas[-1]
+    seen = [curve.piece(id, control.theta.value).start]
+    while control.theta.value > control.thetas[0]:
+        press(control, "◀")
+        start = curve.piece(id, control.theta.value).start
+        seen += [start] * (start != seen[-1])
+        assert control.trace.text == curve.piece(id, start).line["text"]
+        assert "This answer: " in control.page.value
+    assert seen == [piece.start for piece in curve.found.found[id]]
+    assert len(seen) > 1
+    control.target.value = curve.table["retrievals"].iloc[0]
+    assert f"costs {control.target.value:.2f} retrievals" in control.status.value
+    control.target.value = 99.0
+    assert "99 retrievals a question cannot be reached" in control.status.value
+
+
+def test_a_step_of_a_curve_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    control = dl.tune(few_curves())
+    monkeypatch.setattr(Replay, "at", lambda *_, **__: pytest.fail("a step judges a trace"))
+    for theta in control.thetas:
+        control.theta.value = theta
+        assert "threshold=" in control.code.value
+
+
+def test_a_button_makes_the_curve_which_grows_on_screen() -> None:
+    lab = embedded()
+    questions = list(almanac.questions("hotpotqa")[:2])
+    traces = list(lab.ask_many(questions, top_n=5, max_new_tokens=24))
+    control = lab.tune(traces)
+    press(control, "make the curve")
+    control.wait(120)
+    assert control.curve.complete == tuple(one.id for one in questions)
+    assert "at every θ: 2 questions" in control.figure.layout.title.text.replace("<br>", " ")
+    assert control.made.children[0].curve is control.curve
+    without = dl.tune(traces)
+    with pytest.raises(SettingError, match="without a lab no model can answer"):
+        without.make_curve()
 
 
 def test_a_step_of_the_slider_replays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

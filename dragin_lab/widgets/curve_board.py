@@ -1,0 +1,216 @@
+"""``tune(curve)``: every θ of a curve, with what each costs and gives, and the words, queries and
+answer of one question there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets as ipw
+
+from dragin_lab.catalog.by_name import restore_method
+from dragin_lab.core.budget import shortest_between
+from dragin_lab.core.method import VARIANTS, Method
+from dragin_lab.study.pieces import Piece
+from dragin_lab.study.whatif import Replay, step_below
+from dragin_lab.trace.trace import Trace
+from dragin_lab.views.curves import draw_curve, mark_theta
+from dragin_lab.views.facts import esc, num, short, shorten
+from dragin_lab.views.rows import draw_tokens, find_text, token_rows
+from dragin_lab.views.trace_page import first_hit
+from dragin_lab.widgets.control import Control, Drawing, button, figure_json, row
+
+if TYPE_CHECKING:
+    from dragin_lab.study.curve import Curve, Making
+
+SHOWN = ("em", "f1", "retrievals", "tokens")
+
+
+class CurveEvents:
+    """A curve under way for ``Control.run``: the id of each question that is finished; ``trace`` is
+    the curve as far as it is known.
+    """
+
+    def __init__(self, making: Making) -> None:
+        self.making, self._ids = making, iter(making)
+
+    @property
+    def trace(self) -> Any:
+        return self.making.curve
+
+    def __iter__(self) -> Iterator[str]:
+        for id in self._ids:
+            if self.making.pieces.finished(id):
+                yield id
+
+    def close(self) -> None:
+        """Ask nothing more; what is finished is kept."""
+        self._ids.close()
+
+
+class CurveBoard(Control):
+    """The box. ``theta`` is the slider over every change, ``trace`` the chosen question's there.
+
+    ◀ and ▶ go to the next change: of the chosen question, or of any where none is chosen.
+    """
+
+    def __init__(self, curve: Curve) -> None:
+        self.curve, self.table = curve, curve.table.to_dict("records")
+        self.thetas = [row["value"] for row in self.table]
+        own = float(curve.config["method"]["threshold"])
+        self.theta = ipw.SelectionSlider(
+            options=[(f"{theta:.4g}", theta) for theta in self.thetas],
+            value=self.thetas[self.place_of(own)],
+            description="θ",
+            layout={"width": "460px"},
+        )
+        self.target = ipw.FloatText(description="aim at", layout={"width": "160px"}, step=0.1)
+        self.code = ipw.Text(description="copy", layout={"width": "560px"})
+        self.drawing, self.words = Drawing(), ipw.HTML()
+        lines = {id: curve.found.found[id][0].line for id in curve.complete}
+        asked = [(shorten(line["question"], 80), id) for id, line in lines.items()]
+        self.which = ipw.Dropdown(
+            description="look into",
+            options=[("(no question)", None), *asked],
+            layout={"width": "auto", "max_width": "640px"},
+        )
+        self.texts = ipw.Dropdown(description="step")
+        self.tokens, self.page = Drawing(), ipw.HTML()
+        back = button("◀", lambda: self.guard(lambda: self.go(-1)))
+        on = button("▶", lambda: self.guard(lambda: self.go(1)))
+        aim = row(self.target, ipw.Label("retrievals a question"))
+        controls = [row(back, self.theta, on), aim, self.code, self.drawing, self.words]
+        controls += [row(self.which, self.texts), self.tokens]
+        super().__init__(controls, [self.page], lambda: self.figure)
+        self.base = figure_json(draw_curve(curve))
+        self.target.value = round(self.row["retrievals"], 2)
+        self.show_theta()
+        self.theta.observe(lambda _: self.guard(self.show_theta), "value")
+        self.target.observe(lambda _: self.guard(lambda: self.aim_at(self.target.value)), "value")
+        self.which.observe(lambda _: self.guard(self.show_question), "value")
+        self.texts.observe(lambda _: self.guard(self.show_tokens), "value")
+
+    def place_of(self, theta: float) -> int:
+        """Which of the changes a θ lies behind."""
+        return max(bisect_right(self.thetas, theta) - 1, 0)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """What the chosen θ costs and gives: its row of the table."""
+        return self.table[self.place_of(self.theta.value)]
+
+    @property
+    def piece(self) -> Piece | None:
+        """The chosen question's piece at the chosen θ; None where none is chosen."""
+        if self.which.value is None:
+            return None
+        return self.curve.piece(self.which.value, self.theta.value)
+
+    @property
+    def trace(self) -> Trace | None:
+        """The chosen question's trace at the chosen θ; None where none is chosen or kept."""
+        piece = self.piece
+        if piece is None or piece.trace is None:
+            return None
+        return self.curve.trace(self.which.value, self.theta.value)
+
+    def go(self, way: int) -> None:
+        """To the next change of the chosen question, or of any: 1 to a higher θ, -1 to a lower."""
+        changes = self.thetas
+        if self.which.value is not None:
+            own = self.curve.found.found[self.which.value]
+            changes = sorted({max(piece.start, self.thetas[0]) for piece in own})
+        theta = self.theta.value
+        above, here = bisect_right(changes, theta), bisect_left(changes, theta)
+        place = above if way > 0 else here - 1
+        if 0 <= place < len(changes):
+            self.theta.value = changes[place]
+        else:
+            self.say("Nothing changes further on, as far as the curve goes.")
+
+    def aim_at(self, retrievals: float) -> None:
+        """Move θ to where a question costs so many retrievals."""
+        theta = self.curve.budget(retrievals)
+        self.theta.value = self.thetas[self.place_of(theta)]
+        self.say(f"At θ {theta:g} a question costs {theta.reached:.2f} retrievals.")
+
+    def show_theta(self) -> None:
+        """The line of θ, what it costs and gives, and the chosen question there."""
+        theta, row = self.theta.value, self.row
+        shown = mark_theta(self.base, theta, log=self.thetas[0] > 0)
+        self.drawing.show(shown)
+        self.refresh_still(shown)
+        measured = ", ".join(f"{name} {num(row[name])}" for name in SHOWN)
+        until = f"up to {short(row['until'])}" if row["until"] < float("inf") else "up"
+        self.words.value = f"<p><b>θ from {short(theta)} {until}: {esc(measured)}.</b></p>"
+        threshold = shortest_between(theta, row["until"])
+        method = self.curve.config["method"] | {"threshold": threshold, "label": ""}
+        self.code.value = write_method(restore_method(method, self.curve.nlp))
+        self.show_question()
+
+    def show_question(self) -> None:
+        """The chosen question at the chosen θ: where it changes next, its tokens and its page."""
+        trace, piece = self.trace, self.piece
+        self.tokens.show(None)
+        self.page.value, steps = "", []
+        if piece is not None:
+            self.page.value = f"<p>{esc(describe_changes(self.curve, piece))}</p>"
+        if trace is not None:
+            self.page.value += trace._repr_html_()
+            steps = [step.index + 1 for step in trace.steps if step.draft is not None]
+        chosen = self.texts.value
+        self.texts.options = steps
+        if steps:
+            self.texts.value = chosen if chosen in steps else steps[0]
+            self.show_tokens()
+
+    def show_tokens(self) -> None:
+        """The chosen step's tokens."""
+        trace, number = self.trace, self.texts.value
+        if trace is None or number is None:
+            return
+        step = trace.steps[number - 1]
+        rows = token_rows(trace, step, *find_text(trace, number, "draft")[1:])
+        self.tokens.show(draw_tokens(trace, rows, f"step {number}, draft"))
+
+
+def write_method(method: Method) -> str:
+    """The call that makes a method: ``dl.method("dragin", threshold=0.5, top_n=5)``."""
+    values = {"variant": method.variant} if method.variant != VARIANTS[0] else {}
+    values |= {"threshold": method.threshold} | method.changed
+    given = [f"{name}={value!r}" for name, value in values.items()]
+    return f"dl.method({', '.join([repr(method.name), *given])})"
+
+
+def describe_changes(curve: Curve, piece: Piece) -> str:
+    """Where a question's episode changes next, below and above a θ, and what changes there."""
+    parts = []
+    if piece.start > curve.found.lowest:
+        parts.append(f"below θ {short(piece.start)} {_describe(curve, piece, -1)}")
+    if piece.stop < float("inf"):
+        parts.append(f"from θ {short(piece.stop)} up {_describe(curve, piece, 1)}")
+    return "This answer: " + ("; ".join(parts) or "the same at every θ of the curve") + "."
+
+
+def _describe(curve: Curve, piece: Piece, way: int) -> str:
+    """What changes below a piece (way -1) or above it, by a replay of its trace."""
+    kept = piece.trace
+    if kept is None:
+        return "it is another (its trace was not kept)"
+    trace = kept if isinstance(kept, Trace) else Trace.load(kept)
+    replay = Replay(trace, nlp=curve.nlp)
+    theta = piece.stop if way > 0 else step_below(replay.method, piece.start)
+    outcome = replay.at(threshold=theta)
+    if outcome.since is None:
+        return "it is another"
+    step, turn = trace.steps[outcome.since], outcome.turns[outcome.since]
+    then, now = first_hit(step, step.words), first_hit(step, turn.words)
+    where = f"in step {step.index + 1}"
+    if step.draft is None or now == then:
+        change = turn.change.replace("may ask", "asks")  # the curve knows that it does
+        return f"the model {change} {where}"
+    if now is not None:
+        return f"{step.draft.text[slice(*now)].strip()!r} fires {where}"
+    return f"{step.draft.text[slice(*then)].strip()!r} no longer fires {where}"
