@@ -69,6 +69,7 @@ def _open_views() -> None:
         attribution,
         attribution_figures,
         comparing,
+        curves,
         differing,
         episodes,
         overview_page,

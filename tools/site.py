@@ -37,7 +37,7 @@ HEADINGS = {
     "Ask": "Lab Question benchmark Cluster",
     "Choose a method": "method methods",
     "Look at an episode": "Trace Draft Passage Branches page compare",
-    "Ask what would have been": "Replay Sweep tune explore",
+    "Ask what would have been": "Replay Sweep Curve tune explore",
     "See what was used": "Attribution",
     "Compare runs": "Runs table browse",
     "Define your own trigger, query, loop and prompt": (

@@ -105,7 +105,7 @@ def describe_layer(config: Any, layer: int) -> str:
 
 
 @cache
-def find_file(kind: type) -> dict[str, Any] | None:
+def find_file(kind: Any) -> dict[str, Any] | None:
     """The names of the file where modules of a class look their attention function up; None where
     they do not.
     """
@@ -127,16 +127,17 @@ def attention_layers(model: nn.Module) -> tuple[dict[int, nn.Module], bool]:
     places: dict[nn.Module, set[int]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         crosses = "Cross" in type(module).__name__ or getattr(module, "is_cross_attention", False)
-        if find_file(type(module)) is not None and not crosses:
+        kind: Any = type(module)
+        if find_file(kind) is not None and not crosses:
             numbers = [int(part) for part in path.split(".") if part.isdecimal()]
             places.setdefault(module, set()).update(numbers[-1:])
     layers: dict[int, nn.Module] = {}
-    for module, numbers in places.items():
+    for module, found in places.items():
         index = getattr(module, "layer_idx", None)
-        if isinstance(index, int) and len(numbers) == 1:
+        if isinstance(index, int) and len(found) == 1:
             # where all layers say the same, the place tells them apart (Zamba2)
-            layers.setdefault(max(index, *numbers) if index < 0 else index, module)
-    shared = any(len(numbers) > 1 for numbers in places.values())
+            layers.setdefault(max(index, *found) if index < 0 else index, module)
+    shared = any(len(found) > 1 for found in places.values())
     return dict(sorted(layers.items())), shared
 
 
@@ -166,7 +167,8 @@ class Tap:
         self.layer = choose_captured(model.config, layer, having, kind)
         self.heads = choose_heads(heads, text.num_attention_heads)
         self.module: Any = having[self.layer]
-        file: Any = find_file(type(self.module))
+        module_class: Any = type(self.module)
+        file: Any = find_file(module_class)
         self._file, self._eager = file, inspect.unwrap(file[_EAGER])
         self.rows, self.thread = 1, 0
         self.weights: Tensor | None = None

@@ -266,11 +266,15 @@ class Attribution:
         rows: dict[Place, dict[str, Any]] = {}  # by retrieval and number
         for place, number in self.numbers.items():
             passage = passage_at(self.trace, place)
-            row = {"retrieval": place[0] + 1, "number": number, "rank": place[1] + 1}
+            row: dict[str, Any] = {
+                "retrieval": place[0] + 1,
+                "number": number,
+                "rank": place[1] + 1,
+            }
             row |= {"id": passage.id, "title": passage.title, "text": passage.text}
             rows.setdefault((place[0], number), row | {"words": "", "nats": 0.0, "in view": False})
         for text in self.record.texts:
-            first: dict[str, int] = {}
+            first: dict[str, Any] = {}
             for i, place in enumerate(text.passages):
                 row = rows[place[0], self.numbers[place]]
                 row["nats"] += float(text.nats[:, i].sum())

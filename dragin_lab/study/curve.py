@@ -22,12 +22,13 @@ from dragin_lab.catalog.by_name import label_of
 from dragin_lab.checks import count, instance, number
 from dragin_lab.core.budget import Threshold
 from dragin_lab.core.method import Method
+from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError, explain
 from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
 from dragin_lab.run.benchmark import Benchmark, run_config
 from dragin_lab.run.intervals import MEASURES, describe_failures, intervals_of
-from dragin_lab.run.rundir import RunRecord
+from dragin_lab.run.rundir import Root, RunRecord
 from dragin_lab.run.setup import Setup
 from dragin_lab.study.differing import Difference
 from dragin_lab.study.headroom import Headroom, find_budget, find_headroom
@@ -63,7 +64,7 @@ class PieceRun(RunRecord):
         kept = self.kept.get(id)
         return isinstance(kept, Trace) or (kept is not None and kept.is_file())
 
-    def trace_file(self, id: str) -> Path:
+    def trace_file(self, id: str) -> Root:
         kept = self.kept.get(id)
         return kept if isinstance(kept, Path) else super().trace_file(id)
 
@@ -268,17 +269,8 @@ class Curve:
         """
         return find_headroom(self)
 
-    def plot(self) -> Any:
-        """Quality and retrievals as steps over every θ (plotly), with 95 % intervals."""
-        from dragin_lab.views.curves import draw_curve  # a door that goes up
-
-        return draw_curve(self)
-
-    def frontier(self, *others: Curve, cost: str = "retrievals", quality: str = "em") -> Any:
-        """Quality against cost at every θ (plotly), one line for this curve and each other."""
-        from dragin_lab.views.curves import draw_frontier  # a door that goes up
-
-        return draw_frontier([self, *others], cost, quality)
+    # Quality and retrievals as steps over every θ; quality against cost, beside other curves.
+    plot, frontier = Drawn(), Drawn()
 
     def __repr__(self) -> str:
         asked = sum(len(self.found.found[id]) for id in self.complete)
@@ -413,9 +405,11 @@ def make_curve(making: Making, progress: bool) -> Curve:
     with Progress(title, len(ids)) if progress else nullcontext() as bar:
         try:
             for _ in making:
+                if bar is None:
+                    continue
                 new = [id for id in ids if pieces.finished(id) and id not in shown]
                 shown.update(new)
-                for id in new if bar is not None else ():
+                for id in new:
                     bar.add({"em": None, "ended": "error" if id in pieces.failed else ""})
         except KeyboardInterrupt as interrupt:
             interrupt.curve = making.curve  # type: ignore[attr-defined]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dragin_lab.checks import choice, number
 from dragin_lab.core.budget import Threshold, shortest_between
+from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError
 
-if TYPE_CHECKING:
-    from dragin_lab.study.curve import Curve
+Curve = Any  # ``study.curve.Curve``, which imports this file
 
 QUALITY = ("em", "f1")
 MEANING = (
@@ -94,11 +94,7 @@ class Headroom:
     n: int
     curve: pd.DataFrame  # ``Curve.table``
 
-    def plot(self) -> Any:
-        """Both, and the curve between them (plotly)."""
-        from dragin_lab.views.curves import draw_headroom  # a door that goes up
-
-        return draw_headroom(self)
+    plot = Drawn()  # both, and the curve between them
 
     def __repr__(self) -> str:
         rows = []

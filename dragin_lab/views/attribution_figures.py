@@ -45,7 +45,7 @@ def plot_attribution(source: Attribution) -> go.Figure:
     others = set(numbers)
     for number, shade in source.shades.items():
         title = theme.clip_label(source.by_number[number].title or "(no title)", 40)
-        look = {"color": theme.COLOURS[shade % COLOURS]}
+        look: dict[str, Any] = {"color": theme.COLOURS[shade % COLOURS]}
         look["pattern"] = {"shape": _SHAPES[shade % len(_SHAPES)]}
         _add_bars(figure, labels, nats[f"passage {number}"], f"{number} {title}", look)
         others.discard(f"passage {number}")
@@ -93,8 +93,8 @@ def draw_funnel(runs: Runs, by: str = "method") -> go.Figure:
         "right": ("right answer", "wrong answer", "no gold answer"),
     }
     rows = pd.DataFrame({by: retrievals[by].astype(str)})
-    for name, said in states.items():
-        rows[name] = _say(retrievals[name], *said)
+    for name, answers in states.items():
+        rows[name] = _say(retrievals[name], *answers)
     # where no passage is labelled, what is known is whether the gold answer stands in one
     gold = ("holds the gold answer", "holds no gold answer", "found? unknown")
     unlabelled = retrievals["found"].isna()

@@ -6,28 +6,27 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from dragin_lab.checks import choice
+from dragin_lab.drawn import draws
 from dragin_lab.run.intervals import MEASURES
-from dragin_lab.study.headroom import MEANING
+from dragin_lab.study.curve import Curve
+from dragin_lab.study.headroom import MEANING, Headroom
 from dragin_lab.views import theme
 from dragin_lab.views.facts import count, num, short
 from dragin_lab.views.results import NAMES
-
-if TYPE_CHECKING:
-    from dragin_lab.study.curve import Curve
-    from dragin_lab.study.headroom import Headroom
 
 DRAWN = ("em", "f1", "retrievals")
 #: How far behind the last change the line of the last episode goes, as a share.
 BEHIND = 0.25
 
 
+@draws(Curve, "plot")
 def draw_curve(curve: Curve) -> go.Figure:
     """Quality and retrievals as steps over θ, with 95 % intervals; a dashed line is the method's
     own θ.
@@ -143,10 +142,14 @@ def add_lines(figure: go.Figure, lines: Sequence[str]) -> go.Figure:
 # -- quality against cost --------------------------------------------------------------------------
 
 
-def draw_frontier(curves: Sequence[Curve], cost: str = "retrievals", quality: str = "em") -> Any:
+@draws(Curve, "frontier")
+def draw_frontier(
+    first: Curve, *others: Curve, cost: str = "retrievals", quality: str = "em"
+) -> go.Figure:
     """The best quality that each method gives at a cost or less, as steps; small points are all
     that it gives.
     """
+    curves = [first, *others]
     choice("cost", cost, MEASURES)
     choice("quality", quality, MEASURES)
     figure = go.Figure()
@@ -196,6 +199,7 @@ def describe_point(row: dict[str, Any], cost: str, quality: str) -> str:
 # -- headroom --------------------------------------------------------------------------------------
 
 
+@draws(Headroom, "plot")
 def draw_headroom(headroom: Headroom) -> go.Figure:
     """One θ for all and the best θ for each, as two points joined by an arrow, over what every θ
     gives.

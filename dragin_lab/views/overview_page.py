@@ -167,8 +167,8 @@ def read_words(texts: Texts, step: Step, name: str, text: Draft, marks: Marks) -
         begins = b - len(shown.lstrip())
         kept = end is None or begins < end or not shown.strip()
         signs = [marks.get((step.index + 1, name, at + 1)) for at in tokens] if read else []
-        mark = next(filter(None, signs), "")
-        mark = mark if isinstance(mark, Sign) else Sign(mark)
+        given = next(filter(None, signs), "")
+        mark = given if isinstance(given, Sign) else Sign(str(given))
         if not columns:
             yield Written(shown, kept, mark=mark)
             continue

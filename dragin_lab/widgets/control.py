@@ -63,11 +63,11 @@ class Drawing(ipw.Output):
         shown = figure if isinstance(figure, dict | None) else figure_json(figure)
         height = shown["layout"].get("height", 0) if shown else 0
         self.layout.min_height = f"{height}px"  # or the page would jump while it is drawn anew
-        if shown is None:
-            self.outputs = ()
-            return
-        data = bundle_figure(shown)
-        self.outputs = ({"output_type": "display_data", "metadata": {}, "data": data},)
+        outputs: tuple[Any, ...] = ()
+        if shown is not None:
+            data = bundle_figure(shown)
+            outputs = ({"output_type": "display_data", "metadata": {}, "data": data},)
+        self.outputs = outputs
 
 
 class Control(ipw.VBox):

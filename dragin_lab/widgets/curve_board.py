@@ -213,4 +213,5 @@ def _describe(curve: Curve, piece: Piece, way: int) -> str:
         return f"the model {change} {where}"
     if now is not None:
         return f"{step.draft.text[slice(*now)].strip()!r} fires {where}"
+    assert then is not None  # as now is None, and they differ
     return f"{step.draft.text[slice(*then)].strip()!r} no longer fires {where}"
